@@ -11,13 +11,10 @@ PYTHONS ?= python3.11 python3.12 python3.13 python3
 .DEFAULT_GOAL := help
 .PHONY: help setup demo docs test
 
-help:
-	@echo "make demo    set up, then run examples/llama_demo.py"
-	@echo "make test    set up, then run all tests: ruff, lit, pytest (JOBS=2 at a time)"
-	@echo "make docs    write docs/reference from the definitions of dialects and passes"
-	@echo "make setup   only the virtual environment in .venv"
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 18
 
-setup: $(STAMP)
+setup: $(STAMP) ## only the virtual environment in .venv
 
 $(STAMP): pyproject.toml requirements.lock requirements-triton.lock
 	@set -eu; \
@@ -39,17 +36,17 @@ $(STAMP): pyproject.toml requirements.lock requirements-triton.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; \
 	touch $(STAMP)
 
-demo: $(STAMP)
+demo: $(STAMP) ## run examples/llama_demo.py: a Hugging Face Llama on four processes
 	@if [ ! -f examples/llama_demo.py ]; then echo "make demo: examples/llama_demo.py is missing from this checkout" >&2; exit 1; fi
 	@$(BIN)/python examples/llama_demo.py
 
-docs: $(STAMP)
+docs: $(STAMP) ## write docs/reference from the definitions
 	@$(BIN)/python -m shardc.report.reference docs/reference
 
 # Every part runs even if an earlier one failed; the last line says which did.
-test: $(STAMP)
+test: $(STAMP) ## ruff, lit and pytest, JOBS=2 at a time
 	@failed=; \
-	echo "== ruff"; $(BIN)/ruff check . || failed="$$failed ruff"; \
+	echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check . || failed="$$failed ruff"; \
 	echo "== lit";  $(BIN)/lit -j $(JOBS) test/filecheck || failed="$$failed lit"; \
 	echo "== pytest"; $(BIN)/python -m pytest -n $(JOBS) test/unit test/e2e test/zoo || failed="$$failed pytest"; \
 	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed"; exit 1; fi; \

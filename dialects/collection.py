@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def collection_paused() -> Iterator[None]:
     """No garbage collection inside; afterwards, also after an error, as it was before. May be nested.
 
-    Tracing and passes make millions of small objects that stay alive and hardly a cycle: every collection reads all of
-    them to free nothing.
+    Tracing and passes make millions of small objects that stay alive and hardly a cycle: every collection
+    reads all of them to free nothing.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -18,7 +18,8 @@ class Place:
 
 def place_of(location: ir.Location) -> Place | None:
     """The innermost file position of a location, or None if it has none."""
-    # An op's or a diagnostic's location comes as the base class; its attribute gives the class that it really is.
+    # An op's or a diagnostic's location comes as the base class; its attribute gives the class that it really
+    # is.
     match ir.Location.from_attr(location.attr, location.context):
         case ir.FileLineColLoc() as found:
             return Place(found.filename, found.start_line, found.start_col)

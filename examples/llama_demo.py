@@ -1,7 +1,8 @@
-"""The main job: a Hugging Face Llama's whole training step, compiled onto a 2 x 2 mesh and trained on four processes.
+"""The main job: a Hugging Face Llama's whole training step, compiled onto a 2 x 2 mesh and trained on four
+processes.
 
-Run by `make demo`. Every process compiles the same single-device program, then all four train together; process 0
-trains the same model on one device beside them and compares losses and parameters.
+Run by `make demo`. Every process compiles the same single-device program, then all four train together;
+process 0 trains the same model on one device beside them and compares losses and parameters.
 """
 
 import copy

@@ -1,4 +1,6 @@
-"""Settings of all Python tests, made before anything imports torch; processes that tests start inherit them."""
+"""Settings of all Python tests, made before anything imports torch; processes that tests start
+inherit them.
+"""
 
 import os
 
@@ -21,7 +23,9 @@ import pytest
 
 @pytest.fixture
 def in_four_threads() -> Callable[[Callable[[int], None]], None]:
-    """``in_four_threads(work)`` calls ``work`` with 0 to 3 at once and raises what any of the calls raises."""
+    """``in_four_threads(work)`` calls ``work`` with 0 to 3 at once and raises what any of the
+    calls raises.
+    """
 
     def run(work: Callable[[int], None]) -> None:
         start = Barrier(4)

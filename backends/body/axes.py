@@ -1,4 +1,6 @@
-"""Loops of different roots that are one and the same: joined through what the roots read from each other and share."""
+"""Loops of different roots that are one and the same: joined through what the roots read from each other and
+share.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from shardc.dialects.kern.size import AnySize
 
 
 class _Classes:
-    """Union-find over axes ``(root, dim)``. Two loops of one root are never joined, nor loops of different sizes."""
+    """Union-find over axes ``(root, dim)``. Two loops of one root are never joined, nor loops of different
+    sizes.
+    """
 
     def __init__(self, sizes: dict[Axis, AnySize]) -> None:
         self.parent = {axis: axis for axis in sizes}
@@ -34,8 +38,8 @@ class _Classes:
 def join_axes(roots: Roots) -> None:
     """Renames the loops of all roots, so that loops that can be run together have one name.
 
-    What a root reads of another root joins first, then what two roots both read of an argument, or one of them writes
-    to it, then the ops that both compute.
+    What a root reads of another root joins first, then what two roots both read of an argument, or one of
+    them writes to it, then the ops that both compute.
     """
     classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
     arguments: list[tuple[Value, tuple[int, ...], Index]] = []

@@ -11,11 +11,25 @@ from torch_mlir import ir
 
 from shardc.backends.body.graph import Generic
 
-_FLOAT = {"arith.addf": 0.0, "arith.mulf": 1.0, "arith.maximumf": -inf, "arith.minimumf": inf,
-          "arith.maxnumf": -inf, "arith.minnumf": inf}  # fmt: skip
-_INTEGER = {"arith.addi": "zero", "arith.muli": "one", "arith.maxsi": "smallest", "arith.minsi": "largest",
-            "arith.maxui": "zero", "arith.minui": "ones", "arith.ori": "zero", "arith.andi": "ones",
-            "arith.xori": "zero"}  # fmt: skip
+_FLOAT = {
+    "arith.addf": 0.0,
+    "arith.mulf": 1.0,
+    "arith.maximumf": -inf,
+    "arith.minimumf": inf,
+    "arith.maxnumf": -inf,
+    "arith.minnumf": inf,
+}
+_INTEGER = {
+    "arith.addi": "zero",
+    "arith.muli": "one",
+    "arith.maxsi": "smallest",
+    "arith.minsi": "largest",
+    "arith.maxui": "zero",
+    "arith.minui": "ones",
+    "arith.ori": "zero",
+    "arith.andi": "ones",
+    "arith.xori": "zero",
+}
 
 
 @dataclass(frozen=True)
@@ -26,29 +40,14 @@ class Combiner:
     identity: ir.Attribute
 
 
-def combiner_op(generic: Generic, result: int) -> ir.Operation | None:
-    """The op of the body that joins the accumulator of ``result`` to the new term, if there is exactly one."""
-    accumulator = generic.block.arguments[len(generic.inputs) + result]
-    uses = list(accumulator.uses)
-    last = list(generic.block.operations)[-1].operation
-    joined = last.operands[result].owner
-    if (
-        len(uses) != 1
-        or not isinstance(joined, ir.OpView | ir.Operation)
-        or uses[0].owner.operation != joined.operation
-    ):
-        return None
-    return joined.operation if joined.operation.name in _FLOAT | _INTEGER else None
-
-
 def combiners(generic: Generic) -> list[Combiner] | None:
     """One for each result, or None if a result is not made by joining terms."""
     found = []
     for number in range(len(generic.inits)):
-        op = combiner_op(generic, number)
-        if op is None:
+        join = generic.join(number)
+        if join is None:
             return None
-        found.append(Combiner(op.name, _identity(op.name, op.results[0].type)))
+        found.append(Combiner(join.op.name, _identity(join.op.name, join.term.type)))
     return found
 
 

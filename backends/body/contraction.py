@@ -1,4 +1,6 @@
-"""Reductions that are matmuls: sums of products of two factors, each of which runs over some of the loops alone."""
+"""Reductions that are matmuls: sums of products of two factors, each of which runs over some of the loops
+alone.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from shardc.backends.body.combiner import combiner_op
 from shardc.backends.body.graph import Generic
 from shardc.backends.body.linear import Axis, Linear, row_major
 from shardc.backends.body.roots import Root, Roots
@@ -14,7 +15,9 @@ from shardc.backends.body.roots import Root, Roots
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of the products: ``value`` of the reduction's body, which reads the ``operands`` of these numbers."""
+    """One factor of the products: ``value`` of the reduction's body, which reads the ``operands`` of these
+    numbers.
+    """
 
     value: ir.Value
     operands: frozenset[int]
@@ -27,7 +30,7 @@ class Factor:
     def offsets(self, root: Root, roots: Roots) -> list[Linear]:
         """Where its elements lie in memory, in elements of each tensor that it is made from."""
         operands = [
-            (root.generic.operand(n), root.generic.operand_index(n, root.dims)) for n in self.operands
+            (root.generic.operands[n], root.generic.operand_index(n, root.dims)) for n in self.operands
         ]
         return [
             row_major(index, value.shape)
@@ -38,10 +41,11 @@ class Factor:
 
 @dataclass(eq=False)
 class Contraction:
-    """``C[batch, m, n] = init + sum over k of left[batch, m, k] * right[batch, k, n]``: which axes each letter stands
-    for.
+    """``C[batch, m, n] = init + sum over k of left[batch, m, k] * right[batch, k, n]``: which axes each
+    letter stands for.
 
-    Axes of one letter are in the order of memory, the slowest first. The result is contiguous along ``n``, or neither.
+    Axes of one letter are in the order of memory, the slowest first. The result is contiguous along ``n``, or
+    neither.
     """
 
     root: Root
@@ -75,7 +79,9 @@ def is_contraction(root: Root) -> bool:
 
 
 def find_contraction(root: Root, order: list[Axis]) -> Contraction:
-    """The contraction that ``root`` is; ``order`` has the axes that are left after merging, the slowest first."""
+    """The contraction that ``root`` is; ``order`` has the axes that are left after merging, the slowest
+    first.
+    """
     left, right, letters = _letters(root)
     offset = row_major(root.result_index(0), root.result_shape(0))
     batch, m, n, k = ([a for a in order if a in axes] for axes in letters)
@@ -101,12 +107,8 @@ def _factors(generic: Generic) -> tuple[Factor, Factor] | None:
     """The two factors of what ``generic`` adds up, if it adds up products in f32 or f64."""
     if len(generic.inits) != 1 or str(generic.inits[0].element) not in ("f32", "f64"):
         return None
-    joined = combiner_op(generic, 0)
-    if joined is None or joined.name != "arith.addf":
-        return None
-    accumulator = generic.block.arguments[len(generic.inputs)]
-    (term,) = [v for v in joined.operands if v != accumulator]
-    made = _made_in(term, generic)
+    join = generic.join(0)
+    made = generic.made_here(join.term) if join is not None and join.op.name == "arith.addf" else None
     if made is None or made.name != "arith.mulf":
         return None
     found = [_factor(value, generic) for value in made.operands]
@@ -120,16 +122,8 @@ def _factor(value: ir.Value, generic: Generic) -> Factor | None:
         next_ = waiting.pop()
         if isinstance(next_, ir.BlockArgument) and next_.owner == generic.block:
             operands.add(next_.arg_number)
-        elif (made := _made_in(next_, generic)) is not None:
+        elif (made := generic.made_here(next_)) is not None:
             if made.name in ("linalg.index", "tensor.extract"):
                 return None
             waiting += list(made.operands)
     return Factor(value, frozenset(operands))
-
-
-def _made_in(value: ir.Value, generic: Generic) -> ir.Operation | None:
-    """The op of the body that makes ``value``; None for what comes from outside."""
-    if isinstance(value, ir.BlockArgument):
-        return None
-    made = value.owner
-    return made.operation if made.operation.block == generic.block else None

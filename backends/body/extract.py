@@ -1,4 +1,6 @@
-"""``kern.kernel`` regions become functions of a module of their own: ``func.func @name(tensors) -> tensors``."""
+"""``kern.kernel`` regions become functions of a module of their own:
+``func.func @name(tensors) -> tensors``.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,9 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
+from shardc.dialects.kern.generic import GENERIC, GenericLoops
 from shardc.dialects.kern.kernel import HINTS, IN_PLACE, SHAPES
-from shardc.passes.fuse.flat import FLAT, flatten
+from shardc.passes.fuse.bodies.flat import FLAT, flatten
 
 KERNEL = "kern.kernel"
 ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT, SHAPES: SHAPES, HINTS: HINTS}
@@ -30,9 +33,9 @@ def kernel_name(kernel: ir.Operation) -> str:
 def extract(module: ir.Module) -> ir.Module:
     """A new module with one function for each kernel of ``module``, which is left as it is.
 
-    Functions carry the kernel's ``config``, ``in_place`` and what is known of its sizes; those of flat kernels have
-    flat bodies. Named ops are generic ones afterwards, and views between ops are moved to the edges of the function
-    where that is possible; bodies with symbolic sizes are left as they were written.
+    Functions carry the kernel's ``config``, ``in_place`` and what is known of its sizes; those of flat
+    kernels have flat bodies. Named ops are generic ones afterwards, and views between ops are moved to the
+    edges of the function where that is possible; bodies with symbolic sizes are left as they were written.
     """
     return extract_kernels(kernels(module))
 
@@ -83,8 +86,7 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
 
 
 def _gathers(op: ir.Operation) -> bool:
-    inside = op.regions[0].blocks[0].operations if op.name == "linalg.generic" else ()
-    return any(o.operation.name == "tensor.extract" for o in inside)
+    return op.name == GENERIC and any(inner.name == "tensor.extract" for inner in GenericLoops(op).body_ops)
 
 
 def _is_static(function: ir.Operation) -> bool:

@@ -1,4 +1,8 @@
-"""A kernel's body as a graph of tensors, each of which can be asked for one element at an index."""
+"""The values of a kernel's ``linalg`` body as tensors, each of which can be asked for one element at an
+index.
+
+This is a reading of the IR, not another form of it: what a value computes stands in its op alone.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from functools import cached_property
 
 from torch_mlir import ir
 
-from shardc.backends.body.linear import Index, Linear, Picked, apply
+from shardc.backends.body.linear import Index, Linear, Picked
+from shardc.dialects.kern.generic import GenericLoops
 from shardc.dialects.kern.size import AnySize, Symbol
 
 
@@ -51,7 +56,8 @@ class Computed(Value):
 class View(Value):
     """The elements of ``source`` in the same row-major order under another shape.
 
-    ``groups`` pairs the dims: of the result for each dim of the source, if ``expands``, else the other way round.
+    ``groups`` pairs the dims: of the result for each dim of the source, if ``expands``, else the other way
+    round.
     """
 
     source: Value = None
@@ -78,26 +84,21 @@ class View(Value):
 
 @dataclass(eq=False)
 class Slice(Value):
-    """Every ``steps``-th element of ``source`` from ``offsets`` on;
-    ``dims`` are the dims of the source that it keeps.
-    """
+    """Every ``steps``-th element of ``source`` from ``offsets`` on, in each dim."""
 
     source: Value = None
     offsets: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    dims: list[int] = field(default_factory=list)
 
     def source_index(self, index: Index) -> Index:
-        found = [Linear(constant=offset) for offset in self.offsets]
-        for position, dim in zip(index, self.dims, strict=True):
-            found[dim] = found[dim] + position * self.steps[dim]
-        return tuple(found)
+        found = zip(self.offsets, index, self.steps, strict=True)
+        return tuple(Linear(constant=offset) + position * step for offset, position, step in found)
 
 
 @dataclass(eq=False)
 class Extract:
-    """A ``tensor.extract`` in a body, number ``op`` of its ops. ``loops`` has for each of its indices the loop whose
-    place it is, or None for one that is computed.
+    """A ``tensor.extract`` in a body, number ``op`` of its ops. ``loops`` has for each of its indices the
+    loop whose place it is, or None for one that is computed.
     """
 
     op: int
@@ -113,61 +114,63 @@ class Extract:
 
 
 @dataclass(eq=False)
-class Generic:
-    """A ``linalg.generic``: loops of ``sizes``, of which ``reduces`` are reductions; reads ``inputs``, starts from
-    ``inits``. ``extracts``: by the scalar that they make, what is read at indices that are computed.
+class Generic(GenericLoops):
+    """A ``linalg.generic``, number ``number`` of the body's, with the tensors that are its ``operands``:
+    those that it reads (``inputs``), and those that it starts from (``inits``). ``extracts``: by the scalar
+    that they make, what is read at indices that are computed.
     """
 
-    op: ir.Operation
-    inputs: list[Value]
-    inits: list[Value]
-    maps: list[list[ir.AffineExpr]]
-    sizes: tuple[AnySize, ...]
-    reduces: tuple[bool, ...]
+    operands: list[Value]
     number: int
     extracts: dict[ir.Value, Extract]
+
+    @cached_property
+    def inputs(self) -> list[Value]:
+        return self.operands[: self.input_count]
+
+    @cached_property
+    def inits(self) -> list[Value]:
+        return self.operands[self.input_count :]
+
+    @cached_property
+    def sizes(self) -> tuple[AnySize, ...]:
+        """Of its loops."""
+        return self.loop_sizes([v.shape for v in self.operands])
 
     @cached_property
     def is_reduction(self) -> bool:
         return any(r and size != 1 for r, size in zip(self.reduces, self.sizes, strict=True))
 
     @cached_property
-    def block(self) -> ir.Block:
-        return self.op.regions[0].blocks[0]
-
-    @cached_property
     def read_operands(self) -> list[int]:
         """Numbers of the operands (inputs, then inits) that the body reads."""
         return [n for n, argument in enumerate(self.block.arguments) if any(True for _ in argument.uses)]
 
-    def operand(self, number: int) -> Value:
-        return self.inputs[number] if number < len(self.inputs) else self.inits[number - len(self.inputs)]
-
     def operand_index(self, number: int, dims: Index) -> Index:
         """Where operand ``number`` (inputs, then inits) is read when the loops stand at ``dims``."""
-        return tuple(apply(e, dims) for e in self.maps[number])
+        return tuple(dims[loop] for loop in self.maps[number])
 
     def reads(self, dims: Index) -> Iterator[tuple[Value, Index]]:
         """The elements that its body reads when the loops stand at ``dims``."""
         for number in self.read_operands:
-            yield self.operand(number), self.operand_index(number, dims)
+            yield self.operands[number], self.operand_index(number, dims)
         for extract in self.extracts.values():
             yield extract.source, extract.index(self, dims)
 
     def dims_at(self, result: int, index: Index) -> Index:
-        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims (of size 1) at 0."""
-        dims = [Linear()] * len(self.sizes)
-        for expression, position in zip(self.maps[len(self.inputs) + result], index, strict=True):
-            if isinstance(expression, ir.AffineDimExpr):
-                dims[expression.position] = position
-        return tuple(dims)
+        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims (of size 1) at
+        0.
+        """
+        at = dict(zip(self.maps[len(self.inputs) + result], index, strict=True))
+        return tuple(at.get(loop, Linear()) for loop in range(len(self.reduces)))
 
 
 @dataclass(eq=False)
 class Graph:
     """The whole body: its arguments, its results, and its ops in order.
 
-    ``in_place``: number of a result -> that of the argument whose memory it takes. ``flat``: sizes are any number.
+    ``in_place``: number of a result -> that of the argument whose memory it takes. ``flat``: sizes are any
+    number.
     """
 
     name: str

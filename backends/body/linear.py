@@ -6,9 +6,6 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from torch_mlir import ir
-
-from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.size import AnySize
 
 Axis = Hashable
@@ -16,8 +13,8 @@ Axis = Hashable
 
 @dataclass(frozen=True)
 class Picked:
-    """In place of an axis: an index that is computed, operand ``operand`` of op ``op`` of generic ``generic``, whose
-    loops stand at ``dims``.
+    """In place of an axis: an index that is computed, operand ``operand`` of op ``op`` of generic
+    ``generic``, whose loops stand at ``dims``.
     """
 
     generic: int
@@ -31,7 +28,9 @@ Shape = tuple[AnySize, ...]
 
 @dataclass(frozen=True)
 class Linear:
-    """``constant + sum(factor * axis)``, an index or an offset in elements. Equal expressions compare equal."""
+    """``constant + sum(factor * axis)``, an index or an offset in elements. Equal expressions
+    compare equal.
+    """
 
     terms: tuple[tuple[Axis, AnySize], ...] = ()
     constant: AnySize = 0
@@ -82,16 +81,3 @@ def row_major(index: Index, shape: Shape) -> Linear:
     for position, size in zip(index, shape, strict=True):
         offset = offset * size + position
     return offset
-
-
-def apply(expression: ir.AffineExpr, dims: Index) -> Linear:
-    """``expression`` of an indexing map with ``dims`` in place of its dims."""
-    if isinstance(expression, ir.AffineDimExpr):
-        return dims[expression.position]
-    if isinstance(expression, ir.AffineConstantExpr):
-        return Linear(constant=expression.value)
-    if isinstance(expression, ir.AffineAddExpr):
-        return apply(expression.lhs, dims) + apply(expression.rhs, dims)
-    if isinstance(expression, ir.AffineMulExpr) and isinstance(expression.rhs, ir.AffineConstantExpr):
-        return apply(expression.lhs, dims) * expression.rhs.value
-    raise KernelNotSupported(what=f"the index expression {expression}")

@@ -8,22 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
-from torch_mlir import ir
-
 from shardc.backends.body.graph import Argument
 from shardc.backends.body.linear import Axis, Linear, row_major
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.generic import loop_of
 from shardc.dialects.kern.size import AnySize, hint
 
 
 @dataclass(eq=False)
 class Nest:
-    """Roots run together. ``rows``: outer axes, which are cut over threads or programs; other axes are loops inside.
+    """Roots run together. ``rows``: outer axes, which are cut over threads or programs; other axes are loops
+    inside.
 
-    A root is *carried* if its reduction runs over all rows: each thread or program has a partial result, joined after
-    the nest. ``order`` has all axes, the slowest in memory first. ``merged`` are axes that became part of another
-    (:func:`merge_axes`).
+    A root is *carried* if its reduction runs over all rows: each thread or program has a partial result,
+    joined after the nest. ``order`` has all axes, the slowest in memory first. ``merged`` are axes that
+    became part of another (:func:`merge_axes`).
     """
 
     rows: list[Axis]
@@ -113,7 +113,8 @@ def offsets_of(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
 
 
 def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> None:
-    """Joins neighbours that everything reads and writes as one contiguous axis: ``i * size(j) + j`` becomes ``j``.
+    """Joins neighbours that everything reads and writes as one contiguous axis: ``i * size(j) + j`` becomes
+    ``j``.
 
     The outer one stays in the index expressions and counts as nothing; its loop is part of the inner one's.
     """
@@ -145,14 +146,15 @@ def _counted(root: Root, reads: Reads) -> set[Axis]:
     bodies += [(root.generic, root.dims)] if root.generic else []
     found: set[Axis] = set()
     for generic, dims in bodies:
-        for op in generic.block.operations:
-            if op.operation.name == "linalg.index":
-                found |= {a for a, _ in dims[ir.IntegerAttr(op.attributes["dim"]).value].terms}
+        loops = (loop_of(op.results[0]) for op in generic.body_ops)
+        found |= {a for loop in loops if loop is not None for a, _ in dims[loop].terms}
     return found
 
 
 def check_in_place(roots: Roots, reads: dict[Root, Reads], nests: Sequence[Nest]) -> None:
-    """An operand that is overwritten is read in the loops that overwrite it alone. Raises KernelNotSupported."""
+    """An operand that is overwritten is read in the loops that overwrite it alone. Raises
+    KernelNotSupported.
+    """
     for root in roots.items:
         for argument, index in roots.written(root):
             touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}

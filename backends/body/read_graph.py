@@ -20,10 +20,9 @@ from shardc.backends.body.graph import (
 )
 from shardc.backends.body.signature import config_of, in_place_of, symbols_and_shapes
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.generic import GENERIC, loop_of
 from shardc.dialects.kern.size import AnySize, Size
-from shardc.passes.fuse.flat import FLAT
-
-DYNAMIC = ir.ShapedType.get_dynamic_size()
+from shardc.passes.fuse.bodies.flat import FLAT
 
 
 def read_graph(function: ir.Operation) -> Graph:
@@ -49,7 +48,7 @@ def read_graph(function: ir.Operation) -> Graph:
             results = [values[v] for v in op.operands]
         elif isinstance(op.results[0].type, ir.IndexType):
             sizes[op.results[0]] = _size(op, sizes)
-        elif op.name == "linalg.generic":
+        elif op.name == GENERIC:
             generic = _generic(op, values, len(generics))
             generics.append(generic)
             for number, result in enumerate(op.results):
@@ -151,9 +150,11 @@ def _simple(op: ir.Operation, values: _Values) -> Value | None:
 def _slice_of_view(
     source: Slice, shape: tuple[AnySize, ...], groups: list[list[int]], values: _Values
 ) -> Slice | None:
-    """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not whole."""
+    """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not
+    whole.
+    """
     base = source.source
-    if not groups or not isinstance(base, Argument) or len(source.dims) != len(base.shape):
+    if not groups or not isinstance(base, Argument):
         return None  # a number, without groups, is one of the elements
     whole = [
         (first, step, size) == (0, 1, full)
@@ -167,72 +168,29 @@ def _slice_of_view(
         base.position, tuple(prod(base.shape[d] for d in group) for group in groups), base.element
     )
     offsets, steps = ([of[group[0]] for group in groups] for of in (source.offsets, source.steps))
-    return Slice(
-        shape, source.element, source=seen, offsets=offsets, steps=steps, dims=list(range(len(groups)))
-    )
+    return Slice(shape, source.element, source=seen, offsets=offsets, steps=steps)
 
 
 def _slice(op: ir.Operation, values: _Values) -> Slice:
-    source, *bounds = op.operands
-    offsets, sizes, steps = (
-        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"]))
-        for name in ("offsets", "sizes", "strides")
+    source, *sizes = op.operands
+    shape, element = values.shape(op.results[0], sizes)
+    if len(shape) != len(values[source].shape):
+        raise KernelNotSupported(what="a slice that drops dims")
+    offsets, steps = (
+        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "strides")
     )
-    if DYNAMIC in offsets or DYNAMIC in steps:
-        raise KernelNotSupported(what="a slice whose bounds are computed")
-    if DYNAMIC in sizes and len(ir.RankedTensorType(op.results[0].type).shape) < len(sizes):
-        raise KernelNotSupported(what="a slice of symbolic sizes that drops dims")
-    shape, element = values.shape(op.results[0], bounds)
-    dropped, kept = len(sizes) - len(shape), []
-    for dim, size in enumerate(sizes):  # the dims that a slice drops are of size 1
-        at = len(kept)
-        if dropped and size == 1 and (at == len(shape) or shape[at] != 1):
-            dropped -= 1
-        else:
-            kept.append(dim)
-    return Slice(shape, element, source=values[source], offsets=offsets, steps=steps, dims=kept)
+    return Slice(shape, element, source=values[source], offsets=offsets, steps=steps)
 
 
 def _generic(op: ir.Operation, values: _Values, number: int) -> Generic:
-    count = ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])[0]
-    operands = [_operand(v, values) for v in op.operands]
-    maps = [list(ir.AffineMapAttr(a).value.results) for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    reduces = tuple("reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"]))
-    sizes: list[AnySize | None] = [None] * len(reduces)
-    for value, expressions in zip(operands, maps, strict=True):
-        for expression, size in zip(expressions, value.shape, strict=True):
-            if isinstance(expression, ir.AffineDimExpr) and sizes[expression.position] is None:
-                sizes[expression.position] = size
-    if None in sizes:
-        raise KernelNotSupported(what=f"a loop whose size no operand gives, in {op.name}")
-    extracts = _extracts(op, values)
-    generic = Generic(op, operands[:count], operands[count:], maps, tuple(sizes), reduces, number, extracts)
-    for expressions in maps[count:]:
-        plain = [e.position for e in expressions if isinstance(e, ir.AffineDimExpr)]
-        if len(set(plain)) != len(expressions):
-            raise KernelNotSupported(what="a result that is not written at each of its dims' loops")
-        missing = [d for d, size in enumerate(sizes) if not reduces[d] and size != 1 and d not in plain]
-        if missing:
-            raise KernelNotSupported(what="a parallel loop that no result has")
-    return generic
-
-
-def _extracts(op: ir.Operation, values: _Values) -> dict[ir.Value, Extract]:
-    found = {}
-    for number, inner in enumerate(o.operation for o in op.regions[0].blocks[0].operations):
+    operands = [values[v] if v in values else Splat((), v.type, scalar=v) for v in op.operands]
+    generic = Generic(op, operands, number, {})
+    for at, inner in enumerate(generic.body_ops):
         if inner.name == "tensor.extract":
             source, *positions = inner.operands
-            found[inner.results[0]] = Extract(number, values[source], [_loop(p) for p in positions])
-    return found
-
-
-def _loop(position: ir.Value) -> int | None:
-    """The loop whose place an index is, if it is no more than that."""
-    made = None if isinstance(position, ir.BlockArgument) else position.owner.operation
-    return ir.IntegerAttr(made.attributes["dim"]).value if made and made.name == "linalg.index" else None
-
-
-def _operand(value: ir.Value, values: dict[ir.Value, Value]) -> Value:
-    if value in values:
-        return values[value]
-    return Splat((), value.type, scalar=value)
+            generic.extracts[inner.results[0]] = Extract(at, values[source], [loop_of(p) for p in positions])
+    loops = zip(range(len(generic.sizes)), generic.sizes, generic.reduces, strict=True)
+    parallel = {loop for loop, size, reduces in loops if not reduces and size != 1}
+    if not all(parallel <= set(map_) for map_ in generic.maps[generic.input_count :]):
+        raise KernelNotSupported(what="a parallel loop that no result has")
+    return generic

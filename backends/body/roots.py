@@ -1,4 +1,6 @@
-"""What has loops of its own: results of the kernel and reductions. Everything else is computed where it is read."""
+"""What has loops of its own: results of the kernel and reductions. Everything else is computed where it is
+read.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ Stop = Callable[[Computed, Index], bool]
 
 @dataclass(eq=False)
 class Root:
-    """Loops over ``dims``. ``value`` is stored at each index (pointwise), or ``generic`` accumulates (reduction).
+    """Loops over ``dims``. ``value`` is stored at each index (pointwise), or ``generic`` accumulates
+    (reduction).
 
     ``stores`` gives, for each result of the root, the numbers of the kernel's results that it is written to.
     """
@@ -92,10 +95,11 @@ class Root:
 
 @dataclass(eq=False)
 class Reads:
-    """What the loops of one root touch: ``ends`` lie in memory or in other roots, ``between`` is computed on the way.
+    """What the loops of one root touch: ``ends`` lie in memory or in other roots, ``between`` is computed on
+    the way.
 
-    An index of None says that the elements are found by their offset alone (through a view that is no index map).
-    ``shapes`` gives for each end the shape in which it is seen, and the index in that.
+    An index of None says that the elements are found by their offset alone (through a view that is no index
+    map). ``shapes`` gives for each end the shape in which it is seen, and the index in that.
     """
 
     ends: list[tuple[Value, Index | None]] = field(default_factory=list)
@@ -107,7 +111,9 @@ class Reads:
 
 @dataclass(eq=False)
 class Roots:
-    """The roots of a graph in order, each after those that it reads; ``of`` finds the root that makes a value."""
+    """The roots of a graph in order, each after those that it reads; ``of`` finds the root that makes a
+    value.
+    """
 
     graph: Graph
     items: list[Root]

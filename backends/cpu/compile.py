@@ -10,34 +10,46 @@ from pathlib import Path
 
 from torch_mlir import ir
 
+from shardc.backends.benchmark.host import host_model
 from shardc.backends.body.extract import extract
 from shardc.backends.body.read_graph import read_graph
-from shardc.backends.body.scatter import is_scatter
-from shardc.backends.cpu import cache as library_cache
-from shardc.backends.cpu.attention_kernel import emit_attention, is_attention
-from shardc.backends.cpu.emit import emit
-from shardc.backends.cpu.emitted import Emitted
-from shardc.backends.cpu.entries import entries
-from shardc.backends.cpu.link import shared_object, system_linker
-from shardc.backends.cpu.loops import BARRIER
-from shardc.backends.cpu.lower import SCALES, TABLES
-from shardc.backends.cpu.object_code import object_code
-from shardc.backends.cpu.scatter import emit_scatter
-from shardc.backends.cpu.target import (
+from shardc.backends.body.structured import Structured, read_structured
+from shardc.backends.cpu.attention.kernel import emit_attention
+from shardc.backends.cpu.emit.emit import emit
+from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.backends.cpu.emit.entries import entries
+from shardc.backends.cpu.emit.loops import BARRIER
+from shardc.backends.cpu.emit.scatter import emit_scatter
+from shardc.backends.cpu.host import (
     check_target,
     has_tables,
-    host_model,
     scales_by_powers_of_two,
     target,
     without,
 )
+from shardc.backends.cpu.object_code.link import shared_object, system_linker
+from shardc.backends.cpu.object_code.lower import SCALES, TABLES
+from shardc.backends.cpu.object_code.object_code import object_code
+from shardc.cache import disk as library_cache
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.scatter_add import ScatterAddOp
+
+STRUCTURED: dict[str, Callable[[Structured, ir.Module], Emitted]] = {
+    AttentionOp.OPERATION_NAME: emit_attention,
+    AttentionBackwardOp.OPERATION_NAME: emit_attention,
+    ScatterAddOp.OPERATION_NAME: emit_scatter,
+}
+"""What writes the loops of a kernel that is one op of ``kern``."""
 
 
 def build_library(module: ir.Module) -> Path:
     """The shared object that has every ``kern.kernel`` of ``module``, compiled if it is not in the cache.
 
-    Open it with :class:`shardc.runtime.kernels.Library`. The key is the content of the kernels, the host's CPU, and
-    the versions of MLIR and of this backend. Of processes that want the same at once one compiles it.
+    Open it with :class:`shardc.runtime.kernels.library.Library`. The key is the content of the kernels, the
+    host's CPU, and the versions of MLIR and of this backend. Of processes that want the same at once one
+    compiles it.
 
     Raises:
         UnsupportedTarget: there are no loops for this CPU.
@@ -53,11 +65,25 @@ def build_library(module: ir.Module) -> Path:
         return library_cache.find(name) or library_cache.keep(name, compile_functions(functions))
 
 
+def failing(module: ir.Module) -> dict[str, Exception]:
+    """The kernels of ``module`` that do not compile by themselves, by name, and why not."""
+    errors: dict[str, Exception] = {}
+    with module.context, ir.Location.unknown():
+        for function in extract(module).body:
+            single = ir.Module.create()
+            function.operation.clone(ip=ir.InsertionPoint(single.body))
+            try:
+                compile_functions(single)
+            except Exception as error:  # a bug of ours in one kernel is no reason to be without the others
+                errors[ir.StringAttr(function.attributes["sym_name"]).value] = error
+    return errors
+
+
 def compile_functions(
     functions: ir.Module, make: Callable[[ir.Module, str, str], bytes] = object_code
 ) -> bytes:
-    """The shared object of a module of :func:`shardc.backends.body.extract.extract`. ``make`` is ``object_code``, or
-    ``object_code_here``. Raises as :func:`build_library`.
+    """The shared object of a module of :func:`shardc.backends.body.extract.extract`. ``make`` is
+    ``object_code``, or ``object_code_here``. Raises as :func:`build_library`.
     """
     check_target()
     linker = system_linker()
@@ -73,11 +99,12 @@ def compile_functions(
 
 
 def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
-    if is_attention(function):
-        return emit_attention(function, module)
-    if is_scatter(function):
-        return emit_scatter(function, module)
-    return emit(read_graph(function), module)
+    body = read_structured(function)
+    if body is None:
+        return emit(read_graph(function), module)
+    if body.op.name not in STRUCTURED:
+        raise KernelNotSupported(what=body.op.name)
+    return STRUCTURED[body.op.name](body, module)
 
 
 def library_key(functions: ir.Module) -> str:
@@ -91,6 +118,6 @@ def _versions() -> str:
     """MLIR's version, and the content of this backend: its own code decides what is compiled."""
     digest = hashlib.sha256()
     own = Path(__file__).parent
-    for file in sorted([*own.glob("*.py"), *own.with_name("body").glob("*.py")]):
+    for file in sorted([*own.rglob("*.py"), *own.with_name("body").glob("*.py")]):
         digest.update(file.read_bytes())
     return f"{version('torch-mlir')} {digest.hexdigest()}"

@@ -1,108 +1,119 @@
-"""The CPU that code is made for: the host's, by its name and the instruction sets that it has,
-or one with fewer of them.
-"""
+"""The CPU of this machine as a target."""
 
 from __future__ import annotations
 
-import os
-import platform
-from functools import cache
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shardc.diagnostics.kernels import UnsupportedTarget
-from shardc.runtime.kernels import cpu_features
+import torch
 
-NEEDED = {"x86_64": {"avx2", "fma", "f16c"}, "aarch64": {"asimd"}}
-"""The instruction sets without which there are no loops for an architecture."""
-_OF_A_MODEL = {
-    "model name", "cpu family", "model", "stepping",
-    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
-}  # fmt: skip
-"""What ``/proc/cpuinfo`` says of a processor's model, on x86-64 and on aarch64."""
-LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"}
-"""Linux's names where LLVM's are not the same without the underscore."""
+from shardc.backends.base import CompiledKernels, Target
+from shardc.backends.benchmark.host import host_model
+from shardc.backends.cpu.host import NEEDED, check_target, features, target
+from shardc.cache import disk
+from shardc.runtime.kernels.library import Library, cpu_features
+from shardc.runtime.kernels.team import openmp_path
+
+if TYPE_CHECKING:
+    from torch_mlir import ir
+
+    from shardc.backends.tuning.target import Tuning
+
+CPU = "cpu"
+RUN_JOB = "shardc.backends.cpu.tuning.run_job:run"
 
 
-def target() -> str:
-    """``x86_64 avx avx2 ...``: the architecture and its instruction sets, in one line.
-
-    ``$SHARDC_TARGET``, in the same form, names one that has fewer than this machine.
+class CpuTarget(Target):
+    """Loops in machine code, in a shared object; instruction sets are this machine's, or those that
+    ``$SHARDC_TARGET`` names.
     """
-    return " ".join([architecture(), *sorted(features())])
 
+    backend = CPU
+    name = CPU
+    pooled = True
+    runs_on_host = True
 
-def architecture() -> str:
-    """Of the target, as ``uname -m`` names it."""
-    return (os.environ.get("SHARDC_TARGET", "").split() or [platform.machine()])[0]
+    @staticmethod
+    def names() -> Sequence[str]:
+        return (CPU,)
 
+    @classmethod
+    def named(cls, name: str) -> CpuTarget | None:
+        """Also by what an artefact says, which may be of another CPU: an architecture and
+        instruction sets.
+        """
+        return cls() if name.partition(" ")[0] in (CPU, *NEEDED) else None
 
-def features() -> frozenset[str]:
-    """The target's instruction sets, as Linux names them."""
-    named = os.environ.get("SHARDC_TARGET", "").split()
-    return frozenset(named[1:]) if named else cpu_features()
+    @classmethod
+    def of_device(cls, device: torch.device) -> CpuTarget | None:
+        return cls() if device.type == CPU else None
 
+    def check(self) -> None:
+        """Raises UnsupportedTarget, or RuntimeFailure without torch's OpenMP."""
+        check_target()
+        openmp_path()
 
-def check_target() -> None:
-    """Raises UnsupportedTarget if there are no loops for the target, or this machine cannot compile for it."""
-    needed = NEEDED.get(architecture())
-    if platform.system() != "Linux" or needed is None:
-        raise UnsupportedTarget(
-            target=f"{architecture()} ({platform.system()})", problem="there are no loops for it"
+    def prepare(self) -> None:
+        from shardc.backends.cpu.object_code.object_code import start_worker
+
+        start_worker()
+
+    def compile(self, module: ir.Module, tf32: bool = False) -> CompiledKernels:
+        from shardc.backends.body.extract import kernels
+        from shardc.backends.cpu import compile as compiler
+
+        if not kernels(module):
+            return CompiledKernels()
+        try:
+            return CompiledKernels(compiler.build_library(module))
+        except Exception:  # whatever went wrong in there, other kernels may compile
+            errors = compiler.failing(module)
+            if not errors:
+                raise
+            return CompiledKernels(errors=errors)
+
+    @staticmethod
+    def load(path: Path) -> Library:
+        """Raises BadLibrary."""
+        return Library(path)
+
+    @staticmethod
+    def find(name: str) -> Path | None:
+        return disk.find(name)
+
+    def key(self) -> str:
+        return f"{target()} {host_model()}"
+
+    def described(self) -> str:
+        return target()
+
+    def local_device(self) -> torch.device:
+        return torch.device(CPU)
+
+    def tuning(self) -> Tuning:
+        """Trials are of this CPU's model, and of its instruction sets where ``$SHARDC_TARGET`` names fewer.
+        Points are built while others are timed, by the clock of a thread.
+        """
+        from shardc.backends.cpu.tuning.builder import CpuBuilder
+        from shardc.backends.cpu.tuning.kernel import sketches
+        from shardc.backends.tuning.runner import Runner
+        from shardc.backends.tuning.target import Tuning, generator_text
+
+        fewer = "" if features() == cpu_features() else f" {target()}"
+        return Tuning(
+            f"{CPU} {host_model()}{fewer}",
+            torch.get_num_threads(),
+            sketches,
+            CpuBuilder,
+            lambda: Runner(RUN_JOB),
+            generator_text(CPU, Path(__file__).with_name("config.py"), "torch-mlir"),
+            timed_alone=False,
+            is_pretrained=True,
         )
-    if missing := needed - features():
-        raise UnsupportedTarget(target=target(), problem=f"it lacks {' '.join(sorted(missing))}")
-    if architecture() != platform.machine() or not features() <= cpu_features():
-        lacks = " ".join(sorted(features() - cpu_features())) or architecture()
-        raise UnsupportedTarget(
-            target=target(), problem=f"code is made for this machine alone, which lacks {lacks}"
-        )
 
+    def choose_libraries(self, module: ir.Module, numerics: str) -> int:
+        from shardc.backends.cpu.contractions import measured_form
+        from shardc.passes.extern.kern_extern import extern_module
 
-def without() -> str:
-    """LLVM's attribute of a function that must do without what this machine has and the target has not:
-    ``-avx512f,...``.
-    """
-    return ",".join(
-        f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features())
-    )
-
-
-@cache
-def host_model() -> str:
-    """The processor's name: LLVM orders instructions by it."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            lines = [line.split(":", 1) for line in file if ":" in line]
-    except OSError:
-        return platform.processor()
-    found = dict.fromkeys((name.strip(), value.strip()) for name, value in lines)
-    return " ".join(value for name, value in found if name in _OF_A_MODEL)
-
-
-def vector_bytes() -> int:
-    """The width of a vector register."""
-    return 64 if "avx512f" in features() else 32 if architecture() == "x86_64" else 16
-
-
-def multiplies_pairs() -> bool:
-    """Whether an instruction adds up products of pairs of bf16 in f32 (AVX512-BF16's ``vdpbf16ps``)."""
-    return {"avx512f", "avx512_bf16"} <= features()
-
-
-def scales_by_powers_of_two() -> bool:
-    """Whether an instruction multiplies a vector of f32 by powers of two (AVX-512's ``vscalefps``)."""
-    return "avx512f" in features()
-
-
-def has_tables() -> bool:
-    """Whether there are the instructions of :mod:`shardc.backends.cpu.tables`."""
-    return {"avx512f", "avx512dq"} <= features()
-
-
-def vector_lanes() -> int:
-    """The f32 lanes of one."""
-    return vector_bytes() // 4
-
-
-def vector_registers() -> int:
-    """How many vector registers there are."""
-    return 16 if architecture() == "x86_64" and "avx512f" not in features() else 32
+        return extern_module(module, measured_form, numerics)

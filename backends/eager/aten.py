@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from shardc.backends.eager.libraries import MEANINGS
+from shardc.backends.eager.kern.libraries import MEANINGS
 from shardc.dialects.aten.call import DEVICE, Call, fill
 from shardc.dialects.aten.schema import overload, parameters
 from shardc.dialects.aten.types import TensorType
+from shardc.runtime.torch_private import schema_of
 
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 WIDE[torch.complex64] = torch.complex128
@@ -58,7 +59,7 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     """
     target = call.spec.target
     function = overload(_STAND_INS.get(target, target))
-    if function._schema.is_mutable:
+    if schema_of(function).is_mutable:
         raise ValueError("it writes to its operands, and the values of a step never change")
     schema = parameters(target)
     if widen:

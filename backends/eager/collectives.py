@@ -1,7 +1,7 @@
 """Collectives on the blocks of all ranks at once: what the oracle runs, and what reshards are proved with.
 
-``values`` holds one tensor for each rank of the space axes, in the order of ranks. Results that several ranks have
-in common are one tensor object: nothing here changes a tensor in place.
+``values`` holds one tensor for each rank of the space axes, in the order of ranks. Results that several ranks
+have in common are one tensor object: nothing here changes a tensor in place.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from math import prod
 import torch
 
 from shardc.diagnostics.sharding import ReplicasDiffer
+from shardc.dialects.dist.collectives.permute import senders
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.permute import senders
-from shardc.dialects.dist.sharding import Axes, Sharding
-from shardc.passes.partition.reshard_plan import (
+from shardc.dialects.dist.reshard_steps import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -26,6 +25,7 @@ from shardc.passes.partition.reshard_plan import (
     Step,
     ToPartial,
 )
+from shardc.dialects.dist.sharding import Axes, Sharding
 
 Values = Sequence[torch.Tensor]
 
@@ -52,7 +52,9 @@ def reduce_scatter(values: Values, mesh: Mesh, dim: int, axes: Axes, reduction: 
 
 
 def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes: Axes) -> list[torch.Tensor]:
-    """Each rank cuts its tensor along ``split_dim`` and joins the pieces that it gets along ``concat_dim``."""
+    """Each rank cuts its tensor along ``split_dim`` and joins the pieces that it gets along
+    ``concat_dim``.
+    """
 
     def exchange(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         pieces = [_cut(tensor, split_dim, len(tensors)) for tensor in tensors]
@@ -117,7 +119,8 @@ def _apply(values: Values, step: Step, mesh: Mesh) -> list[torch.Tensor]:
 def scatter(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh) -> list[torch.Tensor]:
     """The block of each rank of a global tensor. Dims that do not divide are padded with zeros at their end.
 
-    Of partial terms the first has the values; the others are zeros for a sum, and the same for "max" and "min".
+    Of partial terms the first has the values; the others are zeros for a sum, and the same for "max" and
+    "min".
     """
     for dim in range(tensor.ndim):
         missing = -tensor.shape[dim] % sharding.ways(dim)

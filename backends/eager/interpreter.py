@@ -17,12 +17,12 @@ from torch_mlir import ir
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
-from shardc.backends.eager.blame import blamed_on
 from shardc.backends.eager.dist_ops import HANDLERS, Values
-from shardc.backends.eager.linalg import run_kernel
+from shardc.backends.eager.kern.linalg import run_kernel
 from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
+from shardc.backends.eager.proof.blame import blamed_on
+from shardc.backends.eager.proof.signature import Port, read_arguments
 from shardc.backends.eager.ranks import Ranks, once_per
-from shardc.backends.eager.signature import Port, read_arguments
 from shardc.diagnostics.oracle import BadArguments, NoStep
 from shardc.dialects.aten.call import Call, CallReader
 from shardc.dialects.aten.types import read_type
@@ -31,8 +31,8 @@ from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.kern.extern import extern_call
 from shardc.dialects.kern.kernel import checks, in_place, kernel_name, result_types
-from shardc.passes.fuse.flat import FLAT, element_count
-from shardc.runtime.kernels import Library
+from shardc.passes.fuse.bodies.flat import FLAT, element_count
+from shardc.runtime.kernels.library import Library
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""
@@ -64,8 +64,8 @@ def run(
     ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none
     is changed, and no result shares memory with one. ``widen`` runs the program in f64: floating arguments,
     dtype arguments and constants alike, so that programs that are equal in exact arithmetic agree to about
-    1e-12. ``observe`` is told of an op in a loop once for each iteration. Kernels run as ``library`` has them compiled;
-    without one, as their bodies say.
+    1e-12. ``observe`` is told of an op in a loop once for each iteration. Kernels run as ``library`` has them
+    compiled; without one, as their bodies say.
 
     Raises NoStep, BadArguments, and ExecutionFailed for an op that fails or does not make what its type says.
     """
@@ -85,7 +85,9 @@ def run(
 
 @contextmanager
 def computing(widen: bool) -> Iterator[None]:
-    """Without autograd, and in f64 where factory ops whose dtype argument is absent follow the default dtype."""
+    """Without autograd, and in f64 where factory ops whose dtype argument is absent follow the
+    default dtype.
+    """
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if widen else default)
     try:
@@ -239,7 +241,9 @@ def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
 def _compiled(
     library: Library, op: ir.Operation
 ) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
-    """Machine code as a function that leaves its operands as they are, also those whose memory results take."""
+    """Machine code as a function that leaves its operands as they are, also those whose memory
+    results take.
+    """
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
     size = element_count(op) if FLAT in op.attributes else None

@@ -1,7 +1,8 @@
-"""The programs of a pipeline's ranks, run side by side in one process: each goes on until it waits for a message.
+"""The programs of a pipeline's ranks, run side by side in one process: each goes on until it waits for a
+message.
 
-A rank of the pipeline stands for all devices that share its place on the pipeline's axis: they run in lock-step, as the
-ranks of a step without a pipeline do.
+A rank of the pipeline stands for all devices that share its place on the pipeline's axis: they run in
+lock-step, as the ranks of a step without a pipeline do.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from shardc.backends.eager.interpreter import (
     widened,
 )
 from shardc.backends.eager.program import Instruction, read_block
+from shardc.backends.eager.proof.signature import Port, read_arguments, read_results
 from shardc.backends.eager.ranks import Ranks
 from shardc.backends.eager.recall import Recall
-from shardc.backends.eager.signature import Port, read_arguments, read_results
 from shardc.diagnostics.oracle import Deadlock
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, read_mesh
@@ -34,7 +35,7 @@ from shardc.dialects.pipe.action_op import find_stage
 from shardc.dialects.pipe.collective import parse_action
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule
-from shardc.runtime.kernels import Library
+from shardc.runtime.kernels.library import Library
 
 Key = tuple[str, str]
 Blocks = dict[Key, list[torch.Tensor]]
@@ -82,11 +83,12 @@ def run_pipeline(
     library: Library | None = None,
     recall: Recall | None = None,
 ) -> list[Blocks]:
-    """The results of each rank of the pipeline by role and name; ``blocks[r]`` are the arguments of rank ``r``.
+    """The results of each rank of the pipeline by role and name; ``blocks[r]`` are the arguments of rank
+    ``r``.
 
-    ``observe`` is told of a named op in a stage once for each micro-batch, but not of one that ``recall`` has the
-    results of. Raises Deadlock if all ranks that are not
-    done wait, and what :func:`shardc.backends.eager.interpreter.run` raises.
+    ``observe`` is told of a named op in a stage once for each micro-batch, but not of one that ``recall`` has
+    the results of. Raises Deadlock if all ranks that are not done wait, and what
+    :func:`shardc.backends.eager.interpreter.run` raises.
     """
     messages: Messages = {}
     ranks = []

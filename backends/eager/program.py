@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.backends.eager.blame import blamed_on
+from shardc.backends.eager.proof.blame import blamed_on
 from shardc.dialects.aten.call import Call, CallReader, is_constant
 
 STEP = "step"

@@ -1,4 +1,6 @@
-"""Results of stages, remembered by what they were computed from: a step's schedules replay each other's work."""
+"""Results of stages, remembered by what they were computed from: a step's schedules replay each
+other's work.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from shardc.backends.eager.dist_ops import Values
 class Recall:
     """What stages gave in earlier runs.
 
-    A stage is a function: the same text, micro-batch and inputs give the same results, whichever schedule ran it. So a
-    second schedule of a step computes only what it adds in another order. For runs that agree in ``widen`` and in what
-    a rank of the pipeline is (the mesh without the pipeline's axis).
+    A stage is a function: the same text, micro-batch and inputs give the same results, whichever schedule ran
+    it. So a second schedule of a step computes only what it adds in another order. For runs that agree in
+    ``widen`` and in what a rank of the pipeline is (the mesh without the pipeline's axis).
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Calls of one flat kernel become one call, which takes a tuple of tensors for each: an optimizer's updates."""
+"""Calls of one flat kernel become one call, which takes a tuple of tensors for each: an
+optimizer's updates.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from torch_mlir import ir
 from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.step import Step
 from shardc.dialects.kern.kernel import kernel_name
-from shardc.passes.fuse.flat import FLAT
+from shardc.passes.fuse.bodies.flat import FLAT
 
 
 def batch_kernels(steps: Sequence[Step]) -> list[Step]:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
+import torch
 from torch_mlir import ir
 
-from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import KERNEL, Kernels
+from shardc.backends.torch.memory.aliases import Aliases
+from shardc.backends.torch.memory.overwrite import Overwrites
+from shardc.backends.torch.memory.schedule import Schedule
 from shardc.backends.torch.messages import WRITERS, Messages
 from shardc.backends.torch.names import Names
-from shardc.backends.torch.overwrite import Overwrites
-from shardc.backends.torch.schedule import Schedule
 from shardc.backends.torch.source import SourceLines
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.call import CallReader
+from shardc.dialects.aten.python_numbers import is_python_number
+from shardc.dialects.aten.types import Order
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.kern.kernel import in_place, kernel_name
+from shardc.runtime.first_run import type_text
 
 FREED_BYTES = 1024
 """Values smaller than this are left to the end of the function: a `del` for each would drown the program."""
@@ -43,6 +47,8 @@ class Program:
     lines: list[str] = field(default_factory=list)
     values: dict[ir.Value, str] = field(default_factory=dict)
     place: tuple[str | None, str | None] = (None, None)
+    strides: Mapping[ir.Value, Sequence[int] | Order | None] = field(default_factory=dict)
+    """How values lie that calls make, where that matters; None for contiguous."""
     messages: Messages | None = None
     """Those between the ranks of a pipeline."""
 
@@ -51,7 +57,8 @@ class Body:
     """Writes the steps of one block; ``stores`` are (state argument, its new value) pairs to put in place.
 
     ``writes`` are such pairs that the caller puts in place; ``returned`` are what somebody else is given.
-    ``overwritten``: the new values that kernels have written there already, unless the argument was not contiguous.
+    ``overwritten``: the new values that kernels have written there already, unless the argument was not
+    contiguous.
     """
 
     def __init__(
@@ -131,9 +138,26 @@ class Body:
         if step.starts and self.schedule.first[step.results[0]] == position + 1:
             text += ".wait()"
             self._waits[position + 1].remove(step.results[0])
-        self.line(f"{names} = {text}")
+        self.line(f"{names} = {text}{self._types(step)}")
+        for value, dtype in _rounded(step).items():
+            if value in self.schedule.first:
+                self.line(f"{self.name(value)} = {self.name(value)}.to({dtype})")
         if any(map(self._is_worth_freeing, unused)):
             self.line("del _")
+
+    def _types(self, step: Step) -> str:
+        """A comment with the types of a call's results that are read: what
+        ``runtime/first_run.py`` compares.
+        """
+        if step.call is None or is_python_number(step.call.spec.target):
+            return ""
+        texts, rounded = [], _rounded(step)
+        for value, type_ in zip(step.results, step.call.spec.results, strict=True):
+            strides = self.program.strides.get(value, Order(()))
+            known = None if isinstance(strides, Order) else strides or _contiguous(type_.shape)
+            is_read = value in self.schedule.first and value not in rounded
+            texts.append(type_text(type_, known) if type_ and is_read else "None")
+        return f"  # {', '.join(texts)}" if any(text != "None" for text in texts) else ""
 
     def _kernel_call(self, step: Step, position: int) -> str:
         """Operands that a result takes the place of are copied first where that is not allowed."""
@@ -172,7 +196,8 @@ class Body:
         for old, new in self._stores.get(position, ()):
             if new in self.overwritten and self.aliases.group(new) is self.aliases.group(old):
                 self.line(
-                    f"if {self.name(new)} is not {self.name(old)}: rank.store({self.name(old)}, {self.name(new)})"
+                    f"if {self.name(new)} is not {self.name(old)}: rank.store({self.name(old)}, "
+                    f"{self.name(new)})"
                 )
                 continue
             group = self.aliases.group(new)
@@ -236,12 +261,27 @@ class Body:
         return size_bytes >= FREED_BYTES or (size_bytes > 0 and len(self.aliases.group(value).members) > 1)
 
 
+def _rounded(step: Step) -> dict[ir.Value, torch.dtype]:
+    """Mean and rstd in halves of a layer norm: a GPU keeps them in f32, whatever it was traced on."""
+    if step.call is None or step.call.spec.target != "aten.native_layer_norm":
+        return {}
+    made = zip(step.results[1:], step.call.spec.results[1:], strict=True)
+    return {value: type_.dtype for value, type_ in made if type_ and type_.dtype.itemsize == 2}
+
+
+def _contiguous(shape: Sequence[int]) -> list[int] | None:
+    """The strides of a contiguous tensor; None where a size is not known."""
+    return None if None in shape else [prod(shape[d + 1 :]) for d in range(len(shape))]
+
+
 def _place_stores(
     schedule: Schedule, stores: list[tuple[ir.Value, ir.Value]]
 ) -> dict[int, list[tuple[ir.Value, ir.Value]]]:
-    """Each store right after its new value is made and its old value is last read, and noted as a use of both.
+    """Each store right after its new value is made and its old value is last read, and noted as a use of
+    both.
 
-    New values that are still on their way wait until so many others are, too: communication goes on meanwhile.
+    New values that are still on their way wait until so many others are, too: communication goes on
+    meanwhile.
     """
     placed: dict[int, list[tuple[ir.Value, ir.Value]]] = {}
     starts = sorted(schedule.made[new] for _, new in stores if _is_started(schedule, new))

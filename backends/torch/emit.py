@@ -1,10 +1,10 @@
 """From a module of level 3 or 4 to the program that every rank runs: one readable Python function.
 
-One line for each ATen call, kernel and collective. A collective's line only starts it; its ``wait()`` stands where the
-result is first needed, or sooner if too much is under way. Gathers of parameters start some bytes ahead of their first
-use. Values are freed after their last use. Parameters, optimizer state and buffers are replaced in place
-(``rank.store``) as soon as their new value is there and the old one has been read for the last time, so that no step
-holds two copies of them; the other results (the loss) are returned.
+One line for each ATen call, kernel and collective. A collective's line only starts it; its ``wait()`` stands
+where the result is first needed, or sooner if too much is under way. Gathers of parameters start some bytes
+ahead of their first use. Values are freed after their last use. Parameters, optimizer state and buffers are
+replaced in place (``rank.store``) as soon as their new value is there and the old one has been read for the
+last time, so that no step holds two copies of them; the other results (the loss) are returned.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernels
-from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.axes import AxesTable
 from shardc.backends.torch.body import Body, Program
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.emit_pipeline import Text, write_stages
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import Kernels
+from shardc.backends.torch.memory.aliases import Aliases
+from shardc.backends.torch.memory.schedule import schedule_block
 from shardc.backends.torch.names import Names
-from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
 from shardc.dialects.roles import STATE_ROLES
-from shardc.passes.pipeline.inline_collectives import inlined
+from shardc.passes.pipeline.ranks.inline_collectives import inlined
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
 
 import torch
 from math import inf, nan
-'''
+'''  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,16 @@ class Edge:
 
 
 def emit_program(module: ir.Module) -> str:
-    """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning a tuple.
+    """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning
+    a tuple.
 
-    Of a pipeline: ``STEPS``, such a function for each of its ranks, and ``ACTIONS``, what each of them runs in order.
+    Of a pipeline: ``STEPS``, such a function for each of its ranks, and ``ACTIONS``, what each of them runs
+    in order.
 
-    One with kernels is to be run with the globals ``kernel`` (:meth:`shardc.runtime.kernels.Library.kernel`) and
-    ``empty`` (:func:`shardc.runtime.pool.contiguous`): large results of its kernels and of matrix products are in the
-    pool.
+    One with kernels is to be run with the globals ``kernel``
+    (:meth:`shardc.runtime.kernels.library.Library.kernel`) and ``empty``
+    (:func:`shardc.runtime.kernels.pool.contiguous`): large results of its kernels and of matrix products are
+    in the pool.
 
     Raises ValueError if the module has no mesh or no step.
     """

@@ -1,7 +1,8 @@
 """From the module of one graph to a Python function of ATen calls, for one device and for whoever runs it.
 
-It takes its inputs in a list, which it empties so that each can be freed after its last use (a backward holds all
-activations in it), and returns what the graph returns. Inputs that the graph writes to are written to at the end.
+It takes its inputs in a list, which it empties so that each can be freed after its last use (a backward holds
+all activations in it), and returns what the graph returns. Inputs that the graph writes to are written to at
+the end.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ from functools import partial
 
 from torch_mlir import ir
 
-from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.axes import AxesTable
 from shardc.backends.torch.body import Body, Program
 from shardc.backends.torch.collectives import DistText
 from shardc.backends.torch.emit import step_function
 from shardc.backends.torch.functions import Functions
 from shardc.backends.torch.kernels import KERNEL, Kernels
+from shardc.backends.torch.memory.aliases import Aliases
+from shardc.backends.torch.memory.postpone import postpone
+from shardc.backends.torch.memory.schedule import schedule_block
 from shardc.backends.torch.names import Names
-from shardc.backends.torch.postpone import postpone
-from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.dialects.dist.sharding import ShardingCodec
@@ -28,7 +29,9 @@ from shardc.dialects.dist.sharding import ShardingCodec
 _ONE_DEVICE = Mesh((MeshAxis("device", 1),))
 
 CALLERS = ("primals", "arg")
-"""What AOTAutograd calls arguments that somebody else holds, too; others are what forward kept and gradients."""
+"""What AOTAutograd calls arguments that somebody else holds, too; others are what forward kept
+and gradients.
+"""
 
 HEAD = '''"""A graph of torch.compile, written by shardc: `graph(rank, inputs)` on `rank.device`."""
 
@@ -43,13 +46,15 @@ def emit_graph(
     writes: Sequence[tuple[int, int]] = (),
     strides: Sequence[Sequence[int] | Order | None] = (),
     pooled: bool = False,
+    relaid: bool = True,
 ) -> str:
     """The text of ``graph(rank, inputs)``, which returns a tuple with an entry for each of ``outputs``.
 
-    An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of the
-    arguments of ``@step``; the function empties it. ``writes`` are pairs (argument, result): the result is copied into
-    the argument's memory at the end. ``strides`` says how results must be laid out (None: contiguous), empty where all
-    are anyway: kernels make contiguous tensors, and what ATen makes of those follows them. ``pooled``: large results of
+    An entry is the number of a result of the module's ``@step``, or None for None. ``inputs`` is a list of
+    the arguments of ``@step``; the function empties it. ``writes`` are pairs (argument, result): the result
+    is copied into the argument's memory at the end. ``strides`` says how results must be laid out (None:
+    contiguous). If ``relaid`` the program sees to it: kernels make contiguous tensors, and what ATen makes of
+    those follows them. Else they are so anyway, which its first run checks. ``pooled``: large results of
     matrix products are in the runtime's pool. Raises ValueError if the module has no ``@step``.
     """
     function = step_function(module)
@@ -64,7 +69,10 @@ def emit_graph(
     pairs = [(arguments[argument], results[result]) for argument, result in writes]
     given = [number for number in outputs if number is not None]
     wanted = {results[number]: strides[number] for number in given} if strides else {}
-    body = _write(program, block, results, pairs, [results[number] for number in given], wanted)
+    program.strides = {} if relaid else wanted
+    body = _write(
+        program, block, results, pairs, [results[number] for number in given], wanted if relaid else {}
+    )
     program.lines += _writes(program, pairs, body)
     returned = ["None" if number is None else program.values[results[number]] for number in outputs]
     return _assemble(program, [program.values[a] for a in arguments], returned)
@@ -90,8 +98,9 @@ def _write(
     returned: list[ir.Value],
     wanted: Mapping[ir.Value, Sequence[int] | Order | None],
 ) -> Body:
-    """``wanted``: how results must be laid out. Each is when it was last read, not at the end, when all that is
-    returned is there beside a copy."""
+    """``wanted``: how results must be laid out. Each is when it was last read, not at the end, when all that
+    is returned is there beside a copy.
+    """
     arguments = list(block.arguments)
     held = {a for a in arguments if program.values[a].startswith(CALLERS)} | {old for old, _ in writes}
     ordered = partial(postpone, given=arguments, kept=held, wanted=results)
@@ -114,7 +123,9 @@ def _write(
 
 
 def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body) -> list[str]:
-    """What shares memory with an argument is taken out of it first: the argument may be one that is written to."""
+    """What shares memory with an argument is taken out of it first: the argument may be one that is written
+    to.
+    """
     lines, copies = [], []
     for old, new in pairs:
         into, value = program.values[old], program.values[new]

@@ -1,14 +1,15 @@
-"""From a pipeline's module of level 3 to the program of all its ranks: a function for each body of a stage, and one for
-each rank, which calls these in the order of the schedule."""
+"""From a pipeline's module of level 3 to the program of all its ranks: a function for each body of a stage,
+and one for each rank, which calls these in the order of the schedule.
+"""
 
 from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.backends.torch.aliases import Aliases
 from shardc.backends.torch.body import Body, Program
+from shardc.backends.torch.memory.aliases import Aliases
+from shardc.backends.torch.memory.schedule import schedule_block
 from shardc.backends.torch.messages import Messages
-from shardc.backends.torch.schedule import schedule_block
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.tuples import packed

@@ -1,4 +1,6 @@
-"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, with every operator bound once at the program's head."""
+"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, with every operator bound once at the program's
+head.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,19 @@ from shardc.dialects.aten.call import Device, IntValue, OpCall
 from shardc.dialects.aten.python_numbers import is_python_number, text_of
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import TensorType
-from shardc.runtime.pool import POOLED_BYTES
+from shardc.runtime.kernels.pool import POOLED_BYTES
+from shardc.runtime.torch_private import schema_of
 
-# Strides are not part of the IR, so a view may meet memory that is laid out otherwise than when it was traced.
-# `reshape` is a view where it can be one and a copy where it must.
+# Strides are not part of the IR, so a view may meet memory that is laid out otherwise than when it was
+# traced. `reshape` is a view where it can be one and a copy where it must.
 TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 _MEMORY_FORMATS = {
-    0: torch.contiguous_format, 1: torch.preserve_format, 2: torch.channels_last, 3: torch.channels_last_3d,
-}  # fmt: skip
+    0: torch.contiguous_format,
+    1: torch.preserve_format,
+    2: torch.channels_last,
+    3: torch.channels_last_3d,
+}
 
 
 WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm": "aten.bmm.out"}
@@ -31,8 +37,8 @@ WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm"
 class Functions:
     """The operators of a program and the names that they are bound to.
 
-    ``pooled``: large results of matrix products are given memory of the runtime's pool by ``empty``, which the
-    program's globals must have (:func:`shardc.runtime.pool.contiguous`).
+    ``pooled``: large results of matrix products are given memory of the runtime's pool by ``empty``, which
+    the program's globals must have (:func:`shardc.runtime.kernels.pool.contiguous`).
     """
 
     def __init__(self, names: Names, pooled: bool = False) -> None:
@@ -86,7 +92,9 @@ class Functions:
 
 
 def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
-    """The memory of a product's result, of the pool if it is large; None for one that is known to be small."""
+    """The memory of a product's result, of the pool if it is large; None for one that is known to
+    be small.
+    """
     (result,) = spec.results
     if result is None or (None not in result.shape and result.size_bytes < POOLED_BYTES):
         return None
@@ -129,7 +137,7 @@ class _Required:
 def _plan(target: str) -> tuple[tuple[str, str, bool, Any], ...]:
     """(name, kind, keyword-only, default) of each parameter."""
     plan = []
-    for a in overload(target)._schema.arguments:
+    for a in schema_of(overload(target)).arguments:
         kind = str(a.real_type).removeprefix("Optional[").removesuffix("]")
         default = _frozen(a.default_value) if a.has_default_value() else _Required
         plan.append((a.name, kind, a.kwarg_only, default))

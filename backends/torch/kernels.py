@@ -1,6 +1,6 @@
-"""Calls of compiled kernels as Python text: ``add_gelu, = add_gelu_0(x, bias)``, with every kernel bound once at the
-program's head. The program's globals must have ``kernel`` and ``kernels``:
-:meth:`shardc.runtime.kernels.Library.kernel` and ``batch``.
+"""Calls of compiled kernels as Python text: ``add_gelu, = add_gelu_0(x, bias)``, with every kernel bound once
+at the program's head. The program's globals must have ``kernel`` and ``kernels``:
+:meth:`shardc.runtime.kernels.library.Library.kernel` and ``batch``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch_mlir import ir
 from shardc.backends.torch.names import Names
 from shardc.dialects.kern.kernel import checks, in_place, kernel_name, kernel_shapes, result_types
 from shardc.dialects.kern.size import AnySize, evaluate
-from shardc.passes.fuse.flat import FLAT, element_count
+from shardc.passes.fuse.bodies.flat import FLAT, element_count
 
 KERNEL = "kern.kernel"
 
@@ -33,7 +33,9 @@ class Kernels:
         return f"{bound}({', '.join(operands)})"
 
     def batch(self, ops: Sequence[ir.Operation], operands: Sequence[list[str]]) -> str:
-        """The text of one call of a flat kernel for several tuples of operands, which gives a list of tuples."""
+        """The text of one call of a flat kernel for several tuples of operands, which gives a
+        list of tuples.
+        """
         members = ", ".join(f"({element_count(op)}, {_outputs(op)})" for op in ops)
         bound = self._bind(kernel_name(ops[0]), f'kernels("{kernel_name(ops[0])}", [{members}])')
         tuples = [f"({', '.join(each)}{',' if each else ''})" for each in operands]

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 
-from shardc.backends.torch.aliases import Aliases
-from shardc.backends.torch.schedule import Schedule, schedule_block
+from shardc.backends.torch.memory.aliases import Aliases
+from shardc.backends.torch.memory.schedule import Schedule, schedule_block
 from shardc.backends.torch.step import Step
-from shardc.dialects.dist.loop_values import LoopValues
+from shardc.dialects.dist.regions.loop_values import LoopValues
 
 if TYPE_CHECKING:
     from shardc.backends.torch.body import Body
 
 
 def write_loop(outer: Body, step: Step, position: int) -> None:
-    """Carried values keep one name through all iterations; stacked ones are collected in lists and concatenated."""
+    """Carried values keep one name through all iterations; stacked ones are collected in lists and
+    concatenated.
+    """
     program, loop = outer.program, step.loop
     assert loop is not None
     block = step.op.regions[0].blocks[0]

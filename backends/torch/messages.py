@@ -23,8 +23,10 @@ POST = "pipe.post"
 
 @dataclass
 class Messages:
-    """What the text of messages needs to know. ``axes``: the constant that names the pipeline's axis; ``slices``: into
-    how many a sequence is cut; ``stages``: symbol of a ``pipe.stage`` -> the function that it became."""
+    """What the text of messages needs to know. ``axes``: the constant that names the pipeline's axis;
+    ``slices``: into how many a sequence is cut; ``stages``: symbol of a ``pipe.stage`` -> the function that
+    it became.
+    """
 
     axes: str
     stages: dict[str, str] = field(default_factory=dict)
@@ -32,11 +34,12 @@ class Messages:
 
 
 def post_receives(steps: Sequence[Step]) -> list[Step]:
-    """The steps with each receive started ahead of the action before it, so that it travels while that computes, and
-    waited for right before what reads it first.
+    """The steps with each receive started ahead of the action before it, so that it travels while that
+    computes, and waited for right before what reads it first.
 
-    Between two ranks transfers start in the order of the passes, the same on both sides: a receive does not pass what
-    goes to or comes from the same rank. So messages need no tags, and each pair of ranks may run them in order.
+    Between two ranks transfers start in the order of the passes, the same on both sides: a receive does not
+    pass what goes to or comes from the same rank. So messages need no tags, and each pair of ranks may run
+    them in order.
     """
     readers: dict[ir.Value, int] = {}
     waits: dict[int, list[Step]] = {}

@@ -9,7 +9,7 @@ from functools import cached_property
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import Call
-from shardc.dialects.dist.loop_values import LoopValues
+from shardc.dialects.dist.regions.loop_values import LoopValues
 
 COLLECTIVES = frozenset(
     f"dist.{name}"

@@ -1,8 +1,8 @@
-"""How a kernel is cut into programs: closed forms from sizes, bytes and the target's figures; no table of ops.
+"""How a kernel is cut into programs: closed forms from sizes, bytes and the target's figures; no table of
+ops.
 
-``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (those of a tile),
-``warps`` and
-``programs`` (that sum over rows). What it does not say is chosen here.
+``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (those of a
+tile), ``warps`` and ``programs`` (that sum over rows). What it does not say is chosen here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.backends.triton.targets import Target
-
-VECTOR_BYTES = 16
-"""Of the widest load."""
-MAX_WARPS_THREADS = 1024
+from shardc.cost.machine import Gpu
 
 
 @dataclass(frozen=True)
@@ -29,13 +25,15 @@ class Limits:
     """A sum over at least so many rows may be cut over programs."""
 
 
-def limits_of(target: Target) -> Limits:
+def limits_of(target: Gpu) -> Limits:
     return Limits(target.units, target.warp_size)
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Of one function: rows and elements of a row at a time, warps, and programs where these share the rows."""
+    """Of one function: rows and elements of a row at a time, warps, and programs where these
+    share the rows.
+    """
 
     rows: int
     columns: int
@@ -45,11 +43,11 @@ class Tile:
 
 @dataclass(frozen=True)
 class Extent:
-    """What one function runs over: ``rows`` of ``columns`` elements (0: elements without rows), the smallest of
-    ``item_bytes``. ``wide``: tensors that it reads, and one; ``sums``: accumulators that go over all rows; ``whole``: a
-    program needs all of a row; ``across``: rows lie side by side; ``moved_bytes``: read and written once, of which
-    ``sum_bytes`` for the sums over rows; ``stages``: loops of a row that wait for each other; ``widest_bytes``: of the
-    largest element.
+    """What one function runs over: ``rows`` of ``columns`` elements (0: elements without rows), the smallest
+    of ``item_bytes``. ``wide``: tensors that it reads, and one; ``sums``: accumulators that go over all rows;
+    ``whole``: a program needs all of a row; ``across``: rows lie side by side; ``moved_bytes``: read and
+    written once, of which ``sum_bytes`` for the sums over rows; ``stages``: loops of a row that wait for each
+    other; ``widest_bytes``: of the largest element.
     """
 
     rows: int
@@ -65,7 +63,7 @@ class Extent:
     widest_bytes: int = 4
 
 
-def tile_of(e: Extent, limits: Limits, target: Target, config: Mapping[str, int]) -> Tile:
+def tile_of(e: Extent, limits: Limits, target: Gpu, config: Mapping[str, int]) -> Tile:
     """The tile of a function."""
     if e.sums:
         columns, sizes = max(1, e.columns), (e.item_bytes, e.widest_bytes)
@@ -80,12 +78,13 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def flat_tile(count: int, item_bytes: int, target: Target, config: Mapping[str, int]) -> Tile:
-    """Of ``count`` elements in one order, the smallest of ``item_bytes``: each thread has a vector of each tensor.
+def flat_tile(count: int, item_bytes: int, target: Gpu, config: Mapping[str, int]) -> Tile:
+    """Of ``count`` elements in one order, the smallest of ``item_bytes``: each thread has a vector of each
+    tensor.
 
     Few elements are spread over all units first: a warp with one vector a thread is the least.
     """
-    vector = VECTOR_BYTES // item_bytes
+    vector = target.vector_bytes // item_bytes
     least, most = target.warp_size * vector, 8 * 32 * vector
     block = config.get("block", min(most, max(least, power_of_two(count // (2 * target.units)))))
     return Tile(1, block, config.get("warps", _warps(block, vector, target)))
@@ -97,17 +96,17 @@ def row_tile(
     item_bytes: int,
     wide: int,
     limits: Limits,
-    target: Target,
+    target: Gpu,
     config: Mapping[str, int],
     across: bool = False,
 ) -> Tile:
-    """Of rows of ``columns`` elements, all in registers where they fit. ``wide``: values of a row that live at once;
-    ``across``: rows lie side by side in memory, and are read together.
+    """Of rows of ``columns`` elements, all in registers where they fit. ``wide``: values of a row that live
+    at once; ``across``: rows lie side by side in memory, and are read together.
 
-    Short rows share a program, as long as there are enough programs for all units; a thread has two vectors of each
-    tensor, more where rows are long.
+    Short rows share a program, as long as there are enough programs for all units; a thread has two vectors
+    of each tensor, more where rows are long.
     """
-    vector = VECTOR_BYTES // item_bytes
+    vector = target.vector_bytes // item_bytes
     whole = power_of_two(columns)
     width = config.get("columns", whole if whole <= limits.persistent else 4096)
     height = max(1, 2048 // width)
@@ -126,15 +125,15 @@ def carried_tile(
     element_bytes: tuple[int, int],
     sums: int,
     limits: Limits,
-    target: Target,
+    target: Gpu,
     config: Mapping[str, int],
     whole: bool,
 ) -> Tile:
-    """Of programs that each sum up a share of the rows. ``element_bytes``: of the smallest and the largest element;
-    ``sums`` accumulators live throughout; ``whole``: a program has all columns.
+    """Of programs that each sum up a share of the rows. ``element_bytes``: of the smallest and the largest
+    element; ``sums`` accumulators live throughout; ``whole``: a program has all columns.
     """
     item_bytes, widest_bytes = element_bytes
-    vector = VECTOR_BYTES // item_bytes
+    vector = target.vector_bytes // item_bytes
     width = config.get(
         "columns", power_of_two(columns) if whole else min(power_of_two(columns), max(128, 32 * vector))
     )
@@ -150,7 +149,7 @@ def carried_tile(
     return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
 
 
-def _warps(elements: int, each: int, target: Target) -> int:
+def _warps(elements: int, each: int, target: Gpu) -> int:
     """As many as give a thread ``each`` of the elements; a power of two."""
     wanted = power_of_two(max(1, elements // (each * target.warp_size)))
-    return min(wanted, MAX_WARPS_THREADS // target.warp_size)
+    return min(wanted, target.program_threads // target.warp_size)

@@ -14,7 +14,8 @@ from shardc.dialects.aten.types import TensorType
 
 
 class CallBuilder:
-    """Builds calls at ``insertion`` points of one function; constants stand once each, at the head of its body.
+    """Builds calls at ``insertion`` points of one function; constants stand once each, at the head of its
+    body.
 
     The number of constants stays small because they are shared; a program reads as calls, not as constants.
     """

@@ -1,8 +1,8 @@
 """Reading torch-dialect ops as ATen calls.
 
 A :class:`Call` is one MLIR op seen from Python: which operator, which arguments (constants as Python values,
-tensors as their types) and which SSA values stand behind the tensors. Rules, the oracle and the emitter work on it;
-none of them touches MLIR syntax.
+tensors as their types) and which SSA values stand behind the tensors. Rules, the oracle and the emitter work
+on it; none of them touches MLIR syntax.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from shardc.dialects.aten.types import TensorType, read_type
 
 @dataclass(frozen=True)
 class IntValue:
-    """Stands in an argument list for a number known only at run time (``!torch.int``, ``!torch.float``), such as a
-    rank's offset.
+    """Stands in an argument list for a number known only at run time (``!torch.int``, ``!torch.float``), such
+    as a rank's offset.
     """
 
 
@@ -30,7 +30,9 @@ INT_VALUE = IntValue()
 
 @dataclass(frozen=True)
 class Device:
-    """Stands for a device argument: tensors live where their rank's program runs, whatever the traced device was."""
+    """Stands for a device argument: tensors live where their rank's program runs, whatever the traced device
+    was.
+    """
 
 
 DEVICE = Device()
@@ -46,7 +48,9 @@ class OpCall:
     target: str
     args: tuple[Any, ...]
     results: tuple[TensorType | None, ...]
-    """None for an integer, and for what the call was asked not to make (a gradient outside of its ``output_mask``)."""
+    """None for an integer, and for what the call was asked not to make (a gradient outside of its
+    ``output_mask``).
+    """
 
     def __getitem__(self, name: str) -> Any:
         """The argument called ``name`` in the operator's schema."""
@@ -69,7 +73,8 @@ class OpCall:
 class Call:
     """One torch op of a function: what it calls and the SSA values it reads and makes.
 
-    ``operands`` are the values behind the :class:`TensorType` and :class:`IntValue` leaves of ``spec.args``, in order.
+    ``operands`` are the values behind the :class:`TensorType` and :class:`IntValue` leaves of ``spec.args``,
+    in order.
     """
 
     op: ir.Operation

@@ -1,5 +1,5 @@
-"""Arithmetic on numbers that are known only at run time, such as sizes, which symbolic graphs of ``torch.compile`` hold
-between ATen calls.
+"""Arithmetic on numbers that are known only at run time, such as sizes, which symbolic graphs of
+``torch.compile`` hold between ATen calls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FUNCTIONS = {
     torch.sym_min: (prim.min.int, prim.min.float, "min({}, {})"),
     torch.sym_max: (prim.max.int, prim.max.float, "max({}, {})"),
     torch.sym_float: (aten.Float.int, None, "float({})"),
-    torch._sym_sqrt: (aten.sqrt.int, aten.sqrt.float, "torch.sym_sqrt({})"),
+    torch.sym_sqrt: (aten.sqrt.int, aten.sqrt.float, "torch.sym_sqrt({})"),
     torch.sym_int: (None, aten.Int.float, "int({})"),
     math.trunc: (None, aten.Int.float, "int({})"),
     math.floor: (None, aten.floor.float, "int({} // 1)"),

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from shardc.runtime.torch_private import schema_of
+
 
 class UnknownOperator(KeyError):
     """No operator of that name is registered with PyTorch in this process."""
@@ -21,7 +23,7 @@ def overload(target: str) -> Any:
     namespace, name, *rest = target.split(".")
     if namespace == "shardc":
         for module in ("random", "sampling", "attention", "linear_cross_entropy"):
-            import_module(f"shardc.runtime.{module}")
+            import_module(f"shardc.runtime.operators.{module}")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     found = getattr(packet, rest[0] if rest else "default", None)
     if found is None:
@@ -50,7 +52,7 @@ def target_of(op: Any) -> str:
 @cache
 def parameters(target: str) -> tuple[tuple[str, str, bool], ...]:
     """(name, type, keyword-only) of each parameter in the operator's schema."""
-    schema = overload(target)._schema
+    schema = schema_of(overload(target))
     return tuple((a.name, str(a.real_type), a.kwarg_only) for a in schema.arguments)
 
 
@@ -61,11 +63,22 @@ def position(target: str, name: str) -> int:
     return names.index(name)
 
 
-# PyTorch's ScalarType numbers, as they stand in ``torch.constant.int`` for a dtype argument (c10/core/ScalarType.h).
+# PyTorch's ScalarType numbers, as they stand in ``torch.constant.int`` for a dtype argument
+# (c10/core/ScalarType.h).
 _SCALAR_TYPES = {
-    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16,
-    6: torch.float32, 7: torch.float64, 9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
-}  # fmt: skip
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    9: torch.complex64,
+    10: torch.complex128,
+    11: torch.bool,
+    15: torch.bfloat16,
+}
 _SCALAR_NUMBERS = {dtype: number for number, dtype in _SCALAR_TYPES.items()}
 
 

@@ -31,8 +31,8 @@ _TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],(.+)>")
 class TensorType(NamedTuple):
     """The type of one tensor value: its shape in elements and its dtype.
 
-    A size that is known only at run time (``?``, in graphs of ``torch.compile`` alone) is None; fusion knows it as a
-    :class:`shardc.dialects.kern.size.Size`.
+    A size that is known only at run time (``?``, in graphs of ``torch.compile`` alone) is None; fusion knows
+    it as a :class:`shardc.dialects.kern.size.Size`.
     """
 
     shape: tuple[int, ...]
@@ -60,7 +60,9 @@ class TensorType(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How a tensor of symbolic sizes lies in memory: densely, its ``dims`` from the most major to that of stride 1."""
+    """How a tensor of symbolic sizes lies in memory: densely, its ``dims`` from the most major to that of
+    stride 1.
+    """
 
     dims: tuple[int, ...]
 
@@ -78,7 +80,8 @@ def _parse(text: str) -> TensorType | None:
 def read_type(type_: ir.Type) -> TensorType | None:
     """The tensor type behind an MLIR type, None if it is not a ranked value tensor.
 
-    Torch-MLIR's bindings have no accessors for ``vtensor``, hence the text; it is parsed once per distinct type.
+    Torch-MLIR's bindings have no accessors for ``vtensor``, hence the text; it is parsed once per distinct
+    type.
     """
     return _parse(str(type_))
 

@@ -12,8 +12,8 @@ from shardc.dialects.dist.dialect import Dist
 class Axis:
     """``size`` ways of mesh axis ``name``, after ``pre`` ways of it that are more major.
 
-    The whole of an axis of size 4 is ``Axis("tensor", 1, 4)``; its major half ``Axis("tensor", 1, 2)``, its minor half
-    ``Axis("tensor", 2, 2)``. As in Shardy, a device's coordinate on the part is
+    The whole of an axis of size 4 is ``Axis("tensor", 1, 4)``; its major half ``Axis("tensor", 1, 2)``, its
+    minor half ``Axis("tensor", 2, 2)``. As in Shardy, a device's coordinate on the part is
     ``coordinate // (total / (pre * size)) % size``.
     """
 
@@ -22,7 +22,8 @@ class Axis:
     size: int
 
     def overlaps(self, other: "Axis") -> bool:
-        """Whether the two can't stand in one sharding: they have ways in common, or no whole part between them.
+        """Whether the two can't stand in one sharding: they have ways in common, or no whole part between
+        them.
 
         Of 6 ways the major 2 and the minor 2 overlap: between them there would be a part of 1.5.
         """

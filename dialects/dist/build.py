@@ -19,7 +19,8 @@ def segments(*groups: list[ir.Value] | list[ir.Type]) -> ir.DenseI32ArrayAttr:
 def only_operand() -> property:
     """An accessor for an op's one optional operand.
 
-    The bindings' own accessor needs ``operandSegmentSizes``, which an op with a single group does not carry here.
+    The bindings' own accessor needs ``operandSegmentSizes``, which an op with a single group does not carry
+    here.
     """
     return property(lambda op: op.operands[0] if len(op.operands) else None)
 

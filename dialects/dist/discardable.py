@@ -1,6 +1,7 @@
 """Shardings as discardable attributes: ``dist.shardings`` on any op, ``dist.sharding`` on a function's edge.
 
-MLIR verifies what its ops declare and lets everything else pass, so text that a person wrote is checked here once.
+MLIR verifies what its ops declare and lets everything else pass, so text that a person wrote is checked here
+once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,9 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 
 
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
-    """What is wrong with the first sharding that does not fit its value or the mesh, and where; None if all fit."""
+    """What is wrong with the first sharding that does not fit its value or the mesh, and where; None if all
+    fit.
+    """
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(
             op.operation.regions[0].blocks

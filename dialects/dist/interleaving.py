@@ -14,9 +14,9 @@ ATTRIBUTE = "dist.interleaved"
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of ``sizes``, one behind the other, each in ``ways`` equal blocks: stored are the first blocks of all
-    parts, then all second blocks, and so on. Queries, keys and values of [3 x 768] in 2 ways: heads 0 to 5 of all three
-    come first.
+    """Parts of ``sizes``, one behind the other, each in ``ways`` equal blocks: stored are the first blocks of
+    all parts, then all second blocks, and so on. Queries, keys and values of [3 x 768] in 2 ways: heads 0 to
+    5 of all three come first.
     """
 
     ways: int
@@ -27,7 +27,9 @@ class Parts:
         return sum(self.sizes)
 
     def between(self, start: int, end: int) -> Parts | None:
-        """The parts from element ``start`` to ``end`` of the dim; None where these are not the ends of some."""
+        """The parts from element ``start`` to ``end`` of the dim; None where these are not the
+        ends of some.
+        """
         ends = (0, *itertools.accumulate(self.sizes))
         if start not in ends or end not in ends or start >= end:
             return None

@@ -13,11 +13,13 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
 
 
 class OffsetOp(Dist.Operation, name="offset", traits=[ext.Pure]):
-    """``start + base + scale * extent * (index over axes)``, an integer; ``start`` is 0 where there is no operand.
+    """``start + base + scale * extent * (index over axes)``, an integer; ``start`` is 0 where there is no
+    operand.
 
     ``extent`` is the size of a block in elements. Time axes stand for the loops around it.
 
-    ``%1 = "dist.offset"() {axes = ["data"], base = 0 : i64, extent = 128 : i64, scale = 1 : i64} : () -> !torch.int``
+    ``%1 = "dist.offset"() {axes = ["data"], base = 0 : i64, extent = 128 : i64, scale = 1 : i64} : () ->
+    !torch.int``
     """
 
     axes: ir.ArrayAttr

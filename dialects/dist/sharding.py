@@ -21,9 +21,10 @@ Axes = tuple[Axis, ...]
 class Sharding:
     """A value's layout over the mesh.
 
-    ``dims[d]`` are the axes that cut dim ``d`` into equal blocks, the most major first. ``partial`` are the axes over
-    which the devices hold terms still to be combined, each with its reduction; kept sorted. ``open[d]`` says that
-    propagation may add axes to dim ``d``. An axis (or a part of one) stands at most once in a sharding.
+    ``dims[d]`` are the axes that cut dim ``d`` into equal blocks, the most major first. ``partial`` are the
+    axes over which the devices hold terms still to be combined, each with its reduction; kept sorted.
+    ``open[d]`` says that propagation may add axes to dim ``d``. An axis (or a part of one) stands at most
+    once in a sharding.
     """
 
     dims: tuple[Axes, ...]
@@ -51,7 +52,9 @@ class Sharding:
         return prod(a.size for a in self.dims[dim])
 
     def local_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one device's block of a tensor of global ``shape``; dims that do not divide are rounded up."""
+        """The shape of one device's block of a tensor of global ``shape``; dims that do not divide are
+        rounded up.
+        """
         return tuple(-(-size // self.ways(d)) for d, size in enumerate(shape))
 
     def divides(self, shape: tuple[int, ...]) -> bool:
@@ -85,7 +88,9 @@ def _short(axis: Axis) -> str:
 
 
 def normal_partial(partial: tuple[tuple[str, Axis], ...]) -> tuple[tuple[str, Axis], ...]:
-    """Sorted by reduction and axis, neighbouring parts joined. ValueError for a reduction that is not known."""
+    """Sorted by reduction and axis, neighbouring parts joined. ValueError for a reduction that is
+    not known.
+    """
     if not partial:
         return ()
     unknown = {r for r, _ in partial} - set(REDUCTIONS)

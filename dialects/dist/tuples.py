@@ -1,7 +1,8 @@
 """Packing many values into one ``!torch.tuple``, and back.
 
-A group of operands of a Python-defined op has one type for all (IRDL binds a constraint once), so ops that take values
-of several types, as loops do, take a tuple. An empty group is no operand: an empty tuple does not parse back.
+A group of operands of a Python-defined op has one type for all (IRDL binds a constraint once), so ops that
+take values of several types, as loops do, take a tuple. An empty group is no operand: an empty tuple does not
+parse back.
 """
 
 from collections.abc import Sequence
@@ -57,7 +58,9 @@ def unpacked(values: Sequence[ir.Value]) -> list[ir.Value]:
 
 @lru_cache(maxsize=4096)
 def _elements(text: str) -> tuple[str, ...] | None:
-    """The bindings have no accessors for tuples, hence the text: cut at the commas that stand in no bracket."""
+    """The bindings have no accessors for tuples, hence the text: cut at the commas that stand in
+    no bracket.
+    """
     if not text.startswith(_PREFIX):
         return None
     inner, depth, start = text[len(_PREFIX) : -1], 0, 0

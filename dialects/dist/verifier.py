@@ -1,7 +1,9 @@
-"""What the verifiers of ``dist`` ops share: reading an op's parts, and turning what is wrong into the op's error.
+"""What the verifiers of ``dist`` ops share: reading an op's parts, and turning what is wrong into the op's
+error.
 
-A verifier is a function of a :class:`Site` that raises :class:`Illegal`. It runs before MLIR checks that declared
-attributes are there and of their kind, so reading one that is not raises :class:`LeftToMlir`: MLIR's error follows.
+A verifier is a function of a :class:`Site` that raises :class:`Illegal`. It runs before MLIR checks that
+declared attributes are there and of their kind, so reading one that is not raises :class:`LeftToMlir`: MLIR's
+error follows.
 """
 
 from collections.abc import Callable, Iterator
@@ -116,7 +118,9 @@ class Site:
             raise Illegal(f"must give {expected}, not {found}: {because}")
 
     def axes(self, *, space: bool = True) -> Axes:
-        """The op's ``axes``: over devices, or (``space`` false) over loops too, which may yet have to be formed."""
+        """The op's ``axes``: over devices, or (``space`` false) over loops too, which may yet have to be
+        formed.
+        """
         axes = self.axis_list(self.attribute("axes", ir.ArrayAttr))
         self._stop_at(check_axes(axes, self.mesh))
         for axis in axes if space else ():

@@ -13,16 +13,18 @@ from shardc.dialects.kern.dialect import Kern
 
 
 class AttentionOp(Kern.Operation, name="attention", traits=[ext.Pure]):
-    """``out = softmax(q k^T * scale + mask) v`` and ``lse``, the logarithm of each row's sum of exponentials, in f32.
+    """``out = softmax(q k^T * scale + mask) v`` and ``lse``, the logarithm of each row's sum of exponentials,
+    in f32.
 
-    The indexing maps take ``(b, h, m, n, d, e)`` to the dims of q, k, v, mask (if there is one), out and lse: see
-    ``attention_maps.py``. A mask is added where it is floating; where it is bool (i8), 0 hides a score. ``causal``
-    hides n > m + ``q_offset``. A row that sees nothing gives out 0 and lse ``unseen_lse``. Sums are in f32.
+    The indexing maps take ``(b, h, m, n, d, e)`` to the dims of q, k, v, mask (if there is one), out and lse:
+    see ``attention_maps.py``. A mask is added where it is floating; where it is bool (i8), 0 hides a score.
+    ``causal`` hides n > m + ``q_offset``. A row that sees nothing gives out 0 and lse ``unseen_lse``. Sums
+    are in f32.
 
     ``%out, %lse = "kern.attention"(%q, %k, %v) {indexing_maps = [
-        affine_map<(b, h, m, n, d, e) -> (b, m, h, d)>, affine_map<(b, h, m, n, d, e) -> (b, n, h floordiv 4, d)>,
-        affine_map<(b, h, m, n, d, e) -> (b, n, h floordiv 4, e)>, affine_map<(b, h, m, n, d, e) -> (b, m, h, e)>,
-        affine_map<(b, h, m, n, d, e) -> (b, h, m)>],
+        affine_map<(b, h, m, n, d, e) -> (b, m, h, d)>, affine_map<(b, h, m, n, d, e) -> (b, n, h floordiv 4,
+        d)>, affine_map<(b, h, m, n, d, e) -> (b, n, h floordiv 4, e)>, affine_map<(b, h, m, n, d, e) -> (b,
+        m, h, e)>, affine_map<(b, h, m, n, d, e) -> (b, h, m)>],
       causal = true, q_offset = 0 : i64, scale = 0.125 : f64, unseen_lse = 0xFFF0000000000000 : f64}
     : (tensor<2x512x8x64xf32>, tensor<2x512x2x64xf32>, tensor<2x512x2x64xf32>)
     -> (tensor<2x512x8x64xf32>, tensor<2x8x512xf32>)``
@@ -61,6 +63,8 @@ def attention(
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> list[ir.Value]:
-    """out and lse of q, k, v and maybe a mask; ``attributes`` as of :func:`attention_maps.attention_attributes`."""
+    """out and lse of q, k, v and maybe a mask; ``attributes`` as of
+    :func:`attention_maps.attention_attributes`.
+    """
     name = AttentionOp.OPERATION_NAME
     return list(ir.Operation.create(name, results, operands, attributes, loc=loc, ip=ip).results)

@@ -1,8 +1,10 @@
-"""What ``kern.attention`` and ``kern.attention_backward`` share: index maps of their tensors, read into layouts.
+"""What ``kern.attention`` and ``kern.attention_backward`` share: index maps of their tensors, read into
+layouts.
 
-The maps' dims are ``(b, h, m, n, d, e)``: batch, query head, query, key, size of a query and key, size of a value. Each
-result of a map is a dim, ``h floordiv g`` where g query heads read one key head, or 0 for a dim of size 1 that is the
-same everywhere. So a tensor may lie in any order of its dims, and a mask may be spread over any of them.
+The maps' dims are ``(b, h, m, n, d, e)``: batch, query head, query, key, size of a query and key, size of a
+value. Each result of a map is a dim, ``h floordiv g`` where g query heads read one key head, or 0 for a dim
+of size 1 that is the same everywhere. So a tensor may lie in any order of its dims, and a mask may be spread
+over any of them.
 """
 
 from __future__ import annotations
@@ -23,9 +25,17 @@ DIMS = "bhmnde"
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes of queries, keys and values."""
 ROLES = {
-    "q": "bhmd", "k": "bhnd", "v": "bhne", "mask": "bhmn", "out": "bhme", "lse": "bhm",
-    "grad_out": "bhme", "dq": "bhmd", "dk": "bhnd", "dv": "bhne",
-}  # fmt: skip
+    "q": "bhmd",
+    "k": "bhnd",
+    "v": "bhne",
+    "mask": "bhmn",
+    "out": "bhme",
+    "lse": "bhm",
+    "grad_out": "bhme",
+    "dq": "bhmd",
+    "dk": "bhnd",
+    "dv": "bhne",
+}
 """The dims of each tensor; only a mask may lack some of them."""
 KEYS = ("k", "v", "dk", "dv")
 """The tensors whose heads are shared by groups of query heads."""
@@ -33,7 +43,9 @@ KEYS = ("k", "v", "dk", "dv")
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor's shape and dtype, and where each dim stands: position ``order[dim]`` of the shape, for dims it has."""
+    """A tensor's shape and dtype, and where each dim stands: position ``order[dim]`` of the shape, for dims
+    it has.
+    """
 
     type: TensorType
     order: Mapping[str, int]
@@ -47,7 +59,8 @@ class Layout:
 class Attention:
     """One attention, forward or backward: its tensors by role, its sizes by dim, and its settings.
 
-    Heads and their sizes are numbers; of the other dims those that the op's types do not say are missing in ``sizes``.
+    Heads and their sizes are numbers; of the other dims those that the op's types do not say are missing in
+    ``sizes``.
     """
 
     tensors: Mapping[str, Layout]
@@ -133,8 +146,8 @@ def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> No
 def read_attention(
     op: ir.Operation, operands: Sequence[str], results: Sequence[str], shapes: Shapes | None = None
 ) -> Attention:
-    """What an op says, its operands (of which the last may be a mask) and then its results playing these roles.
-    Raises Illegal.
+    """What an op says, its operands (of which the last may be a mask) and then its results playing these
+    roles. Raises Illegal.
     """
     attributes = op.attributes
     roles = [*operands, *["mask"][: len(op.operands) - len(operands)], *results]
@@ -194,7 +207,9 @@ def attention_attributes(
 
 
 def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:
-    """The map of a tensor whose dims are ``dims`` in memory (None: read at 0), each of its heads for ``group``."""
+    """The map of a tensor whose dims are ``dims`` in memory (None: read at 0), each of its heads for
+    ``group``.
+    """
     with context:
         read = {None: ir.AffineExpr.get_constant(0)} | {
             d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)

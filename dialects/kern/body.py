@@ -3,21 +3,32 @@
 from torch_mlir import ir
 
 from shardc.dialects.dist.verifier import Illegal
+from shardc.dialects.kern.generic import GENERIC
 from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
 INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
 STRUCTURED = frozenset(
-    ("linalg.generic", "linalg.fill", "kern.attention", "kern.attention_backward", "kern.grouped_matmul",
-     "kern.linear_cross_entropy", "kern.linear_cross_entropy_backward", "kern.scatter_add")
-)  # fmt: skip
+    (
+        "linalg.generic",
+        "linalg.fill",
+        "kern.attention",
+        "kern.attention_backward",
+        "kern.grouped_matmul",
+        "kern.linear_cross_entropy",
+        "kern.linear_cross_entropy_backward",
+        "kern.scatter_add",
+    )
+)
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 IN_GENERIC = frozenset(("linalg.yield", "linalg.index", "tensor.extract"))
 SCALAR_DIALECTS = ("arith.", "math.")
 
 
 def check_body_op(op: ir.Operation) -> None:
-    """Raises Illegal for an op that a kernel's body may not hold, or that makes a tensor which kernels do not take."""
+    """Raises Illegal for an op that a kernel's body may not hold, or that makes a tensor which kernels do not
+    take.
+    """
     name = op.name
     if name == PACK:
         if any(use.owner.name != "kern.yield" for use in op.results[0].uses):
@@ -29,8 +40,28 @@ def check_body_op(op: ir.Operation) -> None:
     for result in op.results:
         if isinstance(result.type, ir.RankedTensorType) and read_builtin(result.type) is None:
             raise Illegal(f"its body makes a {result.type} ({name}), a type that kernels do not take")
-    if name == "linalg.generic":
-        for inner in op.regions[0].blocks[0].operations:
-            inner_name = inner.operation.name
-            if inner_name not in IN_GENERIC and not inner_name.startswith(SCALAR_DIALECTS):
-                raise Illegal(f"a linalg.generic of its body may not hold {inner_name}")
+    if name == GENERIC:
+        _check_generic(op)
+    elif name == "tensor.extract_slice":
+        _check_slice(op)
+
+
+def _check_generic(op: ir.Operation) -> None:
+    for inner in op.regions[0].blocks[0].operations:
+        name = inner.operation.name
+        if name not in IN_GENERIC and not name.startswith(SCALAR_DIALECTS):
+            raise Illegal(f"a linalg.generic of its body may not hold {name}")
+    for attribute in op.attributes["indexing_maps"]:
+        if not ir.AffineMapAttr(attribute).value.is_projected_permutation:
+            raise Illegal(
+                f"a linalg.generic of its body may not have {attribute}: each dim must follow a loop of "
+                f"its own"
+            )
+
+
+def _check_slice(op: ir.Operation) -> None:
+    bounds = [*op.attributes["static_offsets"], *op.attributes["static_strides"]]
+    if ir.RankedTensorType(op.results[0].type).rank != len(op.attributes["static_sizes"]):
+        raise Illegal("a tensor.extract_slice of its body must keep all dims")
+    if ir.ShapedType.get_dynamic_size() in bounds:
+        raise Illegal("a tensor.extract_slice of its body must have numbers as offsets and strides")

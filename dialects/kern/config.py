@@ -9,7 +9,8 @@ from shardc.dialects.kern.dialect import Kern
 
 
 class ConfigAttr(Kern.Attribute, name="config"):
-    """Named integers, at least 1, that a backend reads; those that it does not find it takes from its default table.
+    """Named integers, at least 1, that a backend reads; those that it does not find it takes from its default
+    table.
 
     ``#kern.config<{rows = 4 : i64, vector = 16 : i64}>``
     """

@@ -16,15 +16,16 @@ from shardc.dialects.dist.tuples import pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.kernel import kernel_operands, operand_types, result_types
+from shardc.runtime.torch_private import schema_of
 
 
 class ExternOp(Kern.Operation, name="extern", traits=[ext.Pure]):
     """Calls the PyTorch operator ``target``, which neither writes to its operands nor draws random numbers.
 
-    Operands and results are tuples of value tensors (left out where there are no operands). ``reads`` names the
-    operator's parameter that each operand is given to, in the order of its schema; ``arguments`` holds the other
-    arguments by name: integers (dtypes by PyTorch's numbers), floats, truth values, strings and lists of those. What
-    stands in neither has its default, or is None.
+    Operands and results are tuples of value tensors (left out where there are no operands). ``reads`` names
+    the operator's parameter that each operand is given to, in the order of its schema; ``arguments`` holds
+    the other arguments by name: integers (dtypes by PyTorch's numbers), floats, truth values, strings and
+    lists of those. What stands in neither has its default, or is None.
 
     ``%1 = "kern.extern"(%0) {target = "mkldnn._linear_pointwise", reads = ["X", "W"],
     arguments = {algorithm = "tanh", attr = "gelu", scalars = []}}
@@ -64,7 +65,7 @@ def _check(site: Site) -> None:
 
 def _schema(target: str) -> Any:
     try:
-        return overload(target)._schema
+        return schema_of(overload(target))
     except (UnknownOperator, AttributeError, ValueError):
         raise Illegal(f"calls {target}, and PyTorch has no such operator in this process") from None
 
@@ -94,7 +95,8 @@ def _argument(
     if name in operands or (name in given and takes_tensor):
         if name not in operands or not takes_tensor or name in given:
             raise Illegal(
-                f"{name} of {target} has type {kind}: {'an operand' if takes_tensor else 'arguments'} must give it"
+                f"{name} of {target} has type {kind}: {'an operand' if takes_tensor else 'arguments'} must "
+                f"give it"
             )
         return operands[name]
     if name in given:

@@ -27,12 +27,14 @@ SHAPES = {
 
 
 class GroupedMatmulOp(Kern.Operation, name="grouped_matmul", traits=[ext.Pure]):
-    """A matrix product for each group; the groups share one dim, on which group g has ``ends[g-1] .. ends[g]``.
+    """A matrix product for each group; the groups share one dim, on which group g has
+    ``ends[g-1] .. ends[g]``.
 
-    With ``left`` [m, k] and ``right`` [g, k, n] they share m: each row is multiplied by the matrix of its group. With
-    ``left`` [g, m, k] and ``right`` [k, n] they share n. Of m or n, what is behind the last end is 0 in ``out`` [m, n].
-    With ``left`` [m, k] and ``right`` [k, n] they share k: ``out`` [g, m, n] has a product for each group, 0 for one
-    of no terms. ``ends`` [g] is of i32, in ascending order. All else is of one of f16, bf16 and f32, summed in f32.
+    With ``left`` [m, k] and ``right`` [g, k, n] they share m: each row is multiplied by the matrix of its
+    group. With ``left`` [g, m, k] and ``right`` [k, n] they share n. Of m or n, what is behind the last end
+    is 0 in ``out`` [m, n]. With ``left`` [m, k] and ``right`` [k, n] they share k: ``out`` [g, m, n] has a
+    product for each group, 0 for one of no terms. ``ends`` [g] is of i32, in ascending order. All else is of
+    one of f16, bf16 and f32, summed in f32.
 
     ``left_turned``, ``right_turned`` (optional): the last two dims of the operand lie the other way round.
 
@@ -51,8 +53,8 @@ class GroupedMatmulOp(Kern.Operation, name="grouped_matmul", traits=[ext.Pure]):
 
 @dataclass(frozen=True)
 class GroupedMatmul:
-    """What an op says: its ``sizes`` by dim (m, n, k, g), and which of them the groups share; ``left``, ``right`` and
-    ``out`` are the dims of each in the order of its memory.
+    """What an op says: its ``sizes`` by dim (m, n, k, g), and which of them the groups share; ``left``,
+    ``right`` and ``out`` are the dims of each in the order of its memory.
     """
 
     sizes: dict[str, int]

@@ -32,18 +32,19 @@ INTEGER = "!torch.int"
 class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Computes its results from its operands as its body says: ``linalg`` on tensors.
 
-    Operands and results are tuples of value tensors (left out where there are no operands). The
-    body's arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are those
-    of the results. Where shapes have ``?``, integers follow the tensors among the operands, and as ``index`` among the
-    body's arguments: ``kern.shapes`` says for each tensor operand and each result what its shape is in them, and
-    ``kern.hints`` what they were when the kernel was made. Such an integer may also be any number (of a random draw) in
-    which kernels differ that are else one. It holds ``linalg.generic`` and ``linalg.fill``, ``tensor.empty``,
-    expand_shape, collapse_shape and extract_slice,
-    and ``arith`` and ``math``. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
-    ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the operand's memory.
-    ``kern.checks`` (optional) holds pairs of the number of a result and a message: the result, an si64, is the smallest
-    there is, or the call raises an IndexError with the message, in which the result stands for ``{}``.
-    ``kern.tuned`` (optional) says in words how the ``config`` was found.
+    Operands and results are tuples of value tensors (left out where there are no operands). The body's
+    arguments are the builtin tensors of the operands' shapes and dtypes, one for one; what it yields are
+    those of the results. Where shapes have ``?``, integers follow the tensors among the operands, and as
+    ``index`` among the body's arguments: ``kern.shapes`` says for each tensor operand and each result what
+    its shape is in them, and ``kern.hints`` what they were when the kernel was made. Such an integer may also
+    be any number (of a random draw) in which kernels differ that are else one. It holds ``linalg.generic``
+    and ``linalg.fill``, ``tensor.empty``, expand_shape, collapse_shape and extract_slice, and ``arith`` and
+    ``math``. Each dim of a generic's operand follows a loop of its own; slices keep all dims, and their
+    offsets and strides are numbers. ``kern.name`` names the kernel, ``config`` (optional) tiles it.
+    ``in_place`` (optional) holds pairs of numbers, result and operand: the result is written into the
+    operand's memory. ``kern.checks`` (optional) holds pairs of the number of a result and a message: the
+    result, an si64, is the smallest there is, or the call raises an IndexError with the message, in which the
+    result stands for ``{}``. ``kern.tuned`` (optional) says in words how the ``config`` was found.
 
     ``%1 = "kern.kernel"(%0) ({
     ^bb0(%x: tensor<4x8xf32>, %w: tensor<8xf32>):
@@ -173,7 +174,9 @@ def _expect(what: str, types: list[TensorType], values: list[ir.Value]) -> None:
 
 
 def operand_types(op: ir.Operation) -> list[TensorType]:
-    """The types of the tensors that a kernel reads. Raises Illegal for an operand that is no tuple of tensors."""
+    """The types of the tensors that a kernel reads. Raises Illegal for an operand that is no tuple of
+    tensors.
+    """
     return _element_types(op.operands[0].type, "operand") if len(op.operands) else []
 
 
@@ -216,11 +219,11 @@ def kernel_name(op: ir.Operation) -> str:
     return ir.StringAttr(op.attributes[NAME]).value
 
 
-def in_place(op: ir.Operation) -> dict[int, int]:
+def in_place(op: ir.Operation, attribute: str = IN_PLACE) -> dict[int, int]:
     """Number of each result that is written into an operand's memory -> that operand's number."""
-    if IN_PLACE not in op.attributes:
+    if attribute not in op.attributes:
         return {}
-    numbers = list(ir.DenseI64ArrayAttr(op.attributes[IN_PLACE]))
+    numbers = list(ir.DenseI64ArrayAttr(op.attributes[attribute]))
     return dict(zip(numbers[::2], numbers[1::2], strict=True))
 
 
@@ -274,8 +277,8 @@ def kernel(
 ) -> tuple[ir.Block, list[ir.Value], ir.Operation]:
     """The body, an empty block that the caller fills and ends with ``yield_values``; the results; the op.
 
-    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``, ``ins``
-    ends with an integer for each of them, and ``shapes`` are those of the tensors before.
+    ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``,
+    ``ins`` ends with an integer for each of them, and ``shapes`` are those of the tensors before.
     """
     context = loc.context
     attributes = {NAME: string(name, context)}
@@ -296,7 +299,9 @@ def kernel(
 def kernel_like(
     first: ir.Operation, name: str, ins: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """A kernel with the body and all attributes of ``first``, on values of the same types; its results, and the op."""
+    """A kernel with the body and all attributes of ``first``, on values of the same types; its results, and
+    the op.
+    """
     operands = pack(ins, loc=loc, ip=ip)
     op = first.clone(ip=ip)
     for number, operand in enumerate(operands):

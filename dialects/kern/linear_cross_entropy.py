@@ -1,4 +1,6 @@
-"""``kern.linear_cross_entropy``: a linear layer and the logarithm of a softmax at one class a row. Level 4."""
+"""``kern.linear_cross_entropy``: a linear layer and the logarithm of a softmax at one class a
+row. Level 4.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,23 +18,37 @@ from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.types import read_builtin
 
 SHAPES = {
-    "grad": "m", "rows": "mk", "weight": "nk", "index": "m", "lse": "m", "logp": "m", "wrong": "",
-    "drows": "mk", "dweight": "nk", "weight_again": "nk", "bias": "n", "total": "m", "spread": "m", "dbias": "n",
-    "top": "m", "sums": "m",
-}  # fmt: skip
+    "grad": "m",
+    "rows": "mk",
+    "weight": "nk",
+    "index": "m",
+    "lse": "m",
+    "logp": "m",
+    "wrong": "",
+    "drows": "mk",
+    "dweight": "nk",
+    "weight_again": "nk",
+    "bias": "n",
+    "total": "m",
+    "spread": "m",
+    "dbias": "n",
+    "top": "m",
+    "sums": "m",
+}
 """The dims of each tensor: m rows, of k elements each, and n classes."""
 MADE = ("logp", "lse", "wrong", "total", "top")
 """The results."""
 
 
 class LinearCrossEntropyOp(Kern.Operation, name="linear_cross_entropy", traits=[ext.Pure]):
-    """``logp[m] = log_softmax(rows weight^T + bias)[m, index[m]]``: the cross entropy of each row is its negative.
+    """``logp[m] = log_softmax(rows weight^T + bias)[m, index[m]]``: the cross entropy of each row is its
+    negative.
 
-    ``rows`` [m, k], ``weight`` [n, k] and ``bias`` [n] (optional) are of one of f16, bf16 and f32, ``index`` [m] of i64
-    or i32. Logits, ``logp``, ``lse``, the logarithm of each row's sum of exponentials, ``total``, the sum of a row's
-    log_softmax over all classes (label smoothing reads it), and ``top``, a row's largest logit (devices that have a part
-    of the classes each combine it), are f32; the logits are in no memory. ``wrong`` is the largest index that names no
-    class, or the smallest si64: its row's logp is -lse.
+    ``rows`` [m, k], ``weight`` [n, k] and ``bias`` [n] (optional) are of one of f16, bf16 and f32, ``index``
+    [m] of i64 or i32. Logits, ``logp``, ``lse``, the logarithm of each row's sum of exponentials, ``total``,
+    the sum of a row's log_softmax over all classes (label smoothing reads it), and ``top``, a row's largest
+    logit (devices that have a part of the classes each combine it), are f32; the logits are in no memory.
+    ``wrong`` is the largest index that names no class, or the smallest si64: its row's logp is -lse.
 
     ``%logp, %lse, %wrong, %total, %top = "kern.linear_cross_entropy"(%rows, %weight, %index)
     : (tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<64xi64>)

@@ -13,16 +13,16 @@ from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropy, read_l
 
 
 class LinearCrossEntropyBackwardOp(Kern.Operation, name="linear_cross_entropy_backward", traits=[ext.Pure]):
-    """drows, dweight and dbias of ``kern.linear_cross_entropy``, from ``scale * grad``, the gradient of its logp, and
-    ``spread`` (optional), that of its total.
+    """drows, dweight and dbias of ``kern.linear_cross_entropy``, from ``scale * grad``, the gradient of its
+    logp, and ``spread`` (optional), that of its total.
 
-    With ``p[m, n] = exp(logits[m, n] - lse[m])`` and
-    ``dlogits[m, n] = scale * grad[m] * (n == index[m]) + spread[m] - sums[m] * p[m, n]``, rounded to the dtype of rows,
-    they are ``dlogits weight``, ``dlogits^T rows`` and the sum of dlogits over the rows. ``sums`` are those of a row's
-    gradients over all classes: ``scale * grad + classes * spread``, unless the weight has a part of the classes alone;
-    then they are an operand, and ``lse`` is that of all classes. Logits are computed again from rows, weight and
-    ``bias``; only a part of them, and of dlogits, is in memory at a time. An index that names no class is equal to no n.
-    Where the weight was gathered again for its gradient, drows is made with ``weight_again``.
+    With ``p[m, n] = exp(logits[m, n] - lse[m])`` and ``dlogits[m, n] = scale * grad[m] * (n == index[m]) +
+    spread[m] - sums[m] * p[m, n]``, rounded to the dtype of rows, they are ``dlogits weight``,
+    ``dlogits^T rows`` and the sum of dlogits over the rows. ``sums`` are those of a row's gradients over all
+    classes: ``scale * grad + classes * spread``, unless the weight has a part of the classes alone; then they
+    are an operand, and ``lse`` is that of all classes. Logits are computed again from rows, weight and
+    ``bias``; only a part of them, and of dlogits, is in memory at a time. An index that names no class is
+    equal to no n. Where the weight was gathered again for its gradient, drows is made with ``weight_again``.
 
     ``%drows, %dweight, %dbias = "kern.linear_cross_entropy_backward"(%grad, %rows, %weight, %index, %lse)
     {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0>, scale = -1.0 : f64}

@@ -25,12 +25,13 @@ class ScatterAddOp(Kern.Operation, name="scatter_add", traits=[ext.Pure]):
     """``out[.., r, ..] = init[.., r, ..] + sum of updates[.., p.., ..] over all p with index[p..] == r``.
 
     r counts along the dim ``dim`` of out. ``index`` is i64 or i32, of any shape, which stands in the shape of
-    ``updates`` where out has the dim. Sums start from ``init``, or 0, and are taken in the order of the positions p
-    (on GPUs those of neighbours first), those of f16 and bf16 in f32: the numbers do not depend on threads.
+    ``updates`` where out has the dim. Sums start from ``init``, or 0, and are taken in the order of the
+    positions p (on GPUs those of neighbours first), those of f16 and bf16 in f32: the numbers do not depend
+    on threads.
 
-    ``ignored`` (optional): the index that adds nothing. ``wraps`` (optional): indices below 0 count from the end.
-    ``wrong`` is the largest index that is not in range and not ``ignored``, or the smallest si64: such an index adds
-    nothing.
+    ``ignored`` (optional): the index that adds nothing. ``wraps`` (optional): indices below 0 count from the
+    end. ``wrong`` is the largest index that is not in range and not ``ignored``, or the smallest si64: such
+    an index adds nothing.
 
     ``%out, %wrong = "kern.scatter_add"(%index, %updates, %init) {dim = 0 : i64, ignored = 1 : i64}
     : (tensor<2x8xi64>, tensor<2x8x16xf32>, tensor<50x16xf32>) -> (tensor<50x16xf32>, tensor<i64>)``
@@ -53,8 +54,9 @@ ScatterAddOp.init = property(lambda op: op.operands[2] if len(op.operands) > 2 e
 
 @dataclass(frozen=True)
 class ScatterAdd:
-    """What an op says. Of out's dims, ``outer`` is the product of those before ``dim``, ``rows`` is this one, ``inner``
-    the product of those behind it; ``count`` is the number of indices. ``ignored``: None if every index counts.
+    """What an op says. Of out's dims, ``outer`` is the product of those before ``dim``, ``rows`` is this one,
+    ``inner`` the product of those behind it; ``count`` is the number of indices. ``ignored``: None if every
+    index counts.
     """
 
     index: TensorType
@@ -89,8 +91,8 @@ def _check(site: Site) -> None:
 
 
 def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | None = None) -> ScatterAdd:
-    """What a ``kern.scatter_add`` says. ``shapes``: of its operands and of out, where its types do not say them.
-    Raises Illegal.
+    """What a ``kern.scatter_add`` says. ``shapes``: of its operands and of out, where its types do not say
+    them. Raises Illegal.
     """
     values = {
         "index": op.operands[0],

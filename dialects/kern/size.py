@@ -1,4 +1,5 @@
-"""Sizes that are known only when a kernel is called: polynomials in the symbols of a graph, with integer coefficients.
+"""Sizes that are known only when a kernel is called: polynomials in the symbols of a graph, with integer
+coefficients.
 
 ``s0 * 64`` is a :class:`Size`; what holds no symbol is an ``int``, so that equal sizes compare equal. Sums,
 differences, products and exact quotients are had without knowing a symbol; whoever asks for more gets
@@ -15,7 +16,9 @@ from typing import Any, NoReturn
 from torch_mlir import ir
 
 SYMBOLS, SHAPES, SHAPE = "dist.symbols", "dist.shapes", "dist.shape"
-"""Attributes that the frontend gives to a function, an op and an argument: hints of the symbols, and shapes in them."""
+"""Attributes that the frontend gives to a function, an op and an argument: hints of the symbols, and shapes
+in them.
+"""
 
 
 class SizeNotKnown(Exception):
@@ -24,10 +27,12 @@ class SizeNotKnown(Exception):
 
 @dataclass(frozen=True, order=True, slots=True)
 class Symbol:
-    """The number ``number`` of a graph's or kernel's symbols. ``hint``: what it was when the graph was compiled.
+    """The number ``number`` of a graph's or kernel's symbols. ``hint``: what it was when the graph was
+    compiled.
 
-    ``given``: it can be had at any place of the graph, from one of its arguments. ``value``: what it is in every call,
-    of a number that is to be an argument only so that kernels which differ in it alone are one (:func:`argument`).
+    ``given``: it can be had at any place of the graph, from one of its arguments. ``value``: what it is in
+    every call, of a number that is to be an argument only so that kernels which differ in it alone are one
+    (:func:`argument`).
     """
 
     number: int
@@ -150,8 +155,8 @@ def quotient(a: AnySize, b: AnySize) -> AnySize | None:
 def evaluate(
     size: AnySize, value: Callable[[Symbol], Any], constant: Callable[[int], Any], times: Any, plus: Any
 ) -> Any:
-    """``size`` in other terms: ``times`` and ``plus`` join what ``value`` gives for symbols and ``constant`` for
-    numbers.
+    """``size`` in other terms: ``times`` and ``plus`` join what ``value`` gives for symbols and ``constant``
+    for numbers.
     """
     total = None
     for monomial, factor in _terms(size):

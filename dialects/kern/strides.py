@@ -1,9 +1,9 @@
-"""How a function's arguments lie in memory, where that is not contiguous: ``kern.strides``, which ``torch.compile``
-writes.
+"""How a function's arguments lie in memory, where that is not contiguous: ``kern.strides``, which
+``torch.compile`` writes.
 
-The attribute has an entry for each argument: ``array<i64: 1, 64>`` for strides, empty for a contiguous tensor; where
-sizes are symbolic ``affine_map<(d0, d1) -> (d1, d0)>``, its dims from the most major on if it lies densely, or a map
-without results.
+The attribute has an entry for each argument: ``array<i64: 1, 64>`` for strides, empty for a contiguous
+tensor; where sizes are symbolic ``affine_map<(d0, d1) -> (d1, d0)>``, its dims from the most major on if it
+lies densely, or a map without results.
 """
 
 from __future__ import annotations

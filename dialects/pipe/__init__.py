@@ -1,6 +1,7 @@
 """The ``pipe`` dialect: stages, actions and schedules of pipelines.
 
-Schedules as data (``action``, ``schedule``, ``dependence``, ``csv_form``) need no MLIR; :func:`load` registers the ops.
+Schedules as data (``action``, ``schedule``, ``dependence``, ``csv_form``) need no MLIR; :func:`load`
+registers the ops.
 """
 
 from __future__ import annotations

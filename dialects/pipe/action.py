@@ -8,10 +8,12 @@ from typing import Literal, NamedTuple
 from shardc.diagnostics.pipeline import BadAction
 
 Kind = Literal["F", "B", "I", "W", "O"]
-"""Forward; the whole backward; its part that gives the gradient of the stage's input; the rest, gradients of weights;
-the optimizer, of a schedule with updates: in no order, since ``Schedule.updates`` says where it runs.
+"""Forward; the whole backward; its part that gives the gradient of the stage's input; the rest, gradients of
+weights; the optimizer, of a schedule with updates: in no order, since ``Schedule.updates`` says where it
+runs.
 
-The letters are those of ``torch.distributed.pipelining``. Zero-bubble papers call I and W B and W."""
+The letters are those of ``torch.distributed.pipelining``. Zero-bubble papers call I and W B and W.
+"""
 KINDS: dict[str, str] = {"F": "forward", "B": "backward", "I": "input gradient", "W": "weight gradient"}
 OPTIMIZER = "O"
 
@@ -19,7 +21,9 @@ _TEXT = re.compile(r"(\d+)([FBIWO])(\d+)")
 
 
 class Action(NamedTuple):
-    """``2F0``: the forward of micro-batch 0 in stage 2; ``2O1``: its optimizer behind group 1 of micro-batches."""
+    """``2F0``: the forward of micro-batch 0 in stage 2; ``2O1``: its optimizer behind group 1 of
+    micro-batches.
+    """
 
     stage: int
     kind: Kind

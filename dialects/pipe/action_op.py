@@ -1,4 +1,6 @@
-"""``pipe.action``: runs a stage for one micro-batch, or a collective of its parameters or gradients. Level 3."""
+"""``pipe.action``: runs a stage for one micro-batch, or a collective of its parameters or
+gradients. Level 3.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Optional
@@ -8,9 +10,9 @@ from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.diagnostics.pipeline import BadAction
 from shardc.dialects.dist.build import i64, only_operand, only_result, string
+from shardc.dialects.dist.regions.yield_op import expect_types
 from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, Site, verify
-from shardc.dialects.dist.yield_op import expect_types
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.collective import Collective, parse_action
 from shardc.dialects.pipe.dialect import Pipe
@@ -20,9 +22,10 @@ from shardc.dialects.pipe.stage import StageOp, signature, stage_name
 class ActionOp(Pipe.Operation, name="action"):
     """Runs the body ``stage`` for the action that ``action`` writes as in a schedule.
 
-    The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand and result
-    are tuples of the body's arguments and of what it yields; an empty one is left out. ``version``, of a schedule with
-    updates: how many updates the stage's weights have behind them that the action reads.
+    The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand
+    and result are tuples of the body's arguments and of what it yields; an empty one is left out.
+    ``version``, of a schedule with updates: how many updates the stage's weights have behind them that the
+    action reads.
 
     ``%1 = "pipe.action"(%0) {action = "0F3", stage = @stage_0_F}
     : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
@@ -30,7 +33,8 @@ class ActionOp(Pipe.Operation, name="action"):
 
     action: ir.StringAttr
     stage: ir.FlatSymbolRefAttr
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand or result.
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand or
+    # result.
     ins: Optional[Operand[Any]] = None  # noqa: UP045
     outs: Optional[Result[Any]] = None  # noqa: UP045
 
@@ -100,8 +104,9 @@ def run_action(
     loc: ir.Location,
     ip: ir.InsertionPoint,
 ) -> list[ir.Value]:
-    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the weights,
-    where there are several."""
+    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the
+    weights, where there are several.
+    """
     context = loc.context
     attributes = {
         "action": string(str(action), context),

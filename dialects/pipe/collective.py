@@ -1,4 +1,6 @@
-"""Communication of a stage's parameters and gradients over the other axes of a mesh, as actions of their own."""
+"""Communication of a stage's parameters and gradients over the other axes of a mesh, as actions
+of their own.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ _TEXT = re.compile(r"(\d+)(UNSHARD|RESHARD|REDUCE_GRAD)(\d*)")
 
 
 class Collective(NamedTuple):
-    """``2REDUCE_GRAD``: the gradients of stage 2, summed over all micro-batches, are reduced over the devices that hold
-    the stage. ``2UNSHARD``: its parameters are gathered; ``2RESHARD``: what was gathered is let go of. ``micro_batch``:
-    of which alone it is.
+    """``2REDUCE_GRAD``: the gradients of stage 2, summed over all micro-batches, are reduced over the devices
+    that hold the stage. ``2UNSHARD``: its parameters are gathered; ``2RESHARD``: what was gathered is let go
+    of. ``micro_batch``: of which alone it is.
 
     The words are those of ``torch.distributed.pipelining``.
     """

@@ -1,6 +1,7 @@
 """Schedules as CSV, a row a rank, a cell an action, in the two forms of ``torch.distributed.pipelining``.
 
-``compute_only`` has actions alone; ``compute_comms`` also sends, receives, and collectives of parameters and gradients.
+``compute_only`` has actions alone; ``compute_comms`` also sends, receives, and collectives of parameters and
+gradients.
 """
 
 from __future__ import annotations
@@ -40,10 +41,9 @@ def read_csv(
 ) -> Schedule:
     """The actions of a file in either form.
 
-    Empty cells, which say that a rank waits, are left out, and so is communication, which follows from the actions
-    and the plan.
-    ``routes``: every micro-batch through all stages if not given. ``stages``, ``ranks``: how many there must be.
-    Raises BadAction, BadSchedule if a stage has no action, WrongStages.
+    Empty cells, which say that a rank waits, are left out, and so is communication, which follows from the
+    actions and the plan. ``routes``: every micro-batch through all stages if not given. ``stages``,
+    ``ranks``: how many there must be. Raises BadAction, BadSchedule if a stage has no action, WrongStages.
     """
     rows = [[step for step in row if isinstance(step, Action)] for row in read_steps(text)]
     there = {action.stage for row in rows for action in row}

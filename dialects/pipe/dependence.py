@@ -12,9 +12,9 @@ from shardc.dialects.pipe.schedule import Schedule
 class Dependences:
     """The actions that one needs, whatever order ranks have them in.
 
-    Forward needs forward of the stage before; backward (whole, or of inputs) needs its own forward and backward of the
-    stage behind; a weight gradient needs its own input gradient. Of several slices of a sequence, see
-    :class:`Schedule`.
+    Forward needs forward of the stage before; backward (whole, or of inputs) needs its own forward and
+    backward of the stage behind; a weight gradient needs its own input gradient. Of several slices of a
+    sequence, see :class:`Schedule`.
     """
 
     def __init__(self, schedule: Schedule) -> None:

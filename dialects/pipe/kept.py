@@ -1,5 +1,6 @@
-"""What stages keep of a micro-batch, noted on the forward of each: ``pipe.recompute``, ``pipe.kept_bytes``, and
-``pipe.kept_bytes_before``, which it would keep without recomputation."""
+"""What stages keep of a micro-batch, noted on the forward of each: ``pipe.recompute``, ``pipe.kept_bytes``,
+and ``pipe.kept_bytes_before``, which it would keep without recomputation.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ RECOMPUTE, KEPT, BEFORE = "pipe.recompute", "pipe.kept_bytes", "pipe.kept_bytes_
 
 
 class Kept(NamedTuple):
-    """``recompute``: ``none``, ``full`` or ``selective``. ``size_bytes`` of a micro-batch live from forward to
-    backward; ``before_bytes`` would without recomputation."""
+    """``recompute``: ``none``, ``full`` or ``selective``. ``size_bytes`` of a micro-batch live from forward
+    to backward; ``before_bytes`` would without recomputation.
+    """
 
     recompute: str
     size_bytes: int

@@ -13,12 +13,12 @@ Orders = tuple[tuple[Action, ...], ...]
 
 
 class Updates(NamedTuple):
-    """When the stages of an asynchronous pipeline update their weights: each by itself, while other micro-batches are
-    in flight.
+    """When the stages of an asynchronous pipeline update their weights: each by itself, while other
+    micro-batches are in flight.
 
-    ``every``: behind the gradients of so many micro-batches, a group. ``delay``: forward of group g takes the weights
-    that group ``g - 1 - delay`` left, on every stage (PipeDream-2BW: 1); None: the newest that the stage has
-    (PipeDream). A micro-batch's backward takes those of its forward. See ``weight_versions.py``.
+    ``every``: behind the gradients of so many micro-batches, a group. ``delay``: forward of group g takes the
+    weights that group ``g - 1 - delay`` left, on every stage (PipeDream-2BW: 1); None: the newest that the
+    stage has (PipeDream). A micro-batch's backward takes those of its forward. See ``weight_versions.py``.
     """
 
     every: int
@@ -29,11 +29,12 @@ class Updates(NamedTuple):
 class Schedule:
     """What each rank does, in order. A rank waits for what its next action needs.
 
-    ``routes``: the stages that a micro-batch goes through, in order; micro-batch m takes ``routes[m % len(routes)]``.
-    One route is a pipeline; two that share no stage are a bidirectional one (Chimera), whose stages hold the same
-    parameters twice. ``slices``: a sequence of tokens is cut into so many, one after the other among the micro-batches
-    (TeraPipe): forward of a slice needs that of the slice before it in the same stage, whose keys it attends to, and
-    backward the other way. ``updates``: None where weights change once, behind all micro-batches, as on one device.
+    ``routes``: the stages that a micro-batch goes through, in order; micro-batch m takes
+    ``routes[m % len(routes)]``. One route is a pipeline; two that share no stage are a bidirectional one
+    (Chimera), whose stages hold the same parameters twice. ``slices``: a sequence of tokens is cut into so
+    many, one after the other among the micro-batches (TeraPipe): forward of a slice needs that of the slice
+    before it in the same stage, whose keys it attends to, and backward the other way. ``updates``: None where
+    weights change once, behind all micro-batches, as on one device.
     """
 
     name: str
@@ -44,8 +45,9 @@ class Schedule:
 
     @property
     def changes_mathematics(self) -> bool:
-        """Whether a step is another function than on one device: gradients of older weights are applied to newer
-        ones."""
+        """Whether a step is another function than on one device: gradients of older weights are applied to
+        newer ones.
+        """
         return self.updates is not None
 
     @property

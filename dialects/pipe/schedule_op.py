@@ -15,15 +15,16 @@ from shardc.dialects.pipe.weight_versions import forward_weights
 
 
 class ScheduleOp(Pipe.Operation, name="schedule"):
-    """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that micro-batches go
-    through.
+    """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that
+    micro-batches go through.
 
-    ``updates = {every = 4 : i64, delay = 1 : i64}``, of an asynchronous one, which changes the mathematics: each stage
-    runs its optimizer behind the gradients of so many micro-batches, and forward takes weights that are so many updates
-    late, or without ``delay`` the newest of the stage (:class:`~shardc.dialects.pipe.schedule.Updates`).
+    ``updates = {every = 4 : i64, delay = 1 : i64}``, of an asynchronous one, which changes the mathematics:
+    each stage runs its optimizer behind the gradients of so many micro-batches, and forward takes weights
+    that are so many updates late, or without ``delay`` the newest of the stage
+    (:class:`~shardc.dialects.pipe.schedule.Updates`).
 
-    ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices = 1 : i64,
-    sym_name = "1f1b"} : () -> ()``
+    ``"pipe.schedule"() {axis = "pipe", orders = [["0F0", "0B0"], ["1F0", "1B0"]], routes = [[0, 1]], slices =
+    1 : i64, sym_name = "1f1b"} : () -> ()``
     """
 
     sym_name: ir.StringAttr

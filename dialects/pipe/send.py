@@ -16,7 +16,8 @@ from shardc.dialects.pipe.receive import check_message
 class SendOp(Pipe.Operation, name="send"):
     """Starts sending a tuple of values to the rank ``to`` of the pipeline, and does not wait.
 
-    The ``pipe.receive`` of the same ``tag`` there gets it. A tag names the action that reads the values, or the value.
+    The ``pipe.receive`` of the same ``tag`` there gets it. A tag names the action that reads the values, or
+    the value.
 
     ``"pipe.send"(%0) {tag = "1F0", to = 1 : i64} : (!torch.tuple<vtensor<[4,8],f32>>) -> ()``
     """

@@ -15,15 +15,17 @@ from shardc.dialects.pipe.yield_op import YieldOp
 
 
 class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
-    """The forward (``kind`` "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``,
-    or its optimizer ("O") where a schedule has ``updates``; or what is done over the other axes of the mesh to its
-    parameters ("UNSHARD") or gradients ("REDUCE_GRAD") once a step.
+    """The forward (``kind``
+    "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``, or its optimizer ("O")
+    where a schedule has ``updates``; or what is done over the other axes of the mesh to its parameters
+    ("UNSHARD") or gradients ("REDUCE_GRAD") once a step.
 
-    The body's arguments are the values that it reads: of other stages, saved by an earlier action of its own, captured
-    (the same for all micro-batches), and sums so far. It yields what others read, and the sums with its terms in them.
-    ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its part. An optimizer reads state,
-    and the sums of a group of micro-batches; it yields the new state, and what forward and backward read that is made
-    of it. ``slice``: the number of the slice of tokens that it is for, if there are several and it is not the first.
+    The body's arguments are the values that it reads: of other stages, saved by an earlier action of its own,
+    captured (the same for all micro-batches), and sums so far. It yields what others read, and the sums with
+    its terms in them. ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its
+    part. An optimizer reads state, and the sums of a group of micro-batches; it yields the new state, and
+    what forward and backward read that is made of it. ``slice``: the number of the slice of tokens that it is
+    for, if there are several and it is not the first.
 
     ``"pipe.stage"() ({
     ^bb0(%x: !torch.vtensor<[4,8],f32>):
@@ -31,7 +33,7 @@ class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]
       %1 = torch.prim.TupleConstruct %0 : !torch.vtensor<[4,8],f32> -> !torch.tuple<vtensor<[4,8],f32>>
       "pipe.yield"(%1) : (!torch.tuple<vtensor<[4,8],f32>>) -> ()
     }) {index = 0 : i64, kind = "F", sym_name = "stage_0_F"} : () -> ()``
-    """
+    """  # noqa: E501
 
     sym_name: ir.StringAttr
     index: ir.IntegerAttr

@@ -1,8 +1,9 @@
-"""Which weights the forwards of an asynchronous pipeline use, and how many versions of them a rank keeps for that.
+"""Which weights the forwards of an asynchronous pipeline use, and how many versions of them a rank keeps for
+that.
 
-Version v of a stage's weights is what its first v updates left. A micro-batch's backward uses the version of its
-forward, which is therefore kept until then (weight stashing; Narayanan et al., PipeDream, SOSP 2019; PipeDream-2BW,
-ICML 2021).
+Version v of a stage's weights is what its first v updates left. A micro-batch's backward uses the version of
+its forward, which is therefore kept until then (weight stashing; Narayanan et al., PipeDream, SOSP 2019;
+PipeDream-2BW, ICML 2021).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from shardc.dialects.pipe.schedule import Schedule
 
 @dataclass(frozen=True)
 class ForwardWeights:
-    """Forward ``action`` needs ``version`` of its stage's weights, where ``made`` updates have been. ``held``: how many
-    versions the stage keeps then, the newest and those of micro-batches in flight."""
+    """Forward ``action`` needs ``version`` of its stage's weights, where ``made`` updates have been.
+    ``held``: how many versions the stage keeps then, the newest and those of micro-batches in flight.
+    """
 
     action: Action
     version: int
@@ -39,8 +41,9 @@ def forward_weights(schedule: Schedule) -> Iterator[ForwardWeights]:
 
 
 def group_ends(schedule: Schedule) -> dict[Action, range]:
-    """The actions behind which their stage runs its optimizer, each with the groups of micro-batches whose gradients
-    are all there then."""
+    """The actions behind which their stage runs its optimizer, each with the groups of micro-batches whose
+    gradients are all there then.
+    """
     found: dict[Action, range] = {}
     for order in schedule.orders:
         stages = {action.stage: _Stage(schedule) for action in order}
@@ -55,7 +58,9 @@ def group_ends(schedule: Schedule) -> dict[Action, range]:
 
 
 def versions_held(schedule: Schedule) -> dict[int, int]:
-    """Stage -> how many versions of its weights are there at a time; 1 in all that do not change the mathematics."""
+    """Stage -> how many versions of its weights are there at a time; 1 in all that do not change the
+    mathematics.
+    """
     held: dict[int, int] = {}
     for use in forward_weights(schedule):
         held[use.action.stage] = max(use.held, held.get(use.action.stage, 1))
@@ -63,7 +68,9 @@ def versions_held(schedule: Schedule) -> dict[int, int]:
 
 
 class _Stage:
-    """A stage while its actions pass by. ``used``: micro-batch in flight -> version; ``made``: updates so far."""
+    """A stage while its actions pass by. ``used``: micro-batch in flight -> version; ``made``: updates so
+    far.
+    """
 
     def __init__(self, schedule: Schedule) -> None:
         self._updates = schedule.updates

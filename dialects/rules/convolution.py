@@ -77,7 +77,9 @@ def _at(values: Sequence[int], d: int) -> int:
 
 
 def _local_convolution(local: Local) -> Sequence[Any]:
-    """The call with this rank's groups; where input channels are cut, ranks with the first of them add the bias."""
+    """The call with this rank's groups; where input channels are cut, ranks with the first of them add the
+    bias.
+    """
     args, spec = list(local.args), local.spec
     if spec["groups"] > 1:
         args[-1] = local.size("g")

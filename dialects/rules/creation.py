@@ -29,9 +29,15 @@ def _created_local(local: Local) -> Sequence[Any]:
 
 
 rule_for(
-    "aten.empty.memory_format", "aten.full", "aten.ones", "aten.zeros",
-    "aten.new_empty", "aten.new_full", "aten.new_ones", "aten.new_zeros",
-)(_created)  # fmt: skip
+    "aten.empty.memory_format",
+    "aten.full",
+    "aten.ones",
+    "aten.zeros",
+    "aten.new_empty",
+    "aten.new_full",
+    "aten.new_ones",
+    "aten.new_zeros",
+)(_created)
 
 
 @rule_for("aten.empty_strided", "aten.new_empty_strided")

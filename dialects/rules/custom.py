@@ -1,8 +1,8 @@
 """``shardc.rule``: sharding rules for operators that a user registers with ``torch.library``.
 
-A rule is proved by execution on the samples that come with it, at once, so that an unsound one never reaches a
-program. It is used for calls that are like one of the samples: the same rule text, dtypes and settings, at any size.
-Another call might be another function (a norm over another dim), and is replicated with a remark.
+A rule is proved by execution on the samples that come with it, at once, so that an unsound one never reaches
+a program. It is used for calls that are like one of the samples: the same rule text, dtypes and settings, at
+any size. Another call might be another function (a norm over another dim), and is replicated with a remark.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import UnknownOperator, overload
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.einsum import parse_rule
-from shardc.dialects.rules.execution import call_of
-from shardc.dialects.rules.proof import prove
+from shardc.dialects.rules.proving.execution import call_of
+from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import Rule, add_rule, explain_declined, load_rules
+from shardc.runtime.torch_private import schema_of
 
 UserRule = Callable[[OpCall], Rule | str | None]
 
@@ -36,10 +37,10 @@ def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], U
         def row_norm(call):
             return "([i,d])->([i,d]) replicate={d}"
 
-    ``samples`` are lists of arguments, real CPU tensors of a few elements in dims that can be halved. Every factor is
-    cut on them, and every pair of factors. Raises UnsoundRule with the counterexample, BadRuleText, or BadRule: for an
-    operator that is not registered, writes to its arguments or has a rule already, for no samples, and for samples that
-    leave a factor uncut.
+    ``samples`` are lists of arguments, real CPU tensors of a few elements in dims that can be halved. Every
+    factor is cut on them, and every pair of factors. Raises UnsoundRule with the counterexample, BadRuleText,
+    or BadRule: for an operator that is not registered, writes to its arguments or has a rule already, for no
+    samples, and for samples that leave a factor uncut.
     """
     target = op.replace("::", ".").removesuffix(".default")
 
@@ -71,7 +72,7 @@ class _Custom:
 
 def _check_operator(target: str) -> None:
     try:
-        schema = overload(target)._schema
+        schema = schema_of(overload(target))
     except (UnknownOperator, ValueError):
         hint = "register it first, with torch.library.custom_op or torch.library.define"
         raise BadRule(
@@ -120,10 +121,11 @@ def _made(function: UserRule, call: OpCall) -> Rule | None:
 
 
 def _likeness(call: OpCall, rule: Rule) -> Any:
-    """What two calls share if a proof of one speaks for the other: all but sizes, and the values of tensors and floats.
+    """What two calls share if a proof of one speaks for the other: all but sizes, and the values of tensors
+    and floats.
 
-    The rule's text says the tensors' ranks and where they broadcast. A float that is 0 is like no other: what it
-    multiplies or adds drops out.
+    The rule's text says the tensors' ranks and where they broadcast. A float that is 0 is like no other: what
+    it multiplies or adds drops out.
     """
     return call.target, str(rule), rule.linear, _like(call.args), _like(call.results)
 

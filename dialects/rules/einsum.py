@@ -1,9 +1,10 @@
 """Reading rules as they print: ``([i,k],[k,j])->([i,j]) reduce={k}``.
 
-A tensor is a list of dims in brackets. A dim is a factor, several of them in parentheses with the most major first,
-``1`` for a dim that no factor describes, or ``...`` for all dims that are left over, as in ``torch.einsum``. After the
-tensors stand ``reduce={...}`` (terms of a sum), ``reduce_max={...}``, ``reduce_min={...}``, ``replicate={...}``, and
-``linear={...}``, once for each set of operands, by their numbers.
+A tensor is a list of dims in brackets. A dim is a factor, several of them in parentheses with the most major
+first, ``1`` for a dim that no factor describes, or ``...`` for all dims that are left over, as in
+``torch.einsum``. After the tensors stand ``reduce={...}`` (terms of a sum), ``reduce_max={...}``,
+``reduce_min={...}``, ``replicate={...}``, and ``linear={...}``, once for each set of operands, by their
+numbers.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _T = TypeVar("_T")
 def parse_rule(text: str, call: OpCall) -> Rule:
     """The rule that ``text`` says of ``call``, whose shapes give the factors their sizes.
 
-    Where a tensor has 1 element in a dim and the factor has more elsewhere, it broadcasts: it has no factor there.
-    Raises BadRuleText. Whether the rule is true is for a proof to say.
+    Where a tensor has 1 element in a dim and the factor has more elsewhere, it broadcasts: it has no factor
+    there. Raises BadRuleText. Whether the rule is true is for a proof to say.
     """
     parser = _Parser(text, call.target)
     operands, results, kinds = parser.rule()
@@ -189,7 +190,8 @@ class _Sizing:
             unknown = [f for f in dim if f not in self.sizes]
             if len(unknown) > 1:
                 self._parser.fail(
-                    f"the sizes of {' and '.join(unknown)} can't be told: one of them must be a dim of a tensor"
+                    f"the sizes of {' and '.join(unknown)} can't be told: one of them must be a dim of a "
+                    f"tensor"
                 )
             known = prod(self.sizes[f] for f in dim if f in self.sizes)
             if unknown:

@@ -1,9 +1,10 @@
 """Rules of reads and writes by index: gather, scatter, index_select, advanced indexing and their relatives.
 
-The dim of ``self`` that an index points into stays whole, but where few elements are picked from it (``gather``)
-or one is set in each row (``scatter`` of a value). The index's own dims may be cut where results have them. Where they
-are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that accumulates) they are reduced: each rank
-adds its part, and all ranks but the first start from zeros instead of ``self``.
+The dim of ``self`` that an index points into stays whole, but where few elements are picked from it
+(``gather``) or one is set in each row (``scatter`` of a value). The index's own dims may be cut where results
+have them. Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that
+accumulates) they are reduced: each rank adds its part, and all ranks but the first start from zeros instead
+of ``self``.
 """
 
 from __future__ import annotations
@@ -76,8 +77,8 @@ def _local_index(local: Local, axis: int) -> tuple[Any, Any]:
 def gather(call: OpCall) -> Rule | None:
     """``(self [n..., s], index [n..., i]) -> [n..., i]``.
 
-    Where few are picked of many, ``s`` may be cut: each rank picks what it has and gives zeros for the others. A sum
-    of those sends twice the result's bytes, a gather of ``self`` its own.
+    Where few are picked of many, ``s`` may be cut: each rank picks what it has and gives zeros for the
+    others. A sum of those sends twice the result's bytes, a gather of ``self`` its own.
     """
     tensor, index = call["self"], call["index"]
     if len(tensor.shape) != len(index.shape):

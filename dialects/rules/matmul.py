@@ -1,7 +1,7 @@
 """Matrix products: the contracted dim leaves partial sums, rows, columns and batches are plain.
 
-A product that adds a bias has it added by one rank only where the contracted dim is cut, so that the partial sums
-add up to the call's result.
+A product that adds a bias has it added by one rank only where the contracted dim is cut, so that the partial
+sums add up to the call's result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Element by element: every dim of the result is a factor that all operands share, as far as they have the dim.
+"""Element by element: every dim of the result is a factor that all operands share, as far as they have the
+dim.
 
 Also :class:`Factors`, with which the other families name the factors of a rule.
 """
@@ -87,7 +88,9 @@ def broadcast(dims: tuple[Dim, ...], whole: tuple[int, ...], shape: tuple[int, .
 
 
 def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None) -> Rule:
-    """Operands broadcast to the results. Empty buffers (of ``log_sigmoid_forward`` off the CPU) have no factor."""
+    """Operands broadcast to the results. Empty buffers (of ``log_sigmoid_forward`` off the CPU) have no
+    factor.
+    """
     factors = Factors()
     shape = results_of(call)[0].shape
     dims = factors.shape(shape)
@@ -99,8 +102,8 @@ def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower |
 def aligned(
     call: OpCall, whole: Iterable[int] = (), sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None
 ) -> Rule:
-    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, and ``whole``, stay
-    whole.
+    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, and
+    ``whole``, stay whole.
 
     A tensor of another rank (the empty ones that ``cat`` allows) stays whole.
     """
@@ -131,7 +134,9 @@ def _register(sets: Sets, names: str) -> None:
         rule_for(f"aten.{name}")(lambda call: pointwise(call, sets))
 
 
-_register((), """
+_register(
+    (),
+    """
     abs acos acosh angle asin asinh atan atanh bitwise_not ceil cos cosh digamma erf erfc erfinv exp exp2
     expm1 floor frac i0 isinf isnan isneginf isposinf lgamma log log10 log1p log2 logical_not logit nan_to_num polygamma
     reciprocal round round.decimals rsqrt sgn sigmoid sign signbit sin sinc sinh special_entr special_erfcx
@@ -150,15 +155,19 @@ _register((), """
     min.other minimum ne.Tensor ne.Scalar nextafter pow.Scalar pow.Tensor_Scalar pow.Tensor_Tensor
     remainder.Tensor remainder.Scalar remainder.Scalar_Tensor special_xlog1py xlogy.Tensor xlogy.Scalar_Other
     xlogy.Scalar_Self _standard_gamma_grad _dirichlet_grad
-""")  # fmt: skip
+""",  # noqa: E501
+)
 # Linear in the one operand, or in the first of several: the gradient of an activation's backward.
-_register(((0,),), """
+_register(
+    ((0,),),
+    """
     neg positive real conj_physical _conj_physical polar deg2rad rad2deg mul.Scalar div.Scalar div.Tensor
     elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
     log_sigmoid_backward logit_backward mish_backward native_dropout_backward sigmoid_backward silu_backward
     softplus_backward tanh_backward threshold_backward hardshrink_backward softshrink_backward _prelu_kernel_backward
     alias clone contiguous detach lift_fresh_copy lift_fresh _to_copy to.dtype
-""")  # fmt: skip
+""",  # noqa: E501
+)
 _register(((0, 1),), "add.Tensor sub.Tensor rsub.Tensor complex lerp.Scalar lerp.Tensor addcdiv")
 _register(((0,), (1,)), "mul.Tensor")
 _register(((0, 1), (0, 2)), "addcmul")
@@ -196,7 +205,7 @@ _FOREACH: dict[Sets, str] = {
         clamp_min.ScalarList cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 maximum.List
         maximum.Scalar maximum.ScalarList minimum.List minimum.Scalar minimum.ScalarList pow.List pow.Scalar
         pow.ScalarList pow.ScalarAndTensor reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc add.Scalar add.ScalarList
-        add.Tensor sub.Scalar sub.ScalarList""",
+        add.Tensor sub.Scalar sub.ScalarList""",  # noqa: E501
     ((0,),): "neg mul.Scalar mul.ScalarList mul.Tensor div.Scalar div.ScalarList div.Tensor div.List",
     ((0, 1),): "add.List sub.List lerp.List lerp.Scalar addcdiv.Scalar addcdiv.ScalarList addcdiv.Tensor",
     ((0,), (1,)): "mul.List",
@@ -206,7 +215,9 @@ _FOREACH: dict[Sets, str] = {
 
 
 def foreach(call: OpCall, sets: Sets) -> Rule:
-    """Each place in the lists has its own factors; results do not depend on the others'. A lone tensor is a scalar."""
+    """Each place in the lists has its own factors; results do not depend on the others'. A lone tensor is a
+    scalar.
+    """
     factors = Factors()
     dims = [factors.shape(r.shape) for r in results_of(call)]
     operands: list[tuple[Dim, ...]] = []

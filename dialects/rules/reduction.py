@@ -15,7 +15,8 @@ from shardc.dialects.rules.rule import Local, Rule, rule_for
 
 
 def reduce_dims(call: OpCall, kind: str | None, sets: Iterable[tuple[int, ...]] = ()) -> Rule:
-    """The first operand reduced over the call's ``dim`` (all dims if it has none), with or without ``keepdim``.
+    """The first operand reduced over the call's ``dim`` (all dims if it has none), with or without
+    ``keepdim``.
 
     ``kind`` is how ranks' results combine; None if they don't, and then the reduced dims stay whole.
     """
@@ -123,10 +124,21 @@ def foreach_norm(call: OpCall) -> Rule:
 
 
 @rule_for(
-    "aten.aminmax", "aten.argmax", "aten.argmin", "aten.logsumexp", "aten.max.dim", "aten.median.dim", "aten.min.dim",
-    "aten.mode", "aten.prod", "aten.prod.dim_int", "aten.std.correction", "aten.std_mean.correction",
-    "aten.var.correction", "aten.var_mean.correction",
-)  # fmt: skip
+    "aten.aminmax",
+    "aten.argmax",
+    "aten.argmin",
+    "aten.logsumexp",
+    "aten.max.dim",
+    "aten.median.dim",
+    "aten.min.dim",
+    "aten.mode",
+    "aten.prod",
+    "aten.prod.dim_int",
+    "aten.std.correction",
+    "aten.std_mean.correction",
+    "aten.var.correction",
+    "aten.var_mean.correction",
+)
 def whole(call: OpCall) -> Rule:
     """Reductions whose results on parts do not combine by a sum or an extremum."""
     return reduce_dims(call, None)

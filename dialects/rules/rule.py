@@ -20,7 +20,9 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import Axes, Sharding
 
 Dim = tuple[str, ...]
-"""The factors that make up a dim, the most major first; () for a dim of size 1 or one that no factor describes."""
+"""The factors that make up a dim, the most major first; () for a dim of size 1 or one that no factor
+describes.
+"""
 
 
 class Local(Protocol):
@@ -45,11 +47,15 @@ class Local(Protocol):
         ...
 
     def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
-        """``base + scale * (index of this rank's first element of the factor)``: an int, or a handle to one."""
+        """``base + scale * (index of this rank's first element of the factor)``: an int, or a
+        handle to one.
+        """
         ...
 
     def emit(self, target: str, *args: Any) -> Any:
-        """Run or build one operator; all schema arguments in order (trailing ones may be left to their defaults)."""
+        """Run or build one operator; all schema arguments in order (trailing ones may be left to their
+        defaults).
+        """
         ...
 
 
@@ -64,12 +70,15 @@ class Rule:
     """How the dims of one call's tensors share factors.
 
     - ``operands``/``results``: for each tensor, for each dim, its factors. A factor has one size everywhere.
-    - ``reduce``: factors that results may lack; a result without such a factor is partial over the axes that cut it.
+    - ``reduce``: factors that results may lack; a result without such a factor is partial over the axes that
+      cut it.
       Values are reductions ("sum", "max", "min").
     - ``replicate``: factors that must stay whole.
-    - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all partial
+    - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all
+      partial
       sums over an axis, so is every result.
-    - ``neutral``: for a factor the number, for each operand, that padding of the factor must hold for results not to
+    - ``neutral``: for a factor the number, for each operand, that padding of the factor must hold for results
+      not to
       depend on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
     """
@@ -84,10 +93,11 @@ class Rule:
     neutral: Mapping[str, tuple[float | None, ...] | None] = field(default_factory=dict)
 
     def neutral_of(self, factor: str) -> tuple[float | None, ...] | None:
-        """What padding of ``factor`` must hold in each operand, None where any will do; None if it can't be padded.
+        """What padding of ``factor`` must hold in each operand, None where any will do; None if it can't be
+        padded.
 
-        A sum does not see zeros, a maximum not what is least. A factor that all results have, or that is not reduced,
-        keeps its padding to itself.
+        A sum does not see zeros, a maximum not what is least. A factor that all results have, or that is not
+        reduced, keeps its padding to itself.
         """
         if factor in self.neutral:
             return self.neutral[factor]
@@ -131,7 +141,9 @@ def dims_under(dims: tuple[Dim, ...], assignment: Assignment) -> tuple[Axes, ...
 
 
 def representable(dims: tuple[Dim, ...], assignment: Assignment, sizes: Mapping[str, int]) -> bool:
-    """Whether blocks of dims can say the cut: a factor may be cut only if those more major in its dim are cut whole."""
+    """Whether blocks of dims can say the cut: a factor may be cut only if those more major in its dim are cut
+    whole.
+    """
     for dim in dims:
         for major, minor in itertools.pairwise(dim):
             if assignment.get(minor) and _ways(assignment.get(major, ())) != sizes[major]:
@@ -149,7 +161,9 @@ def operand_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
 
 
 def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
-    """What the call makes under ``assignment``: dims, and partial terms of the reduced factors a result lacks."""
+    """What the call makes under ``assignment``: dims, and partial terms of the reduced factors a result
+    lacks.
+    """
     made = []
     for dims in rule.results:
         present = {f for dim in dims for f in dim}
@@ -166,8 +180,8 @@ def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
 def factor_axes(dims: tuple[Dim, ...], sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
     """The other way round: which axes of a tensor's dims cut which factor.
 
-    Axes are dealt to a dim's factors in order; an axis that spans two factors is split into sub-axes where the sizes
-    allow. What fits no factor (an indivisible rest) is left out.
+    Axes are dealt to a dim's factors in order; an axis that spans two factors is split into sub-axes where
+    the sizes allow. What fits no factor (an indivisible rest) is left out.
     """
     found: dict[str, Axes] = {}
     for dim, axes in zip(dims, sharding.dims, strict=True):
@@ -197,9 +211,21 @@ RuleFunction = Callable[[OpCall], Rule | None]
 _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
 FAMILIES = (
-    "attention", "convolution", "creation", "embedding", "fourier", "indexing", "matmul", "normalization",
-    "pointwise", "pooling", "random", "reduction", "scan_sort", "views",
-)  # fmt: skip
+    "attention",
+    "convolution",
+    "creation",
+    "embedding",
+    "fourier",
+    "indexing",
+    "matmul",
+    "normalization",
+    "pointwise",
+    "pooling",
+    "random",
+    "reduction",
+    "scan_sort",
+    "views",
+)
 
 
 def rule_for(*targets: str) -> Callable[[RuleFunction], RuleFunction]:
@@ -227,7 +253,9 @@ def load_rules() -> Mapping[str, RuleFunction]:
 
 
 def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
-    """Register a rule while programs may have been compiled already; one of class ``replace`` gives way to it."""
+    """Register a rule while programs may have been compiled already; one of class ``replace`` gives way to
+    it.
+    """
     load_rules()
     if isinstance(_RULES.get(target), replace):
         del _RULES[target]
@@ -239,7 +267,9 @@ _DECLINED: dict[str, str] = {}
 
 
 def explain_declined(target: str, text: str) -> None:
-    """Say why a call of ``target`` has no rule although one is registered, as a remark has it after the op's name."""
+    """Say why a call of ``target`` has no rule although one is registered, as a remark has it after the op's
+    name.
+    """
     _DECLINED[target] = text
 
 

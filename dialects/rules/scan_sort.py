@@ -38,8 +38,8 @@ def _along_dim(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
 def searchsorted(call: OpCall) -> Rule:
     """``(sorted_sequence [n..., s], self [n..., m]) -> [n..., m]``, or ``([s], [m...]) -> [m...]``.
 
-    A place in a sorted row is how many elements come before it, so it is a sum over the row's parts. A sorter's
-    numbers are of the whole row.
+    A place in a sorted row is how many elements come before it, so it is a sum over the row's parts. A
+    sorter's numbers are of the whole row.
     """
     table, wanted, sizes = _search(call["sorted_sequence"], call["self"])
     if call["sorter"] is not None:

@@ -1,7 +1,8 @@
 """Views and other moves of elements: reshapes, permutations, slices, concatenations, padding.
 
-A reshape's rule is derived from its shapes: dims of both sides are cut down to common factors, the most major first.
-Dims of which only a part is taken, or which are joined, stay whole; the others are plain. All are linear.
+A reshape's rule is derived from its shapes: dims of both sides are cut down to common factors, the most major
+first. Dims of which only a part is taken, or which are joined, stay whole; the others are plain. All are
+linear.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Dims = tuple[Dim, ...]
 def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[Dims, Dims]:
     """The factors of the dims on both sides of a reshape.
 
-    Walks both shapes from the major end, splitting off what the two heads have in common. Where the heads have no
-    common divisor ([3,2] to [2,3]), all up to the next common boundary stays whole.
+    Walks both shapes from the major end, splitting off what the two heads have in common. Where the heads
+    have no common divisor ([3,2] to [2,3]), all up to the next common boundary stays whole.
     """
     if 0 in source:
         return tuple(factors.whole(n) for n in source), tuple(factors.whole(n) for n in target)
@@ -40,7 +41,9 @@ def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, .
 
 
 class _Side:
-    """One shape of a reshape: the factors given to its dims so far, and what is left of the dim at its head."""
+    """One shape of a reshape: the factors given to its dims so far, and what is left of the dim
+    at its head.
+    """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
@@ -318,7 +321,9 @@ def unfold(call: OpCall) -> Rule:
 
 @rule_for("aten.im2col", "aten.col2im")
 def columns(call: OpCall) -> Rule:
-    """Patches of an image as columns, and the sum of such patches: ([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}."""
+    """Patches of an image as columns, and the sum of such patches: ([a,b,c,d])->([a,(b e),f])
+    replicate={c,d,e,f}.
+    """
     factors = Factors()
     image, patches = call.tensors[0].shape, results_of(call)[0].shape
     inverse = call.target == "aten.col2im"

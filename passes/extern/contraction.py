@@ -25,10 +25,9 @@ LINEAR = "mkldnn._linear_pointwise"
 class Contraction:
     """``epilogue(left @ right + bias)`` of an m x k matrix by a k x n one.
 
-    ``left_by_row``: its rows are contiguous in memory, not its columns; ``right_by_row`` likewise. ``bias`` is a row of
-    n.
-    ``epilogue`` is the target of one ATen call on the result (``aten.add.Tensor``: a second m x n matrix is added),
-    ``approximate`` its argument if it is a gelu.
+    ``left_by_row``: its rows are contiguous in memory, not its columns; ``right_by_row`` likewise. ``bias``
+    is a row of n. ``epilogue`` is the target of one ATen call on the result (``aten.add.Tensor``: a second m
+    x n matrix is added), ``approximate`` its argument if it is a gelu.
     """
 
     m: int
@@ -63,8 +62,9 @@ class Contraction:
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """One call. ``reads`` says which of ``left``, ``right``, ``right_t`` (transposed), ``bias``, ``other`` and
-    ``result`` (of the call before) each tensor parameter is given; ``arguments`` are the other ones."""
+    """One call. ``reads`` says which of ``left``, ``right``, ``right_t`` (transposed), ``bias``, ``other``
+    and ``result`` (of the call before) each tensor parameter is given; ``arguments`` are the other ones.
+    """
 
     target: str
     reads: Mapping[str, str]
@@ -77,14 +77,16 @@ POST_OPS: dict[str, str] = {
     "aten.sigmoid": "sigmoid",
     "aten.tanh": "tanh",
 }
-"""ATen's pointwise ops that oneDNN computes with eager's NaNs and infinities. Not relu, hardtanh and hardsigmoid, which
-it gives numbers for NaN, nor hardswish, whose large results it does not let overflow."""
+"""ATen's pointwise ops that oneDNN computes with eager's NaNs and infinities. Not relu, hardtanh and
+hardsigmoid, which it gives numbers for NaN, nor hardswish, whose large results it does not let overflow.
+"""
 
 ADD = "aten.add.Tensor"
 
 
 def forms(contraction: Contraction) -> dict[str, list[LibraryCall]]:
-    """The calls that compute a contraction, by the name of the form: ATen's first, then those that this PyTorch has.
+    """The calls that compute a contraction, by the name of the form: ATen's first, then those that this
+    PyTorch has.
 
     ``onednn`` computes the epilogue inside; ``onednn, apart`` leaves it to ATen.
     """

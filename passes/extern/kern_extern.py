@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch.utils._python_dispatch import _disable_current_modes
 from torch_mlir import ir
 
 from shardc.diagnostics.cli import BadPassOption
@@ -14,12 +13,13 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.kern.extern import extern
 from shardc.dialects.kern.strides import argument_strides
-from shardc.passes.base import Pass
 from shardc.passes.extern.contraction import LIBRARIES, Contraction, LibraryCall, forms
 from shardc.passes.extern.match import Match, find_contractions
 from shardc.passes.fuse.kern_fuse import step_blocks
 from shardc.passes.ingest.torch_share import drop_unread
-from shardc.passes.program import program_functions
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import program_functions
+from shardc.runtime.torch_private import disable_current_modes
 
 Choose = Callable[[Contraction], str]
 """The name of one of a contraction's :func:`~shardc.passes.extern.contraction.forms`."""
@@ -29,27 +29,29 @@ Choose = Callable[[Contraction], str]
 class KernExtern(Pass):
     """Turns matmuls with what follows them into a ``kern.extern`` of a library.
 
-    Takes ``aten.mm`` and ``aten.addmm`` of f32 and bf16 with the pointwise call that alone reads them (gelu, silu,
-    tanh, sigmoid, the sum with a second matrix). Runs after ``kern-fuse``, on what that left. ``library``: ``onednn``
-    gives it every one that it takes, ``aten`` none; drivers choose by measurement. ``numerics``: under ``eager`` the
-    epilogues of 16-bit matmuls stay apart, for eager rounds before them.
+    Takes ``aten.mm`` and ``aten.addmm`` of f32 and bf16 with the pointwise call that alone reads them (gelu,
+    silu, tanh, sigmoid, the sum with a second matrix). Runs after ``kern-fuse``, on what that left.
+    ``library``: ``onednn`` gives it every one that it takes, ``aten`` none; drivers choose by measurement.
+    ``rounding``: under ``eager`` the epilogues of 16-bit matmuls stay apart, for eager rounds before them.
     """
 
     name: ClassVar[str] = "kern-extern"
     library: str = "onednn"
-    numerics: str = "fused"
+    rounding: str = "fused"
 
     def run(self, module: ir.Module) -> None:
         if self.library not in LIBRARIES:
             expected = " or ".join(LIBRARIES)
             raise BadPassOption(pass_name=self.name, option="library", text=self.library, expected=expected)
-        extern_module(module, lambda contraction: self.library, self.numerics)
+        extern_module(module, lambda contraction: self.library, self.rounding)
 
 
 def extern_module(module: ir.Module, choose: Choose, numerics: str = "fused") -> int:
-    """Rewrites the contractions of the module's program as ``choose`` says; gives how many are no longer ATen's."""
+    """Rewrites the contractions of the module's program as ``choose`` says; gives how many are no longer
+    ATen's.
+    """
     with (
-        _disable_current_modes()
+        disable_current_modes()
     ):  # the fake tensors of a compile around this would make layouts slow to follow
         return sum(_choose_in(function, choose, numerics) for function in program_functions(module))
 

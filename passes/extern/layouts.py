@@ -13,7 +13,8 @@ from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.kern.size import AnySize, symbols_of
 from shardc.dialects.kern.strides import Strides
-from shardc.passes.fuse.symbols import Symbols
+from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.runtime.torch_private import schema_of
 
 RESHAPES = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape"))
 _VIEWS = RESHAPES | {
@@ -28,7 +29,9 @@ _VIEWS = RESHAPES | {
 
 
 class Layouts:
-    """The strides of values: of arguments as given, of what calls make contiguous, of views as PyTorch derives them."""
+    """The strides of values: of arguments as given, of what calls make contiguous, of views as PyTorch
+    derives them.
+    """
 
     def __init__(self, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
         self._strides, self._symbols, self._reader = strides, symbols, CallReader()
@@ -119,7 +122,7 @@ def _is_view(op: ir.Operation) -> bool:
     if not op.name.startswith("torch.") or not target_name(op).startswith("aten.") or is_constant(op):
         return False
     return target_name(op) in RESHAPES or any(
-        r.alias_info is not None for r in overload(target_name(op))._schema.returns
+        r.alias_info is not None for r in schema_of(overload(target_name(op))).returns
     )
 
 

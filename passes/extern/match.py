@@ -13,15 +13,16 @@ from shardc.dialects.kern.size import AnySize, Size, hint, quotient, symbols_of
 from shardc.dialects.kern.strides import Strides
 from shardc.passes.extern.contraction import ADD, DTYPES, POST_OPS, Contraction
 from shardc.passes.extern.layouts import RESHAPES, Layouts
-from shardc.passes.fuse.symbols import Symbols
+from shardc.passes.fuse.reading.symbols import Symbols
 
 MATMULS = ("aten.mm", "aten.addmm")
 
 
 @dataclass
 class Match:
-    """A contraction in the program. ``operands`` are its tensors by the names of :class:`LibraryCall`; ``between`` are
-    the views from the product to the epilogue, if there is one."""
+    """A contraction in the program. ``operands`` are its tensors by the names of :class:`LibraryCall`;
+    ``between`` are the views from the product to the epilogue, if there is one.
+    """
 
     contraction: Contraction
     product: ir.Operation
@@ -31,10 +32,11 @@ class Match:
 
 
 def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], numerics: str) -> Iterator[Match]:
-    """The contractions of a block, last first, each as it is when it is asked for: one may become another's operand.
+    """The contractions of a block, last first, each as it is when it is asked for: one may become another's
+    operand.
 
-    ``strides``: those of arguments that are not contiguous. Rows of a symbolic number are taken for a power of two, at
-    least as many as they were in the traced call: what is measured then holds for numbers like it.
+    ``strides``: those of arguments that are not contiguous. Rows of a symbolic number are taken for a power
+    of two, at least as many as they were in the traced call: what is measured then holds for numbers like it.
 
     Under the numerics ``eager``, 16-bit ones have no epilogue: eager rounds before it.
     """
@@ -73,7 +75,9 @@ def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Match | None:
 
 
 def _by_row(shape: tuple[AnySize, ...], strides: tuple[AnySize, ...] | None) -> bool | None:
-    """Whether a matrix lies in memory row by row (True) or column by column (False); None for any other layout."""
+    """Whether a matrix lies in memory row by row (True) or column by column (False); None for any other
+    layout.
+    """
     if strides is None:
         return None
     (rows, columns), (down, along) = shape, strides

@@ -13,59 +13,66 @@ from torch_mlir import ir
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.dist.build import string
-from shardc.dialects.dist.loop import LoopOp
+from shardc.dialects.dist.regions.loop import LoopOp
 from shardc.dialects.kern.kernel import IN_PLACE, NAME, SHAPES, KernelOp, kernel_name
 from shardc.dialects.kern.strides import argument_strides
 from shardc.dialects.pipe.send import SendOp
-from shardc.passes.base import Pass
-from shardc.passes.fuse.bodies import Bodies
-from shardc.passes.fuse.captures import drop_captures
-from shardc.passes.fuse.choices import NUMERICS
-from shardc.passes.fuse.choose import Division, divide_matmuls
-from shardc.passes.fuse.group import Decision
-from shardc.passes.fuse.in_place import place_results, state_writes
-from shardc.passes.fuse.losses import Losses
-from shardc.passes.fuse.lower_matmul import matmul_calls
-from shardc.passes.fuse.marks import Marks
-from shardc.passes.fuse.piece import Choose
-from shardc.passes.fuse.read import read_block
+from shardc.options.numerics import ROUNDINGS
+from shardc.passes.fuse.bodies.bodies import Bodies
+from shardc.passes.fuse.bodies.captures import drop_captures
+from shardc.passes.fuse.bodies.in_place import place_results, state_writes
+from shardc.passes.fuse.bodies.marks import Marks
+from shardc.passes.fuse.grouping.capabilities import Capabilities
+from shardc.passes.fuse.grouping.choose import Division, divide_matmuls
+from shardc.passes.fuse.grouping.group import Decision
+from shardc.passes.fuse.grouping.piece import Choose
+from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.lower.matmul import matmul_calls
+from shardc.passes.fuse.reading.read import read_block
+from shardc.passes.fuse.reading.unit import make_units
 from shardc.passes.fuse.rewrite import Rewrite
-from shardc.passes.fuse.scatters import find_scatters
-from shardc.passes.fuse.single_calls import SingleCalls
-from shardc.passes.fuse.unit import make_units
-from shardc.passes.fuse.wishes import Wishes
-from shardc.passes.program import program_functions
+from shardc.passes.fuse.structured.losses import Losses
+from shardc.passes.fuse.structured.scatters import find_scatters
+from shardc.passes.fuse.structured.single_calls import SingleCalls
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import program_functions
 
 
 @dataclass(frozen=True)
 class KernFuse(Pass):
-    """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg body.
+    """Turns groups of torch ops that save memory traffic as one kernel into a ``kern.kernel`` with a linalg
+    body.
 
-    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside both;
-    views and slices become index maps, concatenations of equal parts a choice by index. Collectives, sends, loops and
-    all ops without a lowering stay where they are, in their order; the bodies of loops and of a pipeline's stages are
-    fused each by itself, and kernels of one body compiled once for all of them. ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what stands before and after.
-    ``numerics``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a kernel's results, ``eager`` rounds
-    after every op as eager does. ``lone``: ops that share no kernel with another become kernels too, which saves
-    nothing, and shows what every lowering makes. ``for_gpu``: where ``matmuls`` is ``generated``, so are
-    kernels that GPUs alone have: two of a linear layer with a cross entropy behind it, forward and backward, that hold
-    no logits, and one of each grouped matmul; and attention is one however few its rows. ``forbid`` and ``force`` are
-    edges such as ``aten.add.Tensor+gelu@model.py:12`` (:mod:`shardc.passes.fuse.wishes`): pairs of ops that must not, and that must
-    share a kernel; one that fits no ops, or that cannot be had, is an error.
+    Pointwise ops with broadcasts, row reductions with what is before and after them, column reductions beside
+    both; views and slices become index maps, concatenations of equal parts a choice by index. Collectives,
+    sends, loops and all ops without a lowering stay where they are, in their order; the bodies of loops and
+    of a pipeline's stages are fused each by itself, and kernels of one body compiled once for all of them.
+    ``matmuls``: ``extern`` leaves them calls of ATen, ``generated`` makes contractions of them, with what
+    stands before and after. ``rounding``: ``fused`` computes chains of 16-bit floats in f32 and rounds at a
+    kernel's results, ``eager`` rounds after every op as eager does. ``lone``: ops that share no kernel with
+    another become kernels too, which saves nothing, and shows what every lowering makes. ``any_attention``,
+    ``grouped_matmuls`` and ``linear_losses`` say what kernels can hold that not every target has
+    (:mod:`shardc.passes.fuse.grouping.capabilities`), and do where ``matmuls`` is ``generated``.
+    ``forbid-fusion`` and ``force-fusion`` are edges such as ``aten.add.Tensor+gelu@model.py:12``
+    (:mod:`shardc.options.fusion_edges`): pairs of ops that must not, and that must share a kernel; one that
+    fits no ops, or that cannot be had, is an error.
     """
 
     name: ClassVar[str] = "kern-fuse"
-    numerics: str = "fused"
+    rounding: str = "fused"
     lone: bool = False
-    forbid: tuple[str, ...] = ()
-    force: tuple[str, ...] = ()
+    forbid_fusion: tuple[str, ...] = ()
+    force_fusion: tuple[str, ...] = ()
     matmuls: str = "extern"
-    for_gpu: bool = False
+    any_attention: bool = False
+    grouped_matmuls: bool = False
+    linear_losses: bool = False
 
     def run(self, module: ir.Module) -> None:
-        wishes = Wishes.of(self.forbid, self.force)
+        wishes = Wishes.of(self.forbid_fusion, self.force_fusion)
+        has = Capabilities(self.any_attention, self.grouped_matmuls, self.linear_losses)
         fuse_module(
-            module, self.numerics, lone=self.lone, wishes=wishes, matmuls=self.matmuls, for_gpu=self.for_gpu
+            module, self.rounding, lone=self.lone, wishes=wishes, matmuls=self.matmuls, capabilities=has
         )
         for edge in sorted(wishes.unmatched):
             raise NoSuchFusionEdge(edge=edge)
@@ -80,23 +87,24 @@ def fuse_module(
     wishes: Wishes | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
-    for_gpu: bool = False,
+    capabilities: Capabilities = Capabilities(),  # noqa: B008 (it is frozen)
 ) -> list[tuple[str, str, Decision]]:
-    """Fuses every block of the module's step, or of a pipeline's stages and ranks; gives the calls of each pair that was looked at, and how it came out.
+    """Fuses every block of the module's step, or of a pipeline's stages and ranks; gives the calls of each
+    pair that was looked at, and how it came out.
 
-    Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and ``generated``, or
-    decides on each piece of the program that has some, and on attention whose kernel is not known to be faster.
-    ``for_gpu``: it decides on linear layers with a cross entropy behind them, and on grouped matmuls, too; else these
-    stay calls.
+    Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and
+    ``generated``, or decides on each piece of the program that has some, and on attention whose kernel is not
+    known to be faster. Linear layers with a cross entropy behind them, and grouped matmuls, are decided on
+    where ``capabilities`` has kernels of them; else these stay calls.
 
-    Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the ``kern.calls`` that
-    kernels had when the same module was fused before. ``writes`` are (argument, result) pairs of the step: the program
-    ends by writing the result to the argument, whose memory a kernel may then use for it; a training step's own are
-    known. Raises ValueError for unknown
-    ``numerics`` or ``matmuls``, and FusionRefused for an edge that ``wishes`` force and that cannot be had.
+    Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the
+    ``kern.calls`` that kernels had when the same module was fused before. ``writes`` are (argument, result)
+    pairs of the step: the program ends by writing the result to the argument, whose memory a kernel may then
+    use for it; a training step's own are known. Raises ValueError for unknown ``numerics`` or ``matmuls``,
+    and FusionRefused for an edge that ``wishes`` force and that cannot be had.
     """
-    if numerics not in NUMERICS:
-        raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(NUMERICS)}")
+    if numerics not in ROUNDINGS:
+        raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(ROUNDINGS)}")
     choose = None if isinstance(matmuls, str) else matmuls
     stays = matmul_calls(matmuls) if isinstance(matmuls, str) else frozenset()
     functions = program_functions(module)
@@ -110,7 +118,7 @@ def fuse_module(
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
         scatters, theirs = find_scatters(number, block, exclude, calls, wishes, numerics, lone)
         linear = Losses(number, block, exclude, calls, wishes, numerics, strides)
-        if for_gpu and matmuls != "extern":
+        if capabilities.linear_losses and matmuls != "extern":
             linear.find(choose)
             theirs |= linear.numbers
         read = partial(read_block, block, CallReader(), exclude, calls | theirs)
@@ -123,7 +131,7 @@ def fuse_module(
         single = SingleCalls(division.read, marks, calls, scatters, linear)
         rewrite = Rewrite(division, bodies, marks)
         decisions += rewrite.run(lone, wishes, scatters, linear)
-        single.write(strides, choose, for_gpu and matmuls != "extern")
+        single.write(strides, choose, capabilities if matmuls != "extern" else Capabilities())
         rewrite.release()
         if linear.numbers and block.owner.name == LoopOp.OPERATION_NAME:
             drop_captures(block)
@@ -138,7 +146,9 @@ def fuse_module(
 def _written(
     functions: Sequence[ir.Operation], writes: Sequence[tuple[int, int]]
 ) -> dict[ir.Value, ir.Value]:
-    """New value -> the argument of its function that takes it; none that is sent, for nobody waits until it has left."""
+    """New value -> the argument of its function that takes it; none that is sent, for nobody waits until it
+    has left.
+    """
     pairs: dict[ir.Value, ir.Value] = {}
     for function in functions:
         block = function.regions[0].blocks[0]
@@ -162,8 +172,8 @@ def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
 
 
 def _share_names(blocks: list[ir.Block], bodies: Bodies) -> None:
-    """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and so the
-    compiled library, stay as they are if a model has more layers.
+    """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and
+    so the compiled library, stay as they are if a model has more layers.
     """
     names: dict[tuple[str, ...], ir.Attribute] = {}
     for op in _kernel_ops(blocks):

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from torch_mlir import ir
 
+from shardc.cost.work import LAUNCH_BYTES
 from shardc.dialects.kern.kernel import CHECKS, write_checks
-from shardc.passes.fuse.bodies import Bodies
-from shardc.passes.fuse.choose import Division
-from shardc.passes.fuse.graph import Value
-from shardc.passes.fuse.group import LAUNCH_BYTES, Decision, exports, group
-from shardc.passes.fuse.losses import Losses
-from shardc.passes.fuse.lower_scatter import Scatter
-from shardc.passes.fuse.marks import Marks, name_results, phase_of
-from shardc.passes.fuse.order import check_unread, erase, move, ordered
-from shardc.passes.fuse.unit import Unit, needed_views, release
-from shardc.passes.fuse.wishes import Wishes
+from shardc.passes.fuse.bodies.bodies import Bodies
+from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
+from shardc.passes.fuse.grouping.choose import Division
+from shardc.passes.fuse.grouping.group import Decision, exports, group
+from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.reading.graph import Value
+from shardc.passes.fuse.reading.order import check_unread, erase, move, ordered
+from shardc.passes.fuse.reading.unit import Unit, needed_views, release
+from shardc.passes.fuse.structured.losses import Losses
+from shardc.passes.fuse.structured.scatter import Scatter
 
 
 class Rewrite:
@@ -53,11 +54,13 @@ class Rewrite:
         release(self._read, self._units)
 
     def _kernels(self) -> list[Unit]:
-        """The groups that become kernels: of a call that shares no kernel with another call only if it must, or gains.
+        """The groups that become kernels: of a call that shares no kernel with another call only if it must,
+        or gains.
 
-        It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a call
-        it would wait for the operand, and what waits for the call may be in one kernel with what the operand is made
-        from. And if a kernel reads what the call itself does not give: a sum before it is rounded.
+        It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing:
+        as a call it would wait for the operand, and what waits for the call may be in one kernel with what
+        the operand is made from. And if a kernel reads what the call itself does not give: a sum before it is
+        rounded.
         """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
         shared |= {step.number for step in self._read.steps if step.always} | self._alone

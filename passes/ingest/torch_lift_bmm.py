@@ -9,8 +9,8 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.base import Pass
-from shardc.passes.program import Node, Program, find_function, read_program
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import Node, Program, find_function, read_program
 
 _VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view")
 
@@ -19,8 +19,9 @@ _VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view")
 class TorchLiftBmm(Pass):
     """``view([B,H,M,N], bmm(view([B*H,M,K], q), view([B*H,K,N], k)))`` becomes ``matmul(q, k)`` on four dims.
 
-    PyTorch computes ``q @ k`` of attention that is written out, or has dropout, so. A cut of the heads can't be said of
-    the joint dim ``B*H``, where the batch is more major: left as it is, it would keep every such attention whole.
+    PyTorch computes ``q @ k`` of attention that is written out, or has dropout, so. A cut of the heads can't
+    be said of the joint dim ``B*H``, where the batch is more major: left as it is, it would keep every such
+    attention whole.
     """
 
     name: ClassVar[str] = "torch-lift-bmm"
@@ -54,7 +55,9 @@ def _lift(program: Program, builder: CallBuilder, node: Node) -> None:
 
 
 def _four_dims(program: Program, value: int) -> tuple[int, bool] | None:
-    """The value [B,H,x,y] that ``value`` [B*H,x,y] is a view of, and whether its last two dims are exchanged."""
+    """The value [B,H,x,y] that ``value`` [B*H,x,y] is a view of, and whether its last two dims
+    are exchanged.
+    """
     flipped = False
     while (producer := program.producer[value]) >= 0:
         node = program.nodes[producer]

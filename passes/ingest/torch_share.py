@@ -12,8 +12,8 @@ from torch_mlir.passmanager import PassManager
 from shardc.dialects.aten.call import is_constant, target_name
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.rules.rule import load_rules
-from shardc.passes.base import Pass
-from shardc.passes.program import find_function
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import find_function
 
 APART = "dist.apart"
 """The number of a call that is not shared although others are equal."""
@@ -21,18 +21,20 @@ APART = "dist.apart"
 
 @dataclass(frozen=True)
 class TorchShare(Pass):
-    """MLIR's ``cse``, told which ATen ops are pure: those with a sharding rule, which are functions of their arguments.
+    """MLIR's ``cse``, told which ATen ops are pure: those with a sharding rule, which are functions of their
+    arguments.
 
     Torch-MLIR leaves ATen ops without effects declared, so that ``cse`` alone merges nothing. Ops of ours and
-    ``torch.operator`` stay as they are. A value seen by several users through equal views is one value afterwards,
-    so that its reshards are shared too.
+    ``torch.operator`` stay as they are. A value seen by several users through equal views is one value
+    afterwards, so that its reshards are shared too.
     """
 
     name: ClassVar[str] = "torch-share"
     creations: bool = True
-    """Also tensors made of numbers alone. Before a layout is chosen they stay apart: equal ones may stand for other
-    dims of the program, as positions in a batch and in a sequence do, and one tensor has one layout for all its users.
-    ``dist-partition`` shares those that came to lie alike."""
+    """Also tensors made of numbers alone. Before a layout is chosen they stay apart: equal ones may stand for
+    other dims of the program, as positions in a batch and in a sequence do, and one tensor has one layout for
+    all its users. ``dist-partition`` shares those that came to lie alike.
+    """
 
     def run(self, module: ir.Module) -> None:
         context = module.context

@@ -17,21 +17,21 @@ from shardc.passes.interleave.fused import find_fused
 from shardc.passes.interleave.moves import Move
 from shardc.passes.interleave.spread import CallLayouts, Layout, Spread
 from shardc.passes.interleave.writer import PartsWriter
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.partition.operands import set_operand
-from shardc.passes.program import Node, Program
-from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
 class DistInterleave(ReadingPass):
-    """Stores a weight that is several in one (queries, keys and values; gate and up), and that the plan cuts there,
-    block by block.
+    """Stores a weight that is several in one (queries, keys and values; gate and up), and that the plan cuts
+    there, block by block.
 
-    Cut as it is, a device would have all queries and no values. Stored are the first blocks of all parts, then the
-    second ones, and so on, one for each device: a slice of a part is then a slice within each device's block. All that
-    hangs together with the dim is stored so too (bias, gradient, optimizer state), and ``dist.interleaved`` on an
-    argument or result says it: the dim, the ways, the sizes of the parts. Does nothing where a part does not divide
-    between its heads.
+    Cut as it is, a device would have all queries and no values. Stored are the first blocks of all parts,
+    then the second ones, and so on, one for each device: a slice of a part is then a slice within each
+    device's block. All that hangs together with the dim is stored so too (bias, gradient, optimizer state),
+    and ``dist.interleaved`` on an argument or result says it: the dim, the ways, the sizes of the parts. Does
+    nothing where a part does not divide between its heads.
     """
 
     name: ClassVar[str] = "dist-interleave"

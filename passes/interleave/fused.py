@@ -1,4 +1,6 @@
-"""Weights that are several in one: queries, keys and values, or gate and up. A slice for each takes its columns."""
+"""Weights that are several in one: queries, keys and values, or gate and up. A slice for each takes its
+columns.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,18 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shardc.dialects.rules.rule import Rule
+from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.storage import phase_of
 from shardc.passes.plan.blocks import block_size
-from shardc.passes.program import Node, Program
 
 SLICE = "aten.slice.Tensor"
 
 
 @dataclass(frozen=True)
 class Fused:
-    """The parts of a dim: the ``sizes`` of all, and of each that is read how many ``blocks`` (heads) it has. ``slices``
-    are the numbers of the nodes that take them."""
+    """The parts of a dim: the ``sizes`` of all, and of each that is read how many ``blocks`` (heads) it has.
+    ``slices`` are the numbers of the nodes that take them.
+    """
 
     sizes: tuple[int, ...]
     blocks: tuple[int, ...]
@@ -43,7 +46,9 @@ def find_fused(program: Program, value: int, dim: int) -> Fused | None:
 
 
 def _slices(program: Program, value: int, dim: int) -> list[tuple[int, int, int]]:
-    """The slices that alone read a dim of a value, and those that alone read a slice: (node, start, end); else none."""
+    """The slices that alone read a dim of a value, and those that alone read a slice: (node, start, end);
+    else none.
+    """
     found: list[tuple[int, int, int]] = []
     queue, seen = deque([(value, dim)]), {(value, dim)}
     while queue:

@@ -1,4 +1,6 @@
-"""Calls that take parts of a dim or put parts together: which elements of the large tensor each small one is."""
+"""Calls that take parts of a dim or put parts together: which elements of the large tensor each
+small one is.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from itertools import pairwise
 
 from shardc.dialects.dist.interleaving import Parts
 from shardc.passes.interleave.fused import sliced
-from shardc.passes.program import Node
+from shardc.passes.manager.program import Node
 
 CAT, PAD, SLICE = "aten.cat", "aten.constant_pad_nd", "aten.slice.Tensor"
 

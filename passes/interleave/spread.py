@@ -10,8 +10,8 @@ from shardc.dialects.dist.interleaving import Parts
 from shardc.dialects.roles import STATE_ROLES
 from shardc.dialects.rules.rule import Dim
 from shardc.passes.interleave.moves import Move, read_move
+from shardc.passes.manager.program import Node, Program, carried_values
 from shardc.passes.pad.call import placed_factors
-from shardc.passes.program import Node, Program, carried_values
 
 Layout = dict[int, Parts]
 """The dims of a value that are stored as parts; none, for most values."""
@@ -30,7 +30,9 @@ class CallLayouts:
 
 
 class Spread:
-    """The layout of every value, driven to a fixed point from ``seeds``. A dim keeps the first that it is given."""
+    """The layout of every value, driven to a fixed point from ``seeds``. A dim keeps the first that it is
+    given.
+    """
 
     def __init__(self, program: Program, seeds: Mapping[int, Layout]) -> None:
         self._program = program
@@ -115,8 +117,8 @@ class Spread:
 
 
 def _gradients(program: Program) -> list[tuple[int, str]]:
-    """The values with a name, which somebody looks at, and the parameter of which each is the gradient (empty:
-    of none).
+    """The values with a name, which somebody looks at, and the parameter of which each is the gradient
+    (empty: of none).
     """
     found = []
     for node in program.nodes:
@@ -129,7 +131,7 @@ def _gradients(program: Program) -> list[tuple[int, str]]:
 
 
 def _joined(tensors: tuple[tuple[Dim, ...], ...]) -> set[str]:
-    """The factors that are with others in some dim: their elements do not lie in that dim as they do in one of their
-    own.
+    """The factors that are with others in some dim: their elements do not lie in that dim as they do in one
+    of their own.
     """
     return {f for dims in tensors for dim in dims if len(dim) > 1 for f in dim}

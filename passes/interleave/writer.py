@@ -1,4 +1,6 @@
-"""The ops that parts take: what stores them interleaved, what puts them back, and moves of them. All are ATen calls."""
+"""The ops that parts take: what stores them interleaved, what puts them back, and moves of them. All are ATen
+calls.
+"""
 
 from __future__ import annotations
 

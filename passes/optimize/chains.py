@@ -1,4 +1,6 @@
-"""Collectives that read what another one made, itself or a view of it: which are there, and how they follow it."""
+"""Collectives that read what another one made, itself or a view of it: which are there, and how they follow
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ KINDS = ("dist.all_reduce", "dist.all_gather", "dist.reduce_scatter")
 
 
 class Chains:
-    """The chains of a block's collectives, such as a norm's gradient scattered over one axis and reduced over another.
+    """The chains of a block's collectives, such as a norm's gradient scattered over one axis and reduced over
+    another.
 
     ``depth[v]`` is, for the result of a collective, how many collectives stand before it in its chain.
     """
@@ -60,7 +63,8 @@ def first_need(
 ) -> int:
     """The number of the first op that reads ``value``; lists count where they stand.
 
-    With ``patient``, views and collectives that read it do not count: they can follow it, so only their readers do.
+    With ``patient``, views and collectives that read it do not count: they can follow it, so only their
+    readers do.
     """
     last = len(ops) - 1
     found = last

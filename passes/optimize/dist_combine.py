@@ -9,27 +9,29 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
+from shardc.cost.collective import BUCKET_BYTES
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.passes.base import Pass
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import program_functions
 from shardc.passes.optimize.chains import KINDS, Chains, first_need, is_view
 from shardc.passes.optimize.packing import Packer
-from shardc.passes.program import program_functions
 
 
 @dataclass(frozen=True)
 class DistCombine(Pass):
     """Packs collectives of one kind, over the same axes, of one dtype and phase, into buckets.
 
-    A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late as they can
-    wait, reductions as soon as they can start. A collective on the result of a reduction gives way to it: the
-    reductions are packed first, then what follows them. Of a pipeline each stage, and each rank's function, is packed
-    by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it
-    delays. PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the default.
+    A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late
+    as they can wait, reductions as soon as they can start. A collective on the result of a reduction gives
+    way to it: the reductions are packed first, then what follows them. Of a pipeline each stage, and each
+    rank's function, is packed by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it delays.
+    PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the
+    default.
     """
 
     name: ClassVar[str] = "dist-combine"
-    bucket_bytes: int = 25 * 1024 * 1024
+    bucket_bytes: int = BUCKET_BYTES
 
     def run(self, module: ir.Module) -> None:
         with module.context, ir.Location.unknown():
@@ -59,7 +61,8 @@ class DistCombine(Pass):
         chains.forget({m.op.results[0] for bucket in buckets for m in bucket.members})
         packed = {id(m.op) for bucket in buckets for m in bucket.members}
         for bucket in buckets:
-            # A bucket may be sent after a packed op that stands where it could start: that op reads nothing of it.
+            # A bucket may be sent after a packed op that stands where it could start: that op reads nothing
+            # of it.
             before = next(op for op in ops[bucket.place :] if id(op) not in packed)
             packer.pack([m.op for m in bucket.members], before)
         chains.settle()
@@ -67,7 +70,9 @@ class DistCombine(Pass):
 
 @dataclass(frozen=True)
 class Member:
-    """A collective that may be packed: where its operand is there, where its result is first needed, its size."""
+    """A collective that may be packed: where its operand is there, where its result is first needed, its
+    size.
+    """
 
     op: ir.Operation
     earliest: int
@@ -120,7 +125,9 @@ def sink_views(block: ir.Block) -> None:
 
 
 def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) -> list[Bucket]:
-    """The buckets of two and more members in a block's ops, of the collectives that make the ``chosen`` values."""
+    """The buckets of two and more members in a block's ops, of the collectives that make the ``chosen``
+    values.
+    """
     place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
     open_buckets: dict[tuple[object, ...], Bucket] = {}
     found: list[Bucket] = []

@@ -14,8 +14,9 @@ from shardc.dialects.aten.types import TensorType, read_type
 class Packer:
     """Replaces collectives of one kind by one on their packed operands.
 
-    Reduced: operands flat, one after the other. Scattered over p ranks: each operand as p rows, side by side, so that a
-    rank's row holds its block of each. Gathered: flat blocks one after the other; the result's p rows are taken apart.
+    Reduced: operands flat, one after the other. Scattered over p ranks: each operand as p rows, side by side,
+    so that a rank's row holds its block of each. Gathered: flat blocks one after the other; the result's p
+    rows are taken apart.
     """
 
     def __init__(self, builder: CallBuilder) -> None:

@@ -1,4 +1,6 @@
-"""One call on padded shapes: the same operator on larger tensors, or what its rule's ``lower`` makes of them."""
+"""One call on padded shapes: the same operator on larger tensors, or what its rule's ``lower``
+makes of them.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def _places(rule: Rule, local: _Types) -> set[str]:
 
 @dataclass(frozen=True)
 class _Types:
-    """A rule's :class:`Local` on types alone: what would be made where every factor is ``cut`` into so many ways."""
+    """A rule's :class:`Local` on types alone: what would be made where every factor is ``cut`` into so many
+    ways.
+    """
 
     spec: OpCall
     args: tuple[Any, ...]

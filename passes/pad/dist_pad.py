@@ -14,6 +14,8 @@ from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.pad.call import padded_rule, padded_types
 from shardc.passes.pad.held import Held, made_numbers, needed_numbers, worth_filling
 from shardc.passes.pad.seeds import find_seeds
@@ -21,19 +23,18 @@ from shardc.passes.pad.spread import FactorPadding, Spread
 from shardc.passes.pad.stretch import Padding, Stretch, no_padding, of_dim, padded_shape, padded_size
 from shardc.passes.pad.writer import PadWriter
 from shardc.passes.partition.local_call import MlirLocal
-from shardc.passes.program import Node, Program
-from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
 class DistPad(ReadingPass):
-    """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang together
-    with them.
+    """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang
+    together with them.
 
-    A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass divides. What
-    padding holds is no matter, but where a call reduces over it: there it is filled with what the reduction does not
-    see. State leaves the step with zeros in its padding, as it came in. ``dist.padded`` on an argument or result is its
-    padded shape, ``dist.global_type`` its true type. Does nothing where everything divides.
+    A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass
+    divides. What padding holds is no matter, but where a call reduces over it: there it is filled with what
+    the reduction does not see. State leaves the step with zeros in its padding, as it came in.
+    ``dist.padded`` on an argument or result is its padded shape, ``dist.global_type`` its true type. Does
+    nothing where everything divides.
     """
 
     name: ClassVar[str] = "dist-pad"

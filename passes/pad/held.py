@@ -7,15 +7,17 @@ from math import inf, isfinite
 
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Rule
+from shardc.passes.manager.program import Node
 from shardc.passes.pad.finite import CHOOSE, LOSES, stays_finite
 from shardc.passes.pad.stretch import Stretch, Stretches, of_dim
 from shardc.passes.partition.storage import phase_of
-from shardc.passes.program import Node
 
 Held = Mapping[tuple[int, Stretch], float | None]
-"""What the padding of a value holds, by dim and stretch, as far as it is known; None for numbers that are finite.
+"""What the padding of a value holds, by dim and stretch, as far as it is known; None for numbers that are
+finite.
 
-Elements that are padding of two dims at once do not count: whatever is made of them is padding of the other dim.
+Elements that are padding of two dims at once do not count: whatever is made of them is padding of the other
+dim.
 """
 
 _POINTING = ("aten.embedding", "aten.gather", "aten.index", "aten.scatter", "aten._unsafe_index", "aten.take")
@@ -25,7 +27,9 @@ _POINTING = ("aten.embedding", "aten.gather", "aten.index", "aten.scatter", "ate
 def needed_numbers(
     node: Node, factors: Mapping[str, Stretches], held: Sequence[Held]
 ) -> Iterator[tuple[int, int, Stretch, float]]:
-    """(operand, dim, stretch, number): what must be put into padding, as results would see what is ``held`` there."""
+    """(operand, dim, stretch, number): what must be put into padding, as results would see what is ``held``
+    there.
+    """
     for f, stretches in factors.items():
         for operand, number in enumerate(_numbers(node, f, stretches, held)):
             for dim, stretch in (
@@ -54,8 +58,8 @@ def _numbers(node: Node, factor: str, stretches: Stretches, held: Sequence[Held]
 def _for_linear(
     node: Node, linear: frozenset[int], factor: str, stretches: Stretches, held: Sequence[Held]
 ) -> list[float | None] | None:
-    """The zeros by which a sum does not see a factor's padding: in the operands of one linear set; others must be
-    finite.
+    """The zeros by which a sum does not see a factor's padding: in the operands of one linear set; others
+    must be finite.
 
     None if no operand of the set has the factor.
     """
@@ -69,7 +73,8 @@ def _for_linear(
 def made_numbers(node: Node, result: int, factors: Mapping[str, Stretches], operands: Sequence[Held]) -> Held:
     """What a call leaves in the padding of a result.
 
-    Zeros where its linear operands hold zeros and no other may hold an infinity; a softmax has no share there.
+    Zeros where its linear operands hold zeros and no other may hold an infinity; a softmax has no share
+    there.
     """
     found: dict[tuple[int, Stretch], float | None] = {}
     type_, dims = node.spec.results[result], node.rule.results[result]
@@ -90,8 +95,8 @@ def worth_filling(
 ) -> Iterator[tuple[int, Stretch]]:
     """The (dim, stretch) of a result's padding that should hold zeros although no reduction reads it.
 
-    Where it ceases to be finite; and where a gradient begins, which the loss's mean spreads or its mask chooses, as all
-    that follows is linear.
+    Where it ceases to be finite; and where a gradient begins, which the loss's mean spreads or its mask
+    chooses, as all that follows is linear.
     """
     phase, rule = phase_of(node.op), node.rule
     type_ = node.spec.results[result]

@@ -9,10 +9,10 @@ from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.location import source_line
+from shardc.passes.manager.program import Program
 from shardc.passes.pad.stretch import Padding, Stretch, Stretches, no_padding, padded_size
 from shardc.passes.plan.blocks import block_size
 from shardc.passes.plan.refinement import read_refinements
-from shardc.passes.program import Program
 
 MOST_PADDING = 1 / 8
 """Of a dim of stored state. The first that takes less is padded, as the first that divides is cut:
@@ -83,9 +83,13 @@ def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) ->
         return ()
     if size < ways:
         raise TooManyWays(
-            dim=dim, name=_name(program, value), size=size, ways=ways, axes=" x ".join(a.name for a in axes),
+            dim=dim,
+            name=_name(program, value),
+            size=size,
+            ways=ways,
+            axes=" x ".join(a.name for a in axes),
             where=_where(program, value),
-        )  # fmt: skip
+        )
     return (Stretch(1, size, -(-size // ways) * ways),)
 
 

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from shardc.dialects.rules.rule import Dim, Rule
+from shardc.passes.manager.program import Node, Program, carried_values, same_rule
 from shardc.passes.pad.call import works_padded
 from shardc.passes.pad.stretch import Padding, Stretches, is_tail, joined, no_padding, of_dim, of_factors
 from shardc.passes.partition.storage import phase_of
-from shardc.passes.program import Node, Program, carried_values, same_rule
 
 FactorPadding = dict[str, Stretches]
 

@@ -1,7 +1,7 @@
 """Which part of a dim is padded, and how that reads after the dim was split or merged.
 
-A dim of 45 that is 3 sequences of 15 tokens, padded to 4 sequences, has the stretch ``Stretch(15, 3, 4)``: of what lies
-15 elements apart there are 3, and 4 with padding. Padding always stands at the end of its stretch.
+A dim of 45 that is 3 sequences of 15 tokens, padded to 4 sequences, has the stretch ``Stretch(15, 3, 4)``: of
+what lies 15 elements apart there are 3, and 4 with padding. Padding always stands at the end of its stretch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from shardc.dialects.rules.rule import Dim
 class Stretch:
     """``size`` blocks of ``minor`` elements each, padded to ``padded`` blocks; in lowest terms.
 
-    ``stored``: only what is kept between steps is padded so, and what the optimizer does with it (ZeRO's cuts).
+    ``stored``: only what is kept between steps is padded so, and what the optimizer does with it (ZeRO's
+    cuts).
     """
 
     minor: int
@@ -84,7 +85,9 @@ def joined(old: Stretches, new: Stretch) -> Stretches:
 
 
 def of_factors(dim: Dim, sizes: dict[str, int], stretches: Stretches) -> dict[str, Stretches]:
-    """A dim's stretches dealt to its factors, each in elements of the factor; those that fit into none are left out."""
+    """A dim's stretches dealt to its factors, each in elements of the factor; those that fit into none are
+    left out.
+    """
     found: dict[str, Stretches] = {}
     minor = prod(sizes[f] for f in dim)
     for f in dim:

@@ -45,7 +45,8 @@ class PadWriter:
     def masked(
         self, value: ir.Value, dim: int, size: int, stretches: Stretches, stretch: Stretch, number: float
     ) -> ir.Value:
-        """``value`` with ``number`` in the padding that ``stretch``, one of its dim's ``stretches``, stands for.
+        """``value`` with ``number`` in the padding that ``stretch``, one of its dim's ``stretches``, stands
+        for.
 
         ``size`` is the dim's true size.
         """

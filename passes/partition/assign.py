@@ -22,8 +22,9 @@ class Wish:
 def assign(rule: Rule, wishes: Sequence[Wish]) -> dict[str, Axes]:
     """An assignment that every tensor of the call can represent.
 
-    An axis that two factors want goes to the one asked for in the earlier round; among equals to the one whose tensors
-    weigh more (moving the lighter one is cheaper), then to the first. Axes of one factor are taken in order.
+    An axis that two factors want goes to the one asked for in the earlier round; among equals to the one
+    whose tensors weigh more (moving the lighter one is cheaper), then to the first. Axes of one factor are
+    taken in order.
     """
     tensors = rule.operands + rule.results
     claims: dict[tuple[str, Axes], tuple[int, int, int]] = {}
@@ -52,7 +53,9 @@ def _free(axis: Axis, chosen: dict[str, Axes]) -> bool:
 
 
 def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
-    """The assignment behind the shardings that a call's operands and results have once reshards are explicit."""
+    """The assignment behind the shardings that a call's operands and results have once reshards
+    are explicit.
+    """
     found: dict[str, Axes] = {}
     for dims, sharding in zip(rule.operands + rule.results, shardings, strict=True):
         for f, axes in factor_axes(dims, sharding, rule.sizes).items():
@@ -64,8 +67,8 @@ def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
 def passing(rule: Rule, operands: Sequence[Sharding]) -> tuple[frozenset[int], Axes]:
     """The operands that may stay partial sums through the call, and over which axes; empty if none may.
 
-    Those are the operands of one of the rule's linear sets, over the axes that all of them share and that cut none of
-    the other operands.
+    Those are the operands of one of the rule's linear sets, over the axes that all of them share and that cut
+    none of the other operands.
     """
     for linear in rule.linear:
         terms = [{a for r, a in operands[i].partial if r == "sum"} for i in linear]

@@ -10,16 +10,17 @@ from torch_mlir import ir
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.rules.rule import operand_shardings, result_shardings
+from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.assign import Wish, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
-from shardc.passes.program import Node, Program
 
 RETURN = -1
 
 
 @dataclass
 class Demands:
-    """``made[v]`` is how a value's producer leaves it; ``uses[v]`` lists (node, operand, what that use needs).
+    """``made[v]`` is how a value's producer leaves it; ``uses[v]`` lists (node, operand, what that use
+    needs).
 
     The function's return counts as node ``RETURN`` with the result's position as operand.
     """
@@ -130,10 +131,11 @@ class DemandAnalysis:
         return found
 
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:
-        """Partial sums stay partial through a call where that costs nothing: one user, one result that is not larger.
+        """Partial sums stay partial through a call where that costs nothing: one user, one result that is not
+        larger.
 
-        So terms meet in an addition before they are reduced, and are reduced once. A gradient that the plan cuts itself
-        (ZeRO-2) is reduced where it is made, so that what a time loop carries is cut.
+        So terms meet in an addition before they are reduced, and are reduced once. A gradient that the plan
+        cuts itself (ZeRO-2) is reduced where it is made, so that what a time loop carries is cut.
         """
         if not node.rule.linear or not any(demands.made[v].partial for v in node.operands):
             return frozenset(), ()

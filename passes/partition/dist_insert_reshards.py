@@ -11,13 +11,13 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.manager.program import Program, read_program
+from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.share_views import share_views
 from shardc.passes.partition.storage import phase_of, split_by_phase, stored_parameters
-from shardc.passes.program import Program, read_program
-from shardc.passes.reading import Reading, ReadingPass
 
 Use = tuple[int, int]
 """(node, operand position) of one use."""
@@ -27,9 +27,9 @@ Use = tuple[int, int]
 class DistInsertReshards(ReadingPass):
     """Decides how every call is cut and makes each change of layout a ``dist.reshard``.
 
-    Afterwards every operand's sharding is what its user's rule needs (the level-2 contract). Reshards of one value to
-    one layout are shared. Parameters that are stored in pieces (ZeRO-3) are gathered again in each phase, and in each
-    iteration of a time loop; everything else is kept from forward for backward.
+    Afterwards every operand's sharding is what its user's rule needs (the level-2 contract). Reshards of one
+    value to one layout are shared. Parameters that are stored in pieces (ZeRO-3) are gathered again in each
+    phase, and in each iteration of a time loop; everything else is kept from forward for backward.
     """
 
     name: ClassVar[str] = "dist-insert-reshards"
@@ -74,7 +74,9 @@ class _Inserter:
         self._write_edges()
 
     def _reshard_all(self, value: int, groups: dict[tuple[Sharding, str], list[Use]]) -> None:
-        """A reshard for each group; a partial sum is reduced once, and cut for those that need a piece of it."""
+        """A reshard for each group; a partial sum is reduced once, and cut for those that need a
+        piece of it.
+        """
         first = self._coarsest(value, [need for need, _ in groups])
         reduced: ir.Operation | None = None
         for (need, _), uses in sorted(groups.items(), key=lambda group: group[0][0] != first):
@@ -83,7 +85,9 @@ class _Inserter:
                 reduced = made
 
     def _coarsest(self, value: int, needs: list[Sharding]) -> Sharding | None:
-        """What a partial sum is reduced to if all other needs are pieces of that; None if there is no such one."""
+        """What a partial sum is reduced to if all other needs are pieces of that; None if there is no such
+        one.
+        """
         if len(needs) < 2 or not self._demands.made[value].partial:
             return None
         return next((n for n in needs if not n.partial and all(_is_piece(o, n) for o in needs)), None)

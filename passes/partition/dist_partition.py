@@ -13,12 +13,12 @@ from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.ingest.torch_share import TorchShare, is_apart
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.partition.assign import assignment_of
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
-from shardc.passes.program import Node, Program
-from shardc.passes.reading import Reading, ReadingPass
 
 KEPT = ("dist.phase", "dist.name")
 """Op attributes that go over to the rank program."""
@@ -26,7 +26,8 @@ KEPT = ("dist.phase", "dist.name")
 
 @dataclass(frozen=True)
 class DistPartition(ReadingPass):
-    """Rebuilds the step on local shapes: each call as its rule says, each reshard as the cheapest chain of collectives.
+    """Rebuilds the step on local shapes: each call as its rule says, each reshard as the cheapest chain of
+    collectives.
 
     What is cut over a time axis runs in a ``dist.loop``; sums over iterations are its carried values.
     """

@@ -12,10 +12,10 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import DEVICE, is_constant, target_name
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.loop import loop
 from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.regions.loop import loop
+from shardc.dialects.dist.regions.yield_op import yield_values
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.dialects.dist.yield_op import yield_values
 from shardc.passes.partition.loop_plan import LoopPlan, plan_loops
 from shardc.passes.partition.reshard_lower import EDGE_KIND
 
@@ -32,7 +32,9 @@ _HEAVY = (
 
 
 def form_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> None:
-    """Move every op that depends on an iteration into a loop. Nothing happens where no time axis is in use."""
+    """Move every op that depends on an iteration into a loop. Nothing happens where no time axis
+    is in use.
+    """
     plan = plan_loops(block, codec, mesh)
     if not plan.loops:
         return
@@ -50,7 +52,9 @@ class _Body:
     captures: list[ir.Value] = field(default_factory=list)
     reduced: list[ir.Operation] = field(default_factory=list)
     stacked: list[tuple[ir.Value, int, ir.Value | None]] = field(default_factory=list)
-    """(value inside, dim, the value that stood for the stack outside; None for one that a later loop reads)."""
+    """(value inside, dim, the value that stood for the stack outside; None for one that a later
+    loop reads).
+    """
 
 
 class _Former:
@@ -90,7 +94,9 @@ class _Former:
                 op.erase()
 
     def _move(self, op: ir.Operation) -> None:
-        """To the end of what is placed so far, the lists of tensors and of computed numbers that it reads with it."""
+        """To the end of what is placed so far, the lists of tensors and of computed numbers that it reads
+        with it.
+        """
         for value in op.operands:
             maker = None if isinstance(value.owner, ir.Block) else value.owner.operation
             if maker is not None and value not in self._moved and is_constant(maker) and _is_computed(value):
@@ -112,7 +118,9 @@ class _Former:
                         body.reduced.append(edge)
 
     def _find_crossings(self, k: int) -> None:
-        """What loop ``k`` reads of earlier loops: light ops get a copy in it, results of heavy ones are stacked."""
+        """What loop ``k`` reads of earlier loops: light ops get a copy in it, results of heavy ones are
+        stacked.
+        """
         copies: dict[ir.Value, ir.Value] = {}
         added: list[ir.Operation] = []
         for op in self._bodies[k].ops:

@@ -1,5 +1,5 @@
-"""One rank's version of a call as MLIR: the :class:`~shardc.dialects.rules.rule.Local` that partitioning hands to
-rules.
+"""One rank's version of a call as MLIR: the :class:`~shardc.dialects.rules.rule.Local` that partitioning
+hands to rules.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from shardc.dialects.aten.schema import overload, parameters
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.rules.rule import Rule
+from shardc.runtime.torch_private import schema_of
 
 
 class MlirLocal:
@@ -70,8 +71,21 @@ class MlirLocal:
     def emit(self, target: str, *args: Any) -> Any:
         full = with_defaults(target, args)
         types = infer_types(target, replace_leaves(full, _leaf_type))
+        if target == self.spec.target and len(types) == len(self.spec.results):
+            types = self._corrected(types)
         op = self._builder.call(target, full, types, self._loc, self._ip)
         return op.results[0] if len(types) == 1 else tuple(op.results)
+
+    def _corrected(self, types: tuple[TensorType | None, ...]) -> tuple[TensorType | None, ...]:
+        """What meta kernels predict wrongly for the whole call, in mixed dtypes, is as the call has it."""
+        pairs = list(zip(types, self.spec.results, strict=True))
+        if all(t is None or whole is None or t.dtype == whole.dtype for t, whole in pairs):
+            return types
+        predicted = infer_types(self.spec.target, with_defaults(self.spec.target, self.spec.args))
+        return tuple(
+            TensorType(t.shape, whole.dtype) if t and whole and p and t.dtype == p.dtype else t
+            for (t, whole), p in zip(pairs, predicted, strict=True)
+        )
 
 
 def _leaf_type(leaf: Any) -> Any:
@@ -81,8 +95,10 @@ def _leaf_type(leaf: Any) -> Any:
 
 
 def with_defaults(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
-    """``args`` in schema order, lists as tuples, the missing ones at their defaults (devices as the rank's own)."""
-    schema = overload(target)._schema.arguments
+    """``args`` in schema order, lists as tuples, the missing ones at their defaults (devices as the rank's
+    own).
+    """
+    schema = schema_of(overload(target)).arguments
     given = [tuple(a) if isinstance(a, list) else a for a in args]
     rest = [
         DEVICE if "Device" in kind else a.default_value

@@ -15,7 +15,8 @@ from shardc.passes.partition.reshard_lower import EDGE_KIND
 
 @dataclass
 class LoopPlan:
-    """``outside[s]`` are the ops that run after ``s`` loops, ``inside[k]`` those of loop ``k``; both in program order.
+    """``outside[s]`` are the ops that run after ``s`` loops, ``inside[k]`` those of loop ``k``; both in
+    program order.
 
     ``loop_of`` gives the loop of each op that is inside one.
     """
@@ -118,7 +119,8 @@ def _keep_terms(
     codec: ShardingCodec,
     mesh: Mesh,
 ) -> None:
-    """Ops on one iteration's terms of a sum run where the terms are made: handing those on would cost their full size.
+    """Ops on one iteration's terms of a sum run where the terms are made: handing those on would cost their
+    full size.
 
     What such an op reads from outside of loops is then needed sooner, too.
     """

@@ -1,7 +1,8 @@
-"""Sums of several terms: those that are partial over the same axes are added first, so that they are reduced once.
+"""Sums of several terms: those that are partial over the same axes are added first, so that they are reduced
+once.
 
-Autograd adds a gradient's terms in the order in which they come: ``((residual + dv) + dk) + dq``, where the last three
-are partial. As written that takes three reductions; as ``residual + ((dv + dk) + dq)`` one.
+Autograd adds a gradient's terms in the order in which they come: ``((residual + dv) + dk) + dq``, where the
+last three are partial. As written that takes three reductions; as ``residual + ((dv + dk) + dq)`` one.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.demand import Demands
-from shardc.passes.program import Node, Program
 
 Terms = tuple[object, ...]
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Additions that feed one another alone: ``adds`` in program order, the last one the whole sum; its ``leaves``."""
+    """Additions that feed one another alone: ``adds`` in program order, the last one the whole sum; its
+    ``leaves``.
+    """
 
     adds: tuple[int, ...]
     leaves: tuple[int, ...]

@@ -1,4 +1,6 @@
-"""The ops that carry out one ``dist.reshard`` on a rank: collectives over space, and the edges of time loops."""
+"""The ops that carry out one ``dist.reshard`` on a rank: collectives over space, and the edges of
+time loops.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.passes.partition.reshard_plan import (
+from shardc.dialects.dist.reshard_steps import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -21,8 +22,9 @@ from shardc.passes.partition.reshard_plan import (
     Slice,
     Step,
     ToPartial,
-    plan_reshard,
 )
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.passes.partition.reshard_plan import plan_reshard
 
 EDGE = "builtin.unrealized_conversion_cast"
 """What stands for a value's way out of a time loop until the loop is formed (within ``dist-partition``)."""
@@ -76,7 +78,8 @@ def plan_steps(
     """The chain from ``source`` to ``target``, loop edges included.
 
     Terms of iterations are summed on each device before devices talk (one collective after the loop); with
-    ``reduce_first`` the devices talk in every iteration, so that what is carried through the loop is already cut.
+    ``reduce_first`` the devices talk in every iteration, so that what is carried through the loop is already
+    cut.
     """
     if _time_part(source, mesh) == _time_part(target, mesh):
         return list(_space_steps(source, target, shape, mesh))

@@ -1,8 +1,9 @@
 """The states and moves among which the cheapest chain of reshard steps is searched.
 
-Axes of both layouts are cut to a common refinement and numbered; a state says which stand on each dim, in order, and
-which hold partial terms. Moves lead towards the target: axes are added only where it has them, and every collective
-takes as many neighbouring axes at once as it can, so one collective over two axes is one move.
+Axes of both layouts are cut to a common refinement and numbered; a state says which stand on each dim, in
+order, and which hold partial terms. Moves lead towards the target: axes are added only where it has them, and
+every collective takes as many neighbouring axes at once as it can, so one collective over two axes is one
+move.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from math import prod
 from typing import NamedTuple
 
 from shardc.dialects.dist.axis import Axis, merge, refine
-from shardc.dialects.dist.sharding import Axes, Sharding, normal_partial
-from shardc.passes.partition.reshard_steps import (
+from shardc.dialects.dist.reshard_steps import (
     AllGather,
     AllReduce,
     AllToAll,
@@ -24,6 +24,7 @@ from shardc.passes.partition.reshard_steps import (
     Step,
     ToPartial,
 )
+from shardc.dialects.dist.sharding import Axes, Sharding, normal_partial
 
 MAX_REARRANGED = 4
 """With more axes than this a permute is tried to few arrangements instead of to all."""
@@ -50,10 +51,12 @@ class Move(NamedTuple):
 
 
 class Moves:
-    """The moves between ``source`` and ``target`` (both normal) of a tensor whose global ``shape`` both divide.
+    """The moves between ``source`` and ``target`` (both normal) of a tensor whose global ``shape`` both
+    divide.
 
-    With ``scatter_anywhere`` reduce-scatters may put axes where the target lacks them: with links of different speed
-    it can pay to divide a reduction among the devices of a fast axis, and to gather the result.
+    With ``scatter_anywhere`` reduce-scatters may put axes where the target lacks them: with links of
+    different speed it can pay to divide a reduction among the devices of a fast axis, and to gather the
+    result.
     """
 
     def __init__(
@@ -124,7 +127,9 @@ class Moves:
         return tuple(x for x in state.partial if x not in self.target.partial)
 
     def _all_reduces(self, state: State) -> Iterator[Move]:
-        """All-reduces: of all that is pending first, of the part of it that cuts no dim of the target, of others."""
+        """All-reduces: of all that is pending first, of the part of it that cuts no dim of the target, of
+        others.
+        """
         pending = self._pending(state)
         scattered = {x for axes in self.target.dims for x in axes}
         plain = tuple(x for x in pending if x not in scattered)

@@ -9,35 +9,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from shardc.cost.links import UNIFORM, LinkModel
 from shardc.diagnostics.sharding import IndivisibleDim
 from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.reshard_steps import Step
 from shardc.dialects.dist.sharding import Sharding
-from shardc.passes.partition.links import UNIFORM, LinkModel
 from shardc.passes.partition.reshard_search import ReshardSearch
-from shardc.passes.partition.reshard_steps import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Permute,
-    ReduceScatter,
-    Slice,
-    Step,
-    ToPartial,
-    bytes_of,
-)
-
-__all__ = [
-    "AllGather",
-    "AllReduce",
-    "AllToAll",
-    "Permute",
-    "ReduceScatter",
-    "Slice",
-    "Step",
-    "ToPartial",
-    "bytes_of",
-    "plan_reshard",
-]
 
 
 def plan_reshard(
@@ -52,8 +29,8 @@ def plan_reshard(
 ) -> tuple[Step, ...]:
     """The cheapest chain of steps from ``source`` to ``target``, for a tensor of global ``shape``.
 
-    Cheapest by the seconds that ``links`` give, then by the number of steps. ``element_bytes`` matters only where
-    links have a latency. ``where`` is the user's source line, for errors.
+    Cheapest by the seconds that ``links`` give, then by the number of steps. ``element_bytes`` matters only
+    where links have a latency. ``where`` is the user's source line, for errors.
 
     Raises IndivisibleDim if a layout does not cut the shape into equal blocks. Both must be legal on ``mesh``
     (see ``check_sharding``) and free of time axes; ValueError otherwise.

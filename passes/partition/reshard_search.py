@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from math import prod
 
+from shardc.cost.collective import KINDS, sent_bytes
+from shardc.cost.links import LinkModel
+from shardc.dialects.dist.reshard_steps import Step
 from shardc.dialects.dist.sharding import Sharding
-from shardc.passes.partition.links import LinkModel
 from shardc.passes.partition.reshard_moves import Dims, Move, Moves, Numbers, State, common
-from shardc.passes.partition.reshard_steps import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Permute,
-    ReduceScatter,
-    Step,
-    all_gather_share,
-    all_reduce_share,
-    scatter_share,
-)
 
 MAX_TRIED = 2000
-"""Moves to try before the best chain found so far is taken: some 10 ms. Layouts of two axes need a tenth of it."""
-
-_SHARES: dict[type, Callable[[int], float]] = {
-    AllReduce: all_reduce_share,
-    AllGather: all_gather_share,
-    ReduceScatter: scatter_share,
-    AllToAll: scatter_share,
-    Permute: lambda p: 1.0,
-}
+"""Moves to try before the best chain found so far is taken: some 10 ms. Layouts of two axes need a tenth of
+it.
+"""
 
 
 class ReshardSearch:
@@ -85,17 +69,20 @@ class ReshardSearch:
         return self._steps(self._path(reached) if target in reached else best)
 
     def _seconds(self, move: Move, local_bytes: float) -> float:
-        share = _SHARES.get(move.kind)
-        if share is None:
+        kind = KINDS.get(move.kind)
+        if kind is None:
             return self._step_cost
         link = self._link.get(move.axes)
         if link is None:
             link = self._link[move.axes] = self._links.link(self._moves.axes[x] for x in move.axes)
         latency_s, bandwidth = link
-        return latency_s + share(self._moves.ways(move.axes)) * local_bytes / bandwidth + self._step_cost
+        sent = sent_bytes(kind, self._moves.ways(move.axes), local_bytes)
+        return latency_s + sent / bandwidth + self._step_cost
 
     def _remaining(self, dims: Dims) -> float:
-        """At least what is still to pay: the device whose block overlaps its target least must receive the rest."""
+        """At least what is still to pay: the device whose block overlaps its target least must receive the
+        rest.
+        """
         own = 1
         for axes, wanted in zip(dims, self._moves.target.dims, strict=True):
             same = common(axes, wanted)

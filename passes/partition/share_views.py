@@ -9,19 +9,19 @@ from collections.abc import Collection
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding
 from shardc.dialects.rules.rule import operand_shardings, result_shardings
+from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.assign import assignment_of
 from shardc.passes.partition.demand import RETURN, Demands
 from shardc.passes.partition.storage import VIEWS, phase_of
-from shardc.passes.program import Node, Program
 
 
 def share_views(program: Program, demands: Demands, kept: Collection[int], mesh: Mesh) -> int:
-    """Lets views read their operand as some other user needs it anyway, where all that read the view need just that of
-    it.
+    """Lets views read their operand as some other user needs it anyway, where all that read the view need
+    just that of it.
 
-    So of two reshards one is left, and none is added. The other user is of the view's phase, so that nothing is put
-    together sooner than it was. Values ``kept`` stay as they are: storage that is gathered in each phase anew. Changes
-    ``demands``; gives how many views it changed.
+    So of two reshards one is left, and none is added. The other user is of the view's phase, so that nothing
+    is put together sooner than it was. Values ``kept`` stay as they are: storage that is gathered in each
+    phase anew. Changes ``demands``; gives how many views it changed.
     """
     count = 0
     for number in reversed(range(len(program.nodes))):
@@ -52,7 +52,9 @@ def _only_need(demands: Demands, value: int) -> Sharding | None:
 
 
 def _before(node: Node, need: Sharding) -> Sharding | None:
-    """How a view's operand must lie for its result to be as needed; None where no layout of blocks says so."""
+    """How a view's operand must lie for its result to be as needed; None where no layout of
+    blocks says so.
+    """
     if need.partial:
         return None
     nothing = Sharding.replicated(len(node.rule.operands[0]))

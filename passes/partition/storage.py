@@ -1,26 +1,36 @@
-"""Parameters that are stored in pieces (ZeRO-3): which values are their storage, and where they are put together."""
+"""Parameters that are stored in pieces (ZeRO-3): which values are their storage, and where they are put
+together.
+"""
 
 from __future__ import annotations
 
 from torch_mlir import ir
 
+from shardc.passes.manager.program import Program, read_program
 from shardc.passes.partition.operands import set_operand
-from shardc.passes.program import Program, read_program
 
 VIEWS = frozenset(
     f"aten.{name}"
     for name in (
-        "t", "transpose.int", "permute", "view", "_unsafe_view", "reshape", "unsqueeze", "squeeze.dim", "expand",
+        "t",
+        "transpose.int",
+        "permute",
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "unsqueeze",
+        "squeeze.dim",
+        "expand",
         "alias",
     )
-)  # fmt: skip
+)
 
 
 def stored_parameters(program: Program) -> dict[int, frozenset[str]]:
     """The values that are a parameter's storage, with the axes that only its storage is cut over.
 
-    Those axes came in a later round of propagation. A view or a cast of storage is storage too, in the phases that
-    compute with the parameter; the optimizer works on the pieces.
+    Those axes came in a later round of propagation. A view or a cast of storage is storage too, in the phases
+    that compute with the parameter; the optimizer works on the pieces.
     """
     found: dict[int, frozenset[str]] = {}
     for position, value in enumerate(program.arguments):
@@ -46,7 +56,9 @@ def views_of_storage(program: Program, stored: dict[int, frozenset[str]]) -> dic
 
 
 def split_by_phase(module: ir.Module, program: Program) -> Program:
-    """Give each phase its own views of storage, so that a parameter gathered for one need not live on for another."""
+    """Give each phase its own views of storage, so that a parameter gathered for one need not live on for
+    another.
+    """
     stored = stored_parameters(program)
     views = views_of_storage(program, stored)
     if not views:

@@ -2,62 +2,60 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from torch_mlir import ir
 
 from shardc.diagnostics.levels import LevelBroken
 from shardc.diagnostics.pipeline import (
+    BadScheduleFile,
     ChangesMathematics,
     NoMicroBatches,
     OneRouteOnly,
     ScheduleNotYet,
-    WrongGather,
-    WrongRecompute,
     WrongStages,
 )
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.pipe.csv_form import read_csv
 from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
-from shardc.passes.base import Pass
-from shardc.passes.pipeline.activations import kept_bytes
-from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
-from shardc.passes.pipeline.check_schedule import check_schedule
-from shardc.passes.pipeline.collective_bodies import find_reductions, hoist_gathers, write_collective
-from shardc.passes.pipeline.fit_memory import fit_memory
-from shardc.passes.pipeline.rank_programs import results_of, write_rank_programs
-from shardc.passes.pipeline.recompute import POLICIES
+from shardc.options.pipeline import Pipeline, policies_of
+from shardc.options.schedules import AUTO
+from shardc.passes.manager.base import Pass
+from shardc.passes.pipeline.checks.check_schedule import check_schedule
+from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
+from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
-from shardc.passes.pipeline.schedules.registry import AUTO, named_schedule
-from shardc.passes.pipeline.sliced_bodies import slice_bodies, write_sliced
-from shardc.passes.pipeline.stage_bodies import stage_bodies, write_bodies
-from shardc.passes.pipeline.step_program import read_step
-from shardc.passes.pipeline.token_slices import slice_tokens
-from shardc.passes.pipeline.weight_updates import StageUpdate, find_updates, write_update
-
-GATHERS = ("micro-batch", "step")
-"""What parameters that are cut over other axes are gathered for: each micro-batch (and in backward again), or the whole
-step, an action of its own, which sends less and holds more."""
+from shardc.passes.pipeline.schedules.registry import named_schedule
+from shardc.passes.pipeline.stages.activations import kept_bytes
+from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
+from shardc.passes.pipeline.stages.fit_memory import fit_memory
+from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_sliced
+from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
+from shardc.passes.pipeline.stages.step_program import read_step
+from shardc.passes.pipeline.stages.token_slices import slice_tokens
+from shardc.passes.pipeline.stages.weight_updates import StageUpdate, find_updates, write_update
 
 
 @dataclass(frozen=True)
 class PipeCut(Pass):
     """Cuts a step of level 3 into stages, and writes the program of each rank along the mesh axis ``axis``.
 
-    The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are named, so
-    that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op goes to the stage of
-    its forward, and is W where only gradients of parameters need it. Micro-batches are the mesh's time axis; schedules
-    of slices cut dim 1 of the inputs, too, and there is a body for each slice. Schedules that change the mathematics
-    are refused without ``stale-weights``.
-    ``recompute``: for all stages, or one for each, ``none``, ``full`` or ``selective``
-    (:mod:`shardc.passes.pipeline.recompute`). ``gather``: what parameters that are cut over other axes are gathered for,
-    each ``micro-batch`` or the ``step``. ``cap-bytes``: what a device may hold of parameters, gradients, optimizer
-    state and activations; the stages that cost the same within it, 0 for any amount.
+    The step's loop over micro-batches is taken apart: forward is cut at the modules ``cuts`` or, if none are
+    named, so that the ``stages`` of ``schedule`` cost the same (0: as few as it takes); every backward op
+    goes to the stage of its forward, and is W where only gradients of parameters need it. Micro-batches are
+    the mesh's time axis; schedules of slices cut dim 1 of the inputs, too, and there is a body for each
+    slice. Schedules that change the mathematics are refused without ``stale-weights``. ``recompute``: for all
+    stages, or one for each, ``none``, ``full`` or ``selective``
+    (:mod:`shardc.passes.pipeline.stages.recompute`). ``gather``: what parameters that are cut over other axes
+    are gathered for, each ``micro-batch`` or the ``step``. ``memory-limit-bytes``: what a device may hold of
+    parameters, gradients, optimizer state and activations; the stages that cost the same within it, 0 for any
+    amount.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -68,21 +66,55 @@ class PipeCut(Pass):
     stale_weights: bool = False
     gather: str = "micro-batch"
     recompute: tuple[str, ...] = ("none",)
-    cap_bytes: int = 0
+    memory_limit_bytes: int = 0
 
     def run(self, module: ir.Module) -> None:
-        chosen = schedule_for(
-            module, self.axis, self.schedule, self.stages or len(self.cuts) + bool(self.cuts)
+        options = Pipeline(
+            schedule=self.schedule,
+            stages=self.cuts or self.stages or None,
+            stale_weights=self.stale_weights,
+            recompute=self.recompute[0] if len(self.recompute) == 1 else self.recompute,  # type: ignore[arg-type]
+            memory_limit_bytes=self.memory_limit_bytes or None,
+            gather=self.gather,  # type: ignore[arg-type]
         )
-        policies = self.recompute[0] if len(self.recompute) == 1 else self.recompute
-        cut_into_stages(
-            module, chosen, self.axis, self.cuts,
-            policies=policies, cap_bytes=self.cap_bytes, stale_weights=self.stale_weights, gather=self.gather,
-        )  # fmt: skip
+        cut_pipeline(module, self.axis, options)
+
+
+def cut_pipeline(module: ir.Module, axis: str, options: Pipeline) -> None:
+    """Cuts the step of level 3 into stages along the mesh axis ``axis``.
+
+    Raises UnknownSchedule, BadScheduleFile, WrongRecompute, NoCutFits and what :func:`cut_into_stages`
+    raises.
+    """
+    schedule, path = options.schedule, options.schedule_path
+    if path is not None:
+        schedule = _from_file(path)
+    elif isinstance(schedule, str):
+        schedule = schedule_for(module, axis, schedule, options.stage_count)
+    assert isinstance(schedule, Schedule)
+    cut_into_stages(
+        module,
+        schedule,
+        axis,
+        options.cuts,
+        options.stage_count,
+        options.recompute,
+        options.memory_limit_bytes or 0,
+        stale_weights=options.stale_weights,
+        gather=options.gather,
+    )
+
+
+def _from_file(path: Path) -> Schedule:
+    try:
+        return read_csv(path.read_text(), path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadScheduleFile(path=path, problem=str(error), where=str(path)) from None
 
 
 def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
-    """The schedule called ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for as few as it takes.
+    """The schedule called ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for as few as
+    it takes.
 
     Raises what :func:`shardc.passes.pipeline.schedules.by_name.schedule` raises.
     """
@@ -98,19 +130,20 @@ def cut_into_stages(
     cuts: Sequence[str] = (),
     wanted: int = 0,
     policies: str | Sequence[str] = "none",
-    cap_bytes: float = 0.0,
+    memory_limit_bytes: float = 0.0,
     *,
     stale_weights: bool = False,
     gather: str = "micro-batch",
 ) -> None:
     """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
-    ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all stages or one
-    for each. ``cap_bytes``: what a device may hold of parameters, gradients, optimizer state and activations of
-    micro-batches in flight; 0 for any amount. ``stale_weights``: whether the schedule may change the mathematics.
-    ``gather``: one of ``GATHERS``, what parameters that are cut are gathered for.
-    Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits, ScheduleNotYet, ChangesMathematics, OneRouteOnly,
-    OneUpdateForAll, NotCausal, TooFewTokens, and what reading and cutting the step raise.
+    ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all
+    stages or one for each. ``memory_limit_bytes``: what a device may hold of parameters, gradients, optimizer
+    state and activations of micro-batches in flight; 0 for any amount. ``stale_weights``: whether the
+    schedule may change the mathematics. ``gather``: one of :data:`shardc.options.pipeline.Gather`, what
+    parameters that are cut are gathered for. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
+    ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, NotCausal, TooFewTokens, and what
+    reading and cutting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
@@ -120,16 +153,16 @@ def cut_into_stages(
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
     check_schedule(schedule)
     policies = policies_of(policies, stages)
-    _check_memory(schedule, policies, cap_bytes)
-    _check_gather(schedule, gather, cap_bytes)
+    _check_memory(schedule, policies, memory_limit_bytes)
+    _check_gather(schedule, gather, memory_limit_bytes)
     program = read_step(module)
     forward = forward_of(program)
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
-    places = forward.named(cuts) if cuts else [] if cap_bytes else forward.balanced(stages)
-    if cap_bytes:
-        places = fit_memory(program, forward, schedule, policies, kinds, cap_bytes, places)
+    places = forward.named(cuts) if cuts else [] if memory_limit_bytes else forward.balanced(stages)
+    if memory_limit_bytes:
+        places = fit_memory(program, forward, schedule, policies, kinds, memory_limit_bytes, places)
     assignment = assign_stages(program, forward, places)
     bodies = stage_bodies(program, assignment, kinds)
     kept = [kept_bytes(program, assignment, bodies, each) for each in (policies, ("none",) * stages)]
@@ -180,47 +213,31 @@ def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
         raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
 
 
-def _check_memory(schedule: Schedule, policies: Sequence[str], cap_bytes: float) -> None:
-    """Raises ScheduleNotYet where what is kept of parts of micro-batches, or of old weights, is asked about."""
+def _check_memory(schedule: Schedule, policies: Sequence[str], memory_limit_bytes: float) -> None:
+    """Raises ScheduleNotYet where what is kept of parts of micro-batches, or of old weights, is
+    asked about.
+    """
     if schedule.slices > 1 and any(policy != "none" for policy in policies):
         raise ScheduleNotYet(
             schedule=schedule.name, why="it cuts sequences into slices, and recomputes what they keep"
         )
-    if cap_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
+    if memory_limit_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
         what = "slices of sequences" if schedule.slices > 1 else "old weights"
         raise ScheduleNotYet(
             schedule=schedule.name, why=f"it holds {what}, which a cap on memory does not count"
         )
 
 
-def _check_gather(schedule: Schedule, gather: str, cap_bytes: float) -> None:
-    """Raises WrongGather, or ScheduleNotYet where parameters cannot stay gathered."""
-    if gather not in GATHERS:
-        nearest = difflib.get_close_matches(gather, GATHERS, n=1, cutoff=0.0)[0]
-        raise WrongGather(gather=gather, nearest=nearest)
+def _check_gather(schedule: Schedule, gather: str, memory_limit_bytes: float) -> None:
+    """Raises ScheduleNotYet where parameters cannot stay gathered."""
     if gather == "step" and (schedule.slices > 1 or schedule.changes_mathematics):
         what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
         raise ScheduleNotYet(
             schedule=schedule.name, why=f"it {what}, and parameters are to be gathered once a step"
         )
-    if gather == "step" and cap_bytes:
+    if gather == "step" and memory_limit_bytes:
         why = "parameters that stay gathered are not counted under a cap on memory"
         raise ScheduleNotYet(schedule=schedule.name, why=why)
-
-
-def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
-    """One of ``POLICIES`` for each stage. Raises WrongRecompute."""
-    named = (given,) * stages if isinstance(given, str) else tuple(given)
-    for policy in named:
-        if policy not in POLICIES:
-            nearest = difflib.get_close_matches(policy, POLICIES, n=1, cutoff=0.0)[0]
-            raise WrongRecompute(problem=f"there is no recomputation {policy!r}", nearest=repr(nearest))
-    if len(named) != stages:
-        nearest = repr([*named, *["none"] * stages][:stages])
-        raise WrongRecompute(
-            problem=f"recomputation is given for {len(named)} stages, of {stages}", nearest=nearest
-        )
-    return named
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import deque
 from math import prod
 
-from shardc.passes.program import Node, Program
+from shardc.passes.manager.program import Node, Program
 
 
 def block_size(program: Program, value: int, dim: int) -> int:
-    """How many neighbouring elements of a value's dim stay together where a forward call first splits it; 1 if none
-    does.
+    """How many neighbouring elements of a value's dim stay together where a forward call first splits it; 1
+    if none does.
 
-    Rows [24] of a projection that are viewed as [3, 8] are blocks of 8: cut elsewhere, they had to be gathered first.
+    Rows [24] of a projection that are viewed as [3, 8] are blocks of 8: cut elsewhere, they had to be
+    gathered first.
     """
     queue, seen = deque([(value, dim)]), {(value, dim)}
     while queue:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Sharding
 from shardc.passes.interleave.fused import Fused, find_fused, seen_through
+from shardc.passes.manager.program import Node, Program
 from shardc.passes.plan.blocks import block_size
-from shardc.passes.program import Node, Program
 from shardc.passes.propagate.state import PropagationState
 
 _MATMULS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.linear", "aten.matmul")
@@ -21,7 +21,9 @@ _COPIES = ("aten._to_copy", "prims.convert_element_type", "aten.clone")
 
 @dataclass(frozen=True)
 class Cut:
-    """The dim of a weight to cut. ``fused``: what it holds beside one another, if it is several weights in one."""
+    """The dim of a weight to cut. ``fused``: what it holds beside one another, if it is several weights in
+    one.
+    """
 
     dim: int
     fused: Fused | None = None
@@ -30,10 +32,10 @@ class Cut:
 def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> dict[str, Cut]:
     """Parameter name -> how to cut it.
 
-    ``model_plan`` maps module patterns to ``colwise`` or ``rowwise`` (``transformers`` ships it as ``tp_plan``).
-    Without one, each weight is tried in program order: cut by columns, does a later weight of the same chain get its
-    rows cut by propagation, with nothing in between that needs it whole? If so it heads a chain and is annotated; a
-    weight already reached by a chain is left to it.
+    ``model_plan`` maps module patterns to ``colwise`` or ``rowwise`` (``transformers`` ships it as
+    ``tp_plan``). Without one, each weight is tried in program order: cut by columns, does a later weight of
+    the same chain get its rows cut by propagation, with nothing in between that needs it whole? If so it
+    heads a chain and is annotated; a weight already reached by a chain is left to it.
     """
     if model_plan:
         return dict(_from_model(program, model_plan))
@@ -41,7 +43,8 @@ def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> d
 
 
 def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tuple[str, Cut]]:
-    """Patterns are of modules with a weight, or of parameters: [experts, columns, rows] as well as [columns, rows].
+    """Patterns are of modules with a weight, or of parameters: [experts, columns, rows] as well as [columns,
+    rows].
 
     ``packed`` columns are those of several weights; they stay whole where the program does not slice them so.
     """
@@ -100,8 +103,8 @@ def _least_divisor(size: int) -> int:
 def _leaves_chain(program: Program, state: PropagationState, touched: list[int], probe: Axis) -> bool:
     """Whether the cut reaches a forward call that needs it whole, or one that sums over it and is no matmul.
 
-    Between the columns of one weight and the rows of another it meets neither. One that does has got into the values
-    that all layers share, whose norms would then take a reduction each.
+    Between the columns of one weight and the rows of another it meets neither. One that does has got into the
+    values that all layers share, whose norms would then take a reduction each.
     """
     for number in sorted({n for v in touched for n in program.users[v]}):
         node = program.nodes[number]

@@ -11,19 +11,20 @@ from torch_mlir import ir
 from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
-from shardc.passes.base import Pass
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import Program, read_program
 from shardc.passes.plan.column_row import column_row_cuts
 from shardc.passes.plan.plan import Argument, Entry, Plan
 from shardc.passes.plan.presets import Setting, read_preset
 from shardc.passes.plan.refinement import refinement_attribute
-from shardc.passes.program import Program, read_program
 
 
 @dataclass(frozen=True)
 class DistApplyPlan(Pass):
     """Annotates arguments as a preset (or a product of presets) says.
 
-    The module has its mesh already, or ``mesh`` gives one: ``dist-apply-plan{plan=data*tensor mesh=data=2,tensor=2}``.
+    The module has its mesh already, or ``mesh`` gives one:
+    ``dist-apply-plan{plan=data*tensor mesh=data=2,tensor=2}``.
     """
 
     name: ClassVar[str] = "dist-apply-plan"

@@ -26,10 +26,10 @@ PLANNED_ROLES = ("param", "input", "opt_state", "buffer")
 def read_patterns(patterns: Mapping[str, Sequence[Any]], arguments: Sequence[Argument], mesh: Mesh) -> Plan:
     """The plan of ``{"*.q_proj.weight": ["tensor", None], "input_ids": ["data"]}``.
 
-    Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs and buffers by name, and optimizer
-    state (``w/exp_avg``) if they have a slash; optimizer state that nobody names lies as its parameter does.
-    A matching argument is closed: propagation adds nothing to it. The first pattern that matches counts. Time axes cut
-    the batch dim of every input, whether the mapping says so or not.
+    Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs and buffers by name, and
+    optimizer state (``w/exp_avg``) if they have a slash; optimizer state that nobody names lies as its
+    parameter does. A matching argument is closed: propagation adds nothing to it. The first pattern that
+    matches counts. Time axes cut the batch dim of every input, whether the mapping says so or not.
     """
     plan = Plan("mapping")
     planned = [a for a in arguments if a.role in PLANNED_ROLES]

@@ -17,9 +17,9 @@ DimNames = tuple[tuple[str, ...], ...]
 class Entry:
     """What a plan says of one argument.
 
-    ``dims`` are the axes from the start (None: nothing said, propagation decides); ``closed`` keeps propagation from
-    adding any. ``refine`` lists (round, axis, dim) cuts made in later rounds; dim -1 is the first that divides.
-    ``why`` is the preset or pattern that said so.
+    ``dims`` are the axes from the start (None: nothing said, propagation decides); ``closed`` keeps
+    propagation from adding any. ``refine`` lists (round, axis, dim) cuts made in later rounds; dim -1 is the
+    first that divides. ``why`` is the preset or pattern that said so.
     """
 
     dims: DimNames | None = None

@@ -10,10 +10,8 @@ from typing import Any
 
 from shardc.diagnostics.plan import BadPlanFile
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.options.plan_file import SCHEMA, VERSION, check_plan_version, load_plan_file
 from shardc.passes.plan.plan import Argument, Entry, Plan
-
-SCHEMA = "shardc-plan"
-VERSION = 1
 
 
 def fingerprint(arguments: Sequence[Argument]) -> str:
@@ -51,25 +49,11 @@ def write_plan(path: Path, plan: Plan, mesh: Mesh, arguments: Sequence[Argument]
 
 def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
     """A saved plan for this step on this mesh. Raises BadPlanFile saying what does not fit."""
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise BadPlanFile(path=path, problem="there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadPlanFile(path=path, problem=f"it can't be read ({error})") from None
-    except json.JSONDecodeError as error:
-        problem = f"it is not whole JSON (line {error.lineno}, column {error.colno}: {error.msg})"
-        raise BadPlanFile(path=path, problem=problem) from None
-    return plan_from_json(data, mesh, arguments, path)
+    return plan_from_json(load_plan_file(path), mesh, arguments, path)
 
 
 def plan_from_json(data: Any, mesh: Mesh, arguments: Sequence[Argument], path: Path) -> Plan:
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise BadPlanFile(path=path, problem=f'it has no "schema": "{SCHEMA}"')
-    if data.get("version") != VERSION:
-        raise BadPlanFile(
-            path=path, problem=f"it is of version {data.get('version')}; this shardc reads version {VERSION}"
-        )
+    check_plan_version(data, path)
     if data.get("model") != fingerprint(arguments):
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
     try:

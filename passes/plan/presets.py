@@ -4,28 +4,17 @@ as annotations on a few arguments.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.plan import (
-    AutoPlanNotYet,
-    AxisOfTwoPresets,
-    TooManyWays,
-    UnknownAxis,
-    UnknownPreset,
-)
+from shardc.diagnostics.plan import TooManyWays
 from shardc.dialects.dist.mesh import Mesh
+from shardc.options.presets import plan_terms
 from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import Argument, DimNames, Plan, time_axes
-
-_DATA_AXES = ("data", "dp", "fsdp", "batch", "replica")
-_PIPELINE_AXES = ("pipe", "pp", "pipeline", "stage")
-_TENSOR_AXES = ("tensor", "tp", "model")
-_TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")
 
 
 @dataclass(frozen=True)
@@ -42,36 +31,14 @@ class Setting:
 
 
 def read_preset(text: str, setting: Setting) -> Plan:
-    """The plan that a product of presets stands for: ``data``, ``zero3*tensor``, ``zero2:fsdp*sequence:tp``."""
+    """The plan that a product of presets stands for: ``data``, ``zero3*tensor``,
+    ``zero2:fsdp*sequence:tp``. Raises what :func:`~shardc.options.presets.plan_terms` raises.
+    """
     plan = Plan(text)
-    users: dict[str, str] = {}
-    for word in text.split("*"):
-        match = _TERM.fullmatch(word)
-        name, axis = match.groups() if match else (word, None)
-        if name == "auto":
-            raise AutoPlanNotYet()
-        if name not in PRESETS:
-            raise UnknownPreset(word=word.strip(), plan=text, known=", ".join(PRESETS))
-        apply, usual = PRESETS[name]
-        chosen = _axis(name, axis, usual, setting.mesh)
-        if chosen in users:
-            raise AxisOfTwoPresets(axis=chosen, plan=text, first=users[chosen], second=name)
-        users[chosen] = name
-        apply(plan, setting, chosen)
+    for name, axis in plan_terms(text, {a.name: a.size for a in setting.mesh.space}):
+        APPLY[name](plan, setting, axis)
     close_inputs(plan, setting)
     return plan
-
-
-def _axis(preset: str, given: str | None, usual: tuple[str, ...], mesh: Mesh) -> str:
-    names = [a.name for a in mesh.space]
-    found = next((n for n in ((given,) if given else usual) if n in names), None)
-    if found is None:
-        known = ", ".join(f"{a.name} ({a.size})" for a in mesh.space) or "no axes"
-        example = f"{preset}:{names[0]}" if names else "data"
-        raise UnknownAxis(
-            what=f"preset {preset!r}", axis=given or " or ".join(usual), known=known, suggestion=example
-        )
-    return found
 
 
 def data(plan: Plan, setting: Setting, axis: str) -> None:
@@ -83,9 +50,11 @@ def data(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
-    """Data parallel, and the state cut over the same axis: 1 optimizer state, 2 gradients too, 3 parameters too.
+    """Data parallel, and the state cut over the same axis: 1 optimizer state, 2 gradients too, 3 parameters
+    too.
 
-    Rajbhandari et al., ZeRO (SC20). The cuts are refinements, so they never get in the way of tensor parallelism.
+    Rajbhandari et al., ZeRO (SC20). The cuts are refinements, so they never get in the way of tensor
+    parallelism.
     """
     data(plan, setting, axis)
     for argument in setting.of_role("opt_state"):
@@ -99,8 +68,8 @@ def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
 
 
 def tensor(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut weights as Megatron does (Shoeybi et al. 2019): the model's own plan, else the first of each chain of
-    matmuls.
+    """Cut weights as Megatron does (Shoeybi et al. 2019): the model's own plan, else the first of each chain
+    of matmuls.
 
     Only those weights are annotated; the row cut of the second matmul of a chain follows by propagation.
     """
@@ -113,14 +82,17 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
         if argument.shape[dim] < ways:
             remark(
                 "NotCut",
-                f"{argument.name} {argument.shape} stays whole: dim {dim} has no element for each of {axis}={ways}",
+                f"{argument.name} {argument.shape} stays whole: dim {dim} has no element for each of "
+                f"{axis}={ways}",
             )
             continue
         plan.say(argument.key, _one_dim(argument, dim, (axis,)), closed=False, why="tensor")
 
 
 def sequence(plan: Plan, setting: Setting, axis: str) -> None:
-    """Tensor parallel, with activations between its regions cut along the sequence (Korthikanti et al. 2022)."""
+    """Tensor parallel, with activations between its regions cut along the sequence (Korthikanti
+    et al. 2022).
+    """
     tensor(plan, setting, axis)
     length = _common_size(setting, 1)
     for argument in setting.of_role("input"):
@@ -134,19 +106,22 @@ def pipeline(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 Preset = Callable[[Plan, Setting, str], None]
-PRESETS: dict[str, tuple[Preset, tuple[str, ...]]] = {
-    "data": (data, _DATA_AXES),
-    "zero1": (partial(zero, stage=1), _DATA_AXES),
-    "zero2": (partial(zero, stage=2), _DATA_AXES),
-    "zero3": (partial(zero, stage=3), _DATA_AXES),
-    "tensor": (tensor, _TENSOR_AXES),
-    "sequence": (sequence, _TENSOR_AXES),
-    "pipeline": (pipeline, _PIPELINE_AXES),
+APPLY: dict[str, Preset] = {
+    "data": data,
+    "zero1": partial(zero, stage=1),
+    "zero2": partial(zero, stage=2),
+    "zero3": partial(zero, stage=3),
+    "tensor": tensor,
+    "sequence": sequence,
+    "pipeline": pipeline,
 }
+"""What each of ``shardc.options.presets.PRESETS`` says of a plan."""
 
 
 def close_inputs(plan: Plan, setting: Setting) -> None:
-    """Time axes cut batches last, after all devices' axes; then inputs are closed: propagation never cuts one."""
+    """Time axes cut batches last, after all devices' axes; then inputs are closed: propagation never cuts
+    one.
+    """
     batch = _common_size(setting, 0)
     times = time_axes(setting.mesh)
     for argument in setting.of_role("input"):

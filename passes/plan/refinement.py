@@ -1,7 +1,7 @@
 """``dist.refine``: an annotation that cuts a value further in a later round of propagation.
 
-On an argument, or on the op that makes a gradient: ``dist.refine = [[1 : i64, "data", -1 : i64]]`` means in round 1 cut
-over ``data`` the first dim that divides (-1), or the given dim.
+On an argument, or on the op that makes a gradient: ``dist.refine = [[1 : i64, "data", -1 : i64]]`` means in
+round 1 cut over ``data`` the first dim that divides (-1), or the given dim.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from shardc.passes.program import Program
+from shardc.passes.manager.program import Program
 
 
 @dataclass(frozen=True)
 class Refinement:
-    """In round ``priority`` cut ``value`` over mesh axis ``axis``, on ``dim`` (-1: the first that divides)."""
+    """In round ``priority`` cut ``value`` over mesh axis ``axis``, on ``dim`` (-1: the first that
+    divides).
+    """
 
     value: int
     priority: int

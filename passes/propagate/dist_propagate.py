@@ -11,20 +11,22 @@ from torch_mlir import ir
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.location import source_line
+from shardc.passes.manager.program import Program
+from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.plan.refinement import Refinement, read_refinements
-from shardc.passes.program import Program
 from shardc.passes.propagate.state import PropagationState
-from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
 class DistPropagate(ReadingPass):
-    """Spreads shardings from annotated arguments and constraints through the function, both ways, to a fixed point.
+    """Spreads shardings from annotated arguments and constraints through the function, both ways, to a fixed
+    point.
 
-    Round 0 starts from every ``dist.sharding``; arguments without one are open and take what reaches them. Then
-    arguments are closed, and the ``dist.refine`` annotations are applied round by round: what an earlier round gave
-    is never taken back, so a refinement (ZeRO's cut of the state, the sequence dim) yields wherever it is in the way.
-    Leaves ``dist.sharding`` on arguments and ``dist.shardings`` on every op: what each value should be.
+    Round 0 starts from every ``dist.sharding``; arguments without one are open and take what reaches them.
+    Then arguments are closed, and the ``dist.refine`` annotations are applied round by round: what an earlier
+    round gave is never taken back, so a refinement (ZeRO's cut of the state, the sequence dim) yields
+    wherever it is in the way. Leaves ``dist.sharding`` on arguments and ``dist.shardings`` on every op: what
+    each value should be.
     """
 
     name: ClassVar[str] = "dist-propagate"
@@ -110,7 +112,9 @@ def write_shardings(program: Program, state: PropagationState, codec: ShardingCo
 def _priorities(
     state: PropagationState, owner: Sequence[int], context: ir.Context
 ) -> dict[int, ir.Attribute]:
-    """Owners of values that took axes after round 0: which axes, and in which round. ``owner[v]`` is value v's."""
+    """Owners of values that took axes after round 0: which axes, and in which round. ``owner[v]`` is value
+    v's.
+    """
     rounds: dict[int, dict[str, int]] = {}
     for (value, axis), priority in state.priority.items():
         rounds.setdefault(owner[value], {})[axis] = priority
@@ -154,7 +158,9 @@ def write_origins(program: Program, state: PropagationState) -> None:
 
 
 def describe_origin(program: Program, state: PropagationState, value: int) -> str:
-    """``self`` for an annotated value, ``none`` for one that nothing reached, else the op through which it came."""
+    """``self`` for an annotated value, ``none`` for one that nothing reached, else the op through which it
+    came.
+    """
     node = state.origin[value]
     if node >= 0:
         op = program.nodes[node].op

@@ -7,15 +7,16 @@ from collections.abc import Iterable
 
 from shardc.dialects.dist.sharding import Sharding
 from shardc.dialects.rules.rule import Rule
-from shardc.passes.program import Program, carried_values, same_rule
+from shardc.passes.manager.program import Program, carried_values, same_rule
 from shardc.passes.propagate.step import propagate_through
 
 
 class PropagationState:
     """A sharding for each value of a program, driven to a fixed point by :meth:`run`.
 
-    ``origin[v]`` is where a value's sharding came from: the number of the node through which it arrived, or -1 if it
-    was set (or is still empty). ``priority[(v, axis name)]`` is the round in which a value took an axis.
+    ``origin[v]`` is where a value's sharding came from: the number of the node through which it arrived, or
+    -1 if it was set (or is still empty). ``priority[(v, axis name)]`` is the round in which a value took an
+    axis.
     """
 
     def __init__(self, program: Program) -> None:
@@ -47,7 +48,9 @@ class PropagationState:
         self._now = snapshot
 
     def run(self, changed: Iterable[int], priority: int = 0) -> list[int]:
-        """Propagate from ``changed`` values until nothing changes; the values that did, in order of change."""
+        """Propagate from ``changed`` values until nothing changes; the values that did, in order
+        of change.
+        """
         touched: list[int] = []
         queue = deque(dict.fromkeys(s for v in changed for s in self._steps_of[v]))
         waiting = set(queue)

@@ -9,8 +9,8 @@ from shardc.dialects.rules.rule import Dim, Rule, factor_axes, representable
 def propagate_through(rule: Rule, shardings: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
     """The shardings of a call's tensors (operands, then results) after one exchange over its factors.
 
-    For each factor the longest list of axes that no tensor contradicts is offered to every tensor; a tensor takes what
-    its dim is open for, what it does not use elsewhere and what blocks can say.
+    For each factor the longest list of axes that no tensor contradicts is offered to every tensor; a tensor
+    takes what its dim is open for, what it does not use elsewhere and what blocks can say.
     """
     tensors = rule.operands + rule.results
     cuts = [factor_axes(dims, s, rule.sizes) for dims, s in zip(tensors, shardings, strict=True)]

@@ -1,7 +1,8 @@
-"""``torch-split-softmax``: a softmax whose normalised dim will be cut, as maxima and sums that may be partial.
+"""``torch-split-softmax``: a softmax whose normalised dim will be cut, as maxima and sums that may be
+partial.
 
-So a loss over a vocabulary that devices share out sends one number a row for each of them, and never the logits:
-the vocabulary-parallel cross entropy of Shoeybi et al., "Megatron-LM", 2019, section 3.
+So a loss over a vocabulary that devices share out sends one number a row for each of them, and never the
+logits: the vocabulary-parallel cross entropy of Shoeybi et al., "Megatron-LM", 2019, section 3.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from shardc.dialects.aten.call import replace_leaves
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.partition.local_call import infer_types, with_defaults
-from shardc.passes.program import Node, Program
 from shardc.passes.propagate.dist_propagate import propagate
 from shardc.passes.propagate.state import PropagationState
-from shardc.passes.reading import Reading, ReadingPass
 
 
 @dataclass(frozen=True)
 class TorchSplitSoftmax(ReadingPass):
-    """Rewrites each ``_softmax`` and ``_log_softmax`` that ``dist-propagate`` would find cut along the dim that it
-    normalises.
+    """Rewrites each ``_softmax`` and ``_log_softmax`` that ``dist-propagate`` would find cut along the dim
+    that it normalises.
 
-    Runs before ``dist-propagate``, and propagates on the side to see the cuts. Gradients that read such a softmax are
-    rewritten with it. Everything else stays: on one device the native operator is faster.
+    Runs before ``dist-propagate``, and propagates on the side to see the cuts. Gradients that read such a
+    softmax are rewritten with it. Everything else stays: on one device the native operator is faster.
     """
 
     name: ClassVar[str] = "torch-split-softmax"
@@ -49,7 +50,9 @@ class TorchSplitSoftmax(ReadingPass):
 
 
 def _cut(program: Program, state: PropagationState, mesh: Mesh) -> Iterator[Node]:
-    """The calls to rewrite: forward ones that are cut over space, and the gradients that read their results."""
+    """The calls to rewrite: forward ones that are cut over space, and the gradients that read
+    their results.
+    """
     made: set[int] = set()
     for node in program.nodes:
         if node.spec.target in FORWARD and node.spec.results[0].shape:

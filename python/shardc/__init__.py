@@ -6,22 +6,41 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from shardc.commands.explain_fusion import explain_fusion
+    from shardc.commands.explain_memory import explain_memory
+    from shardc.commands.tune import tune_path as tune
     from shardc.dialects.rules.custom import rule
-    from shardc.driver.api import compile_step
-    from shardc.driver.explain_fusion import explain_fusion
-    from shardc.driver.memory import explain_memory
-    from shardc.driver.tune import tune_path as tune
+    from shardc.options.kernels import Kernels
+    from shardc.options.numerics import Numerics
+    from shardc.options.parallelism import Parallelism
+    from shardc.options.pipeline import Pipeline
+    from shardc.step.compile_step import compile_step
 
     __version__: str
 
-__all__ = ["__version__", "compile_step", "explain_fusion", "explain_memory", "rule", "tune"]
+__all__ = [
+    "Kernels",
+    "Numerics",
+    "Parallelism",
+    "Pipeline",
+    "__version__",
+    "compile_step",
+    "explain_fusion",
+    "explain_memory",
+    "rule",
+    "tune",
+]
 
 _LAZY = {
-    "compile_step": ("shardc.driver.api", "compile_step"),
-    "explain_fusion": ("shardc.driver.explain_fusion", "explain_fusion"),
-    "explain_memory": ("shardc.driver.memory", "explain_memory"),
+    "Kernels": ("shardc.options.kernels", "Kernels"),
+    "Numerics": ("shardc.options.numerics", "Numerics"),
+    "Parallelism": ("shardc.options.parallelism", "Parallelism"),
+    "Pipeline": ("shardc.options.pipeline", "Pipeline"),
+    "compile_step": ("shardc.step.compile_step", "compile_step"),
+    "explain_fusion": ("shardc.commands.explain_fusion", "explain_fusion"),
+    "explain_memory": ("shardc.commands.explain_memory", "explain_memory"),
     "rule": ("shardc.dialects.rules.custom", "rule"),
-    "tune": ("shardc.driver.tune", "tune_path"),
+    "tune": ("shardc.commands.tune", "tune_path"),
 }
 """Public name -> the module that has it, imported at first use, and its name there."""
 

@@ -1,12 +1,12 @@
-"""What calling a compiled function of three small kernels costs, beside TorchInductor's, eager's, and the kernels
-alone.
+"""What calling a compiled function of three small kernels costs, beside TorchInductor's, eager's, and the
+kernels alone.
 
     python test/bench/call_overhead.py
 
-CPU time of one thread, medians of interleaved rounds, tensors of about 64 elements. ``program`` is the emitted
-function,
-``kernels`` the machine code called through ctypes with its addresses ready. What lies between ``torch.compile`` and the
-program (guards, AOTAutograd's wrappers) is PyTorch's; ``nothing`` is a backend of AOTAutograd that computes nothing.
+CPU time of one thread, medians of interleaved rounds, tensors of about 64 elements. ``program`` is the
+emitted function, ``kernels`` the machine code called through ctypes with its addresses ready. What lies
+between ``torch.compile`` and the program (guards, AOTAutograd's wrappers) is PyTorch's; ``nothing`` is a
+backend of AOTAutograd that computes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from machine import heading, table
 from torch._dynamo.backends.common import aot_autograd
 
-from shardc.driver import graph_program
+from shardc.dynamo import program as graph_program
 
 Tensors = tuple[torch.Tensor, ...]
 ROUNDS, CALLS = 15, 700
@@ -49,8 +49,8 @@ def compiled(arguments: Tensors) -> tuple[Callable[..., Any], Callable[..., Any]
     """``three`` by our backend; its program; its kernels alone."""
     found: list[Any] = []
     load = graph_program.load
-    graph_program.load = lambda text, library=None: (
-        found.append((text, library, load(text, library))) or found[-1][2]
+    graph_program.load = lambda text, library, *more: (
+        found.append((text, library, load(text, library, *more))) or found[-1][2]
     )
     ours = torch.compile(three, backend="shardc", dynamic=False)
     ours(*arguments)
@@ -91,10 +91,13 @@ def main() -> None:
         inductor = torch.compile(three, dynamic=False)
         floor = torch.compile(lambda *a: three(*a), backend=aot_autograd(fw_compiler=nothing), dynamic=False)
         contenders = {
-            "torch.compile, shardc": lambda: ours(*x), "torch.compile, Inductor": lambda: inductor(*x),
-            "torch.compile, nothing": lambda: floor(*x), "eager": lambda: three(*x), "program": lambda: program(*x),
+            "torch.compile, shardc": lambda: ours(*x),
+            "torch.compile, Inductor": lambda: inductor(*x),
+            "torch.compile, nothing": lambda: floor(*x),
+            "eager": lambda: three(*x),
+            "program": lambda: program(*x),
             "kernels": kernels,
-        }  # fmt: skip
+        }
         for call in contenders.values():
             call()
         times: dict[str, list[float]] = {name: [] for name in contenders}

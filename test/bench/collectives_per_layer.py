@@ -1,9 +1,11 @@
-"""How many collectives, and what bytes, each Llama layer costs a step: ours, and DTensor tensor parallelism + FSDP2.
+"""How many collectives, and what bytes, each Llama layer costs a step: ours, and DTensor tensor parallelism +
+FSDP2.
 
     python test/bench/collectives_per_layer.py
 
-What the processes really issue is counted for a model of 2 layers and for one of 6; a quarter of the difference is a
-layer's. Ours packs the parameters of several layers into one collective, so a layer's share may be less than one.
+What the processes really issue is counted for a model of 2 layers and for one of 6; a quarter of the
+difference is a layer's. Ours packs the parameters of several layers into one collective, so a layer's share
+may be less than one.
 """
 
 from __future__ import annotations

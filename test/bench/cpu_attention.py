@@ -1,10 +1,11 @@
-"""Attention kernels against ATen's fused CPU kernel and TorchInductor, which calls it, in one process, interleaved.
+"""Attention kernels against ATen's fused CPU kernel and TorchInductor, which calls it, in one process,
+interleaved.
 
-    python test/bench/cpu_attention.py                    # every shape in f32 and bf16, one thread and all of them
-    python test/bench/cpu_attention.py --dtypes f32 --threads 1
+    python test/bench/cpu_attention.py                    # every shape in f32 and bf16, one thread and all of
+    them python test/bench/cpu_attention.py --dtypes f32 --threads 1
 
-Medians of ``--repeats`` rounds; one thread in CPU time of that thread, several in wall time. GFLOP/s counts the
-products over scores that the mask leaves: two of them forward, five backward.
+Medians of ``--repeats`` rounds; one thread in CPU time of that thread, several in wall time. GFLOP/s counts
+the products over scores that the mask leaves: two of them forward, five backward.
 """
 
 from __future__ import annotations
@@ -105,8 +106,10 @@ def compare(name: str, dtype: str, threads: int, repeats: int) -> list[list[obje
 def _contenders(ours: Callable, aten: Callable, ours_given: tuple, aten_given: tuple) -> dict[str, Callable]:
     inductor = torch.compile(aten, dynamic=False)
     return {
-        "ours": lambda: ours(*ours_given), "inductor": lambda: inductor(*aten_given), "aten": lambda: aten(*aten_given),
-    }  # fmt: skip
+        "ours": lambda: ours(*ours_given),
+        "inductor": lambda: inductor(*aten_given),
+        "aten": lambda: aten(*aten_given),
+    }
 
 
 def _clock(threads: int) -> Callable[[], float]:
@@ -136,8 +139,20 @@ def main() -> None:
                         flush=True,
                     )
                 rows += found
-    columns = ["shape", "way", "dtype", "threads", "ours ms", "Inductor ms", "ATen ms", "/ Inductor", "/ ATen", "GFLOP/s",
-               "ATen GFLOP/s", "compile ms"]  # fmt: skip
+    columns = [
+        "shape",
+        "way",
+        "dtype",
+        "threads",
+        "ours ms",
+        "Inductor ms",
+        "ATen ms",
+        "/ Inductor",
+        "/ ATen",
+        "GFLOP/s",
+        "ATen GFLOP/s",
+        "compile ms",
+    ]
     print(heading("Attention on CPUs"))
     print(table(columns, rows))
 

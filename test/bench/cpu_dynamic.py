@@ -1,11 +1,11 @@
-"""A whole model of any batch and length: one compile each of shardc's backend and of TorchInductor, and eager beside
-them.
+"""A whole model of any batch and length: one compile each of shardc's backend and of TorchInductor, and eager
+beside them.
 
-    python test/bench/cpu_dynamic.py                    # llama, 10M parameters, forward and backward, one thread
-    python test/bench/cpu_dynamic.py --models gpt2 bert
+    python test/bench/cpu_dynamic.py                    # llama, 10M parameters, forward and backward, one
+    thread python test/bench/cpu_dynamic.py --models gpt2 bert
 
-Models are compiled with ``dynamic=True`` and first called at 4 x 128. Times are medians of ``--repeats`` rounds, on the
-thread's own clock; a round calls each contender once at each size.
+Models are compiled with ``dynamic=True`` and first called at 4 x 128. Times are medians of ``--repeats``
+rounds, on the thread's own clock; a round calls each contender once at each size.
 """
 
 from __future__ import annotations

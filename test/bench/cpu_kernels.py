@@ -1,18 +1,20 @@
-"""Single kernels on the CPU: ``torch.compile(backend="shardc")`` against TorchInductor and eager, interleaved.
+"""Single kernels on the CPU: ``torch.compile(backend="shardc")`` against TorchInductor and eager,
+interleaved.
 
-    python test/bench/cpu_kernels.py                     # every kernel, three sizes, one thread and all of them
-    python test/bench/cpu_kernels.py --kernels softmax adamw --sizes large --threads 1
+    python test/bench/cpu_kernels.py                     # every kernel, three sizes, one thread and all of
+    them python test/bench/cpu_kernels.py --kernels softmax adamw --sizes large --threads 1
 
 A row is a plain PyTorch function, forward alone (no gradients asked for) or forward and backward. Medians of
-``--repeats`` rounds; a round calls each contender once, in an order that is drawn. One thread is timed in its own CPU time, so that other load on
-the machine counts little; several threads in wall time. ``of copy`` (forward, memory-bound rows): the rate at which the
-kernel moves the bytes that it must read and write, over that of ``tensor.copy_`` of the same bytes in the same rounds: a
-plain call, where ours goes through ``torch.compile``, whose guards and call cost some 17 us.
-``in cache`` (the same rows, one thread): what ``of copy`` would be if neither memory nor the call took time. It is the
-rate at which 2**15 elements more are computed, beside as many that lie in the second cache like them, over that of
-``copy_`` at the row's size. Where it is near to ``of copy`` the kernel is bound by its arithmetic, and where it is below 0.85 no
-schedule of memory's reads and writes gets it there.
-``of oneDNN`` (matmuls): oneDNN's time, with its own bias and gelu, over ours.
+``--repeats`` rounds; a round calls each contender once, in an order that is drawn. One thread is timed in its
+own CPU time, so that other load on the machine counts little; several threads in wall time. ``of copy``
+(forward, memory-bound rows): the rate at which the kernel moves the bytes that it must read and write, over
+that of ``tensor.copy_`` of the same bytes in the same rounds: a plain call, where ours goes through
+``torch.compile``, whose guards and call cost some 17 us. ``in cache`` (the same rows, one thread): what
+``of copy`` would be if neither memory nor the call took time. It is the rate at which 2**15 elements more are
+computed, beside as many that lie in the second cache like them, over that of ``copy_`` at the row's size.
+Where it is near to ``of copy`` the kernel is bound by its arithmetic, and where it is below 0.85 no schedule
+of memory's reads and writes gets it there. ``of oneDNN`` (matmuls): oneDNN's time, with its own bias and
+gelu, over ours.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ SIZES = {"small": (256, 1024), "medium": (2048, 2048), "large": (8192, 2048)}
 
 @dataclass(frozen=True)
 class Kernel:
-    """``call`` on tensors from ``inputs``, of which those of floating point get gradients if it ``trains``."""
+    """``call`` on tensors from ``inputs``, of which those of floating point get gradients if it
+    ``trains``.
+    """
 
     call: Callable[..., object]
     inputs: Callable[[int, int], list[Tensor]]
@@ -157,7 +161,9 @@ def measure(
 
 
 def _runner(call: Callable[..., object], inputs: list[Tensor], backward: bool) -> Callable[[], list[Tensor]]:
-    """What one round calls: all results, gradients included (of a function that writes in place, what it wrote to)."""
+    """What one round calls: all results, gradients included (of a function that writes in place, what it
+    wrote to).
+    """
     if not backward:
         with torch.no_grad():
             results = call(*inputs)
@@ -209,8 +215,8 @@ def _repeat(run: Callable[[], object], times: int) -> None:
 
 
 def _rate_in_cache(name: str, columns: int, clock: Callable[[], float]) -> float:
-    """Bytes a second of a forward kernel, from the times of 2**15 and 2**16 elements: what a call costs is in both, and
-    both sizes of results come from the pool.
+    """Bytes a second of a forward kernel, from the times of 2**15 and 2**16 elements: what a call costs is in
+    both, and both sizes of results come from the pool.
     """
     runners: dict[str, Callable[[], object]] = {}
     moved: dict[str, int] = {}
@@ -290,14 +296,27 @@ def main() -> None:
     options.add_argument("--threads", nargs="*", type=int, default=[1, torch.get_num_threads()])
     options.add_argument("--repeats", type=int, default=15)
     rows = list(_rows(options.parse_args()))
-    columns = ["kernel", "what", "size", "threads", "shardc ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager",
-               "of copy", "in cache", "of oneDNN"]  # fmt: skip
+    columns = [
+        "kernel",
+        "what",
+        "size",
+        "threads",
+        "shardc ms",
+        "Inductor ms",
+        "eager ms",
+        "/ Inductor",
+        "/ eager",
+        "of copy",
+        "in cache",
+        "of oneDNN",
+    ]
     print(heading("CPU kernels"))
     print(table(columns, rows))
     ratios = [float(row[7]) for row in rows]  # type: ignore[arg-type]
     mean = exp(sum(map(log, ratios)) / len(ratios))
     print(
-        f"To Inductor: geometric mean {mean:.2f}, {sum(r > 1.1 for r in ratios)} of {len(ratios)} rows above 1.1."
+        f"To Inductor: geometric mean {mean:.2f}, {sum(r > 1.1 for r in ratios)} of {len(ratios)} rows "
+        f"above 1.1."
     )
 
 

@@ -1,11 +1,12 @@
-"""Generated matmuls against oneDNN and MKL, linear layers with a gelu against TorchInductor: one process, interleaved.
+"""Generated matmuls against oneDNN and MKL, linear layers with a gelu against TorchInductor: one process,
+interleaved.
 
     python test/bench/cpu_matmul.py                            # both tables, one thread
     python test/bench/cpu_matmul.py --sizes 512x512x512 --threads 2
 
-Sizes are m x k x n. Medians of ``--repeats`` rounds, of which each calls every contender once; one thread in CPU time
-of that thread, several in wall time. Rates are GFLOP/s. Weights are [n, k], as those of a linear layer; MKL's is
-torch.mm.
+Sizes are m x k x n. Medians of ``--repeats`` rounds, of which each calls every contender once; one thread in
+CPU time of that thread, several in wall time. Rates are GFLOP/s. Weights are [n, k], as those of a linear
+layer; MKL's is torch.mm.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "cpu"))
 from bodies import NAMES, Body, compiled
 
 SIZES = ["512x512x512", "1024x1024x1024", "2048x512x2048", "256x1024x4096", "1024x4096x1024", "128x128x128"]
-WAYS = ("measured", "generated", "extern")
+WAYS = ("auto", "generated", "extern")
 """What ``options={"matmuls": ...}`` can be."""
 linear = torch.ops.mkldnn._linear_pointwise
 
@@ -56,7 +57,9 @@ def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _copy(name: str) -> Callable:
-    """The layer as a function with code of its own: what is compiled of one code object is looked through in turn."""
+    """The layer as a function with code of its own: what is compiled of one code object is looked through in
+    turn.
+    """
     return FunctionType(layer.__code__.replace(co_name=name), layer.__globals__, name)
 
 
@@ -95,14 +98,18 @@ def fused(sizes: tuple[int, int, int], dtype: torch.dtype, timed: Callable) -> l
     exact = layer(x.double(), w.double(), b.double())
     for ours in ways.values():
         check(ours(x, w, b), exact)
-    # No two that may be the same kernel follow one another: the second would find its code and data in the caches.
+    # No two that may be the same kernel follow one another: the second would find its code and data in the
+    # caches.
     contenders = {
-        "measured": ways["measured"], "dnn": lambda x, w, b: linear(x, w, b, "gelu", [], "none"),
-        "generated": ways["generated"], "inductor": inductor, "extern": ways["extern"],
-    }  # fmt: skip
+        "auto": ways["auto"],
+        "dnn": lambda x, w, b: linear(x, w, b, "gelu", [], "none"),
+        "generated": ways["generated"],
+        "inductor": inductor,
+        "extern": ways["extern"],
+    }
     found = timed({name: partial(call, x, w, b) for name, call in contenders.items()})
     rates = [2e-9 * m * k * n / found[c] for c in (*WAYS, "inductor", "dnn")]
-    return [*rates, found["measured"] / found["inductor"], found["measured"] / found["dnn"]]
+    return [*rates, found["auto"] / found["inductor"], found["auto"] / found["dnn"]]
 
 
 def main() -> None:
@@ -118,9 +125,10 @@ def main() -> None:
     tables = {
         "matmul": (plain, ["ours", "oneDNN", "torch.mm", "of oneDNN"]),
         "gelu(linear)": (
-            fused, ["ours", "all generated", "all calls", "Inductor", "oneDNN", "time / Inductor", "time / oneDNN"],
+            fused,
+            ["ours", "all generated", "all calls", "Inductor", "oneDNN", "time / Inductor", "time / oneDNN"],
         ),
-    }  # fmt: skip
+    }
     for title, (row, columns) in tables.items():
         rows: list[list[object]] = []
         for dtype in (torch.float32, torch.bfloat16):

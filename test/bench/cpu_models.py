@@ -1,18 +1,18 @@
 """Whole models, forward and backward, on the CPU: shardc's backend against TorchInductor and eager PyTorch.
 
-    python test/bench/cpu_models.py                               # step times, 10M parameters, one thread and all
-    python test/bench/cpu_models.py --models llama --size 50M --threads 1
-    python test/bench/cpu_models.py --what start --size 50M       # cold compile, and warm start from the disk cache
-    python test/bench/cpu_models.py --what memory
-    python test/bench/cpu_models.py --what tensors
+    python test/bench/cpu_models.py                               # step times, 10M parameters, one thread and
+    all python test/bench/cpu_models.py --models llama --size 50M --threads 1 python test/bench/cpu_models.py
+    --what start --size 50M       # cold compile, and warm start from the disk cache python
+    test/bench/cpu_models.py --what memory python test/bench/cpu_models.py --what tensors
 
-Step times are medians of ``--repeats`` rounds in one process; a round calls each contender once. One thread is timed in
-its own CPU time, several in wall time. A start is what a fresh process does from the call of ``torch.compile`` to the
-end of the first forward and backward, in CPU seconds (those of processes that it started too) less a later step: cold with
-empty cache folders, warm with those that the cold one filled; imports and making the model come before it. Memory is what the
-resident set grows over its low point during steps (Linux), in a process for each contender; ``--what tensors`` is what torch's
-allocator counts in one step without older gradients, shardc's pool off: the most that is taken until the loss is there,
-what the forward has saved, and the most after that.
+Step times are medians of ``--repeats`` rounds in one process; a round calls each contender once. One thread
+is timed in its own CPU time, several in wall time. A start is what a fresh process does from the call of
+``torch.compile`` to the end of the first forward and backward, in CPU seconds (those of processes that it
+started too) less a later step: cold with empty cache folders, warm with those that the cold one filled;
+imports and making the model come before it. Memory is what the resident set grows over its low point during
+steps (Linux), in a process for each contender; ``--what tensors`` is what torch's allocator counts in one
+step without older gradients, shardc's pool off: the most that is taken until the loss is there, what the
+forward has saved, and the most after that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from machine import heading, table
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
-from shardc.runtime import pool
+from shardc.runtime.kernels import pool
 
 BACKENDS = ("shardc", "inductor", "eager")
 MARK_BYTES = 12345
@@ -56,8 +56,9 @@ def _step(name: str, size: str, backend: str) -> tuple[torch.nn.Module, Callable
 
 
 def _check(models: dict[str, torch.nn.Module], losses: dict[str, torch.Tensor]) -> None:
-    """Losses and gradients of all contenders after one step, against eager's, which in f32 are off themselves (a ReLU
-    at zero that flips moves a convolution's gradient by 3e-2 of its largest element)."""
+    """Losses and gradients of all contenders after one step, against eager's, which in f32 are off themselves
+    (a ReLU at zero that flips moves a convolution's gradient by 3e-2 of its largest element).
+    """
     for backend, model in models.items():
         torch.testing.assert_close(losses[backend], losses["eager"], rtol=1e-4, atol=1e-5)
         for (name, p), q in zip(model.named_parameters(), models["eager"].parameters(), strict=True):
@@ -99,7 +100,9 @@ def step_times(name: str, size: str, threads: int, repeats: int) -> list[object]
 
 
 def start(name: str, size: str, backend: str) -> dict[str, float]:
-    """In this process, the first of its kind: CPU seconds of the first step over those of a later one, and memory."""
+    """In this process, the first of its kind: CPU seconds of the first step over those of a later one, and
+    memory.
+    """
     model, loss_of = whole_models.make(name, size)
     begin = _cpu_s()
     called = model if backend == "eager" else torch.compile(model, backend=backend, dynamic=False)
@@ -228,11 +231,30 @@ def _rows(chosen: argparse.Namespace) -> Iterator[list[object]]:
 
 
 COLUMNS = {
-    "steps": ["model", "M parameters", "threads", "shardc ms", "Inductor ms", "eager ms", "/ Inductor", "/ eager"],
+    "steps": [
+        "model",
+        "M parameters",
+        "threads",
+        "shardc ms",
+        "Inductor ms",
+        "eager ms",
+        "/ Inductor",
+        "/ eager",
+    ],
     "start": ["model", "size", "cold s", "Inductor cold s", "warm s", "Inductor warm s", "cold / Inductor"],
     "memory": ["model", "size", "shardc MB", "Inductor MB", "eager MB", "/ Inductor"],
-    "tensors": ["model", "size", "forward MB", "Inductor", "saved MB", "Inductor", "backward MB", "Inductor", "peak / Inductor"],
-}  # fmt: skip
+    "tensors": [
+        "model",
+        "size",
+        "forward MB",
+        "Inductor",
+        "saved MB",
+        "Inductor",
+        "backward MB",
+        "Inductor",
+        "peak / Inductor",
+    ],
+}
 RATIO = {"steps": -2, "start": -1, "memory": -1, "tensors": -1}
 
 
@@ -258,7 +280,8 @@ def main() -> None:
     print(heading(f"Whole models, {chosen.what}"))
     print(table(COLUMNS[chosen.what], rows))
     print(
-        f"Geometric mean of the ratios to Inductor: {geometric_mean([r[RATIO[chosen.what]] for r in rows]):.2f}"
+        f"Geometric mean of the ratios to Inductor: "
+        f"{geometric_mean([r[RATIO[chosen.what]] for r in rows]):.2f}"
     )
 
 

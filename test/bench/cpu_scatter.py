@@ -1,11 +1,13 @@
-"""Gradients of embeddings on the CPU: ``torch.compile(backend="shardc")`` against TorchInductor and eager, interleaved.
+"""Gradients of embeddings on the CPU: ``torch.compile(backend="shardc")`` against TorchInductor and eager,
+interleaved.
 
     python test/bench/cpu_scatter.py --threads 1
     python test/bench/cpu_scatter.py --cases gpt2-tied --repeats 31
 
-``tied`` rows add the gradient to what a product of [rows, 8] and [8, width] makes, as a tied weight's other gradient is
-made; the product is part of the time. Indices are drawn as words are, by Zipf's law. Medians of ``--repeats`` rounds,
-each of which calls each contender once, in turn first. One thread is timed in its own CPU time, several in wall time.
+``tied`` rows add the gradient to what a product of [rows, 8] and [8, width] makes, as a tied weight's other
+gradient is made; the product is part of the time. Indices are drawn as words are, by Zipf's law. Medians of
+``--repeats`` rounds, each of which calls each contender once, in turn first. One thread is timed in its own
+CPU time, several in wall time.
 """
 
 from __future__ import annotations

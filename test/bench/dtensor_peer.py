@@ -1,4 +1,6 @@
-"""The peer: the same Hugging Face Llama parallelised by hand, as torchtitan does it, with DTensor and FSDP2."""
+"""The peer: the same Hugging Face Llama parallelised by hand, as torchtitan does it, with DTensor
+and FSDP2.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ from torch.distributed.tensor.parallel import (
 )
 
 KINDS = ("tp", "tp+loss", "tp+loss+sp", "tp+loss+sp+compile")
-"""Tensor parallelism; with the loss on vocabulary-sharded logits; with sequence parallelism between blocks; with
-``torch.compile`` on each layer, as torchtitan does it. (A meter's dispatch mode makes compiled layers run eagerly.)"""
+"""Tensor parallelism; with the loss on vocabulary-sharded logits; with sequence parallelism between blocks;
+with ``torch.compile`` on each layer, as torchtitan does it. (A meter's dispatch mode makes compiled layers
+run eagerly.)
+"""
 
 
 class Peer:
-    """A model that ``parallelise`` has changed in place, with its optimizer; call it with this rank's batch."""
+    """A model that ``parallelise`` has changed in place, with its optimizer; call it with this
+    rank's batch.
+    """
 
     def __init__(
         self, model: Any, mesh: DeviceMesh, kind: str, optimizer: Callable[[Any], torch.optim.Optimizer]
@@ -38,7 +44,8 @@ class Peer:
 
     def __call__(self, ids: Tensor) -> Tensor:
         """One training step on ids [batch / data ranks, sequence]. The loss of this rank's batch, 0-d."""
-        # Under sequence parallelism the embedding's result is a shard, from which the model can't tell positions.
+        # Under sequence parallelism the embedding's result is a shard, from which the model can't tell
+        # positions.
         positions = torch.arange(ids.shape[1]).unsqueeze(0)
         with self._loss_context():
             loss = self.model(input_ids=ids, labels=ids, position_ids=positions, use_cache=False).loss
@@ -49,7 +56,9 @@ class Peer:
 
 
 def parallelise(model: Any, mesh: DeviceMesh, kind: str) -> Any:
-    """Tensor parallelism over ``mesh["tensor"]``, then FSDP2, a unit for each layer, over ``mesh["data"]``."""
+    """Tensor parallelism over ``mesh["tensor"]``, then FSDP2, a unit for each layer, over
+    ``mesh["data"]``.
+    """
     tensor, data = mesh["tensor"], mesh["data"]
     sequence = "sp" in kind
     parallelize_module(model, tensor, _edges_plan(sequence, "loss" in kind))

@@ -3,10 +3,10 @@ alone, against DTensor tensor parallelism + FSDP2.
 
     python test/bench/four_process_step.py
 
-Mesh data 2 x tensor 2, f32, AdamW, one thread a process. Both run in the same processes, in turn (A B A B ...), each
-step between two barriers; medians of ``--steps`` after ``--warmup``, a ratio's terms from one turn. The CPU seconds are
-those of all four processes together. One more step of each runs under a meter that counts collectives and bytes, and
-the losses are compared.
+Mesh data 2 x tensor 2, f32, AdamW, one thread a process. Both run in the same processes, in turn (A B A B
+...), each step between two barriers; medians of ``--steps`` after ``--warmup``, a ratio's terms from one
+turn. The CPU seconds are those of all four processes together. One more step of each runs under a meter that
+counts collectives and bytes, and the losses are compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from traffic_meter import TrafficMeter
 
 import shardc
-from shardc.driver.traffic import bytes_moved
+from shardc.cost.collective import sent_bytes
 
 MESH = {"data": 2, "tensor": 2}
 Step = Callable[[], torch.Tensor]
@@ -109,7 +109,7 @@ def count(steps: dict[str, Step], mesh: DeviceMesh) -> dict[str, TrafficMeter]:
     axes = {tuple(dist.get_process_group_ranks(mesh.get_group(name))): name for name in MESH}
     meters = {}
     for name, step in steps.items():
-        with TrafficMeter(axes, bytes_moved) as meters[name]:
+        with TrafficMeter(axes, sent_bytes) as meters[name]:
             step()
     return meters
 
@@ -150,12 +150,16 @@ def report(
     ]
     size = f"{options.layers} layers, batch {options.batch} x {options.sequence}, {options.steps} steps"
     ratio = f"time / {reference}"
-    return "\n".join([
-        heading(f"One step of a Llama on data 2 x tensor 2, four processes ({size})"),
-        table(["step", "median ms", "least ms", ratio, "CPU ms, 4 ranks", "first loss", "last loss"], speed),
-        table(["step", "collectives", "MB sent a rank", "on tensor", "MB", "on data", "MB"], traffic),
-        table(["step", "axis", "kind", "calls", "MB sent a rank"], kinds),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            heading(f"One step of a Llama on data 2 x tensor 2, four processes ({size})"),
+            table(
+                ["step", "median ms", "least ms", ratio, "CPU ms, 4 ranks", "first loss", "last loss"], speed
+            ),
+            table(["step", "collectives", "MB sent a rank", "on tensor", "MB", "on data", "MB"], traffic),
+            table(["step", "axis", "kind", "calls", "MB sent a rank"], kinds),
+        ]
+    )
 
 
 def _by_axis(meter: TrafficMeter) -> list[float]:

@@ -13,7 +13,9 @@ PROCESSES = 4
 
 
 def on_processes(work: Callable[[], None]) -> None:
-    """``work()`` on each of the processes; called by a script that torchrun starts again with the same arguments."""
+    """``work()`` on each of the processes; called by a script that torchrun starts again with the same
+    arguments.
+    """
     if "RANK" not in os.environ:
         launch = [
             sys.executable,

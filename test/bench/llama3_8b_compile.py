@@ -3,11 +3,11 @@
     python test/bench/llama3_8b_compile.py
     python test/bench/llama3_8b_compile.py --layers 32 --plans "data*tensor" --repeat 3
 
-The user's own path is measured: ``shardc.compile_step`` on a model on the meta device, then the text of the program
-that ``step(batch)`` would run. bf16, AdamW, sequence 8192, 2 sequences on each data rank, mesh data 8 x tensor 8.
-Each row is a process of its own (with ``--repeat``: the one with the median wall time); peak memory is its maximum
-resident set. Wall seconds suffer from whatever else runs on the machine; ``--clock cpu`` counts this process's CPU
-seconds in every stage instead.
+The user's own path is measured: ``shardc.compile_step`` on a model on the meta device, then the text of the
+program that ``step(batch)`` would run. bf16, AdamW, sequence 8192, 2 sequences on each data rank, mesh data 8
+x tensor 8. Each row is a process of its own (with ``--repeat``: the one with the median wall time); peak
+memory is its maximum resident set. Wall seconds suffer from whatever else runs on the machine;
+``--clock cpu`` counts this process's CPU seconds in every stage instead.
 """
 
 from __future__ import annotations
@@ -106,11 +106,17 @@ def show(runs: list[dict[str, Any]], clock: str) -> str:
     columns = ["plan", "layers", *stages, "total s", "after import s", "CPU s", "peak GB", "lines"]
     rows = [
         [
-            r["plan"], r["layers"], *(r["seconds"][s] for s in stages), r["total_s"], r["after_s"], r["cpu_s"],
-            r["peak_bytes"] / 1e9, r["program_lines"],
+            r["plan"],
+            r["layers"],
+            *(r["seconds"][s] for s in stages),
+            r["total_s"],
+            r["after_s"],
+            r["cpu_s"],
+            r["peak_bytes"] / 1e9,
+            r["program_lines"],
         ]
         for r in runs
-    ]  # fmt: skip
+    ]
     return "\n".join(
         [heading(f"Llama-3-8B, data 8 x tensor 8: compile ({clock} seconds)"), table(columns, rows)]
     )

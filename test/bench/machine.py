@@ -18,7 +18,8 @@ def heading(title: str) -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
-        f"### {title}\n\n{now}; {cores} cores of {_cpu()}, {_memory_gb():.0f} GB, load {load:.1f} at the end; "
+        f"### {title}\n\n{now}; {cores} cores of {_cpu()}, {_memory_gb():.0f} GB, load {load:.1f} at the "
+        f"end; "
         f"Python {platform.python_version()}, {versions}\n"
     )
 

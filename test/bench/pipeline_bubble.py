@@ -2,11 +2,11 @@
 
     python test/bench/pipeline_bubble.py
 
-Every layer sleeps ``--ms`` in forward, as long for the gradient of its input and for that of its weight, so the times
-that the simulator is given are known and the load of the machine hardly matters. Each schedule's step is compiled, run
-twice, and then traced ``--steps`` times (``TrainStep.trace``); rates are medians. "waits": the share of the longest
-rank's time in which the busiest one waits, by the times that actions took ("measured") and by those that they sleep
-("by the clock": known times / the measured length of the step).
+Every layer sleeps ``--ms`` in forward, as long for the gradient of its input and for that of its weight, so
+the times that the simulator is given are known and the load of the machine hardly matters. Each schedule's
+step is compiled, run twice, and then traced ``--steps`` times (``TrainStep.trace``); rates are medians.
+"waits": the share of the longest rank's time in which the busiest one waits, by the times that actions took
+("measured") and by those that they sleep ("by the clock": known times / the measured length of the step).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from machine import heading, table
 from sleeping_layer import Sleeper, register_rules
 
 import shardc
-from shardc.cost.pipeline import StageCost, Timeline, simulate
+from shardc.cost.pipeline import StageCost
+from shardc.cost.simulate import simulate
+from shardc.cost.timeline import Timeline
 from shardc.passes.pipeline.schedules import by_name
 from shardc.report.schedule_files import read_run
 
@@ -45,10 +47,17 @@ def measure(name: str, stages: int, options: argparse.Namespace) -> Measured:
     model = Sleeper(LAYERS, WIDTH, options.ms / 1e3)
     batch = (torch.ones(options.micro_batches, WIDTH),)
     step = shardc.compile_step(
-        model, torch.optim.SGD(model.parameters(), lr=1e-3), batch, mesh={"pipe": PROCESSES}, plan="pipeline",
-        micro_batches=options.micro_batches, schedule=name, stages=cuts(stages), fuse=False,
+        model,
+        torch.optim.SGD(model.parameters(), lr=1e-3),
+        batch,
+        mesh={"pipe": PROCESSES},
+        plan="pipeline",
+        micro_batches=options.micro_batches,
+        schedule=name,
+        stages=cuts(stages),
+        fuse=False,
         loss=lambda y, _: y.square().mean(),
-    )  # fmt: skip
+    )
     for _ in range(2):
         step(batch)
     runs = []
@@ -77,17 +86,34 @@ def report(rows: list[Measured], options: argparse.Namespace) -> str:
     cells = []
     for row in rows:
         known = 1 - row.simulated.busy_s / row.step_s
-        cells.append([
-            row.name, 1e3 * row.simulated.longest_span_s, 1e3 * row.step_s,
-            f"{row.step_s / row.simulated.longest_span_s:.3f}x",
-            f"{row.simulated.bubble_rate:.4f}", f"{row.bubble:.4f}", f"{known:.4f}",
-        ])  # fmt: skip
-    return "\n".join([
-        heading(f"Bubbles of pipelines whose stages sleep ({size}, {options.steps} steps)"),
-        table(
-            ["schedule", "simulated ms", "measured ms", "ratio", "waits simulated", "measured", "by the clock"], cells
-        ),
-    ])  # fmt: skip
+        cells.append(
+            [
+                row.name,
+                1e3 * row.simulated.longest_span_s,
+                1e3 * row.step_s,
+                f"{row.step_s / row.simulated.longest_span_s:.3f}x",
+                f"{row.simulated.bubble_rate:.4f}",
+                f"{row.bubble:.4f}",
+                f"{known:.4f}",
+            ]
+        )
+    return "\n".join(
+        [
+            heading(f"Bubbles of pipelines whose stages sleep ({size}, {options.steps} steps)"),
+            table(
+                [
+                    "schedule",
+                    "simulated ms",
+                    "measured ms",
+                    "ratio",
+                    "waits simulated",
+                    "measured",
+                    "by the clock",
+                ],
+                cells,
+            ),
+        ]
+    )
 
 
 def work(options: argparse.Namespace) -> None:

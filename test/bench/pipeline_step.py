@@ -1,11 +1,11 @@
-"""One training step of a language model as a pipeline of four CPU processes: 1F1B and interleaved 1F1B, ours against
-``torch.distributed.pipelining``'s.
+"""One training step of a language model as a pipeline of four CPU processes: 1F1B and interleaved 1F1B, ours
+against ``torch.distributed.pipelining``'s.
 
     python test/bench/pipeline_step.py
 
-The same model, cut at the same blocks, one thread a process, f32, AdamW. All run in the same processes, in turn, each
-step between two barriers; medians after the warm-up, a ratio's terms from one turn. CPU seconds are those of all four
-processes together. Losses are compared at the first step and at the last.
+The same model, cut at the same blocks, one thread a process, f32, AdamW. All run in the same processes, in
+turn, each step between two barriers; medians after the warm-up, a ratio's terms from one turn. CPU seconds
+are those of all four processes together. Losses are compared at the first step and at the last.
 """
 
 from __future__ import annotations
@@ -76,10 +76,17 @@ def ours(
 ) -> Step:
     each = len(model.blocks) // STAGES[name]
     step = shardc.compile_step(
-        model, _adamw(model), batch, mesh={"pipe": PROCESSES}, plan="pipeline", loss=lambda loss, _: loss,
-        micro_batches=options.micro_batches, schedule=name, fuse=fuse,
+        model,
+        _adamw(model),
+        batch,
+        mesh={"pipe": PROCESSES},
+        plan="pipeline",
+        loss=lambda loss, _: loss,
+        micro_batches=options.micro_batches,
+        schedule=name,
+        fuse=fuse,
         stages=[f"blocks.{each * stage}" for stage in range(1, STAGES[name])],
-    )  # fmt: skip
+    )
     step.running  # noqa: B018 (joins the ranks, before anything is timed)
     return lambda: step(batch)
 
@@ -157,10 +164,18 @@ def report(first: dict[str, float], last: dict[str, float], taken: Any, options:
         ratios = [
             median(a / b for a, b in zip(x, y, strict=True)) for x, y in ((wall, base_wall), (cpu, base_cpu))
         ]
-        rows.append([
-            name, 1e3 * median(wall), 1e3 * min(wall), f"{ratios[0]:.3f}x", 1e3 * median(cpu), f"{ratios[1]:.3f}x",
-            f"{first[name]:.5f}", f"{last[name]:.5f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                1e3 * median(wall),
+                1e3 * min(wall),
+                f"{ratios[0]:.3f}x",
+                1e3 * median(cpu),
+                f"{ratios[1]:.3f}x",
+                f"{first[name]:.5f}",
+                f"{last[name]:.5f}",
+            ]
+        )
     size = (
         f"{options.blocks} blocks of width {options.width}, batch {options.batch} x {options.sequence}, "
         f"{options.micro_batches} micro-batches, {options.steps} steps"

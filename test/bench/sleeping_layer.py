@@ -1,4 +1,5 @@
-"""A layer that takes known times: an operator that sleeps and passes its input on, with gradients that sleep too.
+"""A layer that takes known times: an operator that sleeps and passes its input on, with gradients that sleep
+too.
 
 It needs torch alone; the sharding rules are registered by :func:`register_rules`.
 """

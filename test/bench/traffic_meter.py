@@ -1,4 +1,6 @@
-"""Counts the collectives that a block of code really issues, whoever issues them, and the bytes that a rank sends."""
+"""Counts the collectives that a block of code really issues, whoever issues them, and the bytes that a rank
+sends.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,11 @@ SILENT = ("wait_tensor", "barrier", "_wrap_tensor")
 
 
 class TrafficMeter(TorchDispatchMode):
-    """Within ``with``: calls and bytes by (kind, mesh axis). ``axes`` maps the ranks of a group to the axis' name.
+    """Within ``with``: calls and bytes by (kind, mesh axis). ``axes`` maps the ranks of a group to the axis'
+    name.
 
-    A rank sends what the bandwidth-optimal algorithms need (Chan et al., "Collective communication", 2007), which is
-    how shardc's own reports count. Raises KeyError for a collective that it does not know.
+    A rank sends what the bandwidth-optimal algorithms need (Chan et al., "Collective communication", 2007),
+    which is how shardc's own reports count. Raises KeyError for a collective that it does not know.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class TrafficMeter(TorchDispatchMode):
         key = kind, self._axes.get(ranks, "world")
         size_bytes = sum(t.numel() * t.element_size() for t in _tensors(args[position]))
         self.calls[key] += 1
-        self.sent_bytes[key] += round(self._bytes_moved(f"dist.{kind}", len(ranks), size_bytes))
+        self.sent_bytes[key] += round(self._bytes_moved(kind, len(ranks), size_bytes))
 
 
 def _tensors(arg: Any) -> list[Tensor]:

@@ -1,10 +1,12 @@
-"""Every Triton kernel of the test models' training steps, compiled ahead of time for every target: registers, spills,
-shared memory, and what is promised of the instructions. Needs no GPU.
+"""Every Triton kernel of the test models' training steps, compiled ahead of time for every target: registers,
+spills, shared memory, and what is promised of the instructions. Needs no GPU.
 
-    python test/bench/triton_code.py FOLDER [--targets sm_90,...] [--only llama,...] [--jobs 2] [--table docs/triton_code.md]
+    python test/bench/triton_code.py FOLDER [--targets sm_90,...] [--only llama,...] [--jobs 2] [--table
+    docs/triton_code.md]
 
-A program is fused twice: with all matmuls and attention in kernels (those of f32 in tf32), and as the models of costs
-choose for the target. Equal kernels are compiled once. FOLDER keeps what was found: a second run compiles what is new.
+A program is fused twice: with all matmuls and attention in kernels (those of f32 in tf32), and as the models
+of costs choose for the target. Equal kernels are compiled once. FOLDER keeps what was found: a second run
+compiles what is new.
 """
 
 from __future__ import annotations
@@ -34,21 +36,25 @@ from contracts import CONTRACTS, violations  # noqa: E402
 from triton_subjects import Subject, subjects  # noqa: E402
 
 from shardc.backends.body.extract import kernel_name, kernels  # noqa: E402
-from shardc.backends.triton.compile import Compiled, compile_kernels  # noqa: E402
-from shardc.backends.triton.emit import emit_kernel  # noqa: E402
-from shardc.backends.triton.emitted import Emitted  # noqa: E402
-from shardc.backends.triton.targets import TARGETS, Target, find_target  # noqa: E402
+from shardc.backends.triton.aot.compile import Compiled, compile_kernels  # noqa: E402
+from shardc.backends.triton.emit.emit import emit_kernel  # noqa: E402
+from shardc.backends.triton.emit.emitted import Emitted  # noqa: E402
+from shardc.backends.triton.target import TritonTarget  # noqa: E402
+from shardc.compiler.modelled_regions import ModelledRegions  # noqa: E402
+from shardc.cost.machine import GPUS, Gpu, find_gpu  # noqa: E402
 from shardc.diagnostics.base import ShardcError  # noqa: E402
-from shardc.driver.gpu_estimates import Estimator  # noqa: E402
-from shardc.driver.piece_model import ModelledMatmuls  # noqa: E402
+from shardc.passes.fuse.grouping.capabilities import ALL  # noqa: E402
 from shardc.passes.fuse.kern_fuse import fuse_module  # noqa: E402
-from shardc.passes.program import copy_module  # noqa: E402
+from shardc.passes.manager.program import copy_module  # noqa: E402
 
 KINDS = {
-    "kern.attention": "attention", "kern.attention_backward": "attention, backward",
-    "kern.linear_cross_entropy": "linear cross entropy", "kern.linear_cross_entropy_backward": "linear cross entropy, backward",
-    "kern.grouped_matmul": "grouped matmul", "kern.scatter_add": "sum at computed indices",
-}  # fmt: skip
+    "kern.attention": "attention",
+    "kern.attention_backward": "attention, backward",
+    "kern.linear_cross_entropy": "linear cross entropy",
+    "kern.linear_cross_entropy_backward": "linear cross entropy, backward",
+    "kern.grouped_matmul": "grouped matmul",
+    "kern.scatter_add": "sum at computed indices",
+}
 """By the op that a kernel's body holds; others by what the backend calls them."""
 AT_ONCE = 24
 """Kernels that are compiled before what was found is written down."""
@@ -61,7 +67,7 @@ class Made:
     subject: Subject
     kind: str
     emitted: Emitted
-    target: Target
+    target: Gpu
 
     @property
     def key(self) -> str:
@@ -74,24 +80,24 @@ class Made:
         return re.sub(r"(?<!\w)" + re.escape(self.emitted.name), "kernel", text)
 
 
-def kernels_of(subject: Subject, targets: Iterable[Target], refused: dict[str, str]) -> Iterator[Made]:
+def kernels_of(subject: Subject, targets: Iterable[Gpu], refused: dict[str, str]) -> Iterator[Made]:
     """Those of a program. ``refused`` gets why others have no code."""
     module = subject.make()
     generated = fused(module, subject.lone, matmuls="generated")
     for target in targets:
         yield from emitted(subject, generated, target, True, refused)
-        chosen = fused(module, subject.lone, matmuls=ModelledMatmuls(Estimator(target)))
+        chosen = fused(module, subject.lone, matmuls=ModelledRegions(TritonTarget(target)))
         yield from emitted(subject, chosen, target, False, refused)
 
 
 def fused(module: ir.Module, lone: bool, matmuls: Any) -> ir.Module:
     module = copy_module(module)
-    fuse_module(module, lone=lone, matmuls=matmuls, for_gpu=True)
+    fuse_module(module, lone=lone, matmuls=matmuls, capabilities=ALL)
     return module
 
 
 def emitted(
-    subject: Subject, module: ir.Module, target: Target, tf32: bool, refused: dict[str, str]
+    subject: Subject, module: ir.Module, target: Gpu, tf32: bool, refused: dict[str, str]
 ) -> Iterator[Made]:
     for name, op in {kernel_name(op): op for op in kernels(module)}.items():
         try:
@@ -112,13 +118,18 @@ def found(made: Made, compiled: Compiled) -> dict[str, Any]:
     """What is kept of a kernel."""
     title = made.emitted.text.partition('"""')[2].partition('"""')[0]
     return {
-        "key": made.key, "kind": made.kind, "target": made.target.name, "subject": made.subject.name,
-        "title": " ".join(title.split()), "error": str(compiled.error or "").partition("\n")[0],
+        "key": made.key,
+        "kind": made.kind,
+        "target": made.target.name,
+        "subject": made.subject.name,
+        "title": " ".join(title.split()),
+        "error": str(compiled.error or "").partition("\n")[0],
         "functions": [
-            {n: v for n, v in asdict(f).items() if n not in ("binary", "metadata")} for f in compiled.functions
+            {n: v for n, v in asdict(f).items() if n not in ("binary", "metadata")}
+            for f in compiled.functions
         ],
         "contracts": violations(compiled, whole=made.subject.even),
-    }  # fmt: skip
+    }
 
 
 def sweep(made: list[Made], known: dict[str, Any], file: Path, jobs: int) -> None:
@@ -141,7 +152,7 @@ def table(
     rows: list[dict[str, Any]],
     refused: dict[str, str],
     names: list[str],
-    targets: list[Target],
+    targets: list[Gpu],
     counts: Counter[str],
 ) -> str:
     """The page: a row for each kind and target, and every violation."""
@@ -149,20 +160,29 @@ def table(
     said = [
         "# Kernels of the test models, compiled ahead of time",
         "",
-        f"{date.today()}, Triton {triton.__version__}, torch {torch.__version__}, by `test/bench/triton_code.py`. No GPU was needed, and none was used.",
-        f"Targets: {of_targets}. Programs, of models their training step (forward, backward, AdamW): {', '.join(names)}.",
-        "*even* sizes are multiples of 16 bytes and fill a GPU, *odd* ones need every mask (`test/bench/triton_subjects.py`). Each is fused with all matmuls and attention",
-        "in kernels (f32 as tf32) and as the models of costs choose for the target. Equal kernels count once.",
+        f"{date.today()}, Triton {triton.__version__}, torch {torch.__version__}, by "
+        f"`test/bench/triton_code.py`. No GPU was needed, and none was used.",
+        f"Targets: {of_targets}. Programs, of models their training step (forward, backward, AdamW): "
+        f"{', '.join(names)}.",
+        "*even* sizes are multiples of 16 bytes and fill a GPU, *odd* ones need every mask "
+        "(`test/bench/triton_subjects.py`). Each is fused with all matmuls and attention",
+        "in kernels (f32 as tf32) and as the models of costs choose for the target. Equal kernels count "
+        "once.",
         "",
-        "Registers, spills (bytes of a thread) and shared memory (bytes of a program) are the largest of the row. Contracts: kernels that keep them, of those that they are for:",
-        "spills as priced: none, but in matmuls at most twice what their estimate has; matrix instructions in every product of bf16 and tf32; no local memory elsewhere (but for sines of huge arguments); pointwise kernels of even",
-        "sizes store, and mostly load, 16 bytes a thread. Products may keep 16 bytes of a barrier's state on the stack, sines 48: no spills.",
+        "Registers, spills (bytes of a thread) and shared memory (bytes of a program) are the largest of "
+        "the row. Contracts: kernels that keep them, of those that they are for:",
+        "spills as priced: none, but in matmuls at most twice what their estimate has; matrix instructions "
+        "in every product of bf16 and tf32; no local memory elsewhere (but for sines of huge arguments); "
+        "pointwise kernels of even",
+        "sizes store, and mostly load, 16 bytes a thread. Products may keep 16 bytes of a barrier's state "
+        "on the stack, sines 48: no spills.",
         "",
-        "| kind | target | kernels | functions | registers | spills | shared memory | spills as priced | matrix instructions | no local memory | 16 bytes |",
+        "| kind | target | kernels | functions | registers | spills | shared memory | spills as priced | "
+        "matrix instructions | no local memory | 16 bytes |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for kind in dict.fromkeys(sorted(r["kind"] for r in rows)):
-        for target in TARGETS:
+        for target in GPUS:
             of = [r for r in rows if (r["kind"], r["target"]) == (kind, target)]
             functions = [f for r in of for f in r["functions"]]
             if not functions:
@@ -173,15 +193,19 @@ def table(
             said.append(f"| {' | '.join(map(str, cells))} |")
     said += [
         "",
-        f"{len(rows)} kernels ({sum(len(r['functions']) for r in rows)} binaries), {sum(counts.values())} before equal ones were counted once.",
+        f"{len(rows)} kernels ({sum(len(r['functions']) for r in rows)} binaries), {sum(counts.values())} "
+        f"before equal ones were counted once.",
         "",
         "## Violations",
         "",
     ]
     lines = [
-        f"- {r['target']}, {r['kind']}, {contract}: {'; '.join(broken)} ({r['subject']}: {relative(r['title'])})"
-        for r in rows for contract, broken in r["contracts"].items() if broken
-    ]  # fmt: skip
+        f"- {r['target']}, {r['kind']}, {contract}: {'; '.join(broken)} ({r['subject']}: "
+        f"{relative(r['title'])})"
+        for r in rows
+        for contract, broken in r["contracts"].items()
+        if broken
+    ]
     lines += [
         f"- {r['target']}, {r['kind']}: {r['error']} ({r['subject']}: {relative(r['title'])})"
         for r in rows
@@ -192,7 +216,9 @@ def table(
 
 
 def relative(text: str) -> str:
-    """A kernel's title whose path begins in the repository, whose checkout may lie anywhere, or in an installed package."""
+    """A kernel's title whose path begins in the repository, whose checkout may lie anywhere, or in an
+    installed package.
+    """
     text = re.sub(r"(?<=From )/\S*/site-packages/", "", text)
     return re.sub(r"(?<=From )/\S*/(?=(?:test|python)/)", "", text)
 
@@ -207,12 +233,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--targets", default=",".join(GPUS))
     parser.add_argument("--only", default="", help="words of programs' names: those that have one of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes that compile")
     parser.add_argument("--table", type=Path, help="the page that is written")
     options = parser.parse_args()
-    targets = [find_target(name) for name in options.targets.split(",")]
+    targets = [find_gpu(name) for name in options.targets.split(",")]
     options.folder.mkdir(parents=True, exist_ok=True)
     file = options.folder / "found.jsonl"
     known = {r["key"]: r for r in map(json.loads, file.read_text().splitlines())} if file.exists() else {}

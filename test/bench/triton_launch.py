@@ -1,7 +1,9 @@
-"""What a launch of a Triton kernel costs in Python: Triton's own, and the runtime's, under a driver that is not there.
+"""What a launch of a Triton kernel costs in Python: Triton's own, and the runtime's, under a driver that is
+not there.
 
-``python test/bench/triton_launch.py``: the C function that would start the kernel does nothing here, so the figures are
-all that stands before it. Contenders take turns. On a GPU, ``test/gpu/test_launch.py`` measures the whole launch.
+``python test/bench/triton_launch.py``: the C function that would start the kernel does nothing here, so the
+figures are all that stands before it. Contenders take turns. On a GPU, ``test/gpu/test_launch.py`` measures
+the whole launch.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from types import ModuleType
 import torch
 from triton.runtime import driver
 
-from shardc.runtime import triton_launch as launch
+from shardc.runtime.kernels import triton_launch as launch
 
 TESTS = Path(__file__).parents[1] / "unit" / "gpu"
 CALLS, ROUNDS = 2000, 15

@@ -1,5 +1,5 @@
-"""The programs whose Triton kernels are swept: training steps of the test models, two layers each, and functions of one
-kernel family at sizes that fill a GPU.
+"""The programs whose Triton kernels are swept: training steps of the test models, two layers each, and
+functions of one kernel family at sizes that fill a GPU.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ sys.path.append(str(Path(__file__).parent))
 import whole_models
 
 from shardc.dialects.context import new_context
-from shardc.driver.compiler import compile_capture, make_mesh
-from shardc.frontend.aot_graph import import_graph
-from shardc.frontend.capture import capture_step
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.frontend.step.capture import capture_step
+from shardc.step.shard import compile_capture, make_mesh
 
 
 def _models_of_gpu_tests() -> Any:
@@ -58,16 +58,17 @@ SIZES = {
     ),
     "tiny": dict.fromkeys(("bert", "vit", "t5"), models.Size(24, 40, 1, 3, 3, 53, 2, 9)),
 }
-"""*even*: all that kernels read is aligned; *odd*: rows of matrices begin at any 4 or 8 bytes, and every mask is
-needed; *tiny*: fit for an interpreter."""
+"""*even*: all that kernels read is aligned; *odd*: rows of matrices begin at any 4 or 8 bytes, and every mask
+is needed; *tiny*: fit for an interpreter.
+"""
 CONVNETS = {"even": (64, 32, 224), "odd": (27, 5, 57)}
 """Channels, batch, image."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A program: ``make`` gives it before fusion. ``even``: all of its sizes are multiples of 16 bytes. ``lone``: ops
-    that would be kernels of their own are no calls.
+    """A program: ``make`` gives it before fusion. ``even``: all of its sizes are multiples of 16 bytes.
+    ``lone``: ops that would be kernels of their own are no calls.
     """
 
     name: str
@@ -127,9 +128,15 @@ def _t5(s: models.Size) -> nn.Module:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
-        d_model=s.hidden, d_kv=s.hidden // s.heads, d_ff=s.inner, num_layers=s.layers, num_heads=s.heads,
-        vocab_size=s.words, dropout_rate=DROPOUT, decoder_start_token_id=0,
-    )  # fmt: skip
+        d_model=s.hidden,
+        d_kv=s.hidden // s.heads,
+        d_ff=s.inner,
+        num_layers=s.layers,
+        num_heads=s.heads,
+        vocab_size=s.words,
+        dropout_rate=DROPOUT,
+        decoder_start_token_id=0,
+    )
     return T5ForConditionalGeneration(config)
 
 
@@ -138,10 +145,17 @@ def _mixtral(s: models.Size) -> nn.Module:
     from transformers import MixtralConfig, MixtralForCausalLM
 
     config = MixtralConfig(
-        hidden_size=s.hidden, intermediate_size=s.inner, num_hidden_layers=s.layers, num_attention_heads=s.heads,
-        num_key_value_heads=s.kv_heads, vocab_size=s.words, num_local_experts=8, num_experts_per_tok=2,
-        output_router_logits=True, max_position_embeddings=s.length,
-    )  # fmt: skip
+        hidden_size=s.hidden,
+        intermediate_size=s.inner,
+        num_hidden_layers=s.layers,
+        num_attention_heads=s.heads,
+        num_key_value_heads=s.kv_heads,
+        vocab_size=s.words,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+        output_router_logits=True,
+        max_position_embeddings=s.length,
+    )
     model = MixtralForCausalLM(config)
     model.set_experts_implementation("grouped_mm")
     return model
@@ -171,13 +185,31 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "softmax": (lambda x: torch.softmax(x, -1), (_tensor(ROWS, HIDDEN),)),
     "softmax, long rows": (lambda x: torch.softmax(x, -1), (_tensor(ROWS, CLASSES),)),
     "rms norm": (_rms_norm, (_tensor(ROWS, HIDDEN), _tensor(HIDDEN))),
-    "layer norm": (lambda x, w, b: F.layer_norm(x, [HIDDEN], w, b), (_tensor(ROWS, HIDDEN), _tensor(HIDDEN), _tensor(HIDDEN))),
-    "layer norm backward": (_norm_backward, (_tensor(ROWS, HIDDEN), _tensor(ROWS, HIDDEN), _tensor(ROWS, 1).float(), _tensor(ROWS, 1).float(), _tensor(HIDDEN))),
+    "layer norm": (
+        lambda x, w, b: F.layer_norm(x, [HIDDEN], w, b),
+        (_tensor(ROWS, HIDDEN), _tensor(HIDDEN), _tensor(HIDDEN)),
+    ),
+    "layer norm backward": (
+        _norm_backward,
+        (
+            _tensor(ROWS, HIDDEN),
+            _tensor(ROWS, HIDDEN),
+            _tensor(ROWS, 1).float(),
+            _tensor(ROWS, 1).float(),
+            _tensor(HIDDEN),
+        ),
+    ),
     "sum over rows": (lambda x: x.sum(0), (_tensor(ROWS, HIDDEN),)),
-    "cross entropy": (lambda x, t: F.cross_entropy(x.float(), t), (_tensor(ROWS, CLASSES), torch.empty(ROWS, dtype=torch.int64, device="meta"))),
-    "embedding backward": (lambda g, i: aten.embedding_dense_backward(g, i, CLASSES, -1, False), (_tensor(ROWS, HIDDEN), torch.empty(ROWS, dtype=torch.int64, device="meta"))),
+    "cross entropy": (
+        lambda x, t: F.cross_entropy(x.float(), t),
+        (_tensor(ROWS, CLASSES), torch.empty(ROWS, dtype=torch.int64, device="meta")),
+    ),
+    "embedding backward": (
+        lambda g, i: aten.embedding_dense_backward(g, i, CLASSES, -1, False),
+        (_tensor(ROWS, HIDDEN), torch.empty(ROWS, dtype=torch.int64, device="meta")),
+    ),
     "AdamW": (_adamw, tuple(_tensor(HIDDEN, HIDDEN).float() for _ in range(4))),
-}  # fmt: skip
+}
 
 
 def functions() -> ir.Module:

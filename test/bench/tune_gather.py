@@ -1,9 +1,10 @@
-"""Measures points of the benchmark's tasks into a tuning database: whole spaces, or so many points drawn from each.
+"""Measures points of the benchmark's tasks into a tuning database: whole spaces, or so many points drawn from
+each.
 
-    python test/bench/tune_gather.py tables.db                       # the 20 tasks, every point
-    python test/bench/tune_gather.py others.db --others --points 64  # what the shipped cost model is trained on
-    python test/bench/tune_gather.py tables.db --tasks softmax --minutes 5
-    python test/bench/tune_gather.py tables.db --settle             # measures the fastest again, against the default
+    python test/bench/tune_gather.py tables.db                       # the 20 tasks, every point python
+    test/bench/tune_gather.py others.db --others --points 64  # what the shipped cost model is trained on
+    python test/bench/tune_gather.py tables.db --tasks softmax --minutes 5 python test/bench/tune_gather.py
+    tables.db --settle             # measures the fastest again, against the default
 
 Goes on where it was stopped. One thread, so that what is timed is the CPU time of that thread.
 """
@@ -19,12 +20,12 @@ from pathlib import Path
 import torch
 from tune_tasks import OTHERS, TASKS, Named
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Trial
 from shardc.diagnostics.base import ShardcError
 from shardc.tuner.database import Database, open_database
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.point import Point
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.trial import Trial
 
 BATCH = 8
 SETTLED = 24
@@ -52,8 +53,9 @@ def gather(named: Named, database: Database, measurer: Measurer, most: int | Non
 
 
 def settle(named: Named, database: Database, measurer: Measurer, end_s: float) -> str:
-    """Measures the fastest point again, in many turns with the untuned kernel itself, until the fastest is one that was:
-    of a thousand ratios the least is the luckiest, and those to an incumbent carry the luck of all incumbents before it.
+    """Measures the fastest point again, in many turns with the untuned kernel itself, until the fastest is
+    one that was: of a thousand ratios the least is the luckiest, and those to an incumbent carry the luck of
+    all incumbents before it.
     """
     task = named.task()
     latest = {t.point: t for t in database.trials(task)}
@@ -66,7 +68,10 @@ def settle(named: Named, database: Database, measurer: Measurer, end_s: float) -
         database.record(task, [latest[point]])
     after = _fastest(latest)
     said = "settled" if after.point in again else "not settled"
-    return f"{named.name}: {len(again)} measured again, {said}; the best ratio was {before.ratio:.3f}, is {after.ratio:.3f}"
+    return (
+        f"{named.name}: {len(again)} measured again, {said}; the best ratio was {before.ratio:.3f}, is "
+        f"{after.ratio:.3f}"
+    )
 
 
 def _fastest(latest: Mapping[Point, Trial]) -> Trial:

@@ -3,11 +3,11 @@
     python test/bench/tune_legality.py                                   # sm_90, bf16, 24 of each
     python test/bench/tune_legality.py --sizes 4096x4096x4096 --each 40 --target sm_80
 
-Every combination of block sizes, warps, stages, group, and form is a point; closed forms refuse some. A seeded sample
-of the refused and of the legal is compiled ahead of time. *saved*: of the time that compiling all points would take, the
-part that those refused would. *fail*: does not compile, needs more shared memory than there is, or spills more than its
-estimate may have priced. Refused as a waste (threads without work, blocks beyond the matrix) are points that compile;
-refused as too large ones should fail.
+Every combination of block sizes, warps, stages, group, and form is a point; closed forms refuse some. A
+seeded sample of the refused and of the legal is compiled ahead of time. *saved*: of the time that compiling
+all points would take, the part that those refused would. *fail*: does not compile, needs more shared memory
+than there is, or spills more than its estimate may have priced. Refused as a waste (threads without work,
+blocks beyond the matrix) are points that compile; refused as too large ones should fail.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from machine import heading, table
 from torch_mlir import ir
 
 from shardc.backends.body.extract import extract
-from shardc.backends.triton import matmul_kernel
-from shardc.backends.triton.compile import Compiled, compile_kernels
-from shardc.backends.triton.emit import emit_function, read_kernel
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.matmul_model import SPILL_BOUND, Product, refusal, waste
-from shardc.backends.triton.names import said_of_function
-from shardc.backends.triton.targets import Target, find_target
+from shardc.backends.triton.aot.compile import Compiled, compile_kernels
+from shardc.backends.triton.emit.emit import emit_function, read_kernel
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.emit.names import said_of_function
+from shardc.backends.triton.matmul import kernel as matmul_kernel
+from shardc.backends.triton.tuning.matmul import tiling_of
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Sketch
+from shardc.cost.machine import Gpu, find_gpu
+from shardc.cost.matmul import SPILL_BOUND, Product
+from shardc.cost.tilings import refusal, waste
 from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.tuner.point import Point
 from shardc.tuner.space.of_task import space_of_module
-from shardc.tuner.space.space import Sketch
-from shardc.tuner.space.triton.matmul import tiling_of
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "cpu"))
 from bodies import module_of
@@ -48,7 +49,7 @@ SPILL_BYTES = 64
 """Of a thread, that a kernel may have unpriced and still be worth a trial."""
 
 
-def raw(functions: ir.Module, target: Target) -> list[Point]:
+def raw(functions: ir.Module, target: Gpu) -> list[Point]:
     """Every combination of values."""
     space = space_of_module(functions, target.name)
     return [
@@ -60,7 +61,7 @@ def _lawless(sketch: Sketch) -> Sketch:
     return replace(sketch, refusal=lambda values: None)
 
 
-def kind(point: Point, of: Product, target: Target) -> str:
+def kind(point: Point, of: Product, target: Gpu) -> str:
     """``legal``, or what refuses it: ``too large`` or ``waste``."""
     tiling = tiling_of(point.config)
     if refusal(tiling, of, target):
@@ -69,7 +70,7 @@ def kind(point: Point, of: Product, target: Target) -> str:
     return "waste" if waste(tiling, of, target) or (tiling.group > 1 and tiling.group > rows) else "legal"
 
 
-def emitted(functions: ir.Module, point: Point, number: int, target: Target) -> Emitted | str:
+def emitted(functions: ir.Module, point: Point, number: int, target: Gpu) -> Emitted | str:
     """The module of a point, whatever legality says of it; why there is none."""
     with functions.context:
         function = functions.body.operations[0].operation
@@ -87,7 +88,7 @@ def emitted(functions: ir.Module, point: Point, number: int, target: Target) -> 
             matmul_kernel._tiling = found
 
 
-def compile_all(kernels: Sequence[Emitted], target: Target) -> tuple[float, list[str]]:
+def compile_all(kernels: Sequence[Emitted], target: Gpu) -> tuple[float, list[str]]:
     """Seconds of one, on average, and why each fails: empty if it does not."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -102,7 +103,7 @@ def _spills(made: Compiled) -> str:
     return f"spills {spilled}" * (spilled > allowed)
 
 
-def rows(size: str, target: Target, each: int, seed: int) -> list[list[object]]:
+def rows(size: str, target: Gpu, each: int, seed: int) -> list[list[object]]:
     """A row of the table for each kind of point, and one for all."""
     m, k, n = map(int, size.split("x"))
     functions = extract(module_of(product(m, k, n, torch.bfloat16)))
@@ -132,7 +133,7 @@ def main() -> None:
     options.add_argument("--each", type=int, default=24)
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
-    target = find_target(chosen.target)
+    target = find_gpu(chosen.target)
     found = [row for size in chosen.sizes for row in rows(size, target, chosen.each, chosen.seed)]
     print(heading(f"Legality of matmuls on {target.name}, bf16"))
     print(table(["m x k x n", "points", "how many", "compiled", "fail", "seconds each"], found))

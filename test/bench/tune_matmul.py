@@ -1,12 +1,14 @@
-"""Tuned matmuls against oneDNN, and against TVM MetaSchedule at the same number of trials: one thread, one run.
+"""Tuned matmuls against oneDNN, and against TVM MetaSchedule at the same number of trials: one thread, one
+run.
 
     python test/bench/tune_matmul.py                                   # oneDNN
     python test/bench/tune_matmul.py --tvm tvm/bin/python --trials 64  # TVM too, see tvm_matmul.py
 
-A shape m x k x n is relu(x w^T + b) in f32, with TVM relu(x w + b), on which TVM does better; oneDNN has x w^T, its own form. It is tuned into a database of its own, from nothing but the shipped cost
-model; then the kernel untuned, at its analytic choice, at its best point, and oneDNN (with its own bias and relu) take turns,
-in CPU time of the thread, medians of ``--repeats`` rounds. TVM times its best in its own process right after. Rates are
-GFLOP/s; ``wall`` is that of tuning.
+A shape m x k x n is relu(x w^T + b) in f32, with TVM relu(x w + b), on which TVM does better; oneDNN has x
+w^T, its own form. It is tuned into a database of its own, from nothing but the shipped cost model; then the
+kernel untuned, at its analytic choice, at its best point, and oneDNN (with its own bias and relu) take turns,
+in CPU time of the thread, medians of ``--repeats`` rounds. TVM times its best in its own process right after.
+Rates are GFLOP/s; ``wall`` is that of tuning.
 """
 
 from __future__ import annotations
@@ -28,21 +30,27 @@ from machine import heading, table
 from tune_tasks import F32, matmul
 
 from shardc.backends.cpu.compile import compile_functions
-from shardc.driver.tune import tune_jobs
-from shardc.runtime.kernels import Library, sealed
+from shardc.backends.tuning.kernel_text import configured
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.reference import make_reference
+from shardc.backends.tuning.task import NAME, Task
+from shardc.commands.tune import tune_jobs
+from shardc.runtime.kernels.library import Library, sealed
 from shardc.tuner.database import open_database
-from shardc.tuner.extract_tasks import configured
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.point import Point
-from shardc.tuner.runner.reference import make_reference
 from shardc.tuner.session import Budget
-from shardc.tuner.task import NAME, Task
 from shardc.tuner.task_scheduler import Job
 
 SIZES = (
-    "128x128x128", "256x256x256", "512x512x512", "1024x1024x1024", "2048x512x2048", "256x1024x4096", "1024x4096x1024",
+    "128x128x128",
+    "256x256x256",
+    "512x512x512",
+    "1024x1024x1024",
+    "2048x512x2048",
+    "256x1024x4096",
+    "1024x4096x1024",
     "64x2048x512",
-)  # fmt: skip
+)
 linear = torch.ops.mkldnn._linear_pointwise
 
 

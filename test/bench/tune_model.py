@@ -1,12 +1,14 @@
-"""How much faster tuning makes a whole training step: a model under torch.compile, untuned against tuned, in turns.
+"""How much faster tuning makes a whole training step: a model under torch.compile, untuned against tuned, in
+turns.
 
     python test/bench/tune_model.py                                  # the 50M Llama, 5 minutes
     python test/bench/tune_model.py --model gpt2 --size 10M --seconds 60
     python test/bench/tune_model.py --database trials.db             # goes on with what an earlier run tried
 
-Tunes the kernels of the forward and backward graphs into a database of its own, then compiles the step twice, without and
-with it, and times both in turns: CPU time for one thread, the wall's for several. The gain of each kernel is printed first.
-Both steps choose between kernels and calls of libraries by measurement, so the gain is that of the configurations alone.
+Tunes the kernels of the forward and backward graphs into a database of its own, then compiles the step twice,
+without and with it, and times both in turns: CPU time for one thread, the wall's for several. The gain of
+each kernel is printed first. Both steps choose between kernels and calls of libraries by measurement, so the
+gain is that of the configurations alone.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from machine import heading, table
 from torch import nn
 from whole_models import MODELS, SIZES, make
 
-from shardc.driver.tune import jobs_of_function, tune_found
+from shardc.commands.tune import jobs_of_function, tune_found
 from shardc.report.tuning_text import tuning_text
 
 Step = Callable[[], torch.Tensor]

@@ -1,11 +1,13 @@
-"""Trains the cost model that is shipped, from trials of a tuning database, and says how it ranks tasks held out.
+"""Trains the cost model that is shipped, from trials of a tuning database, and says how it ranks tasks held
+out.
 
-    python test/bench/tune_gather.py others.db --others --points 64
-    python test/bench/tune_pretrain.py others.db                     # reports: regression and ranking, tasks left out in turn
-    python test/bench/tune_pretrain.py others.db --write             # writes python/shardc/tuner/cost_model/pretrained_cpu.txt
+    python test/bench/tune_gather.py others.db --others --points 64 python test/bench/tune_pretrain.py
+    others.db                     # reports: regression and ranking, tasks left out in turn python
+    test/bench/tune_pretrain.py others.db --write             # writes
+    python/shardc/tuner/cost_model/pretrained_cpu.txt
 
-``top-k``: the share of the 5 fastest points of a task among the first 10 by score, with all of the task's trials held out
-(a tenth of the tasks at a time).
+``top-k``: the share of the 5 fastest points of a task among the first 10 by score, with all of the task's
+trials held out (a tenth of the tasks at a time).
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ def examples(path: Path) -> dict[str, list[Example]]:
 
 
 def regression(of: Sequence[Example]) -> Trees:
-    """Least squares on the logarithm of the ratio over the task's own mean, so that trees tell points of a task apart and
-    not tasks; large spaces count for more, but not by as much as they have points.
+    """Least squares on the logarithm of the ratio over the task's own mean, so that trees tell points of a
+    task apart and not tasks; large spaces count for more, but not by as much as they have points.
     """
     groups = _by_task(of)
     targets = [e.target - mean(other.target for other in group) for group in groups for e in group]
@@ -88,7 +90,9 @@ def _grades(targets: Sequence[float]) -> np.ndarray:
 
 
 def held_out(found: dict[str, list[Example]], fit: Fit | None) -> list[list[object]]:
-    """A row for each task, ranked by what was learned from the others; by the estimate, if ``fit`` is None."""
+    """A row for each task, ranked by what was learned from the others; by the estimate, if
+    ``fit`` is None.
+    """
     rows, folds = [], [list(found)[n::FOLDS] for n in range(FOLDS)]
     learned = [
         fit([e for name, es in found.items() if name not in fold for e in es]) if fit else None

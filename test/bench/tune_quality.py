@@ -1,14 +1,16 @@
-"""How near searches come to the best of a whole space, replayed on recorded tables: seeds and budgets cost nothing.
+"""How near searches come to the best of a whole space, replayed on recorded tables: seeds and budgets cost
+nothing.
 
-    python test/bench/tune_gather.py tables.db                  # measures every point once
-    python test/bench/tune_quality.py tables.db                 # strategies, budgets, zero trials, stopping by regret
-    python test/bench/tune_quality.py tables.db --model none    # trees without what was trained before
-    python test/bench/tune_quality.py others.db --others        # on the tasks that the shipped model was trained on
+    python test/bench/tune_gather.py tables.db                  # measures every point once python
+    test/bench/tune_quality.py tables.db                 # strategies, budgets, zero trials, stopping by
+    regret python test/bench/tune_quality.py tables.db --model none    # trees without what was trained before
+    python test/bench/tune_quality.py others.db --others        # on the tasks that the shipped model was
+    trained on
 
-Of each task: the share of the exhaustive best's speed that a search's choice has (median of seeds), that is the best time
-over the choice's. ``top-k`` is the share of the fastest 5 points among the model's first 10, and 32, with no trial of the
-task. Where a space has no more points than the budget any search that measures nothing twice ends at 1: such tasks are
-ties, and a second comparison leaves them out.
+Of each task: the share of the exhaustive best's speed that a search's choice has (median of seeds), that is
+the best time over the choice's. ``top-k`` is the share of the fastest 5 points among the model's first 10,
+and 32, with no trial of the task. Where a space has no more points than the budget any search that measures
+nothing twice ends at 1: such tasks are ties, and a second comparison leaves them out.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ import torch
 from machine import heading, table
 from tune_tasks import OTHERS, TASKS, Named
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.tuner.cost_model.base import CostModel, Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees
 from shardc.tuner.cost_model.recall import recall, spearman
 from shardc.tuner.database import open_database
-from shardc.tuner.point import Point
 from shardc.tuner.session import Budget, tune
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.space.space import Space
-from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
-from shardc.tuner.trial import Outcome, Trial
 
 BUDGETS = (8, 16, 32, 64, 128, 256)
 STRATEGIES = ("evolutionary", "random", "analytic")
@@ -45,7 +47,9 @@ NEAR = (0.97, 0.99)
 
 @dataclass(frozen=True)
 class Recorded(Space):
-    """The points that were measured, ``known``, in the space's order: they are not derived again for each search."""
+    """The points that were measured, ``known``, in the space's order: they are not derived again for each
+    search.
+    """
 
     known: Mapping[Point, float] = field(default_factory=dict)
 
@@ -132,8 +136,8 @@ def _scaled(trial: Trial, scale: float) -> Trial:
 
 
 def search(of: Table, strategy: str, budget: Budget, seed: int, model: CostModel) -> list[float]:
-    """The share of the best that it has come to before any trial and after each. A search proposes the same points
-    whatever its budget, so that one answers for all smaller ones.
+    """The share of the best that it has come to before any trial and after each. A search proposes the same
+    points whatever its budget, so that one answers for all smaller ones.
     """
     spaces = {of.task: of.space}
     result = tune(
@@ -164,7 +168,9 @@ def at(runs: list[list[float]], budget: int) -> float:
 
 
 def trials_to(runs: list[list[float]], share: float) -> float:
-    """The median of the trials after which a search had ``share`` of the best; infinite for one that never had."""
+    """The median of the trials after which a search had ``share`` of the best; infinite for one that never
+    had.
+    """
     return median(next((n for n, s in enumerate(run) if s >= share), math.inf) for run in runs)
 
 
@@ -180,13 +186,21 @@ def zero_trials(of: Table, model: CostModel) -> list[object]:
     scores = model.scores(of.task, of.space, points)
     failed = sum(t.outcome is not Outcome.MEASURED for t in of.trials.values())
     return [
-        of.name, len(of.trials), failed, of.share(of.default), of.share(chosen), recall(scores, times, 10, 5),
-        recall(scores, times, 32, 5), spearman(scores, times),
-    ]  # fmt: skip
+        of.name,
+        len(of.trials),
+        failed,
+        of.share(of.default),
+        of.share(chosen),
+        recall(scores, times, 10, 5),
+        recall(scores, times, 32, 5),
+        spearman(scores, times),
+    ]
 
 
 def by_task(tables: Sequence[Table], runs: Runs) -> str:
-    """Of each task: the share after each budget, and the trials to near the best, of ours and of random search."""
+    """Of each task: the share after each budget, and the trials to near the best, of ours and of random
+    search.
+    """
     names = ["task", "points", *map(str, BUDGETS), *(f"random {n}" for n in BUDGETS)]
     names += [f"to {1 - share:.0%}" for share in NEAR] + [f"random to {1 - share:.0%}" for share in NEAR]
     rows = []
@@ -205,8 +219,8 @@ def by_task(tables: Sequence[Table], runs: Runs) -> str:
 
 
 def by_budget(tables: Sequence[Table], runs: Runs, large: bool) -> str:
-    """Of each strategy and budget: the share of the best in the mean of the tasks, or of those whose space is larger than
-    the budget; and at how many budgets ours is better than random search.
+    """Of each strategy and budget: the share of the best in the mean of the tasks, or of those whose space is
+    larger than the budget; and at how many budgets ours is better than random search.
     """
     rows, better, tied, budgets = [], 0, 0, 0
     for budget in BUDGETS:
@@ -239,7 +253,9 @@ def by_budget(tables: Sequence[Table], runs: Runs, large: bool) -> str:
 
 
 def from_near(tables: Sequence[Table], path: Path) -> str:
-    """What a compile takes over from the nearest size in the database at ``path``, which has none of the tables' tasks."""
+    """What a compile takes over from the nearest size in the database at ``path``, which has none of the
+    tables' tasks.
+    """
     rows = []
     with open_database(path) as database:
         for of in tables:
@@ -309,7 +325,8 @@ def main() -> None:
     if options.near is not None:
         print(from_near(tables, options.near))
     print(
-        f"zero trials give at least 90% of the best on {sum(r[4] >= 0.9 for r in rows)} of {len(rows)} tasks\n"
+        f"zero trials give at least 90% of the best on {sum(r[4] >= 0.9 for r in rows)} of {len(rows)} "
+        f"tasks\n"
     )
     runs = {}
     for strategy in STRATEGIES:

@@ -1,7 +1,7 @@
 """Writes the points that come with shardc: the best of each kernel that was measured on this machine's CPU.
 
-    python test/bench/tune_gather.py tables.db --points 64    # measures the benchmark's kernels
-    python test/bench/tune_ship.py tables.db                  # into the package, beside what it has for other CPUs
+    python test/bench/tune_gather.py tables.db --points 64    # measures the benchmark's kernels python
+    test/bench/tune_ship.py tables.db                  # into the package, beside what it has for other CPUs
     python test/bench/tune_ship.py one.db two.db --into shipped.jsonl
 
 Trials of an older code generator, and kernels that gain less than 3%, are left out.

@@ -1,4 +1,6 @@
-"""The kernels that the tuner's benchmarks search: 20 tasks as torch.compile makes them, and others to learn from."""
+"""The kernels that the tuner's benchmarks search: 20 tasks as torch.compile makes them, and others to learn
+from.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from shardc.driver.tune import jobs_of_function
-from shardc.tuner.task import Task
+from shardc.backends.tuning.task import Task
+from shardc.commands.tune import jobs_of_function
 
 F32, BF16 = torch.float32, torch.bfloat16
 
@@ -58,7 +60,9 @@ def matmul(m: int, k: int, n: int, dtype: torch.dtype, after: str, transposed: b
 
 
 def rows(kind: str, m: int, n: int, dtype: torch.dtype) -> Named:
-    """Softmax, norms and the like over rows of ``n``; ``columns`` sums over ``m``, ``turned`` reads across its rows."""
+    """Softmax, norms and the like over rows of ``n``; ``columns`` sums over ``m``, ``turned`` reads across
+    its rows.
+    """
     functions: dict[str, Callable[..., Any]] = {
         "softmax": lambda x: F.softmax(x * 0.5, -1),
         "layernorm": lambda x, w, b: F.layer_norm(x, (n,), w, b),
@@ -92,7 +96,10 @@ def attention(
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
     made = lambda: tuple(torch.randn(1, heads, length, size).to(dtype) for _ in range(3))  # noqa: E731
-    kind = f"attention{' backward' if backward else ''} {heads}x{length}x{size} {_name(dtype)}{' causal' if causal else ''}"
+    kind = (
+        f"attention{' backward' if backward else ''} {heads}x{length}x{size} "
+        f"{_name(dtype)}{' causal' if causal else ''}"
+    )
     return Named(kind, function, made, backward)
 
 
@@ -128,18 +135,32 @@ OTHERS = [
     *(
         matmul(m, k, n, dtype, after)
         for m, k, n, dtype, after in (
-            (192, 192, 192, F32, "relu"), (384, 768, 384, F32, "gelu"), (320, 640, 960, BF16, "silu"),
-            (96, 1536, 768, F32, "relu"), (768, 384, 1024, F32, "silu"), (640, 256, 640, BF16, "residual"),
-            (128, 768, 768, F32, "residual"), (896, 896, 896, F32, "relu"), (160, 160, 320, F32, "gelu"),
-            (512, 1024, 256, BF16, "gelu"), (32, 1024, 1024, F32, "relu"), (640, 512, 1152, F32, "silu"),
-            (1280, 320, 768, BF16, "residual"), (384, 1536, 256, F32, "residual"), (1536, 768, 768, F32, "gelu"),
+            (192, 192, 192, F32, "relu"),
+            (384, 768, 384, F32, "gelu"),
+            (320, 640, 960, BF16, "silu"),
+            (96, 1536, 768, F32, "relu"),
+            (768, 384, 1024, F32, "silu"),
+            (640, 256, 640, BF16, "residual"),
+            (128, 768, 768, F32, "residual"),
+            (896, 896, 896, F32, "relu"),
+            (160, 160, 320, F32, "gelu"),
+            (512, 1024, 256, BF16, "gelu"),
+            (32, 1024, 1024, F32, "relu"),
+            (640, 512, 1152, F32, "silu"),
+            (1280, 320, 768, BF16, "residual"),
+            (384, 1536, 256, F32, "residual"),
+            (1536, 768, 768, F32, "gelu"),
             (192, 384, 768, BF16, "gelu"),
         )
     ),
     *(
         rows(kind, m, n, dtype)
         for kind, dtype, shapes in (
-            ("softmax", F32, ((2048, 512), (512, 1024), (1024, 2048), (4096, 1024), (256, 4096), (8192, 256))),
+            (
+                "softmax",
+                F32,
+                ((2048, 512), (512, 1024), (1024, 2048), (4096, 1024), (256, 4096), (8192, 256)),
+            ),
             ("softmax", BF16, ((1024, 768), (2048, 2048), (512, 4096), (8192, 512))),
             ("layernorm", F32, ((1024, 1536), (512, 1024), (4096, 512), (2048, 2048), (8192, 256))),
             ("layernorm", BF16, ((1024, 1024), (4096, 768))),
@@ -164,5 +185,5 @@ OTHERS = [
     attention(4, 768, 64, F32, causal=True, backward=True),
     attention(8, 384, 32, F32, causal=True, backward=True),
     attention(2, 1024, 64, F32, causal=False, backward=True),
-]  # fmt: skip
+]
 """To train the shipped cost model on."""

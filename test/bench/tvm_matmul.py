@@ -1,7 +1,9 @@
-"""TVM MetaSchedule on one matmul, in an interpreter of its own: ``tvm_matmul.py M K N TRIALS``; a line of JSON.
+"""TVM MetaSchedule on one matmul, in an interpreter of its own: ``tvm_matmul.py M K N TRIALS``; a line of
+JSON.
 
 Needs apache-tvm 0.27.0.post1 and apache-tvm-ffi 0.1.14.post1 (newer ones crash it), installed without their
-dependencies, and numpy, scipy, psutil, cloudpickle, ml_dtypes, typing_extensions, tornado, decorator, attrs, xgboost:
+dependencies, and numpy, scipy, psutil, cloudpickle, ml_dtypes, typing_extensions, tornado, decorator, attrs,
+xgboost:
 
     python -m venv tvm && tvm/bin/pip install --no-deps apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post1
 
@@ -48,9 +50,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         database = meta_schedule.tune_tir(
-            function, target, folder, max_trials_global=trials, num_trials_per_iter=min(64, trials),
-            builder=builder, runner=runner,
-        )  # fmt: skip
+            function,
+            target,
+            folder,
+            max_trials_global=trials,
+            num_trials_per_iter=min(64, trials),
+            builder=builder,
+            runner=runner,
+        )
         wall_s = time.monotonic() - started
         schedule = meta_schedule.tir_integration.compile_tir(database, function, target)
     if schedule is None:

@@ -68,11 +68,15 @@ def _llama(s: dict[str, int]) -> nn.Module:
 
     return LlamaForCausalLM(
         LlamaConfig(
-            hidden_size=s["hidden"], intermediate_size=s["hidden"] * 11 // 4, num_hidden_layers=s["layers"],
-            num_attention_heads=s["hidden"] // 64 or 1, num_key_value_heads=s["hidden"] // 64 or 1,
-            vocab_size=s["vocabulary"], max_position_embeddings=s["sequence"],
+            hidden_size=s["hidden"],
+            intermediate_size=s["hidden"] * 11 // 4,
+            num_hidden_layers=s["layers"],
+            num_attention_heads=s["hidden"] // 64 or 1,
+            num_key_value_heads=s["hidden"] // 64 or 1,
+            vocab_size=s["vocabulary"],
+            max_position_embeddings=s["sequence"],
         )
-    )  # fmt: skip
+    )
 
 
 def _gpt2(s: dict[str, int]) -> nn.Module:
@@ -80,10 +84,16 @@ def _gpt2(s: dict[str, int]) -> nn.Module:
 
     return GPT2LMHeadModel(
         GPT2Config(
-            n_embd=s["hidden"], n_layer=s["layers"], n_head=s["hidden"] // 64 or 1, vocab_size=s["vocabulary"],
-            n_positions=s["sequence"], resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+            n_embd=s["hidden"],
+            n_layer=s["layers"],
+            n_head=s["hidden"] // 64 or 1,
+            vocab_size=s["vocabulary"],
+            n_positions=s["sequence"],
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
         )
-    )  # fmt: skip
+    )
 
 
 def _bert(s: dict[str, int]) -> nn.Module:
@@ -91,11 +101,16 @@ def _bert(s: dict[str, int]) -> nn.Module:
 
     return BertForMaskedLM(
         BertConfig(
-            hidden_size=s["hidden"], intermediate_size=4 * s["hidden"], num_hidden_layers=s["layers"],
-            num_attention_heads=s["hidden"] // 64 or 1, vocab_size=s["vocabulary"],
-            max_position_embeddings=s["sequence"], hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+            hidden_size=s["hidden"],
+            intermediate_size=4 * s["hidden"],
+            num_hidden_layers=s["layers"],
+            num_attention_heads=s["hidden"] // 64 or 1,
+            vocab_size=s["vocabulary"],
+            max_position_embeddings=s["sequence"],
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         )
-    )  # fmt: skip
+    )
 
 
 def _vit(s: dict[str, int]) -> nn.Module:
@@ -103,11 +118,17 @@ def _vit(s: dict[str, int]) -> nn.Module:
 
     return ViTForImageClassification(
         ViTConfig(
-            hidden_size=s["hidden"], intermediate_size=4 * s["hidden"], num_hidden_layers=s["layers"],
-            num_attention_heads=s["hidden"] // 64 or 1, image_size=s["image"], patch_size=8, num_labels=10,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+            hidden_size=s["hidden"],
+            intermediate_size=4 * s["hidden"],
+            num_hidden_layers=s["layers"],
+            num_attention_heads=s["hidden"] // 64 or 1,
+            image_size=s["image"],
+            patch_size=8,
+            num_labels=10,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         )
-    )  # fmt: skip
+    )
 
 
 class _Residual(nn.Module):

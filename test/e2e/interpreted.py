@@ -1,4 +1,6 @@
-"""Artefacts for a GPU that is not here: trained on this CPU in Triton's interpreter, and compared with eager training."""
+"""Artefacts for a GPU that is not here: trained on this CPU in Triton's interpreter, and compared with eager
+training.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ RUN = f"""
 import os
 import sys
 import torch
-from shardc.backends.triton.interpret_worker import patch
+from shardc.backends.triton.interpreter.interpret_worker import patch
 from shardc.runtime import TrainStep
 
 patch()
@@ -32,8 +34,8 @@ Trained = tuple[nn.Module, torch.optim.Optimizer, Mapping[str, Tensor]]
 def check_training(
     training: Callable[[], Trained], out: Path, rtol: float = 1e-4, atol: float = 1e-5, ranks: int = 1
 ) -> None:
-    """The artefact in ``out``, which was compiled of ``training()``, must make the losses of eager steps, which differ:
-    in as many processes as it has ranks, over Gloo where these are several.
+    """The artefact in ``out``, which was compiled of ``training()``, must make the losses of eager steps,
+    which differ: in as many processes as it has ranks, over Gloo where these are several.
     """
     _, _, batch = training()
     files = [out.with_suffix(".batch.pt"), out.with_suffix(".losses.pt")]

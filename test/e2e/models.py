@@ -73,9 +73,15 @@ def llama(**more: Any) -> nn.Module:
 def gpt2(dropout: float = 0.0) -> nn.Module:
     """Tied embeddings, fused query-key-value matmul."""
     config = hf.GPT2Config(
-        n_embd=32, n_layer=2, n_head=4, vocab_size=VOCAB, n_positions=32,
-        resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
-    )  # fmt: skip
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        vocab_size=VOCAB,
+        n_positions=32,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+    )
     return hf.GPT2LMHeadModel(config)
 
 
@@ -89,27 +95,44 @@ def bert(dropout: float = 0.0) -> nn.Module:
 def t5() -> nn.Module:
     """Encoder and decoder, relative positions, tied embeddings."""
     config = hf.T5Config(
-        d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=VOCAB, dropout_rate=0,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        vocab_size=VOCAB,
+        dropout_rate=0,
         decoder_start_token_id=0,
-    )  # fmt: skip
+    )
     return hf.T5ForConditionalGeneration(config)
 
 
 def vit() -> nn.Module:
     """17 tokens: a class token and 4 x 4 patches."""
     config = hf.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16,
-        patch_size=4, num_labels=8, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
-    )  # fmt: skip
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        image_size=16,
+        patch_size=4,
+        num_labels=8,
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
+    )
     return hf.ViTForImageClassification(config)
 
 
 def mixtral() -> nn.Module:
     """Four experts, two of them for each token, and the loss that balances them."""
     config = hf.MixtralConfig(
-        **SMALL, intermediate_size=64, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2,
+        **SMALL,
+        intermediate_size=64,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
         output_router_logits=True,
-    )  # fmt: skip
+    )
     model = hf.MixtralForCausalLM(config)
     model.set_experts_implementation("batched_mm")  # grouped matmuls have no f64
     return model

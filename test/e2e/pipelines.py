@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from torch_mlir import ir
 from training import BOUND, Captured, Values, capture, errors, train_eagerly
 
-from shardc.backends.eager.layout import cut, join
 from shardc.backends.eager.pipeline import Blocks, read_pipeline, run_pipeline
+from shardc.backends.eager.proof.blocks import cut, join
 from shardc.backends.eager.recall import Recall
-from shardc.driver.values import batch_leaves, example_inputs
 from shardc.passes.pipeline.pipe_cut import PipeCut
+from shardc.step.values import batch_leaves, example_inputs
 
 STEPS = 2
 
@@ -79,7 +79,9 @@ def images() -> Batch:
 
 
 def token_pairs() -> Batch:
-    """As many sequences as each has tokens: their numbers and positions are equal, and lie along different dims."""
+    """As many sequences as each has tokens: their numbers and positions are equal, and lie along different
+    dims.
+    """
     return {
         "input_ids": torch.randint(0, VOCAB, (BATCH, LENGTH)),
         "labels": torch.randint(0, VOCAB, (BATCH, BATCH)),

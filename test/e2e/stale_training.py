@@ -1,8 +1,9 @@
 """Training with old weights in plain torch, which keeps every version by hand.
 
-What each micro-batch must see is written down here from the papers, not taken from the compiler: with S stages and one
-update a micro-batch (PipeDream), stage s runs micro-batch m on the weights that ``m - (S - 1 - s)`` updates left; with
-groups (PipeDream-2BW), group g on those that ``g - 1`` left, whatever the stage.
+What each micro-batch must see is written down here from the papers, not taken from the compiler: with S
+stages and one update a micro-batch (PipeDream), stage s runs micro-batch m on the weights that
+``m - (S - 1 - s)`` updates left; with groups (PipeDream-2BW), group g on those that ``g - 1`` left, whatever
+the stage.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from shardc.backends.eager.pipeline import read_pipeline
 
 @dataclass(frozen=True)
 class Case:
-    """A model as a pipeline; ``share`` is what a micro-batch adds to the batch's loss, given what the model returns."""
+    """A model as a pipeline; ``share`` is what a micro-batch adds to the batch's loss, given what the model
+    returns.
+    """
 
     model: str
     ranks: int
@@ -81,7 +84,9 @@ def stages_of_parameters(module: ir.Module) -> dict[str, int]:
 def stale_training(
     case: Case, schedule: str, stage: Mapping[str, int], steps: int, training: Training | None = None
 ) -> list[Values]:
-    """Loss and state after each step. ``stage``: of each parameter. ``training``: that of ``PIPELINED`` if not given."""
+    """Loss and state after each step. ``stage``: of each parameter. ``training``: that of ``PIPELINED`` if
+    not given.
+    """
     training = training or PIPELINED[case.model]
     model = training.fresh()
     optimizer = training.optimizer(model)

@@ -1,7 +1,8 @@
-"""Bad input as a user gives it: to ``shardc compile`` and ``shardc opt``, to ``compile_step``, and to a compiled step.
+"""Bad input as a user gives it: to ``shardc compile`` and ``shardc opt``, to ``compile_step``, and to a
+compiled step.
 
-Every case looks at the whole way: the message names the thing and says what to do, the exit code is 2, there is no
-traceback, and nothing was written or lost.
+Every case looks at the whole way: the message names the thing and says what to do, the exit code is 2, there
+is no traceback, and nothing was written or lost.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from shardc.diagnostics.plan import (
     TooManyWays,
     UnknownAxis,
 )
-from shardc.driver.api import CompiledStep
 from shardc.runtime.errors import BatchMismatch, HyperparameterMismatch, RuntimeFailure, WorldMismatch
+from shardc.step.compile_step import CompiledStep
 
 SCRIPT = """import torch
 from torch import nn
@@ -124,7 +125,7 @@ def compile_(command: Command, tmp_path: Path) -> Iterator[Command]:
             "--mesh data=2 --plan nowhere.json",
             ["BadPlanFile: nowhere.json", "there is no such file", "plan.json"],
         ),
-        ("--mesh data=2 --clip 0", ["BadArgument: clip_grad_norm is 0.0, not a number above 0"]),
+        ("--mesh data=2 --clip-grad-norm 0", ["BadArgument: clip_grad_norm is 0.0, not a number above 0"]),
     ],
 )
 def test_mesh_and_plan(compile_: Command, arguments: str, parts: list[str]) -> None:
@@ -205,7 +206,8 @@ def test_an_unsound_custom_rule(compile_: Command) -> None:
     script = SCRIPT.replace("class Net", RULE, 1)
     line = script.splitlines().index("@shardc.rule(" + RULE.split("@shardc.rule(")[1].splitlines()[0]) + 1
     compile_("--mesh", "data=2", script=script).refuses(
-        "UnsoundRule: the rule of shardc_bad.running_sum is wrong: result 0 is off by 0.3 of its largest magnitude",
+        "UnsoundRule: the rule of shardc_bad.running_sum is wrong: result 0 is off by 0.3 of its largest "
+        "magnitude",
         "\n  rule: ([rows,columns])->([rows,columns])\n  cut:  columns into 2\n",
         "\n  sample: [2,4] float32 cut [{}, {columns}]\n  found: result 0 at [0, 2]: expected 6, found 3\n",
         f"train.py:{line}\n  try: mend the factors",
@@ -271,7 +273,7 @@ STEP = """func.func @step(%w: !torch.vtensor<[4,8],f32> {dist.name = "w", dist.r
   %0 = torch.aten.mm %x, %w : !torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32> -> !torch.vtensor<[2,8],f32>
   return %0 : !torch.vtensor<[2,8],f32>
 }
-"""
+"""  # noqa: E501
 UNKNOWN_OPERATOR = STEP.replace(
     "torch.aten.mm %x, %w : !torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32> ->",
     'torch.operator "mylib.op"(%x, %w) : (!torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32>) ->',
@@ -401,7 +403,9 @@ def test_a_step_without_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def lone_step() -> Iterator[CompiledStep]:
-    """A step on a mesh of one, which runs in this process, and makes a process group there for its DTensors."""
+    """A step on a mesh of one, which runs in this process, and makes a process group there for
+    its DTensors.
+    """
     yield compiled({"data": 1})
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -17,7 +17,7 @@ from training import Captured, Values, capture, check_equal, train_eagerly
 
 import shardc
 from shardc.cli import main
-from shardc.driver.traffic import transfers
+from shardc.report.traffic import transfers
 
 ROWS, SCALE = torch.randn(2, 4, 6, dtype=torch.float64), torch.randn(6, dtype=torch.float64)
 
@@ -86,7 +86,9 @@ def test_equals_eager_training(mesh: str, captured: Captured, trained: list[Valu
 
 
 def test_the_rules_are_followed(captured: Captured) -> None:
-    """Hidden columns stay cut through the sum: nothing is gathered; two activations and the loss's terms are summed."""
+    """Hidden columns stay cut through the sum: nothing is gathered; two activations and the loss's terms are
+    summed.
+    """
     rank = captured.compile({"tensor": 2}, "tensor").rank_module
     kinds = [t.kind for t in transfers(rank)]
     assert set(kinds) == {"all_reduce"}, kinds
@@ -133,8 +135,17 @@ def test_an_artefact_asks_for_the_operators(tmp_path: Path, capfd: pytest.Captur
     assert len(re.findall(r"loss \S+", capfd.readouterr().out)) == 2
     for extra, code, text in ((), 2, "MissingOperator"), (library, 0, "equal to the single-device program"):
         done = subprocess.run(
-            [sys.executable, "-c", "import sys; from shardc.cli import main; sys.exit(main())", "check", out, *extra],
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                "import sys; from shardc.cli import main; sys.exit(main())",
+                "check",
+                out,
+                *extra,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == code, done.stderr
         assert text in done.stdout + done.stderr

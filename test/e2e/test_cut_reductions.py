@@ -1,4 +1,6 @@
-"""Reductions that a plan cuts: a convolution's input channels beside its bias, a sorted table, a maximum by segment."""
+"""Reductions that a plan cuts: a convolution's input channels beside its bias, a sorted table, a maximum by
+segment.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from training import Captured, capture, check_equal, train_eagerly
 
 
 class Net(nn.Module):
-    """Features of images, a bucket for each, and the largest feature of each of four segments of the batch."""
+    """Features of images, a bucket for each, and the largest feature of each of four segments of
+    the batch.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Artefacts that are truncated, changed, of another version or of another program, given to ``check``, ``run`` and
-``explain``: each names the file and what is wrong with it, and starts nothing.
+"""Artefacts that are truncated, changed, of another version or of another program, given to ``check``,
+``run`` and ``explain``: each names the file and what is wrong with it, and starts nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from torch_mlir import ir
 
 from shardc.backends.cpu.compile import build_library
 from shardc.cli import main
+from shardc.commands.check import check_artefact
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.dialects.context import new_context
-from shardc.driver.check import check_artefact
 
 SCRIPT = """import torch
 from torch import nn
@@ -121,7 +121,7 @@ COMMANDS = [("check",), ("explain",), ("run", "--nproc", "2")]
         (lambda f: (f / "shardc.json").unlink(), ["there is no manifest, so this is no artefact of shardc"]),
         (
             lambda f: change_manifest(f, lambda m: m["schema"].update(version=9)),
-            ["of version 9; this runtime reads version 3"],
+            ["of version 9; this runtime reads version 4"],
         ),
         (
             lambda f: change_manifest(f, lambda m: m["mesh"][0].pop("size")),
@@ -186,7 +186,9 @@ def test_a_changed_level_fails_the_check(run: Run, folder: Path) -> None:
 
 
 def test_kernels_that_compute_something_else_fail_the_check(run: Run, folder: Path) -> None:
-    """Their bodies are right, and so is f64, where these run; the compiled ones are of bodies with another constant."""
+    """Their bodies are right, and so is f64, where these run; the compiled ones are of bodies with another
+    constant.
+    """
     text = (folder / LEVEL_4).read_text()
     with new_context():
         module = ir.Module.parse(
@@ -204,8 +206,8 @@ def test_kernels_that_compute_something_else_fail_the_check(run: Run, folder: Pa
 def test_kernels_for_another_cpu_are_refused(
     run: Run, whole: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("shardc.runtime.kernels.cpu_features", frozenset)
-    monkeypatch.setattr("shardc.driver.run._launch", lambda _: pytest.fail("processes were started"))
+    monkeypatch.setattr("shardc.runtime.kernels.library.cpu_features", frozenset)
+    monkeypatch.setattr("shardc.commands.run._launch", lambda _: pytest.fail("processes were started"))
     code, out, err = run(command[0], whole, *command[1:])
     assert (code, out) == (2, "")
     for part in (
@@ -336,7 +338,7 @@ def test_run_refuses_before_it_starts_anything(
     run: Run, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], part: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shardc.driver.run._launch", lambda _: pytest.fail("processes were started"))
+    monkeypatch.setattr("shardc.commands.run._launch", lambda _: pytest.fail("processes were started"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     code, _, err = run("run", whole, *arguments)
@@ -369,7 +371,7 @@ def test_a_failed_write_keeps_the_older_artefact(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shardc.driver.artefact.save_file", full)
+    monkeypatch.setattr("shardc.artefact.folder.save_file", full)
     code, _, err = run("compile", script, "--mesh", "data=4", "-o", folder)
     assert code == 2
     assert f"UnwritableOutput: can't write {folder}: No space left on device" in err

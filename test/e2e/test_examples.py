@@ -1,4 +1,4 @@
-"""The README's commands on its example."""
+"""The commands on ``examples/llama.py``, as a fresh user types them."""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""A layer of experts in an artefact for a GPU that is not here: products of computed sizes, and the same training."""
+"""A layer of experts in an artefact for a GPU that is not here: products of computed sizes, and the same
+training.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from interpreted import check_training, eager_losses
 from torch import nn
 
 import shardc
-from shardc.driver.explain_fusion import explain_path
+from shardc.commands.explain_fusion import explain_path
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
@@ -19,7 +21,9 @@ EXPERTS, CHOSEN, SIZE, INNER, CLASSES = 5, 2, 16, 24, 8
 
 
 class Net(nn.Module):
-    """A layer as Mixtral's: each row goes to two experts, of which the last one gets none; and a linear classifier."""
+    """A layer as Mixtral's: each row goes to two experts, of which the last one gets none; and a linear
+    classifier.
+    """
 
     def __init__(self) -> None:
         super().__init__()

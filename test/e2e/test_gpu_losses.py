@@ -1,4 +1,6 @@
-"""The loss of a language model in an artefact for a GPU that is not here: no logits, and the same training."""
+"""The loss of a language model in an artefact for a GPU that is not here: no logits, and the same
+training.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from interpreted import check_training
 from torch import nn
 
 import shardc
-from shardc.driver.explain_fusion import explain_path
-from shardc.driver.memory import step_peak
+from shardc.commands.explain_fusion import explain_path
+from shardc.compiler.memory import step_peak
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
@@ -65,7 +67,9 @@ def test_it_trains_as_eager_does(micro_batches: int, tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_classes_that_two_ranks_share_out(tmp_path: Path) -> None:
-    """Each rank has half of the rows of the head's weight, and the logits of none of the classes in memory."""
+    """Each rank has half of the rows of the head's weight, and the logits of none of the classes
+    in memory.
+    """
     training = partial(_training, 0.1)
     model, optimizer, batch = training()
     plan = {"head.weight": ["tensor", None]}

@@ -1,4 +1,6 @@
-"""Who computes the matmuls of an artefact for a GPU that is not here: as the model says, or as the user does."""
+"""Who computes the matmuls of an artefact for a GPU that is not here: as the model says, or as
+the user does.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from interpreted import check_training
 from torch import nn
 
 import shardc
+from shardc.commands.explain import explain
+from shardc.commands.explain_fusion import explain_path
 from shardc.diagnostics.api import BadArgument
-from shardc.driver.explain import explain
-from shardc.driver.explain_fusion import explain_path
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 

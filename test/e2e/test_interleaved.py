@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from training import capture, check_equal, train_eagerly
 
-from shardc.driver.compiler import Compiled
-from shardc.driver.step_kernels import fuse_step
-from shardc.driver.traffic import transfers
+from shardc.report.traffic import transfers
+from shardc.step.fuse_step import fuse_step
+from shardc.step.shard import Compiled
 
 GRID = {"data": 2, "tensor": 2}
 
@@ -111,9 +111,15 @@ def test_cut_without_a_gather(name: str, plan: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "plan", "micro_batches"),
-    [("gpt2", "data*tensor", 1), ("gpt2", "zero3*tensor", 2), ("gpt2", "data*sequence", 1), ("gpt2", "zero2*sequence", 2),
-     ("mamba", "data*tensor", 1), ("mamba", "zero3*sequence", 1)],
-)  # fmt: skip
+    [
+        ("gpt2", "data*tensor", 1),
+        ("gpt2", "zero3*tensor", 2),
+        ("gpt2", "data*sequence", 1),
+        ("gpt2", "zero2*sequence", 2),
+        ("mamba", "data*tensor", 1),
+        ("mamba", "zero3*sequence", 1),
+    ],
+)
 def test_models(name: str, plan: str, micro_batches: int) -> None:
     training = replace(TRAININGS[name], optimizer=sgd) if micro_batches > 1 else TRAININGS[name]
     step = capture(training)
@@ -132,7 +138,9 @@ def test_four_ways_with_kernels() -> None:
 
 
 def test_what_looks_at_all_columns_gets_them_in_order() -> None:
-    """A user cuts the weight all the same. It is no weight of parts then, or is put together: equal either way."""
+    """A user cuts the weight all the same. It is no weight of parts then, or is put together: equal either
+    way.
+    """
     training = Training(Norms, rows, loss=sum_of_squares)
     step = capture(training)
     compiled = step.compile(GRID, {"gate_up.weight": ["tensor"], "x": ["data"]})

@@ -11,25 +11,28 @@ import pytest
 from models import TRAININGS, Training, gpt2, sgd, tokens
 from training import Captured, Ranks, capture, check_equal, check_trained, train_eagerly
 
-from shardc.backends.eager.compare import prove_step
+from shardc.backends.cpu.target import CpuTarget
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
-from shardc.driver import step_kernels
-from shardc.driver.compiler import Compiled
-from shardc.driver.manifest import describe_kernels
-from shardc.driver.piece_contest import MeasuredMatmuls
-from shardc.driver.step_kernels import fuse_step
-from shardc.driver.values import example_inputs
-from shardc.passes.fuse import piece
-from shardc.passes.fuse.piece import Verdict
-from shardc.runtime.kernels import Library
+from shardc.compiler.measured_regions import MeasuredRegions
+from shardc.compiler.region_choice import region_choice
+from shardc.passes.fuse.grouping import piece
+from shardc.passes.fuse.grouping.piece import Verdict
+from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.runtime.kernels.library import Library
+from shardc.step.fuse_step import fuse_step, step_options
+from shardc.step.shard import Compiled
+from shardc.step.values import example_inputs
 
 TWO, GRID = {"data": 2}, {"data": 2, "tensor": 2}
 
 
 @dataclass(frozen=True)
 class Case:
-    """With SGD, not Adam: its steps are as far off as its gradients. ``bound``: of the compiled program, which computes
-    in f32 where the model asks for it."""
+    """With SGD, not Adam: its steps are as far off as its gradients. ``bound``: of the compiled program,
+    which computes in f32 where the model asks for it.
+    """
 
     model: str
     mesh: dict[str, int]
@@ -75,7 +78,7 @@ def test_matmuls_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if oneDNN had won every contest. In f64 the oracle computes what its operator means."""
     training = in_f32(TRAININGS["llama"])
     step = capture(training)
-    monkeypatch.setattr(step_kernels, "measured_form", lambda contraction: "onednn")
+    monkeypatch.setattr("shardc.backends.cpu.contractions.measured_form", lambda contraction: "onednn")
     compiled, library = fused(step, GRID, "zero3*tensor")
     assert emit_program(compiled.program).count("_linear_pointwise(") > 20
     inputs = example_inputs(step.capture, step.optimizer, training.batches(1)[0])
@@ -88,7 +91,7 @@ def test_matmuls_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     training = TRAININGS["llama"]
     step = capture(training)
     monkeypatch.setattr(piece, "SMALL_FLOPS", 0)
-    monkeypatch.setattr(MeasuredMatmuls, "__call__", lambda self, piece: Verdict(True, ""))
+    monkeypatch.setattr(MeasuredRegions, "__call__", lambda self, piece: Verdict(True, ""))
     compiled, library = fused(step, GRID, "zero3*tensor")
     assert " = mm(" not in emit_program(compiled.program)
     inputs = example_inputs(step.capture, step.optimizer, training.batches(1)[0])
@@ -102,15 +105,10 @@ def test_hosts_do_not_choose_apart(
 ) -> None:
     for name, value in (("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", local)):
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, str(value))
-    asked: list[Any] = []
-    monkeypatch.setattr(
-        step_kernels, "measured_form", lambda contraction: asked.append(contraction) or "aten"
-    )
-    step_kernels.choose_libraries(
-        capture(in_f32(TRAININGS["llama"])).compile(TWO, "data").rank_module, "fused"
-    )
-    assert bool(asked) == measured
-    assert isinstance(step_kernels.step_matmuls("fused"), MeasuredMatmuls) == measured
+    options = step_options(CpuTarget(), "fused", "auto", Wishes())
+    assert options.libraries == options.tuned == (options.device is not None) == measured
+    choice = region_choice(CpuTarget(), options.matmuls, options.device)
+    assert isinstance(choice, MeasuredRegions) if measured else choice == "extern"
 
 
 def checkpointed() -> Any:

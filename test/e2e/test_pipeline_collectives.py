@@ -1,5 +1,6 @@
-"""Gradients that are reduced, and parameters that are gathered, among the actions of a pipeline: equal to one device,
-and sent as often as is said."""
+"""Gradients that are reduced, and parameters that are gathered, among the actions of a pipeline: equal to one
+device, and sent as often as is said.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +9,20 @@ from pipelines import captured, check_pipeline
 from torch_mlir import ir
 
 from shardc.backends.torch.emit import emit_program
-from shardc.diagnostics.pipeline import ScheduleNotYet, WrongGather
-from shardc.dialects.dist.collectives import COLLECTIVES
+from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.pipeline import ScheduleNotYet
+from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.pipe.rank_function import rank_functions
-from shardc.driver.compiler import Compiled
-from shardc.driver.pipeline_options import PipelineOptions
-from shardc.driver.step_kernels import fuse_step
-from shardc.passes.pipeline.inline_collectives import inlined
+from shardc.options.pipeline import Pipeline
+from shardc.passes.pipeline.ranks.inline_collectives import inlined
+from shardc.step.fuse_step import fuse_step
+from shardc.step.shard import Compiled
 
 MESH = {"pipe": 2, "data": 2}
 
 
 def compiled(name: str, plan: str, schedule: str, gather: str = "micro-batch") -> Compiled:
-    options = PipelineOptions(schedule=schedule, gather=gather)
+    options = Pipeline(schedule=schedule, gather=gather)
     return captured(name).compile(MESH, f"pipeline*{plan}", 4, options)
 
 
@@ -34,8 +36,9 @@ def actions(module: ir.Module) -> list[list[str]]:
 
 
 def sent(module: ir.Module) -> dict[str, int]:
-    """How often each kind of collective runs in a step, on all ranks of the pipeline: in each action of a stage, and
-    around them."""
+    """How often each kind of collective runs in a step, on all ranks of the pipeline: in each action of a
+    stage, and around them.
+    """
     count: dict[str, int] = {}
     stages = {
         op.operation.attributes["sym_name"].value: op.operation
@@ -83,7 +86,9 @@ def test_gradients_of_a_stage_are_reduced_right_behind_its_last_backward() -> No
 
 
 def test_parameters_are_gathered_once_a_step() -> None:
-    """And not for each of 4 micro-batches, in forward and again in backward: 16 gathers of two stages become 2."""
+    """And not for each of 4 micro-batches, in forward and again in backward: 16 gathers of two stages become
+    2.
+    """
     often, once = (
         compiled("skips", "zero3", "1f1b", gather).pipeline_module for gather in ("micro-batch", "step")
     )
@@ -121,10 +126,10 @@ def test_a_weight_that_stages_share_is_reduced_behind_them() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "problem"),
     [
-        ({"gather": "batch"}, WrongGather, "'micro-batch' is nearest"),
-        ({"gather": "step", "cap_bytes": 1e9}, ScheduleNotYet, "not counted under a cap on memory"),
+        ({"gather": "batch"}, BadArgument, "did you mean 'micro-batch'"),
+        ({"gather": "step", "memory_limit_bytes": 1e9}, ScheduleNotYet, "not counted under a cap on memory"),
     ],
 )
 def test_what_cannot_be_had_is_named(options: dict, error: type[Exception], problem: str) -> None:
     with pytest.raises(error, match=problem):
-        captured("skips").compile(MESH, "pipeline*zero3", 4, PipelineOptions(**options))
+        captured("skips").compile(MESH, "pipeline*zero3", 4, Pipeline(**options))

@@ -16,8 +16,8 @@ from shardc.diagnostics import pipeline as errors
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.plan import TooManyWays, UnknownAxis
 from shardc.dialects.pipe.schedule import Updates
-from shardc.driver.api import compile_step
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
+from shardc.step.compile_step import compile_step
 
 
 def compile_pipeline(model: nn.Module, batch: Any, **options: Any) -> object:
@@ -28,35 +28,75 @@ def compile_pipeline(model: nn.Module, batch: Any, **options: Any) -> object:
 
 WRONG = {
     "no micro-batches": (errors.NoMicroBatches, {"micro_batches": 1}, "nothing in this step is cut into any"),
-    "unknown cut": (errors.UnknownCut, {"stages": ["layers.44"]}, "no module 'layers.44' .* the nearest is 'layers.4'"),
+    "unknown cut": (
+        errors.UnknownCut,
+        {"stages": ["layers.44"]},
+        "no module 'layers.44' .* the nearest is 'layers.4'",
+    ),
     "cuts the wrong way": (
-        errors.CutOrder, {"stages": ["layers.4", "layers.2", "layers.6"], "schedule": "interleaved"},
+        errors.CutOrder,
+        {"stages": ["layers.4", "layers.2", "layers.6"], "schedule": "interleaved"},
         "cannot start at 'layers.2': it does not start after 'layers.4'",
     ),
-    "cut at the start": (errors.CutOrder, {"stages": ["layers.0"]}, "no module with parameters runs before it"),
+    "cut at the start": (
+        errors.CutOrder,
+        {"stages": ["layers.0"]},
+        "no module with parameters runs before it",
+    ),
     "stages for another schedule": (errors.BadStages, {"stages": 4}, "1f1b cannot put 4 stages on 2 ranks"),
-    "too many stages": (errors.TooManyStages, {"stages": 200, "schedule": "interleaved"}, "200 stages need 200 ops .*; forward has"),
-    "unknown schedule": (errors.UnknownSchedule, {"schedule": "1f2b"}, "no schedule '1f2b'; the nearest is '1f1b'"),
-    "no groups": (errors.BadMicroBatches, {"micro_batches": 3, "schedule": "interleaved"}, "needs a multiple of 2 micro-batches, and got 3"),
+    "too many stages": (
+        errors.TooManyStages,
+        {"stages": 200, "schedule": "interleaved"},
+        "200 stages need 200 ops .*; forward has",
+    ),
+    "unknown schedule": (
+        errors.UnknownSchedule,
+        {"schedule": "1f2b"},
+        "no schedule '1f2b'; the nearest is '1f1b'",
+    ),
+    "no groups": (
+        errors.BadMicroBatches,
+        {"micro_batches": 3, "schedule": "interleaved"},
+        "needs a multiple of 2 micro-batches, and got 3",
+    ),
     "no sequences to slice": (errors.NotCausal, {"schedule": "terapipe"}, "cannot run slice by slice"),
-    "stale weights": (errors.ChangesMathematics, {"schedule": "pipedream"}, "pipedream changes the mathematics"),
+    "stale weights": (
+        errors.ChangesMathematics,
+        {"schedule": "pipedream"},
+        "pipedream changes the mathematics",
+    ),
     "groups that do not close": (
-        errors.BadSchedule, {"schedule": replace(by_name("1f1b", 2, 4), updates=Updates(3)), "stale_weights": True},
+        errors.BadSchedule,
+        {"schedule": replace(by_name("1f1b", 2, 4), updates=Updates(3)), "stale_weights": True},
         "updates weights behind every 3 micro-batches, which 4 are no groups of",
     ),
     "stale weights or not": (BadArgument, {"stale_weights": "yes"}, "True or False"),
     "no file": (errors.BadScheduleFile, {"schedule": "mine.csv"}, "mine.csv can't be read"),
-    "no pipeline": (errors.NotAPipeline, {"plan": "data", "mesh": {"data": 2}, "schedule": "1f1b"}, "plan 'data' has no pipeline"),
+    "no pipeline": (
+        errors.NotAPipeline,
+        {"plan": "data", "mesh": {"data": 2}, "schedule": "1f1b"},
+        "plan 'data' has no pipeline",
+    ),
     "no axis": (UnknownAxis, {"mesh": {"data": 2}}, "pipe"),
-    "unknown recomputation": (errors.WrongRecompute, {"recompute": "ful"}, "no recomputation 'ful'(.|\n)*'full'"),
+    "unknown recomputation": (
+        BadArgument,
+        {"recompute": "ful"},
+        "not none, full or selective, .*; did you mean 'full'",
+    ),
     "recomputation of other stages": (
-        errors.WrongRecompute, {"recompute": ["full"]}, r"for 1 stages, of 2(.|\n)*\['full', 'none'\]",
+        errors.WrongRecompute,
+        {"recompute": ["full"]},
+        r"for 1 stages, of 2(.|\n)*\['full', 'none'\]",
     ),
     "no recomputation": (BadArgument, {"recompute": 2}, "none, full or selective"),
-    "recomputation without a pipeline": (errors.NotAPipeline, {"plan": "data", "mesh": {"data": 2}, "recompute": "full"}, "no recomputation"),
+    "recomputation without a pipeline": (
+        errors.NotAPipeline,
+        {"plan": "data", "mesh": {"data": 2}, "recompute": "full"},
+        "no recomputation",
+    ),
     "no stages": (BadArgument, {"stages": 0}, "a whole number from 1, or names of modules"),
     "no schedule": (BadArgument, {"schedule": 1}, "the name of a schedule, a CSV file, or a schedule"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -70,10 +110,12 @@ FILES = {
     "another stage count": ("0F0,0B0\n1F0,1B0\n2F0,2B0\n", errors.WrongStages, "is for 3 ranks, not for 2"),
     "too few micro-batches": ("0F0,0B0\n1F0,1B0\n", errors.WrongStages, "is for 1 micro-batches, not for 4"),
     "no backward": (
-        "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2\n", errors.BadSchedule, "1B3 is not there",
+        "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2\n",
+        errors.BadSchedule,
+        "1B3 is not there",
     ),
     "no action": ("0F0,F1\n", errors.BadAction, "'F1' is no action"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", FILES)

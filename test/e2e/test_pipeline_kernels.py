@@ -1,4 +1,6 @@
-"""Stages with kernels and packed collectives: the kernels' bodies in f64, and the compiled kernels, against one device."""
+"""Stages with kernels and packed collectives: the kernels' bodies in f64, and the compiled kernels, against
+one device.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,18 @@ from torch_mlir import ir
 from training import BOUND, Captured, capture, errors, train_eagerly
 
 from shardc.backends.body.extract import extract, kernel_name, kernels
-from shardc.backends.eager.compare import prove_step
-from shardc.driver.api import compile_step
-from shardc.driver.check import check_artefact
-from shardc.driver.compiler import Compiled
-from shardc.driver.explain import explain
-from shardc.driver.explain_fusion import explain_path
-from shardc.driver.pipeline_options import PipelineOptions, cut_pipeline
-from shardc.driver.step_kernels import fuse_step
-from shardc.driver.values import example_inputs
-from shardc.passes.program import program_functions
-from shardc.runtime.kernels import Library
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.commands.check import check_artefact
+from shardc.commands.explain import explain
+from shardc.commands.explain_fusion import explain_path
+from shardc.options.pipeline import Pipeline
+from shardc.passes.manager.program import program_functions
+from shardc.passes.pipeline.pipe_cut import cut_pipeline
+from shardc.runtime.kernels.library import Library
+from shardc.step.compile_step import compile_step
+from shardc.step.fuse_step import fuse_step
+from shardc.step.shard import Compiled
+from shardc.step.values import example_inputs
 
 
 @dataclass(frozen=True)
@@ -33,24 +36,29 @@ class Case:
     training: Training
     mesh: dict[str, int]
     plan: str
-    options: PipelineOptions = field(default_factory=PipelineOptions)
+    options: Pipeline = field(default_factory=Pipeline)
     micro_batches: int = 4
 
 
 CASES = {
     "llama": Case(TRAININGS["llama"], {"pipe": 2, "tensor": 2}, "pipeline*tensor"),
     "llama-3d": Case(
-        TRAININGS["llama"], {"pipe": 2, "data": 2, "tensor": 2}, "pipeline*zero3*sequence",
-        PipelineOptions("interleaved"), 2,
+        TRAININGS["llama"],
+        {"pipe": 2, "data": 2, "tensor": 2},
+        "pipeline*zero3*sequence",
+        Pipeline("interleaved"),
+        2,
     ),
-    "t5": Case(PIPELINED["t5"], {"pipe": 2, "data": 2}, "pipeline*data", PipelineOptions("zb-h1")),
+    "t5": Case(PIPELINED["t5"], {"pipe": 2, "data": 2}, "pipeline*data", Pipeline("zb-h1")),
     "gpt2": Case(
-        Training(partial(gpt2, dropout=0.2), tokens), {"pipe": 2, "data": 2}, "pipeline*zero1",
-        PipelineOptions("interleaved"),
+        Training(partial(gpt2, dropout=0.2), tokens),
+        {"pipe": 2, "data": 2},
+        "pipeline*zero1",
+        Pipeline("interleaved"),
     ),
-    "skips": Case(PIPELINED["skips"], {"pipe": 2}, "pipeline", PipelineOptions("zb-v")),
-    "unet": Case(PIPELINED["unet"], {"pipe": 2}, "pipeline", PipelineOptions(stages=("up",))),
-}  # fmt: skip
+    "skips": Case(PIPELINED["skips"], {"pipe": 2}, "pipeline", Pipeline("zb-v")),
+    "unet": Case(PIPELINED["unet"], {"pipe": 2}, "pipeline", Pipeline(stages=("up",))),
+}
 
 
 def fused(step: Captured, case: Case) -> tuple[Compiled, Library]:
@@ -99,9 +107,7 @@ def test_equal_stages_share_their_kernels() -> None:
     """Four layers, a stage each: those in the middle run the same kernels, each compiled once."""
     cuts = tuple(f"model.layers.{n}" for n in (1, 2, 3))
     training = Training(partial(llama, num_hidden_layers=4), tokens, sgd)
-    compiled, _ = fused(
-        capture(training), Case(training, {"pipe": 4}, "pipeline", PipelineOptions("zb-h1", cuts))
-    )
+    compiled, _ = fused(capture(training), Case(training, {"pipe": 4}, "pipeline", Pipeline("zb-h1", cuts)))
     functions = functions_of(compiled.program)
     names = {name: [kernel_name(op) for op in ops_in(op, "kern.kernel")] for name, op in functions.items()}
     for kind in "FI":
@@ -122,8 +128,9 @@ PACKED = {
     "pipeline*zero3": ["stage_0_F", "stage_0_B", "stage_1_F", "stage_1_B"],
     "pipeline*data": ["stage_0_REDUCE_GRAD", "stage_1_REDUCE_GRAD"],
 }
-"""Where there are many: ZeRO-3 gathers the parameters of a stage in each micro-batch; without it gradients are reduced
-behind the last, an action of each stage."""
+"""Where there are many: ZeRO-3 gathers the parameters of a stage in each micro-batch; without it gradients
+are reduced behind the last, an action of each stage.
+"""
 
 
 @pytest.mark.parametrize("plan", PACKED)
@@ -131,7 +138,7 @@ def test_collectives_are_packed(plan: str) -> None:
     compiled = capture(TRAININGS["llama"]).compile({"pipe": 2, "data": 2}, plan, 4)
     assert compiled.pipeline_module is not None
     packed = functions_of(compiled.pipeline_module)
-    cut_pipeline(compiled.rank_module, "pipe", PipelineOptions())
+    cut_pipeline(compiled.rank_module, "pipe", Pipeline())
     apart = functions_of(compiled.rank_module)
     for name in PACKED[plan]:
         assert collectives(apart[name]) >= 9

@@ -12,14 +12,15 @@ from pipelines import Tower, captured
 from training import Captured, capture
 
 from shardc.diagnostics.pipeline import NoCutFits
-from shardc.driver.pipeline_options import PipelineOptions, cut_pipeline
-from shardc.passes.pipeline.activations import kept_bytes
-from shardc.passes.pipeline.assign_stages import assign_stages, forward_of
-from shardc.passes.pipeline.fit_memory import fit_memory
+from shardc.options.pipeline import Pipeline
+from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.schedules.by_name import schedule
-from shardc.passes.pipeline.stage_bodies import stage_bodies
-from shardc.passes.pipeline.stage_memory import held_by_ranks
-from shardc.passes.pipeline.step_program import read_step
+from shardc.passes.pipeline.stages.activations import kept_bytes
+from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
+from shardc.passes.pipeline.stages.fit_memory import fit_memory
+from shardc.passes.pipeline.stages.stage_bodies import stage_bodies
+from shardc.passes.pipeline.stages.stage_memory import held_by_ranks
+from shardc.passes.pipeline.stages.step_program import read_step
 
 KINDS = {0: "FB", 1: "FB"}
 TOWER = Training(Tower, lambda: (torch.randn(1024, 64),), sgd, sum_of_squares)
@@ -59,9 +60,9 @@ def test_the_cut_is_the_fastest_that_fits(tower: Captured, policy: str) -> None:
 def test_stages_move_with_the_cap(tower: Captured) -> None:
     """The first stage keeps two micro-batches and the second one: under a cap it gets fewer layers."""
 
-    def parameters(cap_bytes: float) -> list[int]:
+    def parameters(memory_limit_bytes: float) -> list[int]:
         module = tower.compile(
-            {"pipe": 2}, "pipeline", 4, PipelineOptions(cap_bytes=cap_bytes)
+            {"pipe": 2}, "pipeline", 4, Pipeline(memory_limit_bytes=memory_limit_bytes or None)
         ).pipeline_module
         assert module is not None
         functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
@@ -81,15 +82,15 @@ def test_stages_move_with_the_cap(tower: Captured) -> None:
 
 def test_named_stages_are_held_to_the_cap() -> None:
     module = captured("llama").compile({"pipe": 2}, {}, 4).rank_module
-    options = PipelineOptions(stages=("model.layers.1",), cap_bytes=1e3)
+    options = Pipeline(stages=("model.layers.1",), memory_limit_bytes=1e3)
     with pytest.raises(NoCutFits, match=r"before model\.layers\.1\."):
         cut_pipeline(module, "pipe", options)
 
 
 def test_stages_of_one_rank_share_its_memory() -> None:
     step = capture(replace(TRAININGS["llama"], optimizer=sgd))
-    options = PipelineOptions("interleaved", cap_bytes=1.0)
+    options = Pipeline("interleaved", memory_limit_bytes=1.0)
     with pytest.raises(NoCutFits) as caught:
         step.compile({"pipe": 2}, "pipeline", 4, options)
-    fitting = PipelineOptions("interleaved", cap_bytes=float(caught.value.fields["least"]))
+    fitting = Pipeline("interleaved", memory_limit_bytes=float(caught.value.fields["least"]))
     assert step.compile({"pipe": 2}, "pipeline", 4, fitting).pipeline_module is not None

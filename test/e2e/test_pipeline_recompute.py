@@ -11,15 +11,15 @@ from pipelines import PIPELINED
 from torch_mlir import ir
 from training import Captured, capture
 
-from shardc.backends.eager.compare import prove_step
-from shardc.driver.compiler import Compiled
-from shardc.driver.memory import explain_pipeline
-from shardc.driver.pipeline_options import PipelineOptions
-from shardc.driver.pipeline_report import PipelineReport
-from shardc.driver.step_kernels import fuse_step
-from shardc.driver.values import example_inputs
-from shardc.passes.program import program_functions
-from shardc.runtime.kernels import Library
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.options.pipeline import Pipeline
+from shardc.passes.manager.program import program_functions
+from shardc.report.memory_text import explain_pipeline
+from shardc.report.pipeline_report import PipelineReport
+from shardc.runtime.kernels.library import Library
+from shardc.step.fuse_step import fuse_step
+from shardc.step.shard import Compiled
+from shardc.step.values import example_inputs
 
 DROPOUT = Training(partial(gpt2, dropout=0.2), tokens, sgd)
 
@@ -49,7 +49,7 @@ def prove(step: Captured, compiled: Compiled) -> None:
 def test_dropout_is_drawn_again_as_it_was(
     dropout: Captured, schedule: str, recompute: str | tuple[str, ...]
 ) -> None:
-    mesh, options = {"pipe": 2, "tensor": 2}, PipelineOptions(schedule, recompute=recompute)
+    mesh, options = {"pipe": 2, "tensor": 2}, Pipeline(schedule, recompute=recompute)
     compiled = dropout.compile(mesh, "pipeline*tensor", 4, options)
     prove(dropout, compiled)
     again = [
@@ -63,7 +63,7 @@ def test_dropout_is_drawn_again_as_it_was(
 
 
 def test_recomputation_in_kernels(dropout: Captured) -> None:
-    compiled = dropout.compile({"pipe": 2}, "pipeline", 4, PipelineOptions(recompute="selective"))
+    compiled = dropout.compile({"pipe": 2}, "pipeline", 4, Pipeline(recompute="selective"))
     fuse_step(compiled)
     prove(dropout, compiled)
 
@@ -71,7 +71,7 @@ def test_recomputation_in_kernels(dropout: Captured) -> None:
 def test_what_stages_keep(dropout: Captured) -> None:
     """Of GPT-2 in two stages; that of the second has the tied head and the loss."""
     found = {
-        what: report(dropout.compile({"pipe": 2}, "pipeline", 4, PipelineOptions(recompute=what)))
+        what: report(dropout.compile({"pipe": 2}, "pipeline", 4, Pipeline(recompute=what)))
         for what in ("none", "full", "selective")
     }
     for stage in range(2):
@@ -94,9 +94,11 @@ def test_what_stages_keep(dropout: Captured) -> None:
 
 
 def test_what_layers_keep_is_counted_once() -> None:
-    """Linear layers with gelu: the input of each (but the batch's part), and what goes into gelu; no view of these."""
+    """Linear layers with gelu: the input of each (but the batch's part), and what goes into gelu; no view of
+    these.
+    """
     training = replace(PIPELINED["tower"], optimizer=sgd)
-    options = PipelineOptions(stages=("layers.4",))
+    options = Pipeline(stages=("layers.4",))
     compiled = capture(training).compile({"pipe": 2}, "pipeline", 4, options)
     activation = 4 * 64 * 8
     assert [stage.kept_bytes for stage in report(compiled).kept] == [7 * activation, 9 * activation]

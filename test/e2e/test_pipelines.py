@@ -20,11 +20,11 @@ from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.pipe.transfer import Step, Steps, Transfer
-from shardc.driver.values import example_inputs
-from shardc.passes.pipeline.check_transfers import check_transfers
+from shardc.passes.pipeline.checks.check_transfers import check_transfers
 from shardc.passes.pipeline.pipe_cut import PipeCut
+from shardc.passes.pipeline.ranks.transfers import place_transfers, transfer
 from shardc.passes.pipeline.schedules import registry
-from shardc.passes.pipeline.transfers import place_transfers, transfer
+from shardc.step.values import example_inputs
 
 SCHEDULES = [
     name
@@ -135,7 +135,9 @@ def test_equal_layers_are_dealt_out_equally() -> None:
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_program_sends_and_receives_in_an_order_that_ends(schedule: str) -> None:
-    """As emitted, on streams that run what goes between two ranks in order (NCCL); as in level 3, whatever waits."""
+    """As emitted, on streams that run what goes between two ranks in order (NCCL); as in level 3, whatever
+    waits.
+    """
     stages = 4 * registry.SCHEDULES[schedule].fewest
     cuts = tuple(f"layers.{8 // stages * stage}" for stage in range(1, stages))
     module = cut_step("tower", 4, 8, PipeCut(schedule=schedule, cuts=cuts))

@@ -18,22 +18,23 @@ from stale_training import CASES, stale_training
 from torch_mlir import ir
 from training import STEPS, Values, errors, train_eagerly
 
+from shardc.commands.check import check_artefact
+from shardc.commands.run import run_artefact
 from shardc.diagnostics.runtime import BadArtefact, RankFailed
 from shardc.dialects.context import new_context
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
-from shardc.driver.api import compile_step
-from shardc.driver.check import check_artefact
-from shardc.driver.run import run_artefact
-from shardc.driver.values import batch_leaves
 from shardc.report.schedule_files import read_run
+from shardc.step.compile_step import compile_step
+from shardc.step.values import batch_leaves
 
 pytestmark = pytest.mark.processes
 
 
 @dataclass(frozen=True)
 class Run:
-    """``bound`` is on the error of each tensor, by the metric of ``training.errors``. ``fuse``: with compiled kernels.
+    """``bound`` is on the error of each tensor, by the metric of ``training.errors``. ``fuse``: with compiled
+    kernels.
 
     ``pipeline``: options of a plan with one.
     """
@@ -141,8 +142,11 @@ def test_old_weights(tmp_path: Path) -> None:
     """PipeDream on two processes, against the loop that keeps old weights by hand."""
     case = next(case for case in CASES if case.model == "unet")
     options = {
-        "micro_batches": case.micro_batches, "stages": ["up"], "schedule": "pipedream", "stale_weights": True,
-    }  # fmt: skip
+        "micro_batches": case.micro_batches,
+        "stages": ["up"],
+        "schedule": "pipedream",
+        "stale_weights": True,
+    }
     compile_to(tmp_path / "out", Run(PIPELINED["unet"], {"pipe": 2}, "pipeline", 1e-9, False, options))
     stages = {
         name: int(name.startswith(("up.", "out.")))

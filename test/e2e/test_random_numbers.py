@@ -1,4 +1,6 @@
-"""A model that draws in most ways there are: the same numbers on every mesh, in recomputation, and in the optimizer."""
+"""A model that draws in most ways there are: the same numbers on every mesh, in recomputation, and in the
+optimizer.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from torch.distributions import Dirichlet, Gamma, Normal
 from torch.utils.checkpoint import checkpoint
 from training import Captured, Ranks, capture
 
-from shardc.backends.eager.compare import compare_step
-from shardc.driver.values import example_inputs
+from shardc.backends.eager.proof.compare import compare_step
+from shardc.step.values import example_inputs
 
 WIDTH = 8
 MESHES = {
@@ -119,7 +121,9 @@ def test_numbers_do_not_depend_on_the_mesh(mesh: str) -> None:
 @pytest.mark.parametrize("how", ["again", "reentrant"])
 @pytest.mark.parametrize("mesh", ["data", "grid"])
 def test_recomputation_draws_the_same(how: str, mesh: str) -> None:
-    """Every parameter of the step, whose gradient it was updated by, is that of the step that keeps its activations."""
+    """Every parameter of the step, whose gradient it was updated by, is that of the step that keeps its
+    activations.
+    """
     batches = training(how).batches(2)
     made, wanted = (
         Ranks(step, step.compile(*MESHES[mesh]).rank_module, seed=3).train(batches)[0]

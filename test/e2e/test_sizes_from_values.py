@@ -1,4 +1,6 @@
-"""Sizes and numbers that depend on values: traced as symbols, computed at a fixed size, equal to eager training."""
+"""Sizes and numbers that depend on values: traced as symbols, computed at a fixed size, equal to eager
+training.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ROWS, LENGTH, WIDTH, EXPERTS = 6, 5, 4, 3
 
 
 class Net(nn.Module):
-    """Rows x [ROWS, LENGTH, WIDTH] with a kind in 0..EXPERTS-1 for each place, given to one of the functions below."""
+    """Rows x [ROWS, LENGTH, WIDTH] with a kind in 0..EXPERTS-1 for each place, given to one of the functions
+    below.
+    """
 
     def __init__(self, function: Callable[[Net, Tensor, Tensor], Tensor]) -> None:
         super().__init__()
@@ -193,7 +197,9 @@ def test_rows_stay_where_they_are(name: str) -> None:
 
 
 def _dropped(net: Net, x: Tensor, kinds: Tensor) -> Tensor:
-    """1 for a number that dropout leaves out, 0 for one that it doubles; the parameters get gradients of 0."""
+    """1 for a number that dropout leaves out, 0 for one that it doubles; the parameters get
+    gradients of 0.
+    """
     chosen = torch.ones_like(x)[kinds == 0] + 0 * x[kinds == 0]
     kept = F.dropout(chosen, 0.5)
     return ((2 - kept) / 2).square().mean()

@@ -1,4 +1,6 @@
-"""Asynchronous schedules on simulated ranks, against the loop in plain torch of ``stale_training.py``, in f64."""
+"""Asynchronous schedules on simulated ranks, against the loop in plain torch of ``stale_training.py``, in
+f64.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ from stale_training import CASES, Case, stages_of_parameters, stale_training
 from torch_mlir import ir
 from training import BOUND, errors
 
-from shardc.backends.eager.compare import prove_step
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.commands.check import check_artefact
 from shardc.diagnostics import pipeline as diagnostics
 from shardc.diagnostics.oracle import ProgramsDiffer
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.pipe.weight_versions import versions_held
-from shardc.driver.api import CompiledStep, compile_step
-from shardc.driver.check import check_artefact
-from shardc.driver.values import example_inputs
 from shardc.passes.pipeline.pipe_cut import PipeCut, cut_into_stages
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
+from shardc.step.compile_step import CompiledStep, compile_step
+from shardc.step.values import example_inputs
 
 STEPS = 2
 NAMES = ("pipedream", "pipedream-2bw")
@@ -112,7 +114,9 @@ def test_the_proof_says_what_is_equal_to_what() -> None:
 
 
 def test_the_proof_finds_the_wrong_version() -> None:
-    """The backward of a micro-batch on newer weights than its forward: what PipeDream without stashing would do."""
+    """The backward of a micro-batch on newer weights than its forward: what PipeDream without stashing would
+    do.
+    """
     step = compile_tower(stale_weights=True, schedule="pipedream")
     compiled = step.compiled
     module = compiled.pipeline_module
@@ -144,7 +148,9 @@ def test_an_artefact_is_checked(tmp_path: Any) -> None:
 
 
 def test_an_update_of_several_stages_is_refused() -> None:
-    """The norm of all gradients is of all stages; so is a weight that the first and the last of them share."""
+    """The norm of all gradients is of all stages; so is a weight that the first and the last of
+    them share.
+    """
     cutting = PipeCut(schedule="pipedream", stale_weights=True)
     with pytest.raises(
         diagnostics.OneUpdateForAll, match=r"stages 0 and 1 take part, as .* reads of all"

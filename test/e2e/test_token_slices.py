@@ -1,5 +1,5 @@
-"""Sequences cut into slices of tokens that follow one another through a pipeline (TeraPipe, Seq1F1B), against eager
-training on one device, to 1e-9 in f64.
+"""Sequences cut into slices of tokens that follow one another through a pipeline (TeraPipe, Seq1F1B), against
+eager training on one device, to 1e-9 in f64.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch_mlir import ir
 from shardc.diagnostics.pipeline import NotCausal, ScheduleNotYet, TooFewTokens
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.pipe.schedule import Updates, orders
-from shardc.driver.api import compile_step
 from shardc.passes.pipeline.pipe_cut import cut_into_stages
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
+from shardc.step.compile_step import compile_step
 
 RUNS = [
     ("llama", 2, 2, "terapipe", 4),
@@ -52,9 +52,14 @@ def test_models(model: str, ranks: int, micro_batches: int, name: str, slices: i
 def test_a_rank_of_tensor_parallel_stages() -> None:
     """Collectives inside of slices."""
     step = _compile(
-        TRAININGS["llama"].model, tokens(), None, mesh={"pipe": 2, "tensor": 2}, plan="pipeline*tensor",
-        schedule=by_name("terapipe", 2, 2, slices=3), verify=True,
-    )  # fmt: skip
+        TRAININGS["llama"].model,
+        tokens(),
+        None,
+        mesh={"pipe": 2, "tensor": 2},
+        plan="pipeline*tensor",
+        schedule=by_name("terapipe", 2, 2, slices=3),
+        verify=True,
+    )
     assert "pipeline: terapipe, 2 stages, 2 micro-batches of 3 slices" in str(step.plan)
 
 
@@ -166,9 +171,13 @@ def test_models_without_causal_attention_are_refused(name: str) -> None:
 def test_a_token_alone_is_what_it_is() -> None:
     """Nothing mixes tokens here but dropout's numbers, which count from the start of the sequence."""
     step = _compile(
-        lambda: Mixing(lambda model, x: F.dropout(torch.tanh(x), 0.3)), _pairs(), lambda output, batch: output,
-        schedule=by_name("seq-1f1b", 2, 2, slices=5), mesh={"pipe": 2, "data": 2}, plan="pipeline*data",
-    )  # fmt: skip
+        lambda: Mixing(lambda model, x: F.dropout(torch.tanh(x), 0.3)),
+        _pairs(),
+        lambda output, batch: output,
+        schedule=by_name("seq-1f1b", 2, 2, slices=5),
+        mesh={"pipe": 2, "data": 2},
+        plan="pipeline*data",
+    )
     assert step.check(steps=2).passed
 
 
@@ -191,9 +200,11 @@ def test_what_is_known_of_all_labels_is_known_to_each_slice() -> None:
 def test_too_few_tokens() -> None:
     with pytest.raises(TooFewTokens, match="into 13 slices, and they have 12 tokens"):
         _compile(
-            lambda: Mixing(lambda model, x: x), _pairs(), lambda output, batch: output,
+            lambda: Mixing(lambda model, x: x),
+            _pairs(),
+            lambda output, batch: output,
             schedule=by_name("terapipe", 2, 2, slices=13),
-        )  # fmt: skip
+        )
 
 
 def test_slices_and_what_goes_not_with_them() -> None:
@@ -215,7 +226,7 @@ def test_slices_and_what_goes_not_with_them() -> None:
         module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
         with pytest.raises(ScheduleNotYet, match=why):
             cut_into_stages(module, schedule, "pipe", stale_weights=True)
-    asked = {"recomputes": {"policies": "full"}, "a cap on memory": {"cap_bytes": 1e9}}
+    asked = {"recomputes": {"policies": "full"}, "a cap on memory": {"memory_limit_bytes": 1e9}}
     for why, options in asked.items():
         module = captured("llama").compile({"pipe": 2}, {}, 2).rank_module
         with pytest.raises(ScheduleNotYet, match=why):
@@ -232,9 +243,10 @@ def test_a_slice_reads_keys_and_values_of_those_before_it() -> None:
 def _widths(module: ir.Module, name: str) -> list[int]:
     """How many keys each attention in a stage sees."""
     (stage,) = [
-        o.operation for o in module.body.operations
+        o.operation
+        for o in module.body.operations
         if o.operation.name == "pipe.stage" and o.operation.attributes["sym_name"].value == name
-    ]  # fmt: skip
+    ]
     ops = [o.operation for o in stage.regions[0].blocks[0].operations]
     found = [
         op

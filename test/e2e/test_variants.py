@@ -12,10 +12,10 @@ import torch
 from models import TRAININGS, Training, bert, gpt2, llama, masked_tokens, tokens
 from training import Captured, Ranks, Values, capture, captured, check_equal, train_eagerly, trained
 
-from shardc.backends.eager.compare import compare_step
 from shardc.backends.eager.program import find_step
-from shardc.driver.plans import save_plan
-from shardc.driver.values import example_inputs
+from shardc.backends.eager.proof.compare import compare_step
+from shardc.step.save_plan import save_plan
+from shardc.step.values import example_inputs
 
 TWO, FOUR, GRID = {"data": 2}, {"data": 4}, {"data": 2, "tensor": 2}
 CUBE = {"replica": 2, "data": 2, "tensor": 2}
@@ -53,19 +53,23 @@ CASES = [
     Case("convnet", CUBE, "data:replica*zero3:data"),
     Case("t5", CUBE, "data:replica*zero3:data*tensor", 2),
     Case(
-        "llama", GRID,
+        "llama",
+        GRID,
         {
-            "input_ids": ["data"], "labels": ["data"], "*_proj.weight": ["tensor", "data"],
+            "input_ids": ["data"],
+            "labels": ["data"],
+            "*_proj.weight": ["tensor", "data"],
             "lm_head.weight": [["data", "tensor"]],
         },
     ),
     Case(
-        "bert", GRID,
+        "bert",
+        GRID,
         {"input_ids": [["data", "tensor"]], "attention_mask": [["data", "tensor"]], "*.weight": ["data"]},
     ),
     Case("llama", GRID, {"input_ids": [None, "data"], "labels": [None, "data"], "*.mlp.*": ["tensor"]}),
     Case("convnet", GRID, {"0": [None, None, "data", "tensor"]}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -86,8 +90,8 @@ def clipped() -> tuple[Training, Captured, list[Values]]:
 
 
 def test_a_plain_update_over_several_loops() -> None:
-    """Batch norm takes a loop for each norm; the learning rate's sign is turned in front of the loop that reads it
-    first.
+    """Batch norm takes a loop for each norm; the learning rate's sign is turned in front of the loop that
+    reads it first.
     """
     training = replace(
         TRAININGS["convnet"], optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,8 +1,8 @@
 """Training on one device with torch, and the same training as a rank program on simulated ranks, in f64.
 
 The two are compared tensor by tensor after each step. The error of a tensor is ``max|a - b| / scale`` with
-``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``, as in ``shardc.backends.eager.tolerance``; ranks
-that hold the same block must agree to the same bound.
+``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``, as in ``shardc.backends.eager.proof.tolerance``;
+ranks that hold the same block must agree to the same bound.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from torch.utils._pytree import tree_map
 from torch_mlir import ir
 
 from shardc.backends.eager import interpreter
-from shardc.backends.eager.layout import cut, join
 from shardc.backends.eager.program import find_step
-from shardc.backends.eager.signature import read_arguments, read_results
-from shardc.backends.eager.tolerance import FLOOR, difference, magnitude
+from shardc.backends.eager.proof.blocks import cut, join
+from shardc.backends.eager.proof.signature import read_arguments, read_results
+from shardc.backends.eager.proof.tolerance import FLOOR, difference, magnitude
 from shardc.dialects.context import new_context
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.driver.compiler import Compiled, PlanLike, compile_capture, make_mesh
-from shardc.driver.model_plan import model_plan_of
-from shardc.driver.pipeline_options import PipelineOptions
-from shardc.driver.values import batch_leaves, example_inputs
-from shardc.frontend.capture import capture_step
-from shardc.frontend.spec import Capture
-from shardc.runtime.kernels import Library
+from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.spec import Capture
+from shardc.options.pipeline import Pipeline
+from shardc.runtime.kernels.library import Library
+from shardc.step.model_plan import model_plan_of
+from shardc.step.shard import Compiled, PlanLike, compile_capture, make_mesh
+from shardc.step.values import batch_leaves, example_inputs
 
 STEPS = 3
 BOUND = 1e-9
@@ -100,7 +100,7 @@ class Captured:
         mesh: Mapping[str, int],
         plan: PlanLike,
         micro_batches: int = 1,
-        pipeline: PipelineOptions | None = None,
+        pipeline: Pipeline | None = None,
     ) -> Compiled:
         with new_context():
             capture = replace(self.capture, module=ir.Module.parse(self.text))
@@ -135,7 +135,8 @@ def trained(name: str) -> list[Values]:
 class Ranks:
     """A rank program and its state on simulated ranks. ``seed`` is the first one; goes up by one a step.
 
-    ``widen``: run in f64; else in the program's own precision, and its kernels as ``library`` has them compiled.
+    ``widen``: run in f64; else in the program's own precision, and its kernels as ``library`` has them
+    compiled.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Configures lit. A test is a .mlir file with lines such as ``// RUN: shardc-opt --cse %s | filecheck %s``."""
+"""Configures lit. A test is a .mlir file with lines such as
+``// RUN: shardc-opt --cse %s | filecheck %s``.
+"""
 
 import os
 import sys

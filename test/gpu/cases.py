@@ -1,7 +1,7 @@
 """Functions of tensors, a kernel family each, at sizes that cross masks. Needs torch alone.
 
-``prepare.py`` compiles them where shardc is, ``test_kernels.py`` runs what it made where a GPU is. Each is its own
-reference: what it gives in eager PyTorch, in f64.
+``prepare.py`` compiles them where shardc is, ``test_kernels.py`` runs what it made where a GPU is. Each is
+its own reference: what it gives in eager PyTorch, in f64.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Given:
 
 @dataclass(frozen=True)
 class Case:
-    """``function`` of ``given``. ``bound``: of errors, if not that of the dtypes. ``small``: fit for an interpreter."""
+    """``function`` of ``given``. ``bound``: of errors, if not that of the dtypes. ``small``: fit for an
+    interpreter.
+    """
 
     function: Callable[..., Any]
     given: tuple[Given, ...]
@@ -130,7 +132,9 @@ def attend_window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def experts(x: Tensor, w: Tensor, shares: Tensor) -> Tensor:
-    """Rows of ``x`` by the matrix of their group; how many rows a group has is in proportion to ``shares``."""
+    """Rows of ``x`` by the matrix of their group; how many rows a group has is in proportion to
+    ``shares``.
+    """
     ends = shares.cumsum(0) * x.shape[0] // shares.sum()
     if x.dtype != torch.float64:
         return torch._grouped_mm(x, w, offs=ends.to(torch.int32))
@@ -159,7 +163,9 @@ CASES: dict[str, Case] = {
     "softmax_long_bf16": Case(lambda x: torch.softmax(x, -1), (t(5, 20011, dtype=BF16),)),
     "rms_norm_bf16": Case(rms_norm, (t(33, 4097, dtype=BF16), t(4097, dtype=BF16))),
     "layer_norm": Case(lambda x, w, b: F.layer_norm(x, [1023], w, b), (t(65, 1023), t(1023), t(1023))),
-    "layer_norm_backward": Case(layer_norm_backward, (t(513, 257), t(513, 257), t(513, 1), t(513, 1), t(257))),
+    "layer_norm_backward": Case(
+        layer_norm_backward, (t(513, 257), t(513, 257), t(513, 1), t(513, 1), t(257))
+    ),
     "sum_over_rows": Case(lambda x: (x.sum(0), x.amax(0), x.sum()), (t(1031, 129),)),
     "embedding": Case(lambda w, i: aten.embedding(w, i) * 2, (t(501, 129), Given((7, 43), I64, 501))),
     "scatter_add": Case(
@@ -172,25 +178,36 @@ CASES: dict[str, Case] = {
     "matmul": Case(lambda x, y: x @ y, (t(129, 200), t(200, 136)), 1e-4),
     "matmul_bf16": Case(lambda x, y: x @ y, (t(256, 512, dtype=BF16), t(512, 384, dtype=BF16))),
     "matmul_odd_bf16": Case(lambda x, y: x @ y, (t(257, 131, dtype=BF16), t(131, 135, dtype=BF16))),
-    "matmul_long_bf16": Case(lambda x, y: x @ y, (t(64, 16384, dtype=BF16), t(16384, 64, dtype=BF16)), small=False),
+    "matmul_long_bf16": Case(
+        lambda x, y: x @ y, (t(64, 16384, dtype=BF16), t(16384, 64, dtype=BF16)), small=False
+    ),
     "matmul_large_bf16": Case(
         lambda x, y: x @ y.t(), (t(2048, 1024, dtype=BF16), t(4096, 1024, dtype=BF16)), small=False
     ),
     "matmul_gelu": Case(matmul_gelu, (t(129, 104, dtype=BF16), t(104, 72, dtype=BF16), t(72, dtype=BF16))),
     "matmul_batched": Case(torch.bmm, (t(5, 65, 40), t(5, 40, 33)), 1e-4),
     "attention": Case(attend, (t(2, 4, 37, 24), t(2, 2, 37, 24), t(2, 2, 37, 24)), 1e-3),
-    "attention_bf16": Case(attend, (t(2, 4, 257, 64, dtype=BF16), *(t(2, 2, 257, 64, dtype=BF16),) * 2), 2.0**-5),
+    "attention_bf16": Case(
+        attend, (t(2, 4, 257, 64, dtype=BF16), *(t(2, 2, 257, 64, dtype=BF16),) * 2), 2.0**-5
+    ),
     "attention_backward": Case(
         attend_backward, (t(2, 4, 37, 24), t(2, 4, 37, 24), t(2, 2, 37, 24), t(2, 2, 37, 24)), 1e-3
     ),
     "attention_backward_bf16": Case(
-        attend_backward, (*(t(2, 4, 257, 64, dtype=BF16),) * 2, *(t(2, 2, 257, 64, dtype=BF16),) * 2), 2.0**-4, False
+        attend_backward,
+        (*(t(2, 4, 257, 64, dtype=BF16),) * 2, *(t(2, 2, 257, 64, dtype=BF16),) * 2),
+        2.0**-4,
+        False,
     ),
     "attention_masked": Case(
-        attend_masked, (t(2, 4, 37, 20), t(2, 1, 45, 20), t(2, 1, 45, 20), Given((2, 1, 37, 45), I64, 3)), 1e-3
+        attend_masked,
+        (t(2, 4, 37, 20), t(2, 1, 45, 20), t(2, 1, 45, 20), Given((2, 1, 37, 45), I64, 3)),
+        1e-3,
     ),
     "attention_masked_backward": Case(
-        attend_masked_backward, (*(t(2, 4, 37, 40),) * 2, t(2, 2, 45, 40), t(2, 2, 45, 40), t(1, 4, 37, 45)), 1e-3
+        attend_masked_backward,
+        (*(t(2, 4, 37, 40),) * 2, t(2, 2, 45, 40), t(2, 2, 45, 40), t(1, 4, 37, 45)),
+        1e-3,
     ),
     "attention_window_bf16": Case(attend_window, (*(t(2, 4, 131, 64, dtype=BF16),) * 3,), 2.0**-5),
     "experts_bf16": Case(experts, (t(77, 48, dtype=BF16), t(5, 48, 40, dtype=BF16), Given((5,), I64, 9))),
@@ -200,5 +217,7 @@ CASES: dict[str, Case] = {
     "linear_loss_bf16": Case(
         linear_loss, (t(65, 48, dtype=BF16), t(203, 48, dtype=BF16), Given((65,), I64, 203)), 2.0**-5
     ),
-}  # fmt: skip
-"""By name. f32 products may be tf32 on a GPU only where torch allows it; attention in f32 rounds as its tiles do."""
+}
+"""By name. f32 products may be tf32 on a GPU only where torch allows it; attention in f32 rounds as its tiles
+do.
+"""

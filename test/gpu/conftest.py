@@ -1,4 +1,6 @@
-"""Tests that run for real on a GPU, of what `prepare.py` made; each is skipped with a reason where that cannot be."""
+"""Tests that run for real on a GPU, of what `prepare.py` made; each is skipped with a reason where that
+cannot be.
+"""
 
 from __future__ import annotations
 

@@ -114,11 +114,13 @@ class Language(nn.Module):
         self.positions = None if llama else nn.Embedding(size.length, size.hidden)
         self.layers = nn.ModuleList(
             Layer(
-                Attention(size, self.causal, llama, not llama), Gated(size) if llama else Plain(size, dropout),
-                [norm(), norm()], kind == "bert",
+                Attention(size, self.causal, llama, not llama),
+                Gated(size) if llama else Plain(size, dropout),
+                [norm(), norm()],
+                kind == "bert",
             )
             for _ in range(size.layers)
-        )  # fmt: skip
+        )
         self.norm, self.head = norm(), nn.Linear(size.hidden, size.words, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -142,11 +144,12 @@ class Vision(nn.Module):
         self.positions = nn.Parameter(torch.randn(size.length, size.hidden) * 0.02)
         self.layers = nn.ModuleList(
             Layer(
-                Attention(size, False, False, True), Plain(size, dropout),
+                Attention(size, False, False, True),
+                Plain(size, dropout),
                 [nn.LayerNorm(size.hidden), nn.LayerNorm(size.hidden)],
             )
             for _ in range(size.layers)
-        )  # fmt: skip
+        )
         self.norm, self.head = nn.LayerNorm(size.hidden), nn.Linear(size.hidden, size.words)
 
     def forward(self, patches: Tensor, labels: Tensor) -> Tensor:

@@ -2,9 +2,9 @@
 
     python test/gpu/prepare.py out/gpu [--target sm_90] [--only NAME,...] [--bench]
 
-``out/gpu`` then has, for every case of ``cases.py``, a program with its kernels, and artefacts of Llama's training
-step; with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine with a GPU, torch
-and Triton: ``python test/gpu/run.py out/gpu``.
+``out/gpu`` then has, for every case of ``cases.py``, a program with its kernels, and artefacts of Llama's
+training step; with ``--bench`` what ``test/bench/gpu`` measures, too. It goes with the checkout to a machine
+with a GPU, torch and Triton: ``python test/gpu/run.py out/gpu``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import platform
 import shutil
 import sys
 import time
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 import triton
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch_mlir import ir
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "bench" / "gpu")]
 
@@ -31,16 +31,18 @@ import measured  # noqa: E402
 import models  # noqa: E402
 
 import shardc  # noqa: E402
+from shardc.backends.body.extract import kernel_name, kernels  # noqa: E402
 from shardc.backends.torch.emit_graph import emit_graph  # noqa: E402
-from shardc.backends.triton.folder import write_folder  # noqa: E402
-from shardc.backends.triton.targets import Target, find_target  # noqa: E402
-from shardc.driver.gpu_compile import make_kernels  # noqa: E402
-from shardc.frontend.aot_graph import import_graph  # noqa: E402
+from shardc.backends.triton.aot.folder import write_folder  # noqa: E402
+from shardc.backends.triton.compile_module import try_kernels  # noqa: E402
+from shardc.cost.machine import Gpu, find_gpu  # noqa: E402
+from shardc.frontend.graph.aot_graph import import_graph  # noqa: E402
+from shardc.passes.fuse.grouping.capabilities import ALL  # noqa: E402
 from shardc.passes.fuse.kern_fuse import fuse_module  # noqa: E402
+from shardc.runtime.check import MANIFEST  # noqa: E402
 
 # Importing it defines ops that cases call.
-from shardc.runtime import linear_cross_entropy  # noqa: E402, F401
-from shardc.runtime.check import MANIFEST  # noqa: E402
+from shardc.runtime.operators import linear_cross_entropy  # noqa: E402, F401
 
 LIMIT_BYTES = 56 << 20
 """Of what travels, less the checkout."""
@@ -49,13 +51,16 @@ NOT_RUN = ("levels/", "batches.safetensors")
 STEPS = 4
 """Of training whose losses are kept, for artefacts to be held against."""
 MESHES = {
-    "llama": {"data": 1}, "llama_2_ranks": {"data": 2}, "llama_tensor": {"tensor": 2}, "llama_pipeline": {"pipeline": 2},
-}  # fmt: skip
+    "llama": {"data": 1},
+    "llama_2_ranks": {"data": 2},
+    "llama_tensor": {"tensor": 2},
+    "llama_pipeline": {"pipeline": 2},
+}
 
 
-def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int = 1) -> str:
-    """A program of all of the case's ops as kernels. Returns what stays ATen's and why, as the compiler does it, too;
-    there is no program if nothing is a kernel.
+def prepare_case(case: cases.Case, target: Gpu, folder: Path, processes: int = 1) -> str:
+    """A program of all of the case's ops as kernels. Returns what stays ATen's and why, as the compiler does
+    it, too; there is no program if nothing is a kernel.
     """
     inputs = [
         torch.empty(g.shape, dtype=g.dtype) for g in case.given
@@ -64,11 +69,11 @@ def prepare_case(case: cases.Case, target: Target, folder: Path, processes: int 
     count, said, without = len(traced.graph.output_node().args[0]), [], frozenset()
     while True:
         module = import_graph(traced, "forward").module
-        fuse_module(module, lone=True, matmuls="generated", without=without, for_gpu=True)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            made, failed = make_kernels(module, target, folder, processes)
-        said += [str(warning.message).partition("\n")[0] for warning in caught]
+        fuse_module(module, lone=True, matmuls="generated", without=without, capabilities=ALL)
+        made, errors = try_kernels(module, target, folder, processes)
+        said += [str(error).partition("\n")[0] for error in errors.values()]
+        gone = [op for op in kernels(module) if kernel_name(op) in errors]
+        failed = frozenset(ir.StringAttr(call).value for op in gone for call in op.attributes["kern.calls"])
         if not failed - without:
             break
         without |= failed
@@ -129,7 +134,7 @@ def main() -> None:
     parser.add_argument("--bench", action="store_true", help="what the benchmarks measure, too")
     parser.add_argument("--tiny", action="store_true", help="models fit for Triton's interpreter")
     options = parser.parse_args()
-    folder, target = options.folder, find_target(options.target)
+    folder, target = options.folder, find_gpu(options.target)
     shutil.rmtree(folder, ignore_errors=True)
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}

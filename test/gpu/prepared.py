@@ -1,4 +1,6 @@
-"""What ``prepare.py`` made, read where a GPU is: programs with their kernels, and artefacts. Needs torch and triton."""
+"""What ``prepare.py`` made, read where a GPU is: programs with their kernels, and artefacts. Needs torch and
+triton.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(Path(__file__).parent)]
 
 # Importing these defines the ops that cases call.
-from shardc.runtime import attention, linear_cross_entropy, random, sampling  # noqa: E402, F401
-from shardc.runtime.triton_kernels import Modules, interprets  # noqa: E402
+from shardc.runtime.kernels.triton_kernels import Modules, interprets  # noqa: E402
+from shardc.runtime.operators import (  # noqa: E402
+    attention,  # noqa: F401
+    linear_cross_entropy,  # noqa: F401
+    random,  # noqa: F401
+    sampling,  # noqa: F401
+)
 
 if interprets():
-    from shardc.backends.triton.interpret_worker import patch
+    from shardc.backends.triton.interpreter.interpret_worker import patch
 
     patch()  # what Triton's interpreter lacks
     torch.set_num_threads(1)

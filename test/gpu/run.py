@@ -2,9 +2,10 @@
 
     python test/gpu/run.py out/gpu [--out table.md] [--minutes 9] [arguments of pytest]
 
-Needs torch, Triton and pytest, and this checkout; neither shardc's dependencies nor Torch-MLIR. A test that fails stands
-in the table with the first line of its error, and the next one runs; those that the minutes do not suffice for are
-skipped. After an error of the device, which lasts for as long as its process, another process runs the rest.
+Needs torch, Triton and pytest, and this checkout; neither shardc's dependencies nor Torch-MLIR. A test that
+fails stands in the table with the first line of its error, and the next one runs; those that the minutes do
+not suffice for are skipped. After an error of the device, which lasts for as long as its process, another
+process runs the rest.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Artefacts of Llama's training step, made without a GPU: on one rank, as a CUDA graph, as ranks that share a GPU, as a
-pipeline, and with a rank that dies.
+"""Artefacts of Llama's training step, made without a GPU: on one rank, as a CUDA graph, as ranks that share a
+GPU, as a pipeline, and with a rank that dies.
 """
 
 from __future__ import annotations
@@ -43,11 +43,19 @@ def run(name: str, ranks: int = 1, *options: str) -> list[Ended]:
     processes = [
         subprocess.Popen(
             [sys.executable, str(WORKER), name, *options],
-            env={**os.environ, **shared, "RANK": str(r), "LOCAL_RANK": str(r), "LOCAL_WORLD_SIZE": str(ranks)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={
+                **os.environ,
+                **shared,
+                "RANK": str(r),
+                "LOCAL_RANK": str(r),
+                "LOCAL_WORLD_SIZE": str(ranks),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for r in range(ranks)
-    ]  # fmt: skip
+    ]
     try:
         said = [process.communicate(timeout=150) for process in processes]
     finally:
@@ -74,7 +82,9 @@ def test_llama_trains_as_eager_does() -> None:
 
 @pytest.mark.parametrize("name", ["llama_2_ranks", "llama_tensor"])
 def test_two_ranks(name: str) -> None:
-    """On one GPU they talk over Gloo; on two over NCCL, and what is small by symmetric memory where that fits."""
+    """On one GPU they talk over Gloo; on two over NCCL, and what is small by symmetric memory where that
+    fits.
+    """
     said = train(name, 2)
     _assert_near(said["losses"], said["expected"])
     (line,) = said["collectives"]
@@ -87,7 +97,9 @@ def test_two_ranks(name: str) -> None:
 
 
 def test_a_pipeline_of_two_ranks() -> None:
-    """Activations and gradients between stages, in order of a schedule: over Gloo on one GPU, over NCCL on two."""
+    """Activations and gradients between stages, in order of a schedule: over Gloo on one GPU, over NCCL on
+    two.
+    """
     said = train("llama_pipeline", 2)
     _assert_near(said["losses"], said["expected"])
 

@@ -1,4 +1,6 @@
-"""PyTorch's libraries of attention, as ``shardc::attention`` and its backward call them, against plain ops in f64."""
+"""PyTorch's libraries of attention, as ``shardc::attention`` and its backward call them, against plain ops in
+f64.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shardc.runtime.attention import CUDNN, EFFICIENT, FLASH, LIBRARIES, Problem, library_for
+from shardc.runtime.operators.attention import CUDNN, EFFICIENT, FLASH, LIBRARIES, Problem, library_for
 
 assert prepared
 BF16, F32 = torch.bfloat16, torch.float32
@@ -65,9 +67,11 @@ def test_libraries_agree(form: str, first: str, second: str, gpu: torch.device) 
         pytest.skip(f"{first} and {second} do not both take this form")
     mask = problem.mask
     exact = problem._replace(
-        q=problem.q.double(), k=problem.k.double(), v=problem.v.double(),
+        q=problem.q.double(),
+        k=problem.k.double(),
+        v=problem.v.double(),
         mask=mask.double() if mask is not None and mask.is_floating_point() else mask,
-    )  # fmt: skip
+    )
     wanted = _run(exact, grad.double(), "default", "default")
     found = _run(problem, grad, *(name if name in LIBRARIES else "default" for name in (first, second)))
     bound = BOUNDS[problem.q.dtype]

@@ -53,7 +53,9 @@ def test_equal_calls_give_equal_bits(name: str, gpu: torch.device) -> None:
 def test_nothing_is_compiled_here_that_was_compiled_there(
     gpu: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the prepared target, under the Triton that prepared it, the binaries are found, in a cache that was empty."""
+    """On the prepared target, under the Triton that prepared it, the binaries are found, in a cache that was
+    empty.
+    """
     import triton
 
     facts = prepared.facts()

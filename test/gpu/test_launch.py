@@ -12,7 +12,7 @@ import prepared  # noqa: F401  (finds the runtime)
 import pytest
 import torch
 
-from shardc.runtime import triton_launch
+from shardc.runtime.kernels import triton_launch
 
 CALLS = 2000
 

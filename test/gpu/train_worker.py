@@ -1,4 +1,5 @@
-"""Trains with a prepared artefact, and prints each loss on rank 0: ``python train_worker.py NAME [--cuda-graph]``.
+"""Trains with a prepared artefact, and prints each loss on rank 0:
+``python train_worker.py NAME [--cuda-graph]``.
 
 With ``--rank-1-dies`` that rank does, while the others are in the third step.
 """

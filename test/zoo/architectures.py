@@ -1,4 +1,6 @@
-"""The architectures of ``transformers`` that the zoo is made of: every class of seven of its automatic mappings."""
+"""The architectures of ``transformers`` that the zoo is made of: every class of seven of its automatic
+mappings.
+"""
 
 from __future__ import annotations
 

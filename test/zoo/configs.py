@@ -1,8 +1,8 @@
 """A tiny random configuration for any architecture of ``transformers``.
 
-One rule for each *kind* of number (widths, heads, layers, vocabulary, ...), found by the field's name, shrinks any
-configuration and the ones nested in it. ``OVERRIDES`` has the few fields of a family that hang together in a way that
-names do not say.
+One rule for each *kind* of number (widths, heads, layers, vocabulary, ...), found by the field's name,
+shrinks any configuration and the ones nested in it. ``OVERRIDES`` has the few fields of a family that hang
+together in a way that names do not say.
 """
 
 from __future__ import annotations

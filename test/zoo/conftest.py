@@ -1,4 +1,6 @@
-"""Finds this folder's modules and those of ``test/e2e`` by path, and says which models the day's sample has."""
+"""Finds this folder's modules and those of ``test/e2e`` by path, and says which models the day's
+sample has.
+"""
 
 from __future__ import annotations
 

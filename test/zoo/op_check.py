@@ -1,9 +1,9 @@
-"""One operator of PyTorch's ``op_db`` under ``torch.compile(backend="shardc")`` next to eager: forward, gradient, in
-place.
+"""One operator of PyTorch's ``op_db`` under ``torch.compile(backend="shardc")`` next to eager: forward,
+gradient, in place.
 
-A call is compared with eager's in its results, its gradients, what it wrote to its inputs, and which of its results
-share memory with which of its inputs. Where it differs or raises, the same call through ``aot_eager`` (Dynamo and
-AOTAutograd without shardc) says whose fault that is.
+A call is compared with eager's in its results, its gradients, what it wrote to its inputs, and which of its
+results share memory with which of its inputs. Where it differs or raises, the same call through ``aot_eager``
+(Dynamo and AOTAutograd without shardc) says whose fault that is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo, graph_compiler
+from shardc.dynamo import backend as dynamo
+from shardc.dynamo import compile_graph as graph_compiler
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
 UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
@@ -60,7 +61,9 @@ class Verdict:
 
 @dataclass
 class _Seen:
-    """All that a caller can see of one call: flat results, gradients, inputs afterwards, which share memory."""
+    """All that a caller can see of one call: flat results, gradients, inputs afterwards, which
+    share memory.
+    """
 
     results: list[Any]
     grads: list[torch.Tensor | None]
@@ -286,7 +289,9 @@ def _differs(
 
 
 def _difference(found: _Seen, expected: _Seen, values: bool = True) -> str:
-    """Where two calls differ, in words; empty if nowhere. Random ops are compared in shape, dtype and stride."""
+    """Where two calls differ, in words; empty if nowhere. Random ops are compared in shape, dtype
+    and stride.
+    """
     if found.shared != expected.shared:
         return f"results share memory with inputs {found.shared}, in eager {expected.shared}"
     values = values and not expected.random

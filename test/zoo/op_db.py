@@ -1,11 +1,13 @@
-"""Walks PyTorch's operator database through ``torch.compile(backend="shardc")`` and writes the table ``op_db.md``.
+"""Walks PyTorch's operator database through ``torch.compile(backend="shardc")`` and writes the table
+``op_db.md``.
 
-    python test/zoo/op_db.py [--table test/zoo/op_db.md] [--only NAME ...] [--sample 25 --seed 20260101] [--jobs 1]
+    python test/zoo/op_db.py [--table test/zoo/op_db.md] [--only NAME ...] [--sample 25 --seed 20260101]
+    [--jobs 1]
 
-Each op runs in a process of its own, forked from one that has compiled before, with a time limit: a crash or a hang is
-a row. ``op_check.py`` says what is compared. Ops that draw random numbers (eager differs under another seed) or leave
-memory uninitialised are compared in shapes, dtypes and strides alone. The exit code is 1 if an op is wrong, raises,
-crashes or hangs.
+Each op runs in a process of its own, forked from one that has compiled before, with a time limit: a crash or
+a hang is a row. ``op_check.py`` says what is compared. Ops that draw random numbers (eager differs under
+another seed) or leave memory uninitialised are compared in shapes, dtypes and strides alone. The exit code is
+1 if an op is wrong, raises, crashes or hangs.
 """
 
 from __future__ import annotations
@@ -159,7 +161,8 @@ def table(rows: list[Row]) -> str:
     calls = Counter(verdict.outcome for row in rows for verdict in row.verdicts)
     lines = ['# PyTorch\'s operator database through `torch.compile(backend="shardc")`', ""]
     lines += [
-        f"Written by `test/zoo/op_db.py` with torch {torch.__version__}; its docstrings say what is compared.",
+        f"Written by `test/zoo/op_db.py` with torch {torch.__version__}; its docstrings say what is "
+        f"compared.",
         "",
     ]
     lines += ["| outcome | ops | calls | |", "|---|--:|--:|---|"]

@@ -5,9 +5,9 @@
 
 ``passing.json`` is what was seen to pass, ``{model: [mesh, ...]}``: what samples are drawn from.
 
-``failing.json`` is what does not pass yet, ``{cause: {model: [mesh, ...]}}``, and may only shrink: a model and mesh
-that fail now and are not in it make the script say so, change nothing and exit with 1. ``--accept`` takes them all the
-same (a model that is new in the zoo).
+``failing.json`` is what does not pass yet, ``{cause: {model: [mesh, ...]}}``, and may only shrink: a model
+and mesh that fail now and are not in it make the script say so, change nothing and exit with 1. ``--accept``
+takes them all the same (a model that is new in the zoo).
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _GONE = ({"build"}, {"build", "train"}, {"build", "train", "trace"})
 FAILURES = "## What does not pass yet"
 
 EQUAL = (
-    "Equal is: after each of two steps all losses, parameters, buffers and momenta are those of eager training, in f64 to 1e-9 on every mesh, "
-    "and on data2-tensor2 in f32 to 1e-5, or to 4 times what eager in f32 differs from eager in f64, whichever is more "
+    "Equal is: after each of two steps all losses, parameters, buffers and momenta are those of eager "
+    "training, in f64 to 1e-9 on every mesh, "
+    "and on data2-tensor2 in f32 to 1e-5, or to 4 times what eager in f32 differs from eager in f64, "
+    "whichever is more "
     "(`trial.f32_bound`: batch norm over four values magnifies rounding)."
 )
 LOOSE = 1e-3
@@ -63,7 +65,9 @@ def passing_of(rows: list[Row]) -> dict[str, list[str]]:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The last row of each model and mesh; a row of all meshes replaces what came before it, and is replaced."""
+    """The last row of each model and mesh; a row of all meshes replaces what came before it, and
+    is replaced.
+    """
     latest: dict[str, dict[str, Row]] = defaultdict(dict)
     for row in map(json.loads, path.read_text().splitlines()):
         rows = latest[row["model"]]
@@ -161,7 +165,8 @@ def render(
         "",
     ]
     lines += [
-        f"{len(walked)} of {zoo} models walked: {built} build from a tiny configuration, {trained} train eagerly, {traced} are traced.",
+        f"{len(walked)} of {zoo} models walked: {built} build from a tiny configuration, {trained} train "
+        f"eagerly, {traced} are traced.",
         "",
     ]
     lines += ["| mesh | compared | equal to eager |", "|---|---|---|"]
@@ -228,7 +233,8 @@ def _replicated(rows: list[Row]) -> list[str]:
     counts = Counter(op for op, _ in {(op, row["model"]) for row in rows for op in row.get("replicated", ())})
     shown = ", ".join(f"{op} ({count})" for op, count in counts.most_common())
     return [
-        f"Ops without a sharding rule, computed whole on every device, with the number of models: {shown or 'none'}."
+        f"Ops without a sharding rule, computed whole on every device, with the number of models: "
+        f"{shown or 'none'}."
     ]
 
 

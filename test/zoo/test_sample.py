@@ -1,4 +1,6 @@
-"""Twenty models of the zoo, another choice each day: two steps equal eager training on the meshes they passed on."""
+"""Twenty models of the zoo, another choice each day: two steps equal eager training on the meshes they passed
+on.
+"""
 
 from __future__ import annotations
 

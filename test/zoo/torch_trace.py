@@ -1,4 +1,6 @@
-"""Whether PyTorch by itself can trace a model's forward and backward: what tells our failures from its own."""
+"""Whether PyTorch by itself can trace a model's forward and backward: what tells our failures
+from its own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One model of the zoo: captured once in f32, compiled for each mesh, two steps held against eager training."""
+"""One model of the zoo: captured once in f32, compiled for each mesh, two steps held against
+eager training.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from training import Captured, Ranks, Values, Wide, errors, state_of
 
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.context import new_context
-from shardc.driver.model_plan import model_plan_of
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
+from shardc.step.model_plan import model_plan_of
 
 STEPS = 2
 MESHES: dict[str, tuple[dict[str, int], str]] = {
@@ -30,18 +32,24 @@ MESHES: dict[str, tuple[dict[str, int], str]] = {
 NARROW_MESH = "data2-tensor2"
 """The mesh on which the program is also run in f32."""
 BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-5}
-"""Of errors (``training.errors``). In f32 it is a floor of :func:`f32_bound`: 84 roundings of the last bit."""
+"""Of errors (``training.errors``). In f32 it is a floor of :func:`f32_bound`: 84 roundings of the
+last bit.
+"""
 ROUGHNESS = 4
-"""In f32 a program may lie this many times as far from eager training as that lies from eager training in f64."""
+"""In f32 a program may lie this many times as far from eager training as that lies from eager training in
+f64.
+"""
 
 
 @dataclass
 class Outcome:
-    """What became of one model on one mesh. ``stage`` is where it ended: build, train, trace, compile, run or equal.
+    """What became of one model on one mesh. ``stage`` is where it ended: build, train, trace, compile, run or
+    equal.
 
-    Seconds of CPU, which other processes hardly change: ``trace_s`` of the capture (once a model), ``compile_s`` of all
-    passes for this mesh. ``f32_bound`` is what errors in f32 were held to. ``replicated`` are the ops without a rule;
-    ``torch_refuses`` says why PyTorch by itself cannot trace a model that we cannot.
+    Seconds of CPU, which other processes hardly change: ``trace_s`` of the capture (once a model),
+    ``compile_s`` of all passes for this mesh. ``f32_bound`` is what errors in f32 were held to.
+    ``replicated`` are the ops without a rule; ``torch_refuses`` says why PyTorch by itself cannot trace a
+    model that we cannot.
     """
 
     model: str
@@ -69,7 +77,9 @@ def sgd(model: torch.nn.Module) -> torch.optim.Optimizer:
 def try_model(
     subject: Subject, meshes: Mapping[str, tuple[dict[str, int], str]] = MESHES
 ) -> Iterator[Outcome]:
-    """An outcome for each mesh, or a single one with mesh ``*`` if the model gets no further than its capture."""
+    """An outcome for each mesh, or a single one with mesh ``*`` if the model gets no further than its
+    capture.
+    """
     stage = "build"
     try:
         model = subject.fresh()
@@ -137,14 +147,15 @@ def train(subject: Subject, model: torch.nn.Module, batches: list[Any], dtype: t
 
 
 def f32_bound(wanted: Mapping[torch.dtype, list[Values]]) -> float:
-    """How far a program in f32 may be from eager training in f32: 1e-5, or ROUGHNESS times as far as that is from f64.
+    """How far a program in f32 may be from eager training in f32: 1e-5, or ROUGHNESS times as far as that is
+    from f64.
 
-    Both are roundings of the same numbers, so neither can be asked to be nearer to the other than they are to those.
-    The largest distance of any tensor counts: which tensor rounding hits is chance. Measured on classes of all kinds:
-    without batch norm eager lies within 4e-6 of f64 (Swin: 1.3e-5), and programs within 4e-6 of eager, so that the
-    floor decides. Batch norm divides by the deviation of as few as four values and magnifies rounding without limit:
-    eager itself is off by 4e-5 (EfficientNet), 8e-4 (ResNet, LeViT), 0.9 (MobileNetV2, for which f32 proves nothing and
-    f64 alone does).
+    Both are roundings of the same numbers, so neither can be asked to be nearer to the other than they are to
+    those. The largest distance of any tensor counts: which tensor rounding hits is chance. Measured on
+    classes of all kinds: without batch norm eager lies within 4e-6 of f64 (Swin: 1.3e-5), and programs within
+    4e-6 of eager, so that the floor decides. Batch norm divides by the deviation of as few as four values and
+    magnifies rounding without limit: eager itself is off by 4e-5 (EfficientNet), 8e-4 (ResNet, LeViT), 0.9
+    (MobileNetV2, for which f32 proves nothing and f64 alone does).
     """
     steps = zip(wanted[torch.float32], wanted[torch.float64], strict=True)
     return max(
@@ -161,7 +172,10 @@ def compare(ranks: Ranks, batches: list[Any], wanted: list[Values], bound: float
         wrong = {key: error for key, error in errors(ours, theirs).items() if not error <= bound}
         if wrong:
             (role, name), error = max(wrong.items(), key=lambda item: item[1])
-            return f"step {number}: {len(wrong)} of {len(theirs)} tensors differ, worst {role} {name} by {error:.1e}"
+            return (
+                f"step {number}: {len(wrong)} of {len(theirs)} tensors differ, worst {role} {name} by "
+                f"{error:.1e}"
+            )
     return f"ranks that hold the same block differ by {spread:.1e}" if not spread <= bound else ""
 
 

@@ -1,8 +1,9 @@
-"""Walks the zoo: every model on every mesh, each model in a process of its own with a time-out, one JSON line a result.
+"""Walks the zoo: every model on every mesh, each model in a process of its own with a time-out, one JSON line
+a result.
 
-python test/zoo/walk.py -o results.jsonl                # all; goes on where an earlier walk into that file stopped
-python test/zoo/walk.py --sample 20 --day 2026-11-20    # 20 of those that are known to pass, the same all that day
-python test/zoo/walk.py --only LlamaForCausalLM --only unet
+python test/zoo/walk.py -o results.jsonl                # all; goes on where an earlier walk into that file
+stopped python test/zoo/walk.py --sample 20 --day 2026-11-20    # 20 of those that are known to pass, the same
+all that day python test/zoo/walk.py --only LlamaForCausalLM --only unet
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls around a linear layer: who makes and who reads a value, what is a view, what a product multiplies."""
+"""Calls around a linear layer: who makes and who reads a value, what is a view, what a transpose is of."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import target_name
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.passes.fuse.captures import captured, inside
-from shardc.passes.fuse.read import VIEWS
+from shardc.passes.fuse.bodies.captures import captured, inside
+from shardc.passes.fuse.reading.read import VIEWS
 
-PRODUCT, PRODUCT_WITH_BIAS = "aten.mm", "aten.addmm"
 LINKS = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape", "aten._to_copy", "aten.clone"))
 TURNS = frozenset(("aten.t", "aten.transpose.int", "aten.permute"))
 
@@ -24,16 +23,13 @@ def maker(value: ir.Value) -> ir.Operation | None:
     if isinstance(value.owner, ir.Block):
         return None
     op = value.owner.operation
-    return (
-        op
-        if op.name.startswith("torch.") and not op.name.startswith(("torch.prim", "torch.constant"))
-        else None
-    )
+    is_call = op.name.startswith("torch.") and not op.name.startswith(("torch.prim", "torch.constant"))
+    return op if is_call else None
 
 
 def readers(value: ir.Value) -> list[ir.Operation]:
-    """The ops that read a value, each once."""
-    return list(dict.fromkeys(use.owner.operation for use in value.uses))
+    """The ops that read a value, each once, as a rule the first one first."""
+    return list(dict.fromkeys(use.owner.operation for use in value.uses))[::-1]
 
 
 def type_of(value: ir.Value) -> TensorType:
@@ -43,31 +39,23 @@ def type_of(value: ir.Value) -> TensorType:
 
 
 def is_view(op: ir.Operation) -> bool:
-    return target_name(op) in VIEWS
+    return target_of(op) in VIEWS
 
 
-def product_behind(value: ir.Value) -> ir.Operation | None:
-    """The product whose logits ``value`` is, behind views and conversions; None if there is none."""
-    while (op := maker(value)) is not None and target_name(op) in LINKS:
-        value = op.operands[0]
-    return op if op is not None and target_name(op) in (PRODUCT, PRODUCT_WITH_BIAS) else None
-
-
-def has_bias(product: ir.Operation) -> bool:
-    return target_name(product) == PRODUCT_WITH_BIAS
-
-
-def factors(product: ir.Operation) -> tuple[ir.Value, ir.Value]:
-    first = int(has_bias(product))
-    return product.operands[first], product.operands[first + 1]
-
-
-def weight_of(product: ir.Operation) -> ir.Value | None:
-    """The weight [classes, size] of a product with its transpose, as the product's block knows it."""
-    turn = maker(captured(factors(product)[1]))
+def transposed(value: ir.Value) -> ir.Value | None:
+    """What a matrix is the transpose of, as the block of ``value`` knows it; None if it is none."""
+    turn = maker(captured(value))
     if turn is None or target_name(turn) not in TURNS:
         return None
-    return turn.operands[0] if turn.block == product.block else inside(turn.operands[0], product.block)
+    block = value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block
+    return turn.operands[0] if turn.block == block else inside(turn.operands[0], block)
+
+
+def untwisted(value: ir.Value) -> ir.Value:
+    """The matrix itself for a transpose of its transpose."""
+    once = transposed(value)
+    twice = None if once is None else transposed(once)
+    return value if twice is None else untwisted(twice)
 
 
 def made_behind(value: ir.Value, first: ir.Operation) -> list[ir.Operation]:

@@ -1,8 +1,9 @@
-"""Where a linear layer with a cross entropy behind it becomes kernels, and why another does not."""
+"""The linear layers of a block with a cross entropy behind them, and why logits of others are made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch_mlir import ir
@@ -10,142 +11,103 @@ from torch_mlir import ir
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.kern.attention_maps import FLOATS
+from shardc.passes.fuse.bodies.captures import captured
 from shardc.passes.fuse.linear_loss.calls import (
-    factors,
-    has_bias,
     is_view,
     maker,
-    product_behind,
     readers,
     target_of,
+    transposed,
     type_of,
-    weight_of,
 )
-from shardc.passes.fuse.linear_loss.gradient import GRADIENT, GradientReader, is_of_rows
-from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss, LogSoftmax, Refused
-from shardc.passes.fuse.linear_loss.softmax import LARGEST, SOFTMAX, SUM, is_sum, log_softmax
+from shardc.passes.fuse.linear_loss.forms import (
+    BACKWARD,
+    GRADIENT,
+    LARGEST,
+    LOGITS,
+    LOSS,
+    MADE,
+    SOFTMAX,
+    SOFTMAXES,
+    Role,
+)
+from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
+from shardc.passes.fuse.linear_loss.pattern import Match, Matcher
+
+LOSS_OPS = (f"torch.{SOFTMAX}", f"torch.{LARGEST}")
+"""A block without these has none."""
+
+
+class Refused(Exception):
+    """Why the logits of a linear layer are made, in words."""
 
 
 class LossFinder:
-    """Looks for losses among the ``steps`` of a block. With ``eager`` numerics logits of 16 bits are rounded, and so
-    made.
+    """Looks for losses among the ``steps`` of a block. With ``eager`` numerics logits of 16 bits are rounded,
+    and so made.
     """
 
     def __init__(self, steps: Sequence[ir.Operation], numerics: str) -> None:
-        self._steps, self._numerics, self._reader = steps, numerics, CallReader()
+        self._steps, self._numerics, self._matcher = steps, numerics, Matcher(CallReader())
         self._numbers = {op.results[0]: number for number, op in enumerate(steps) if len(op.results)}
 
     def find(self, is_free: Callable[[int], bool]) -> Iterator[LinearLoss | Apart]:
         """``is_free`` says of a step whether it may be in a kernel."""
         for op in self._steps:
-            if target_of(op) not in (SOFTMAX, LARGEST):
-                continue
-            masked = _masked(op.operands[0])
-            product = product_behind(op.operands[0] if masked is None else masked.operands[1])
-            if product is None:
+            parts = _parts(op, self._matcher) if target_of(op) in (SOFTMAX, LARGEST) else None
+            if parts is None:
                 continue
             try:
-                softmax = log_softmax(op, self._reader)
-                if softmax is None:
-                    continue
-                if masked is not None:
-                    raise Refused("logits are masked, as where classes do not divide by their devices")
-                found = self._loss(softmax, product)
+                found = self._loss(parts, op)
                 if not all(map(is_free, found.numbers)):
                     raise Refused("one of their calls has to stay as it is")
                 yield found
             except Refused as why:
-                yield Apart(self._number(product), self._number(op), str(why), type_of(product.results[0]))
+                product = parts.softmax.values["product"]
+                yield Apart(self._numbers[product], self._numbers[op.results[0]], str(why), type_of(product))
 
-    def _loss(self, softmax: LogSoftmax, product: ir.Operation) -> LinearLoss:
-        logits, weight = type_of(product.results[0]), weight_of(product)
-        if has_bias(product) and not self._is_bias(product):
-            raise Refused("what is added to the logits is no bias")
-        links = self._links(softmax, product)
-        if weight is None:
-            raise Refused("the weight is not [classes, size]")
-        if not type_of(factors(product)[0]).is_static or not type_of(weight).is_static:
+    def _loss(self, parts: _Parts, softmax: ir.Operation) -> LinearLoss:
+        values, ops, inside = parts.whole.values, parts.loss.ops, _inside(parts.whole)
+        logp = values["logp"].owner.operation
+        before = [op for op in parts.softmax.ops if op != logp]
+        if _mask(softmax.operands[0]) is not None:
+            raise Refused("logits are masked, as where classes do not divide by their devices")
+        _check_linear(values)
+        self._check_logits(values, before)
+        _check_readers(values, "the logits are kept", before, inside)
+        between = [op for op in ops if op not in before]
+        _check_readers(values, "the logarithms of all probabilities are kept", between, inside)
+        if "picked" not in values:
+            raise Refused("the loss is not of one class a row")
+        behind = [op for op in inside if op not in ops]
+        _check_readers(values, "the gradient of the logits is kept", behind, inside)
+        _check_gradient(values)
+        beside = self._makers(values["index"]) if {"top", "total"} & values.keys() else []
+        first = self._numbers[softmax.results[0]]
+        return LinearLoss(values, softmax, first, *map(self._calls, (ops, behind, beside)))
+
+    def _calls(self, ops: Iterable[ir.Operation]) -> tuple[int, ...]:
+        return tuple(sorted(self._numbers[op.results[0]] for op in ops if not is_view(op)))
+
+    def _check_logits(self, values: Mapping[str, ir.Value], ops: Iterable[ir.Operation]) -> None:
+        """Raises Refused unless all ``ops`` make logits of rows, or numbers of rows, which a kernel has in
+        f32.
+        """
+        rows, classes = type_of(values["rows"]), type_of(values["product"]).shape[-1]
+        if not rows.is_static or classes is None:
             raise Refused("sizes are known at run time only")
-        pick, weighted, total, behind = self._readers(softmax)
-        gradient = None if behind is None else GradientReader(product, softmax, self._reader).gradient(behind)
-        forward = [product, *links, *softmax.ops, weighted, pick, total]
-        beside = (
-            []
-            if softmax.parts is None and total is None
-            else self._makers(self._reader.read(pick).operands[1])
-        )
-        numbers = [
-            [self._number(op) for op in dict.fromkeys(ops) if op is not None]
-            for ops in (forward, [] if gradient is None else gradient.ops, beside)
-        ]
-        return LinearLoss(product, softmax, pick, weighted, total, gradient, *map(tuple, numbers), logits)
-
-    def _links(self, softmax: LogSoftmax, product: ir.Operation) -> list[ir.Operation]:
-        """The conversions from the product to the softmax; nobody else reads what is between."""
-        value, allowed = softmax.logits, set(softmax.ops[:2])
-        found, classes = [], type_of(product.results[0]).shape[-1]
-        while True:
-            for op in readers(value):
-                if op not in allowed:
-                    name = op.name.removeprefix("torch.")
-                    says = (
-                        "the program gives them to its caller"
-                        if name == "func.return"
-                        else f"{name} reads them, too"
-                    )
-                    raise Refused(f"the logits are kept: {says}")
-            type_ = type_of(value)
-            if type_.shape[-1] != classes:
+        for type_ in (type_of(op.results[0]) for op in ops):
+            if type_.shape[-1] not in (classes, 1):
                 raise Refused("what lies between them is no view of rows")
             if type_.dtype not in FLOATS or (self._numerics == "eager" and type_.dtype != torch.float32):
-                raise Refused(f"logits are rounded to {type_.dtype}")
-            reader = maker(value)
-            assert reader is not None
-            if reader == product:
-                return list(reversed(found))
-            if not is_view(reader):
-                found.append(reader)
-            value, allowed = reader.operands[0], {reader}
-
-    def _readers(
-        self, softmax: LogSoftmax
-    ) -> tuple[ir.Operation, ir.Operation | None, ir.Operation | None, ir.Operation | None]:
-        """Who reads the logarithms of probabilities: what takes one class a row, maybe of their product with weights
-        of classes, which comes second; what adds them up; and what makes the gradient.
-        """
-        picks, weighted, totals, gradients = [], [], [], []
-        for op in readers(softmax.logp):
-            target = target_of(op)
-            if target == "aten.gather" and is_of_rows(op, self._reader):
-                picks.append(op)
-            elif target == "aten.mul.Tensor" and self._weights(op, softmax):
-                weighted.append(op)
-                behind = readers(op.results[0])
-                if any(
-                    target_of(other) != "aten.gather" or not is_of_rows(other, self._reader)
-                    for other in behind
-                ):
-                    raise Refused("the logarithms of all probabilities are read, by weights of their classes")
-                picks += behind
-            elif target == SUM and is_sum(op, self._reader, keepdim=self._reader.read(op).spec["keepdim"]):
-                totals.append(op)
-            elif (
-                target == "aten.exp"
-                if softmax.parts
-                else target == GRADIENT and op.operands[0] != softmax.logp
-            ):
-                gradients.append(op)
-            else:
-                raise Refused(f"{target} reads the logarithms of all probabilities")
-        if len(picks) != 1 or max(map(len, (weighted, totals, gradients))) > 1:
-            raise Refused("the loss is not of one class a row")
-        return picks[0], *(found[0] if found else None for found in (weighted, totals, gradients))
+                what = "logits are rounded to" if type_.dtype.itemsize < 4 else "the softmax is in"
+                raise Refused(f"{what} {type_.dtype}")
 
     def _makers(self, index: ir.Value) -> list[ir.Operation]:
         """The calls that make the classes of rows from labels.
 
-        The kernel makes more than what waits for the classes in the program: were these made in one kernel with what
-        reads that, the two would wait for each other.
+        The kernel makes more than what waits for the classes in the program: were these made in one kernel
+        with what reads that, the two would wait for each other.
         """
         found: dict[ir.Operation, None] = {}
         waiting = [index]
@@ -158,33 +120,98 @@ class LossFinder:
                 raise Refused("the classes of rows are computed from floating-point numbers")
             found[value.owner.operation] = None
             waiting += value.owner.operands
-        return [
-            op for op in found if op.results[0] in self._numbers and maker(op.results[0]) and not is_view(op)
-        ]
-
-    def _weights(self, op: ir.Operation, softmax: LogSoftmax) -> bool:
-        """Whether ``op`` multiplies the logarithms with a weight of each class."""
-        spec, (_, classes) = self._reader.read(op).spec, type_of(softmax.logp).shape
-        return (
-            op.operands[0] == softmax.logp
-            and spec["other"].shape == (1, classes)
-            and spec["other"].dtype == torch.float32
-        )
-
-    def _is_bias(self, product: ir.Operation) -> bool:
-        spec = self._reader.read(product).spec
-        bias, weight = spec["self"], spec["mat2"]
-        return (
-            bias.shape == weight.shape[1:]
-            and bias.dtype == weight.dtype
-            and spec["beta"] == spec["alpha"] == 1
-        )
-
-    def _number(self, op: ir.Operation) -> int:
-        return self._numbers[op.results[0]]
+        return [op for op in found if op.results[0] in self._numbers and maker(op.results[0])]
 
 
-def _masked(value: ir.Value) -> ir.Operation | None:
+def loss_values(softmax: ir.Operation) -> Mapping[str, ir.Value]:
+    """The values of a loss that was found, as they are now: others may have got other makers since."""
+    parts = _parts(softmax, Matcher(CallReader()))
+    assert parts is not None
+    return parts.whole.values
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A linear layer and a log_softmax; the same with the loss behind it; and with its gradient."""
+
+    softmax: Match
+    loss: Match
+    whole: Match
+
+
+def _parts(op: ir.Operation, matcher: Matcher) -> _Parts | None:
+    """What ``op``, a softmax or the first call of one, is part of."""
+    mask = _mask(op.operands[0])
+    logits = op.operands[0] if mask is None else mask.operands[1]
+    linear = next(matcher.match(LOGITS, logits, Match({})), None)
+    if linear is None:
+        return None
+    given = linear.named(weight=transposed(linear.values["turned"]), logits=op.operands[0])
+    forms = (_played(roles, matcher, given) for roles in SOFTMAXES)
+    softmax = next((found for found in forms if "logp" in found.values), None)
+    if softmax is None:
+        return None
+    loss = _played(LOSS, matcher, softmax)
+    return _Parts(softmax, loss, _played(BACKWARD, matcher, loss))
+
+
+def _played(roles: Iterable[Role], matcher: Matcher, match: Match) -> Match:
+    """With the values that play ``roles``, each of which one alone may play."""
+    for role in roles:
+        if role.source in match.values:
+            found = matcher.made_of(role.name, role.pattern, role.source, match)
+            match = found[0] if len(found) == 1 else match
+    return match
+
+
+def _inside(match: Match) -> dict[ir.Operation, None]:
+    """The calls of a match but for zeros that others read, too."""
+    ops = dict.fromkeys(match.ops)
+    if "zeros" in match.values:
+        zeros = captured(match.values["zeros"]).owner.operation
+        if zeros.results[0] != match.values["zeros"] or not ops.keys() >= set(readers(zeros.results[0])):
+            del ops[zeros]
+    return ops
+
+
+def _check_readers(
+    values: Mapping[str, ir.Value], kept: str, ops: Iterable[ir.Operation], inside: Container[ir.Operation]
+) -> None:
+    """Raises Refused where another than those ``inside`` reads what ``ops`` make and is no result."""
+    made = [values[name] for name in MADE if name in values]
+    known = [op.results[0] for op in ops if op.results[0] not in made]
+    others = [target_of(op) for value in known for op in readers(value) if op not in inside and _is_read(op)]
+    for other in sorted(
+        others, key=(GRADIENT, "aten.zeros_like").__contains__
+    ):  # these follow from the others
+        is_end = other == "func.return"
+        by = "the program gives them to its caller" if is_end else f"{other} reads them"
+        raise Refused(f"{kept}: {by}")
+
+
+def _is_read(op: ir.Operation) -> bool:
+    return not len(op.results) or any(True for result in op.results for _ in result.uses)
+
+
+def _check_linear(values: Mapping[str, ir.Value]) -> None:
+    """Raises Refused unless the operands of the product are those of a linear layer."""
+    product, weight = type_of(values["product"]), values.get("weight")
+    shape = (product.shape[-1], type_of(values["rows"]).shape[-1])
+    if weight is None or type_of(weight).shape != shape:
+        raise Refused("the weight is not [classes, size]")
+    if "bias" in values and type_of(values["bias"]) != (shape[:1], product.dtype):
+        raise Refused("what is added to the logits is no bias")
+
+
+def _check_gradient(values: Mapping[str, ir.Value]) -> None:
+    is_other = "again" in values and type_of(values["again"]) != type_of(values["weight"])
+    if is_other or ("slopes" in values and not {"drows", "dweight"} & values.keys()):
+        raise Refused("the gradient of the logits is not that of a linear layer")
+    if "dbias" in values and "bias" not in values:
+        raise Refused("the gradient of the logits is kept: it is added up for no bias")
+
+
+def _mask(value: ir.Value) -> ir.Operation | None:
     """What masks logits, as ``dist-pad`` does; None for what is not masked."""
     op = maker(value)
     return op if op is not None and target_of(op) == "aten.where.ScalarOther" else None

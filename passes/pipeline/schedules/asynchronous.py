@@ -1,8 +1,8 @@
 """Schedules without a flush: stages update their weights while micro-batches are in flight. They change the
 mathematics.
 
-Orders are those of 1F1B over all micro-batches of a run (:class:`~shardc.dialects.pipe.schedule.Updates` says which
-weights each uses).
+Orders are those of 1F1B over all micro-batches of a run (:class:`~shardc.dialects.pipe.schedule.Updates` says
+which weights each uses).
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 
 
 def pipe_dream(ranks: int, micro_batches: int) -> Schedule:
-    """An update behind each micro-batch; rank r keeps ``ranks - r`` versions of its weights (Narayanan et al.,
-    PipeDream, SOSP 2019)."""
+    """An update behind each micro-batch; rank r keeps ``ranks - r`` versions of its weights (Narayanan et
+    al., PipeDream, SOSP 2019).
+    """
     return replace(one_f_one_b(ranks, micro_batches), name="pipedream", updates=Updates(every=1))
 
 
 def pipe_dream_2bw(ranks: int, micro_batches: int, every: int | None = None) -> Schedule:
-    """An update behind each group of ``every`` micro-batches (as many as ranks if not given), from gradients of the
-    weights before the newest: two versions (Narayanan et al., Memory-Efficient Pipeline-Parallel DNN Training, ICML
-    2021).
+    """An update behind each group of ``every`` micro-batches (as many as ranks if not given), from gradients
+    of the weights before the newest: two versions (Narayanan et al., Memory-Efficient Pipeline-Parallel DNN
+    Training, ICML 2021).
 
     Raises BadScheduleOption if ``every`` is less than ``ranks`` or does not divide ``micro_batches``.
     """

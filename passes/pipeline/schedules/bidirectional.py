@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from shardc.cost.pipeline import StageCost, simulate
+from shardc.cost.pipeline import StageCost
+from shardc.cost.simulate import simulate
 from shardc.diagnostics.pipeline import ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Orders, Schedule, orders
@@ -16,26 +17,28 @@ from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 def chimera(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
     """Even micro-batches go down the ranks, odd ones up (Li and Hoefler, Chimera, SC21).
 
-    Stage ``ranks + s`` holds the same parameters as stage s, on rank ``ranks - 1 - s``; their gradients must be added.
-    ``ranks`` must be even. Of three orders it is the one of the shortest step: the paper's units of ``ranks``
-    micro-batches, which close up where F and B take as long, and, for at most half as many activations more, whatever
-    can run with forwards or backwards first, which closes up where B takes longer. ``costs``: of each of the ``ranks``
-    stages.
+    Stage ``ranks + s`` holds the same parameters as stage s, on rank ``ranks - 1 - s``; their gradients must
+    be added. ``ranks`` must be even. Of three orders it is the one of the shortest step: the paper's units of
+    ``ranks`` micro-batches, which close up where F and B take as long, and, for at most half as many
+    activations more, whatever can run with forwards or backwards first, which closes up where B takes longer.
+    ``costs``: of each of the ``ranks`` stages.
     """
     costs = [*(costs or [EQUAL] * ranks)] * 2
     routes = (tuple(range(ranks)), tuple(range(ranks, 2 * ranks)))
     units = Schedule("chimera", _units(ranks, micro_batches), routes)
-    cap_bytes = 1.5 * ranks * max(cost.activation_bytes for cost in costs)
+    memory_limit_bytes = 1.5 * ranks * max(cost.activation_bytes for cost in costs)
     found = [units]
     for backward_first in (True, False):
         with suppress(ScheduleStuck):  # the directions may fill each other's memory
             queues = _queues(ranks, micro_batches, backward_first)
-            found.append(list_schedule("chimera", queues, routes, costs, cap_bytes))
+            found.append(list_schedule("chimera", queues, routes, costs, memory_limit_bytes))
     return min(found, key=lambda schedule: simulate(schedule, costs).step_s)
 
 
 def _units(ranks: int, micro_batches: int) -> Orders:
-    """Section 3.1: in a unit the two directions never want a rank at the same moment, where F and B take one each."""
+    """Section 3.1: in a unit the two directions never want a rank at the same moment, where F and B take one
+    each.
+    """
     lists = []
     for rank in range(ranks):
         timed = []

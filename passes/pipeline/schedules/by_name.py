@@ -8,7 +8,8 @@ from typing import Any
 
 from shardc.cost.pipeline import StageCost
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.pipeline.schedules.registry import AUTO, check_options, named_schedule
+from shardc.options.schedules import AUTO, check_named
+from shardc.passes.pipeline.schedules.registry import check_options, named_schedule
 from shardc.passes.pipeline.schedules.synthesis import auto
 from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
@@ -24,18 +25,19 @@ def schedule(
 ) -> Schedule:
     """The schedule ``name``, or the one that ``auto`` finds, for a model cut into ``stages``.
 
-    ``ranks``: how many there are; if not given, the most that the schedule can use. ``costs``: of each stage, equal
-    ones if not given; the order of some schedules depends on them. ``micro_batches`` are whole sequences, whatever the
-    slices. ``options``: the schedule's own, such as ``slices`` of the token-level ones, or ``cap_bytes`` of ``auto``.
-    Raises UnknownSchedule, UnknownScheduleOption, BadScheduleOption, BadStages, BadMicroBatches, NoScheduleFits.
+    ``ranks``: how many there are; if not given, the most that the schedule can use. ``costs``: of each stage,
+    equal ones if not given; the order of some schedules depends on them. ``micro_batches`` are whole
+    sequences, whatever the slices. ``options``: the schedule's own, such as ``slices`` of the token-level
+    ones, or ``memory_limit_bytes`` of ``auto``. Raises UnknownSchedule, UnknownScheduleOption,
+    BadScheduleOption, BadStages, BadMicroBatches, NoScheduleFits.
     """
     if name == AUTO:
         check_options(AUTO, options, [*inspect.signature(auto).parameters][3:])
         ranks = stages if ranks is None else ranks
         return auto(ranks, micro_batches, costs or [EQUAL] * max(0, stages), **{"stages": stages, **options})
     named = named_schedule(name)
-    ranks = max(1, stages // named.fewest) if ranks is None else ranks
-    named.check(stages, ranks, micro_batches)
+    ranks = check_named(name, stages, micro_batches, ranks)
+    assert ranks is not None
     if costs is not None and len(costs) != stages:
         raise ValueError(f"costs are of {len(costs)} stages, not of {stages}")
     return named.make_for(ranks, micro_batches, stages // ranks, costs, **options)

@@ -1,6 +1,7 @@
 """Orders made by playing a pipeline through: whenever a rank is free, it takes the first action that can run.
 
-Weight gradients go where ranks would wait otherwise: the freedom that zero-bubble schedules use (Qi et al. 2024).
+Weight gradients go where ranks would wait otherwise: the freedom that zero-bubble schedules use (Qi et al.
+2024).
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Orders, Schedule, orders
 
 Queues = Sequence[Sequence[Iterable[Action]]]
-"""For each rank, its F, B and I in lists of which each keeps its order; of several that can run, the first list's
-goes first."""
+"""For each rank, its F, B and I in lists of which each keeps its order; of several that can run, the first
+list's goes first.
+"""
 
 
 def list_schedule(
@@ -28,20 +30,20 @@ def list_schedule(
     queues: Queues,
     routes: tuple[tuple[int, ...], ...],
     costs: Sequence[StageCost],
-    cap_bytes: float = inf,
+    memory_limit_bytes: float = inf,
     patience: float = 1.0,
     slices: int = 1,
 ) -> Schedule:
     """All actions of ``queues`` in an order for each rank, with a W for each I.
 
-    No forward starts that would let a rank hold more than ``cap_bytes`` of activations, or leave no room for one
-    micro-batch in its later stages; W's are run to make room. A W runs where a rank would wait for
-    ``patience`` of its time or longer. ``costs``: of each stage. Raises ScheduleStuck if ``cap_bytes`` are too few for
-    any order that keeps those of ``queues``.
+    No forward starts that would let a rank hold more than ``memory_limit_bytes`` of activations, or leave no
+    room for one micro-batch in its later stages; W's are run to make room. A W runs where a rank would wait
+    for ``patience`` of its time or longer. ``costs``: of each stage. Raises ScheduleStuck if
+    ``memory_limit_bytes`` are too few for any order that keeps those of ``queues``.
     """
     given = [[deque(queue) for queue in queues_of_rank] for queues_of_rank in queues]
     whole = Schedule(name, orders([a for q in of_rank for a in q] for of_rank in given), routes, slices)
-    return replace(whole, orders=_Player(whole, given, costs, cap_bytes, patience).run())
+    return replace(whole, orders=_Player(whole, given, costs, memory_limit_bytes, patience).run())
 
 
 class _Player:
@@ -52,7 +54,7 @@ class _Player:
         schedule: Schedule,
         given: list[list[deque[Action]]],
         costs: Sequence[StageCost],
-        cap_bytes: float,
+        memory_limit_bytes: float,
         patience: float,
     ) -> None:
         self._given, self._costs, self._patience = given, costs, patience
@@ -63,7 +65,7 @@ class _Player:
             for one, other in itertools.pairwise(route):
                 self._neighbours[one].add(other)
                 self._neighbours[other].add(one)
-        self._room = {stage: cap_bytes for stage in self._rank_of}
+        self._room = {stage: memory_limit_bytes for stage in self._rank_of}
         for route in schedule.routes:
             for earlier, later in itertools.combinations(route, 2):
                 rank = self._rank_of[earlier]

@@ -1,4 +1,6 @@
-"""Fill-drain, 1F1B and their forms with several stages a rank: orders that are written down in closed form."""
+"""Fill-drain, 1F1B and their forms with several stages a rank: orders that are written down in
+closed form.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,10 @@ def fill_drain(ranks: int, micro_batches: int) -> Schedule:
 
 
 def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
-    """Fill-drain with several stages a rank: all micro-batches go through a stage before any goes into the rank's
-    next one (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once for all."""
+    """Fill-drain with several stages a rank: all micro-batches go through a stage before any goes into the
+    rank's next one (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once
+    for all.
+    """
     lists = []
     for rank in range(ranks):
         mine = round_robin(rank, ranks, stages_per_rank)
@@ -38,7 +42,8 @@ def one_f_one_b(ranks: int, micro_batches: int) -> Schedule:
 
 
 def interleaved(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
-    """1F1B with several stages a rank, in groups of ``ranks`` micro-batches (Narayanan et al., SC21, section 2.2).
+    """1F1B with several stages a rank, in groups of ``ranks`` micro-batches (Narayanan et al., SC21, section
+    2.2).
 
     The number of micro-batches must be a multiple of ``ranks``.
     """

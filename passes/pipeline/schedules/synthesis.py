@@ -1,7 +1,9 @@
-"""``auto``: a schedule made for given costs under a cap on memory, never worse than the best one that has a name.
+"""``auto``: a schedule made for given costs under a cap on memory, never worse than the best one that has a
+name.
 
-All named schedules are played through; then orders of the same families with other numbers in flight, weight gradients
-where these costs leave holes; then single actions of the best are moved into holes, as long as that helps.
+All named schedules are played through; then orders of the same families with other numbers in flight, weight
+gradients where these costs leave holes; then single actions of the best are moved into holes, as long as that
+helps.
 """
 
 from __future__ import annotations
@@ -11,25 +13,30 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
 
-from shardc.cost.pipeline import StageCost, Timeline, merge_stages, simulate
+from shardc.cost.pipeline import StageCost, merge_stages
+from shardc.cost.simulate import simulate
+from shardc.cost.timeline import Timeline
 from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, NoScheduleFits, ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule, one_route
+from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.schedules.list_scheduling import Queues, list_schedule
 from shardc.passes.pipeline.schedules.one_f_one_b import alternate
 from shardc.passes.pipeline.schedules.placement import round_robin, zigzag
-from shardc.passes.pipeline.schedules.registry import AUTO, SCHEDULES
+from shardc.passes.pipeline.schedules.registry import SCHEDULES
 from shardc.passes.pipeline.schedules.v_shape import building_block, repeat_block
 
 Measure = Literal["step", "span"]
-"""What is to be short: ``step``, from the first rank's start to the last one's end, which counts where ranks wait
-for each other between steps (clipping by the norm of all gradients); ``span``, the longest time that one rank takes
-(Qi et al., Zero Bubble, section 4)."""
+"""What is to be short: ``step``, from the first rank's start to the last one's end, which counts where ranks
+wait for each other between steps (clipping by the norm of all gradients); ``span``, the longest time that one
+rank takes (Qi et al., Zero Bubble, section 4).
+"""
 
 PLAYED_ACTIONS = 500_000
-"""How many actions the search may play through in all: some 4 s of CPU; the named schedules are played whatever
-their size."""
+"""How many actions the search may play through in all: some 4 s of CPU; the named schedules are played
+whatever their size.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,13 +48,14 @@ class Choice:
     timeline: Timeline
     peak_bytes: float
 
-    def fits(self, cap_bytes: float) -> bool:
+    def fits(self, memory_limit_bytes: float) -> bool:
         """Whether no rank holds more; sums of bytes may be fractions, so a rounding more is none."""
-        return self.peak_bytes <= cap_bytes * (1 + 1e-9)
+        return self.peak_bytes <= memory_limit_bytes * (1 + 1e-9)
 
     def order(self, measure: Measure) -> tuple[float, float, float]:
-        """What makes it better than another one: the shorter time, then the other time, then the lower peak of
-        memory."""
+        """What makes it better than another one: the shorter time, then the other time, then the lower peak
+        of memory.
+        """
         times = self.timeline.step_s, self.timeline.longest_span_s
         return (*(times if measure == "step" else reversed(times)), self.peak_bytes)  # type: ignore[return-value]
 
@@ -56,26 +64,30 @@ def auto(
     ranks: int,
     micro_batches: int,
     costs: Sequence[StageCost],
-    cap_bytes: float = inf,
+    memory_limit_bytes: float = inf,
     *,
     stages: int | None = None,
     measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Schedule:
-    """The schedule of the shortest step in which no rank holds more than ``cap_bytes`` of activations.
+    """The schedule of the shortest step in which no rank holds more than ``memory_limit_bytes`` of
+    activations.
 
-    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The schedule's
-    own ``stages``, which the caller may fix, are these or neighbours of them together. ``parameters_twice``: whether
-    Chimera, which holds them twice, takes part. ``measure``: see :data:`Measure`. Raises NoScheduleFits.
+    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The
+    schedule's own ``stages``, which the caller may fix, are these or neighbours of them together.
+    ``parameters_twice``: whether Chimera, which holds them twice, takes part. ``measure``: see
+    :data:`Measure`. Raises NoScheduleFits.
     """
-    return best_schedule(ranks, micro_batches, costs, cap_bytes, stages, measure, parameters_twice).schedule
+    return best_schedule(
+        ranks, micro_batches, costs, memory_limit_bytes, stages, measure, parameters_twice
+    ).schedule
 
 
 def best_schedule(
     ranks: int,
     micro_batches: int,
     costs: Sequence[StageCost],
-    cap_bytes: float = inf,
+    memory_limit_bytes: float = inf,
     stages: int | None = None,
     measure: Measure = "step",
     parameters_twice: bool = False,
@@ -89,27 +101,27 @@ def best_schedule(
         )
     cuts = [merge_stages(costs, count) for count in counts]
     named = [c for cut in cuts for c in named_choices(ranks, micro_batches, cut, parameters_twice)]
-    fitting = [choice for choice in named if choice.fits(cap_bytes)]
+    fitting = [choice for choice in named if choice.fits(memory_limit_bytes)]
     budget = PLAYED_ACTIONS
     for cut in cuts:
-        for candidate in _searched(ranks, micro_batches, cut, cap_bytes):
+        for candidate in _searched(ranks, micro_batches, cut, memory_limit_bytes):
             budget -= 3 * micro_batches * len(cut)
             if budget < 0:
                 break
             choice = _play(candidate, cut)
-            if choice.fits(cap_bytes):
+            if choice.fits(memory_limit_bytes):
                 fitting.append(choice)
     if not fitting:
         least = min(named, key=lambda choice: choice.peak_bytes)
         raise NoScheduleFits(
             ranks=ranks,
             micro_batches=micro_batches,
-            cap=cap_bytes,
+            cap=memory_limit_bytes,
             least=least.peak_bytes,
             schedule=least.schedule.name,
         )
     best = min(fitting, key=lambda choice: choice.order(measure))
-    return _improved(best, cap_bytes, measure, budget)
+    return _improved(best, memory_limit_bytes, measure, budget)
 
 
 def _check(ranks: int, micro_batches: int, stages: int) -> None:
@@ -127,7 +139,9 @@ def _check(ranks: int, micro_batches: int, stages: int) -> None:
 def named_choices(
     ranks: int, micro_batches: int, costs: Sequence[StageCost], parameters_twice: bool = False
 ) -> list[Choice]:
-    """Every named schedule for stages of these costs that computes what one device does, from whole sequences."""
+    """Every named schedule for stages of these costs that computes what one device does, from whole
+    sequences.
+    """
     found = []
     for named in SCHEDULES.values():
         if not named.accepts(len(costs), ranks) or named.nearest(ranks, micro_batches) != micro_batches:
@@ -145,13 +159,15 @@ def _play(schedule: Schedule, costs: Sequence[StageCost]) -> Choice:
 
 
 def _searched(
-    ranks: int, micro_batches: int, costs: Sequence[StageCost], cap_bytes: float
+    ranks: int, micro_batches: int, costs: Sequence[StageCost], memory_limit_bytes: float
 ) -> Iterator[Schedule]:
     """Orders of every family under the cap, of which those that get stuck under it are left out."""
     for queues in _families(ranks, micro_batches, len(costs) // ranks):
         for patience in (1.0, 0.5, 0.0):
             try:
-                yield list_schedule("auto", queues, one_route(len(costs)), costs, cap_bytes, patience)
+                yield list_schedule(
+                    "auto", queues, one_route(len(costs)), costs, memory_limit_bytes, patience
+                )
             except ScheduleStuck:
                 continue
 
@@ -197,7 +213,7 @@ def _free(
     return backward + forward if backward_first else forward + backward
 
 
-def _improved(best: Choice, cap_bytes: float, measure: Measure, budget: int) -> Choice:
+def _improved(best: Choice, memory_limit_bytes: float, measure: Measure, budget: int) -> Choice:
     """``best`` after single moves into its holes, each of which makes it better."""
     size = sum(1 for _ in best.schedule.actions())
     moved = True
@@ -211,7 +227,7 @@ def _improved(best: Choice, cap_bytes: float, measure: Measure, budget: int) -> 
                 choice = _play(schedule, best.costs)
             except ScheduleStuck:
                 continue
-            if choice.fits(cap_bytes) and choice.order(measure) < best.order(measure):
+            if choice.fits(memory_limit_bytes) and choice.order(measure) < best.order(measure):
                 best, moved = choice, True
                 break
     return best

@@ -1,7 +1,8 @@
-"""Schedules on two stages a rank, of which the second ones go back: the first rank holds the first stage and the last
-one.
+"""Schedules on two stages a rank, of which the second ones go back: the first rank holds the first stage and
+the last one.
 
-Activations of a micro-batch that are kept for long in a rank's first stage are so for a short time in its second.
+Activations of a micro-batch that are kept for long in a rank's first stage are so for a short time in its
+second.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ Moments = tuple[int, int, int, int]
 
 
 def zb_v(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """No bubble where F, I and W take as long and there are ``2 * ranks`` micro-batches, at 1F1B's memory (Qi et
-    al., Zero Bubble, section 6)."""
+    """No bubble where F, I and W take as long and there are ``2 * ranks`` micro-batches, at 1F1B's memory (Qi
+    et al., Zero Bubble, section 6).
+    """
     queues = [[_zb_v_order(rank, ranks, micro_batches)] for rank in range(ranks)]
     return _weights_fill_holes("zb-v", queues, costs, 2 * ranks)
 
 
 def v_half(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """Half of 1F1B's bubble at half of its memory and one micro-batch's (Qi et al. 2024, Pipeline Parallelism with
-    Controllable Memory, section 3)."""
+    """Half of 1F1B's bubble at half of its memory and one micro-batch's (Qi et al. 2024, Pipeline Parallelism
+    with Controllable Memory, section 3).
+    """
     late = 0 if ranks % 2 else 3
 
     def moments(rank: int) -> Moments:
@@ -55,19 +58,21 @@ def v_min(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = No
 
 
 def dual_pipe_v(ranks: int, micro_batches: int) -> Schedule:
-    """A forward of one stage beside a backward of the other all the time, so that one computes while the other sends.
+    """A forward of one stage beside a backward of the other all the time, so that one computes while the
+    other sends.
 
-    DeepSeek-AI's DualPipe (V3's technical report, section 3.2.1) cut in half, so that no parameters are held twice.
-    Needs ``2 * ranks`` micro-batches.
+    DeepSeek-AI's DualPipe (V3's technical report, section 3.2.1) cut in half, so that no parameters are held
+    twice. Needs ``2 * ranks`` micro-batches.
     """
     lists = [list(_dual_pipe_v_order(rank, ranks, micro_batches)) for rank in range(ranks)]
     return Schedule("dualpipe-v", orders(lists), one_route(2 * ranks))
 
 
 def building_block(ranks: int, down: int, up: int) -> list[Moments] | None:
-    """Moments of each rank where both passes go down the ranks in ``down`` units a rank and up in ``up``, with as
-    little waiting at the ends as lets the block be repeated; None if it cannot be. V-Min is 1 and 1, V-Half 2 and 1,
-    and 4 and 2 has no bubble."""
+    """Moments of each rank where both passes go down the ranks in ``down`` units a rank and up in ``up``,
+    with as little waiting at the ends as lets the block be repeated; None if it cannot be. V-Min is 1 and 1,
+    V-Half 2 and 1, and 4 and 2 has no bubble.
+    """
     waits = sorted(itertools.product(range(PERIOD), repeat=3), key=lambda wait: (sum(wait), wait))
     for last, first, again in waits:
         turn = down * (ranks - 1) + 1 + last
@@ -109,13 +114,14 @@ def _weights_fill_holes(
 ) -> Schedule:
     """``held``: how many stages' activations of a micro-batch a rank may hold."""
     costs = costs or [EQUAL] * (2 * len(queues))
-    cap_bytes = held * max(cost.activation_bytes for cost in costs)
-    return list_schedule(name, queues, one_route(2 * len(queues)), costs, cap_bytes)
+    memory_limit_bytes = held * max(cost.activation_bytes for cost in costs)
+    return list_schedule(name, queues, one_route(2 * len(queues)), costs, memory_limit_bytes)
 
 
 def _held(moments: Moments) -> int:
-    """How many stages' activations a rank holds at most while the block repeats, with each W in the better of the
-    two units left."""
+    """How many stages' activations a rank holds at most while the block repeats, with each W in the better of
+    the two units left.
+    """
     taken = {moment % PERIOD for moment in moments}
     free = [unit for unit in range(PERIOD) if unit not in taken]
     first_f, second_f, second_i, first_i = moments
@@ -145,7 +151,9 @@ class _Rank:
         self._made: Counter[tuple[int, Kind]] = Counter()
 
     def next(self, turn: int, kind: Kind) -> Iterator[Action]:
-        """The next micro-batch's action in the rank's first (0) or second stage; nothing behind the last one."""
+        """The next micro-batch's action in the rank's first (0) or second stage; nothing behind
+        the last one.
+        """
         micro_batch = self._made[turn, kind]
         self._made[turn, kind] += 1
         if micro_batch < self._micro_batches:
@@ -153,7 +161,9 @@ class _Rank:
 
 
 def _zb_v_order(rank: int, ranks: int, micro_batches: int) -> list[Action]:
-    """F and I, as for ``2 * ranks - 1`` micro-batches at least, of which those that are not there are left out."""
+    """F and I, as for ``2 * ranks - 1`` micro-batches at least, of which those that are not there are left
+    out.
+    """
     made, left = _Rank(rank, ranks, micro_batches), ranks - rank
     steady = max(micro_batches, 2 * ranks - 1) - (ranks + left - 1)
     turns: list[tuple[int, Kind]] = [(0, "F")] * (2 * left - 1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardc.cost.pipeline import StageCost, simulate
+from shardc.cost.pipeline import StageCost
+from shardc.cost.simulate import simulate
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route
 from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
@@ -15,16 +16,16 @@ from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 def hanayo(
     ranks: int, micro_batches: int, stages_per_rank: int = 2, costs: Sequence[StageCost] | None = None
 ) -> Schedule:
-    """Waves of forwards and backwards that fill each other's gaps, without parameters held twice (Liu et al., Hanayo,
-    SC23).
+    """Waves of forwards and backwards that fill each other's gaps, without parameters held twice (Liu et al.,
+    Hanayo, SC23).
 
-    Whenever a rank is free it runs the forward that is furthest on, or a backward; which of them goes first is
-    whichever makes the shorter step. A rank holds at most half more than 1F1B's first one. ``stages_per_rank``, twice
-    the number of waves, must be even. ``costs``: of each stage.
+    Whenever a rank is free it runs the forward that is furthest on, or a backward; which of them goes first
+    is whichever makes the shorter step. A rank holds at most half more than 1F1B's first one.
+    ``stages_per_rank``, twice the number of waves, must be even. ``costs``: of each stage.
     """
     stages = ranks * stages_per_rank
     costs = costs or [EQUAL] * stages
-    cap_bytes = 1.5 * stages * max(cost.activation_bytes for cost in costs)
+    memory_limit_bytes = 1.5 * stages * max(cost.activation_bytes for cost in costs)
 
     def played(backward_first: bool) -> Schedule:
         queues = []
@@ -33,6 +34,6 @@ def hanayo(
             backward = [[Action(stage, "B", m) for m in range(micro_batches)] for stage in mine]
             forward = [[Action(stage, "F", m) for m in range(micro_batches)] for stage in reversed(mine)]
             queues.append(backward + forward if backward_first else forward + backward)
-        return list_schedule("hanayo", queues, one_route(stages), costs, cap_bytes)
+        return list_schedule("hanayo", queues, one_route(stages), costs, memory_limit_bytes)
 
     return min((played(True), played(False)), key=lambda schedule: simulate(schedule, costs).step_s)

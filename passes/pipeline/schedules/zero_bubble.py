@@ -1,4 +1,6 @@
-"""Zero-bubble schedules on one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3)."""
+"""Zero-bubble schedules on one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section
+3).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,14 @@ from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
 from shardc.passes.pipeline.schedules.one_f_one_b import alternate
 
 EQUAL = StageCost(1.0, 1.0, 1.0, activation_bytes=1.0, weight_bytes=1.0)
-"""The costs in which the schedules are usually drawn: forward, input gradient and weight gradient take as long."""
+"""The costs in which the schedules are usually drawn: forward, input gradient and weight gradient take as
+long.
+"""
 
 
 def zb_h1(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """1F1B whose weight gradients wait for idle time: about a third of its bubble, and no more memory than its first
-    rank's.
+    """1F1B whose weight gradients wait for idle time: about a third of its bubble, and no more memory than
+    its first rank's.
 
     Idle time depends on ``costs`` (of each stage; equal ones if not given); the order is right for any.
     """
@@ -24,8 +28,9 @@ def zb_h1(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = No
 
 
 def zb_h2(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """More forwards before the first backward, so that no rank waits for it: no bubble where all times are equal, and
-    ``2 * ranks - 1`` micro-batches' activations on every rank."""
+    """More forwards before the first backward, so that no rank waits for it: no bubble where all times are
+    equal, and ``2 * ranks - 1`` micro-batches' activations on every rank.
+    """
     return _zero_bubble(
         "zb-h2", ranks, micro_batches, costs, lambda rank: 2 * (ranks - rank - 1), 2 * ranks - 1
     )
@@ -45,5 +50,5 @@ def _zero_bubble(
         forward = [Action(rank, "F", m) for m in range(micro_batches)]
         backward = [Action(rank, "I", m) for m in range(micro_batches)]
         queues.append([alternate(forward, backward, min(ahead(rank), micro_batches))])
-    cap_bytes = held * max(cost.activation_bytes for cost in costs)
-    return list_schedule(name, queues, one_route(ranks), costs, cap_bytes)
+    memory_limit_bytes = held * max(cost.activation_bytes for cost in costs)
+    return list_schedule(name, queues, one_route(ranks), costs, memory_limit_bytes)

@@ -6,7 +6,6 @@ Exit codes: 0 success, 1 a check failed, 2 bad input, 3 an error inside shardc, 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import traceback
 import warnings
@@ -14,12 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shardc.diagnostics.base import ShardcError
+from shardc.environment import DEBUG, changed
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
-
-DEBUG = "SHARDC_DEBUG"
-"""The variable that the runtime looks at. Named here, since importing the runtime imports torch."""
 
 FAKE_TENSORS = "torch._subclasses.fake_tensor"
 """The logger of what goes wrong while a step is traced. Named here, since importing torch takes a second."""
@@ -28,13 +25,15 @@ FAKE_TENSORS = "torch._subclasses.fake_tensor"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code. No traceback reaches the user unless ``--debug`` is given."""
     from shardc.cli.app import app
+    from shardc.cli.old_flags import refuse_old_flags
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     # Taken out here, so that it may stand before the command or after it.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        with _loud_ranks() if debug else _quiet_torch(), _plain_warnings():
+        refuse_old_flags(arguments)
+        with changed({DEBUG.name: "1"}) if debug else _quiet_torch(), _plain_warnings():
             app(args=arguments, prog_name="shardc")
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
@@ -45,16 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report(_internal(error), INTERNAL_ERROR, debug)
     return 0
-
-
-@contextmanager
-def _loud_ranks() -> Iterator[None]:
-    """Lets the processes that ``shardc run`` starts print tracebacks."""
-    os.environ[DEBUG] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[DEBUG]
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def check(
       shardc check out/ --steps 3
     """
     with status(f"checking {folder}"):
-        from shardc.driver.check import check_artefact
+        from shardc.commands.check import check_artefact
 
         report = check_artefact(folder, steps, libraries or ())
     print(report.render())

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardc.cli.options import with_options
+from shardc.options.given import Given
+from shardc.options.kernels import Kernels
 
+
+@with_options(Kernels, only=("forbid_fusion", "force_fusion"))
 def explain(
     path: Annotated[
         Path,
@@ -23,13 +29,8 @@ def explain(
     fusion: Annotated[
         bool, typer.Option("--fusion", help="Say which ops share a kernel, which do not, and why, instead.")
     ] = False,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="A+B", help="Under --fusion: two ops that must not share a kernel."),
-    ] = None,
-    force: Annotated[
-        list[str] | None, typer.Option(metavar="A+B", help="Under --fusion: two ops that must share one.")
-    ] = None,
+    *,
+    given: Mapping[str, object],
 ) -> None:
     """Say where each sharding came from, which collectives stand where, and how many bytes they move.
 
@@ -38,17 +39,19 @@ def explain(
       shardc explain out/
       shardc explain out/ layers.0.self_attn.q_proj
       shardc explain out/ --fusion
-      shardc explain train.py --fusion --forbid aten.add.Tensor+gelu@model.py:12
+      shardc explain train.py --fusion --forbid-fusion aten.add.Tensor+gelu@model.py:12
     """
+    kernels = Given(given, "the command line", ("kernels",)).group("kernels", Kernels)
+    kernels.check_step()
     if fusion:
-        from shardc.driver.explain_fusion import explain_path
-
         if what is not None:
             raise typer.BadParameter("a name and --fusion do not go together")
-        print(explain_path(path, forbid or (), force or ()))
+        from shardc.commands.explain_fusion import explain_path
+
+        print(explain_path(path, kernels.forbid_fusion, kernels.force_fusion))
         return
-    if forbid or force:
-        raise typer.BadParameter("--forbid and --force need --fusion")
-    from shardc.driver.explain import explain as explain_
+    if kernels.has_edges:
+        raise typer.BadParameter("--forbid-fusion and --force-fusion need --fusion")
+    from shardc.commands.explain import explain as explain_
 
     print(explain_(path, what))

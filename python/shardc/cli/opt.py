@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardc.cli.options import with_options
 from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
+from shardc.options.opt import OptOptions
 
 STDIN = "-"
 
 
+@with_options(OptOptions)
 def opt(
     arguments: Annotated[
         list[str] | None,
@@ -28,29 +32,11 @@ def opt(
     output: Annotated[
         str, typer.Option("--output", "-o", help="File to write; - is standard output.")
     ] = STDIN,
-    verify_each: Annotated[bool, typer.Option(help="Verify the IR after each pass.")] = True,
-    print_ir_after_all: Annotated[
-        bool, typer.Option("--print-ir-after-all", help="Print the IR after each pass on standard error.")
-    ] = False,
-    split_input_file: Annotated[
-        bool, typer.Option("--split-input-file", help="Treat the parts between // ----- lines one by one.")
-    ] = False,
-    verify_diagnostics: Annotated[
-        bool,
-        typer.Option(
-            "--verify-diagnostics", help="Errors must be those of the // expected-error@+1 {{text}} comments."
-        ),
-    ] = False,
-    mlir_print_debuginfo: Annotated[
-        bool, typer.Option("--mlir-print-debuginfo", help="Print locations.")
-    ] = False,
-    allow_unregistered_dialect: Annotated[
-        bool,
-        typer.Option("--allow-unregistered-dialect", help="Accept ops of dialects that nobody registered."),
-    ] = False,
     list_passes: Annotated[
         bool, typer.Option("--list-passes", help="Print all passes with their options, and all pipelines.")
     ] = False,
+    *,
+    given: Mapping[str, bool],
 ) -> None:
     """Run passes on MLIR and print what they leave.
 
@@ -62,8 +48,8 @@ def opt(
       shardc opt step.mlir --pipeline 'dist-propagate{max-iterations=4},func.func(cse)' -o out.mlir
       shardc opt --list-passes
     """
-    from shardc.driver import opt as driver
-    from shardc.driver import pipelines
+    from shardc.commands import opt as driver
+    from shardc.passes.manager import pass_pipelines as pipelines
 
     if list_passes:
         print(pipelines.describe_all())
@@ -71,16 +57,8 @@ def opt(
     file, flags = _split_arguments(arguments or [])
     if flags and pipeline:
         raise typer.BadParameter("give passes as flags or as a --pipeline, not both")
-    options = driver.OptOptions(
-        verify_each=verify_each,
-        print_ir_after_all=print_ir_after_all,
-        split_input_file=split_input_file,
-        verify_diagnostics=verify_diagnostics,
-        mlir_print_debuginfo=mlir_print_debuginfo,
-        allow_unregistered_dialect=allow_unregistered_dialect,
-    )
     name = "<stdin>" if file == STDIN else file
-    _write(output, driver.run_pipeline(_read(file), name, pipeline or ",".join(flags), options))
+    _write(output, driver.run_pipeline(_read(file), name, pipeline or ",".join(flags), OptOptions(**given)))
 
 
 def _split_arguments(arguments: list[str]) -> tuple[str, list[str]]:

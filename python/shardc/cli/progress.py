@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def status(text: str) -> Iterator[None]:
-    """Shows ``text`` with a spinner on standard error while the block runs; nothing if that is no terminal."""
+    """Shows ``text`` with a spinner on standard error while the block runs; nothing if that is no
+    terminal.
+    """
     if not sys.stderr.isatty():
         yield
         return

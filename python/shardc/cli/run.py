@@ -44,7 +44,7 @@ def run(
       shardc run out/ --nproc 4 --load checkpoints/step10 --save checkpoints/step20
       shardc run out/ --nproc 4 --trace run.json
     """
-    from shardc.driver.run import run_artefact
+    from shardc.commands.run import run_artefact
 
     if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
         print(f"starting {nproc} processes", file=sys.stderr)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from shardc.options.schedules import check_named
+
 
 def schedule(
     name: Annotated[
@@ -16,7 +18,7 @@ def schedule(
         ),
     ] = None,
     stages: Annotated[int, typer.Option(help="Stages that the model is cut into.")] = 4,
-    microbatches: Annotated[int, typer.Option("--microbatches", "-m", help="Micro-batches of a step.")] = 8,
+    micro_batches: Annotated[int, typer.Option("--micro-batches", "-m", help="Micro-batches of a step.")] = 8,
     ranks: Annotated[
         int | None, typer.Option(help="Ranks; the most that the schedule can use if not given.")
     ] = None,
@@ -24,7 +26,8 @@ def schedule(
         list[str] | None,
         typer.Option(
             metavar="F,I,W[,SEND]",
-            help="Seconds of a stage's forward, input and weight gradient, and of sending; once, or once a stage.",
+            help="Seconds of a stage's forward, input and weight gradient, and of sending; once, or once a "
+            "stage.",
         ),
     ] = None,
     times_of: Annotated[
@@ -37,9 +40,12 @@ def schedule(
     ranks_per_node: Annotated[
         int | None, typer.Option(min=1, help="Ranks that share the link which leaves their node.")
     ] = None,
-    memory: Annotated[
+    memory_limit: Annotated[
         float | None,
-        typer.Option(help="Activations that a rank may hold, in those of one micro-batch and stage."),
+        typer.Option(
+            metavar="ACTIVATIONS",
+            help="Activations that a rank may hold, in those of one micro-batch and stage.",
+        ),
     ] = None,
     options: Annotated[
         list[str] | None,
@@ -69,13 +75,15 @@ def schedule(
     \b
     Examples:
       shardc schedule
-      shardc schedule 1f1b --stages 4 --microbatches 8
+      shardc schedule 1f1b --stages 4 --micro-batches 8
       shardc schedule v-half --ranks 4 --stages 8 -m 16 --times 1,1,1,0.1 --svg v-half.svg
       shardc schedule auto --stages 4 -m 8 --times-of run.json
       shardc schedule mine.csv --stages 4 -m 8 --html mine.html --measured run.json
     """
+    if name is not None:
+        check_named(name, stages, micro_batches, ranks)
     from shardc.cli.schedule_options import parse_options, parse_times
-    from shardc.driver.schedule import play_schedule, schedule_list
+    from shardc.commands.schedule import play_schedule, schedule_list
     from shardc.report.schedule_files import read_run, write_files
     from shardc.report.timeline_text import LEGEND, timeline_text
 
@@ -86,11 +94,11 @@ def schedule(
     played = play_schedule(
         name,
         stages,
-        microbatches,
+        micro_batches,
         ranks=ranks,
         times_s=[parse_times(text) for text in times or ["1,1,1,0"]],
         measured=run,
-        cap_bytes=memory,
+        memory_limit_bytes=memory_limit,
         options=parse_options(options or []),
         overlap=overlap,
         ranks_per_node=ranks_per_node,

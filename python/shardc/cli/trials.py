@@ -29,7 +29,7 @@ def export(
     best: Annotated[bool, typer.Option("--best", help="Only the best trial of each kernel.")] = False,
 ) -> None:
     """Write the trials to a file, for another machine of the same kind."""
-    from shardc.driver.trials import export_trials
+    from shardc.commands.trials import export_trials
 
     print(export_trials(path, best))
 
@@ -44,7 +44,7 @@ def import_(
     ],
 ) -> None:
     """Add trials that are not there yet: all of a file, or none."""
-    from shardc.driver.trials import import_trials
+    from shardc.commands.trials import import_trials
 
     print(import_trials(path))
 
@@ -54,7 +54,7 @@ def prune(
     keep: Annotated[int, typer.Option(min=1, help="Trials of each kernel to keep, the fastest.")] = 16,
 ) -> None:
     """Drop what no compile would use: all but the fastest trials of today's code generators."""
-    from shardc.driver.trials import prune_trials
+    from shardc.commands.trials import prune_trials
 
     print(prune_trials(keep))
 
@@ -70,6 +70,6 @@ def ranges(
     ] = None,
 ) -> None:
     """Print, of each kernel that was measured at several sizes, the fewest configurations for all of them."""
-    from shardc.driver.trials import ranges_text
+    from shardc.commands.trials import ranges_text
 
     print(ranges_text(bound, most, target))

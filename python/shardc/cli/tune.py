@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardc.cli.options import with_options
 from shardc.cli.progress import status
+from shardc.options.given import Given
+from shardc.options.kernels import Kernels
 
 
+@with_options(Kernels, only=("target", "matmuls"))
 def tune(
     path: Annotated[
         Path,
@@ -21,12 +26,6 @@ def tune(
     ],
     trials: Annotated[int | None, typer.Option(min=0, help="Points to try, over all kernels.")] = None,
     seconds: Annotated[float | None, typer.Option(min=0.0, help="Time for the search.")] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            help="cpu, or a GPU (sm_80, sm_90, sm_100, gfx942), which need not be here; the folder's own if not given."
-        ),
-    ] = None,
     strategy: Annotated[
         str,
         typer.Option(help="evolutionary, analytic (in the order of the estimates), random or exhaustive."),
@@ -38,9 +37,6 @@ def tune(
             min=0.0, max=1.0, help="End when going on is expected to save less than this share of the time."
         ),
     ] = 0.01,
-    matmuls: Annotated[
-        str, typer.Option(help="Of a script: matmuls and attention as for shardc compile.")
-    ] = "auto",
     pin: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value."),
@@ -66,11 +62,13 @@ def tune(
             dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel."
         ),
     ] = None,
+    *,
+    given: Mapping[str, object],
 ) -> None:
     """Search the tile configurations of a model's kernels, by measurement here, for an absent GPU by models.
 
-    Every trial is remembered: a search that was interrupted goes on when it is started again, and whatever is compiled
-    afterwards uses the best. Without a budget it ends when going on is not expected to be worth it.
+    Every trial is remembered: a search that was interrupted goes on when it is started again, and whatever is
+    compiled afterwards uses the best. Without a budget it ends when going on is not expected to be worth it.
 
     \b
     Examples:
@@ -79,17 +77,19 @@ def tune(
       shardc tune train.py --target sm_90
       shardc tune train.py --space
     """
+    kernels = Given(given, "the command line", ("kernels",)).group("kernels", Kernels)
+    kernels.check_step()
     from shardc.cli.tune_options import parse_pins
     from shardc.report.tuning_files import write_plot
 
     pins = parse_pins(pin or [])
     with status(f"reading the kernels of {path.name}"):
         from shardc.cli.tune_progress import progress
-        from shardc.driver.tune import Search, TuningInterrupted, jobs_of, tune_found, wishes_of
+        from shardc.commands.tune import Search, TuningInterrupted, jobs_of, tune_found, wishes_of
         from shardc.report.tuning_text import spaces_text, tuning_text
 
         wishes = wishes_of(pins, points)
-        jobs = jobs_of(path, target, matmuls)
+        jobs = jobs_of(path, kernels.target, kernels.matmuls)
     if space:
         print(spaces_text(jobs, wishes))
         return

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardc.driver.tune import Round
+    from shardc.commands.tune import Round
 
 EVERY_S = 10.0
 """Between two lines where standard error is no terminal."""

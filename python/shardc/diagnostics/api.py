@@ -15,7 +15,9 @@ class MeshIsNotTheWorld(ShardcError):
 
 
 class BadArgument(ShardcError):
-    """An argument of ``compile_step`` of a wrong kind. Bad: ``loss="mse"``. Good: ``loss=lambda out, batch: ...``."""
+    """An argument of ``compile_step`` of a wrong kind. Bad: ``loss="mse"``. Good:
+    ``loss=lambda out, batch: ...``.
+    """
 
     template: ClassVar[str] = "{argument} is {given}, not {expected}"
     hint: ClassVar[str] = "{hint}"

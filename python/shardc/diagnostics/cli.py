@@ -30,7 +30,10 @@ class MalformedMlir(ShardcError):
     """The input is not valid MLIR: it does not parse, or an operation's verifier refuses it."""
 
     template = "{message}{snippet}"
-    hint = 'mend the line; ops of dist, pipe and kern are written in generic form: "dist.op"(%x) : (...) -> (...)'
+    hint = (
+        'mend the line; ops of dist, pipe and kern are written in generic form: "dist.op"(%x) : (...) '
+        "-> (...)"
+    )
 
 
 class BadPipeline(ShardcError):

@@ -1,4 +1,6 @@
-"""What ``torch.compile(backend="shardc")`` says when it leaves a graph to ATen. The model still runs, uncompiled."""
+"""What ``torch.compile(backend="shardc")`` says when it leaves a graph to ATen. The model still runs,
+uncompiled.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +11,6 @@ from shardc.diagnostics.base import ShardcError
 
 class ShardcFallbackWarning(UserWarning):
     """A graph of ``torch.compile(backend="shardc")`` runs through ATen; said once per cause in a process."""
-
-
-class KeptFrameWarning(UserWarning):
-    """What an earlier process kept of a traced frame could not be used or written; the frame was traced."""
-
-
-class KeptFrameBroken(ShardcError):
-    """A file of the cache that holds a traced frame is whole and cannot be used: a bug of ours. It is removed."""
-
-    template: ClassVar[str] = (
-        "what was kept of a traced frame in {file} cannot be used, and is removed: {error}"
-    )
-    hint: ClassVar[str] = "the model was traced instead; please report this message with the model"
-
-
-class KeptFrameNotWritten(ShardcError):
-    """What Dynamo traced of a frame could not be kept for the next process: a bug of ours."""
-
-    template: ClassVar[str] = "the trace of {function} cannot be kept for later processes: {error}"
-    hint: ClassVar[str] = (
-        "the next process traces it again (SHARDC_KEEP_FRAMES=0 keeps none); please report this message with the model"
-    )
 
 
 class GraphNotCompiled(ShardcError):
@@ -44,14 +24,18 @@ class GraphNotCompiled(ShardcError):
 
 
 class GraphFailed(ShardcError):
-    """A bug in shardc, or in what it builds on, met while a graph was compiled; the graph runs through ATen."""
+    """A bug in shardc, or in what it builds on, met while a graph was compiled; the graph runs
+    through ATen.
+    """
 
     template: ClassVar[str] = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
     hint: ClassVar[str] = "results are those of eager PyTorch; please report this message with the model"
 
 
 class GraphNotTraced(ShardcError):
-    """AOTAutograd, which traces a graph's forward and backward for shardc, cannot take it; the graph runs eagerly."""
+    """AOTAutograd, which traces a graph's forward and backward for shardc, cannot take it; the graph runs
+    eagerly.
+    """
 
     template: ClassVar[str] = (
         "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
@@ -62,7 +46,9 @@ class GraphNotTraced(ShardcError):
 
 
 class KernelNotCompiled(ShardcError):
-    """A group of ops was fused, and its kernel could not be compiled; these ops run through ATen, one by one."""
+    """A group of ops was fused, and its kernel could not be compiled; these ops run through ATen,
+    one by one.
+    """
 
     template: ClassVar[str] = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
     hint: ClassVar[str] = "results are right; please report this message with the model"
@@ -71,24 +57,9 @@ class KernelNotCompiled(ShardcError):
 class NoCudaGraph(ShardcError):
     """A graph was to be captured as a CUDA graph and is not; it runs as it is.
 
-    Runs as it is: ``options={"cuda_graphs": True}`` for a model on the CPU, or one that calls ``x.item()``. Is captured:
-    a model whose tensors are on a GPU, and whose ops do not wait for it.
+    Runs as it is: ``options={"cuda_graphs": True}`` for a model on the CPU, or one that calls ``x.item()``.
+    Is captured: a model whose tensors are on a GPU, and whose ops do not wait for it.
     """
 
     template: ClassVar[str] = "shardc runs a graph of torch.compile without a CUDA graph: {reason}"
     hint: ClassVar[str] = 'results are right; leave out options={{"cuda_graphs": True}} to be told no more'
-
-
-class BadBackendOption(ShardcError):
-    """``torch.compile(backend="shardc", options=...)`` was given an option that there is not, or a value of another
-    kind.
-
-    Fails: ``options={"fused": True}``. Works: ``options={"fuse": False, "numerics": "eager"}``.
-    """
-
-    template: ClassVar[str] = "the shardc backend has no option {option} = {value!r}"
-    hint: ClassVar[str] = (
-        'options are "fuse" and "cuda_graphs" (True or False), "numerics" ("fused" or "eager"), "random" ("counter" or "torch"),'
-        ' "externs" ("measured" or "aten"), "forbid_fusion" and "force_fusion" (lists of edges such as'
-        ' "aten.add.Tensor+gelu@model.py:12")'
-    )

@@ -13,7 +13,8 @@ class TraceFailed(ShardcError):
 
     template = "the training step could not be traced: {reason}"
     hint = (
-        "see that model, batch and loss work together without shardc; if they do, write this part of the model with "
+        "see that model, batch and loss work together without shardc; if they do, write this part of the "
+        "model with "
         "out-of-place torch functions on tensors of fixed shape"
     )
 
@@ -21,18 +22,22 @@ class TraceFailed(ShardcError):
 class DataDependent(ShardcError):
     """Which ops run, or how often, depends on the value of a traced tensor.
 
-    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``. Numbers (``x / x.max().item()``)
-    and rows (``x[mask]``) that depend on values are no error.
+    Fails: ``if x.sum() > 0: x = -x``. Works: ``x = torch.where(x.sum() > 0, -x, x)``. Numbers
+    (``x / x.max().item()``) and rows (``x[mask]``) that depend on values are no error.
     """
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
-    hint = "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in every step"
+    hint = (
+        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in "
+        "every step"
+    )
 
 
 class SizeDependsOnValues(ShardcError):
     """An op works on a dim whose size depends on values, and has no form with a fixed size.
 
-    Fails: ``scores[scores > 0].sort()``. Works: what goes element by element, sums, products and writes of such rows.
+    Fails: ``scores[scores > 0].sort()``. Works: what goes element by element, sums, products and writes of
+    such rows.
     """
 
     template = "{op} gives {shape}, whose size depends on values; it has no form with a fixed size"
@@ -42,13 +47,14 @@ class SizeDependsOnValues(ShardcError):
 class UnsupportedRandomOp(ShardcError):
     """A random op whose numbers can't be made from the step's seed, so that they would depend on the mesh.
 
-    Fails: ``torch.rand(3, generator=generator)``. Works: ``torch.rand(3)``; so do all random functions of torch and
-    ``torch.distributions``.
+    Fails: ``torch.rand(3, generator=generator)``. Works: ``torch.rand(3)``; so do all random functions of
+    torch and ``torch.distributions``.
     """
 
     template = "{op} draws random numbers in a way that cannot be tied to the step's seed{detail}"
     hint = (
-        "use torch's random functions without a generator, without seeding inside the step, and not the kernels behind "
+        "use torch's random functions without a generator, without seeding inside the step, and not the "
+        "kernels behind "
         "them; or pass the random numbers in with the batch"
     )
 
@@ -64,9 +70,11 @@ class UnsupportedOp(ShardcError):
 
 
 class BufferChangesShape(ShardcError):
-    """The forward replaces a buffer by a tensor of another shape, so that the next step would be another program.
+    """The forward replaces a buffer by a tensor of another shape, so that the next step would be another
+    program.
 
-    Fails: ``self.seen = torch.cat([self.seen, x])``. Works: a buffer of the largest size, and ``self.seen[i] = x``.
+    Fails: ``self.seen = torch.cat([self.seen, x])``. Works: a buffer of the largest size, and
+    ``self.seen[i] = x``.
     """
 
     template = "buffer {name} has shape {before} before a step and {after} after it"

@@ -53,10 +53,24 @@ class KernelCacheNotWritable(ShardcError):
     """The cache folder cannot be written, so that every process compiles and measures anew."""
 
     template: ClassVar[str] = (
-        "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes its own"
+        "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes "
+        "its own"
     )
     hint: ClassVar[str] = "set SHARDC_CACHE_DIR to a folder that can be written"
 
 
 class KernelCacheWarning(UserWarning):
     """Compiled kernels are not kept between processes; said once a process."""
+
+
+class UnknownTarget(ShardcError):
+    """Kernels were asked for a target that there is not.
+
+    Fails: ``shardc compile step.py --target sm_89``. Works: ``--target sm_90``.
+    """
+
+    template: ClassVar[str] = "there is no target {target!r}; known ones are {known}"
+    hint: ClassVar[str] = (
+        "name one of these; a kernel for an older GPU of the same vendor may run on a newer one, not the "
+        "other way round"
+    )

@@ -12,7 +12,8 @@ class LevelBroken(ShardcError):
 
     template: ClassVar[str] = "the module is not at level {level}: {problem}"
     hint: ClassVar[str] = (
-        "run the passes before this one first, and give a mesh: 'dist-apply-plan{{mesh=data=2}},rank' does both; in "
+        "run the passes before this one first, and give a mesh: 'dist-apply-plan{{mesh=data=2}},rank' does "
+        "both; in "
         "shardc compile this is a bug, please report it"
     )
 

@@ -37,7 +37,8 @@ class BadSchedule(PipelineError):
 
     template: ClassVar[str] = "schedule {schedule} cannot run: {action} {problem}"
     hint: ClassVar[str] = (
-        "every stage needs F and B (or I and W) of each micro-batch once, on one rank, behind F of the stage before "
+        "every stage needs F and B (or I and W) of each micro-batch once, on one rank, behind F of the "
+        "stage before "
         "and B or I of the stage behind"
     )
 
@@ -101,7 +102,8 @@ class NoScheduleFits(PipelineError):
     """No schedule keeps every rank within a cap on memory."""
 
     template: ClassVar[str] = (
-        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} bytes "
+        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within "
+        "{cap:,.0f} bytes "
         "a rank; the least is {least:,.0f}, of {schedule}"
     )
     hint: ClassVar[str] = "allow more memory, recompute activations, or take smaller micro-batches"
@@ -121,19 +123,10 @@ class BadTransfers(PipelineError):
         "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
     )
     hint: ClassVar[str] = (
-        "every value that another rank needs is sent and received once, in one order on both sides of a pair of ranks; "
-        "passes/pipeline/transfers.py places them so that any schedule runs"
+        "every value that another rank needs is sent and received once, in one order on both sides of a "
+        "pair of ranks; "
+        "passes/pipeline/ranks/transfers.py places them so that any schedule runs"
     )
-
-
-class WrongGather(PipelineError):
-    """What parameters are to be gathered for has no such name.
-
-    Fails: ``gather="batch"``. Works: ``gather="step"``, ``gather="micro-batch"``.
-    """
-
-    template: ClassVar[str] = "parameters cannot be gathered for {gather!r}"
-    hint: ClassVar[str] = "take micro-batch, or step, which sends less and holds more: {nearest!r} is nearest"
 
 
 class BadCollective(PipelineError):
@@ -141,8 +134,9 @@ class BadCollective(PipelineError):
 
     template: ClassVar[str] = "schedule {schedule} cannot run: {step} on rank {rank} {problem}"
     hint: ClassVar[str] = (
-        "UNSHARD stands before a stage's actions, RESHARD behind those that read what it gathered, and REDUCE_GRAD once, "
-        "behind the stage's last backward; passes/pipeline/collectives.py places them so"
+        "UNSHARD stands before a stage's actions, RESHARD behind those that read what it gathered, and "
+        "REDUCE_GRAD once, "
+        "behind the stage's last backward; passes/pipeline/ranks/collectives.py places them so"
     )
 
 
@@ -188,7 +182,8 @@ class NotMeasured(PipelineError):
 class NoMicroBatches(PipelineError):
     """A step for a pipeline has no loop over micro-batches.
 
-    Fails: ``mesh={"pipe": 2}, plan="pipeline"``. Works: ``mesh={"pipe": 2}, plan="pipeline", micro_batches=4``.
+    Fails: ``mesh={"pipe": 2}, plan="pipeline"``. Works:
+    ``mesh={"pipe": 2}, plan="pipeline", micro_batches=4``.
     """
 
     template: ClassVar[str] = "a pipeline runs micro-batches, and nothing in this step is cut into any"
@@ -196,7 +191,9 @@ class NoMicroBatches(PipelineError):
 
 
 class SeveralLoops(PipelineError):
-    """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics are."""
+    """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics
+    are.
+    """
 
     template: ClassVar[str] = (
         "forward and backward of one micro-batch cannot run without waiting for the others"
@@ -232,9 +229,9 @@ class CutOrder(PipelineError):
 
 
 class WrongRecompute(PipelineError):
-    """What is to be recomputed is not said for each stage, or by a name that there is not.
+    """What is to be recomputed is not said for each stage.
 
-    Fails: ``recompute="all"``. Works: ``recompute="full"``, ``recompute=["full", "none"]`` for two stages.
+    Fails: ``recompute=["full"]`` for two stages. Works: ``recompute="full"``, ``recompute=["full", "none"]``.
     """
 
     template: ClassVar[str] = "{problem}"
@@ -247,12 +244,15 @@ class NoCutFits(PipelineError):
     """However the step is cut into stages, a device would hold more than it may."""
 
     template: ClassVar[str] = (
-        "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the nearest, before "
-        "{cuts}, makes those of rank {rank} hold {least:,.0f}: {state:,.0f} of parameters, gradients and optimizer state, "
+        "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the "
+        "nearest, before "
+        "{cuts}, makes those of rank {rank} hold {least:,.0f}: {state:,.0f} of parameters, gradients and "
+        "optimizer state, "
         "{activations:,.0f} of activations"
     )
     hint: ClassVar[str] = (
-        'allow {least:,.0f} bytes, recompute activations (recompute="full"), take smaller micro-batches or a schedule '
+        'allow {least:,.0f} bytes, recompute activations (recompute="full"), take smaller micro-batches or '
+        "a schedule "
         'with fewer in flight, or shard state too (plan="pipeline*zero1")'
     )
 
@@ -285,25 +285,30 @@ class ChangesMathematics(PipelineError):
     """
 
     template: ClassVar[str] = (
-        "the schedule {schedule} changes the mathematics: stages update their weights while micro-batches are in "
+        "the schedule {schedule} changes the mathematics: stages update their weights while micro-batches "
+        "are in "
         "flight, so gradients of older weights are applied to newer ones"
     )
     hint: ClassVar[str] = (
-        "pass stale_weights=True (--stale-weights) if that is wanted, or take 1f1b, whose steps are those of one device"
+        "pass stale_weights=True (--stale-weights) if that is wanted, or take 1f1b, whose steps are those "
+        "of one device"
     )
 
 
 class OneUpdateForAll(PipelineError):
-    """A schedule lets stages update their weights by themselves, and the step's update needs several stages at once.
+    """A schedule lets stages update their weights by themselves, and the step's update needs several stages
+    at once.
 
     Fails: clipping by the norm of all gradients, or tied embeddings, with ``schedule="pipedream"``.
     """
 
     template: ClassVar[str] = (
-        "{name} cannot be updated by one stage while others are ahead of it: stages {stages} take part, as {cause}"
+        "{name} cannot be updated by one stage while others are ahead of it: stages {stages} take part, as "
+        "{cause}"
     )
     hint: ClassVar[str] = (
-        "leave out clipping by the norm of all gradients, untie weights or put the modules that share them in one "
+        "leave out clipping by the norm of all gradients, untie weights or put the modules that share them "
+        "in one "
         "stage; or take a schedule that updates once, such as 1f1b"
     )
 
@@ -318,14 +323,16 @@ class OneRouteOnly(PipelineError):
 
 
 class NotCausal(PipelineError):
-    """A schedule cuts sequences into slices, and an op of the model mixes tokens other than by causal attention.
+    """A schedule cuts sequences into slices, and an op of the model mixes tokens other than by causal
+    attention.
 
     Fails: an encoder's attention, a convolution or a mean over the sequence, with ``schedule="terapipe"``.
     """
 
     template: ClassVar[str] = "the tokens of a sequence cannot run slice by slice: {op}: {why}"
     hint: ClassVar[str] = (
-        "slices need a model that is causal along dim 1 of its inputs, with attention that says is_causal; or take a "
+        "slices need a model that is causal along dim 1 of its inputs, with attention that says is_causal; "
+        "or take a "
         "schedule of whole sequences, such as 1f1b"
     )
 

@@ -13,7 +13,8 @@ class UnknownPreset(ShardcError):
 
     template: ClassVar[str] = "{word!r} in plan {plan!r} is no preset{nearest}"
     hint: ClassVar[str] = (
-        "use {known}, products such as 'data*tensor', the path of a saved plan (a .json file), or a mapping of name "
+        "use {known}, products such as 'data*tensor', the path of a saved plan (a .json file), or a "
+        "mapping of name "
         "patterns to shardings"
     )
 
@@ -98,7 +99,8 @@ class BadPlanFile(ShardcError):
 
     template: ClassVar[str] = "{path} is not a plan that fits: {problem}"
     hint: ClassVar[str] = (
-        "save the plan again with step.save_plan(path), or take plan.json from a folder that shardc compile wrote, of "
+        "save the plan again with step.save_plan(path), or take plan.json from a folder that shardc "
+        "compile wrote, of "
         "this model, optimizer, batch and mesh"
     )
 

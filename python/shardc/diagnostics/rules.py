@@ -6,17 +6,20 @@ from shardc.diagnostics.base import ShardcError
 
 
 class NoRuleToProve(ShardcError):
-    """A rule was to be proved of a call for which none is registered, or whose rule declines these arguments."""
+    """A rule was to be proved of a call for which none is registered, or whose rule declines
+    these arguments.
+    """
 
     template = "{op} has no sharding rule for these arguments: {args}"
     hint = "register one with @rule_for({op!r}) in its family's module under dialects/rules/"
 
 
 class UnsoundRule(ShardcError):
-    """A rule says something false about its operator. Bad: ``([i],[i])->([])`` for ``dot``, which lacks ``reduce={i}``.
+    """A rule says something false about its operator. Bad: ``([i],[i])->([])`` for ``dot``, which lacks
+    ``reduce={i}``.
 
-    ``problem`` names the factor or result at fault and how far it is off; ``cut`` says how the factors were cut, what
-    that makes of the sample's operands, and the first element that differs.
+    ``problem`` names the factor or result at fault and how far it is off; ``cut`` says how the factors were
+    cut, what that makes of the sample's operands, and the first element that differs.
     """
 
     template = "the rule of {op} is wrong: {problem}\n  rule: {rule}\n  cut:  {cut}"
@@ -40,8 +43,8 @@ class BadRuleText(ShardcError):
 class BadRule(ShardcError):
     """``shardc.rule`` was used on an operator that can't have one, or without samples.
 
-    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: an operator of your own, registered
-    before.
+    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: an operator of your own,
+    registered before.
     """
 
     template = "{op} can't be given this rule: {problem}"

@@ -7,18 +7,6 @@ from typing import ClassVar
 from shardc.diagnostics.base import ShardcError
 
 
-class UnknownGpuTarget(ShardcError):
-    """Kernels were asked for a GPU that is not in the table of targets.
-
-    Fails: ``shardc compile step.py --target sm_89``. Works: ``--target sm_90``.
-    """
-
-    template: ClassVar[str] = "there is no target {target!r}; known ones are {known}"
-    hint: ClassVar[str] = (
-        "name one of these; a kernel for an older GPU of the same vendor may run on a newer one, not the other way round"
-    )
-
-
 class TritonMissing(ShardcError):
     """Kernels for a GPU were to be compiled or interpreted where Triton is not installed."""
 

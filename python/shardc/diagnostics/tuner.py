@@ -46,8 +46,8 @@ class UnknownStrategy(ShardcError):
 
 
 class TaskNotTunable(ShardcError):
-    """A kernel's default configuration does not compile or compute what its body says, or its body cannot be evaluated:
-    nothing can be compared with it.
+    """A kernel's default configuration does not compile or compute what its body says, or its body cannot be
+    evaluated: nothing can be compared with it.
     """
 
     template: ClassVar[str] = "the kernel {task} cannot be tuned: {reason}"
@@ -61,13 +61,6 @@ class GpuNotHere(ShardcError):
     hint: ClassVar[str] = (
         "run it on a machine that has one; shardc tune compiles points for it here, and ranks them"
     )
-
-
-class UnknownTuningTarget(ShardcError):
-    """Kernels cannot be tuned for this target."""
-
-    template: ClassVar[str] = "there is no target {target!r}"
-    hint: ClassVar[str] = "use one of {known}; without --target kernels are tuned for this machine's CPU"
 
 
 class NothingToTune(ShardcError):

@@ -1,4 +1,4 @@
-"""The reference of dialects and passes, written from their definitions:
+"""The reference of dialects, passes and environment variables, written from their definitions:
 ``python -m shardc.report.reference docs/reference``.
 """
 
@@ -7,28 +7,68 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import textwrap
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
+from shardc import environment
 from shardc.dialects.dist import Dist
 from shardc.dialects.kern import Kern
 from shardc.dialects.pipe import load
-from shardc.driver.pipelines import PIPELINES
-from shardc.passes.base import Pass
-from shardc.passes.registry import PASSES, pass_class
+from shardc.options.field import Option, flag, options_of
+from shardc.options.given import GROUPS
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.pass_pipelines import PIPELINES
+from shardc.passes.manager.registry import PASSES, pass_class
+from shardc.runtime import environment as runtime_environment
 
 WRITTEN = "Written by `make docs` from the definitions; not edited by hand."
+INTRODUCTION = """\
+`compile_step` takes all groups; `torch.compile(backend="shardc", options={...})` takes `kernels` and
+`numerics`. A group is given as its dataclass, as a mapping of its fields, or by the names of its fields,
+which come before those of a dataclass. On the command line a field is a flag:
+
+    step = shardc.compile_step(model, optimizer, batch, mesh={"data": 2}, clip_grad_norm=1.0)
+    step = shardc.compile_step(model, optimizer, batch, mesh={"data": 2}, numerics=shardc.Numerics(1.0))
+    shardc compile train.py --mesh data=2 --clip-grad-norm 1.0 -o out/
+"""
+ENVIRONMENT_OF_TESTS = "The variables of the test suite are in `CONTRIBUTING.md`."
 DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern, "pipe": load()}
 
 
 def pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
-    return {**found, "passes.md": passes_page()}
+    return {
+        **found,
+        "options.md": options_page(),
+        "passes.md": passes_page(),
+        "environment.md": environment_page(),
+    }
+
+
+def environment_page() -> str:
+    """Environment variables, those of the compiler first."""
+    lines = ["# Environment variables", "", WRITTEN, "", ENVIRONMENT_OF_TESTS, ""]
+    runtime = _variables(runtime_environment)
+    compiler = [v for v in _variables(environment) if v not in runtime]
+    for title, module, found in (
+        ("The compiler", environment, compiler),
+        ("A running step", runtime_environment, runtime),
+    ):
+        lines += [f"## {title}", "", _file(module), "", f"{title} reads or sets these.", ""]
+        rows = [(f"`{v.name}`", v.kind, v.otherwise or f"`{v.default}`", v.effect) for v in found]
+        lines += _table(("variable", "value", "default", "effect"), sorted(rows))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _variables(module: ModuleType) -> list[runtime_environment.Variable[object]]:
+    return [v for v in vars(module).values() if isinstance(v, runtime_environment.Variable)]
 
 
 def dialect_page(dialect: type[ext.Dialect]) -> str:
@@ -56,6 +96,32 @@ def passes_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def options_page() -> str:
+    """The groups of options, with the spelling of each for every front end."""
+    lines = ["# Options", "", WRITTEN, "", INTRODUCTION]
+    for name, group in GROUPS.items():
+        lines += [f"## `{name}`: `{group.__name__}`", "", _file(group), "", *_text(group)]
+        lines += _table(
+            ("option", "flag", "values", "default"), [_row(o) for o in options_of(group).values()]
+        )
+        lines += [line for option in options_of(group).values() for line in _item(option)]
+        lines += [""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(option: Option) -> tuple[str, ...]:
+    default = "required" if option.is_required else f"`{option.default!r}`"
+    shown = "" if option.about.only == "torch.compile" else f"`{flag(option.name)}`"
+    return f"`{option.name}`", shown, option.expected.replace("|", "\\|"), default
+
+
+def _item(option: Option) -> list[str]:
+    """What an option says of itself, as an item of a list."""
+    only = f" For `{option.about.only}` alone." if option.about.only else ""
+    was = f" Formerly {', '.join(f'`{name}`' for name in option.old_names)}." if option.old_names else ""
+    return textwrap.wrap(f"- `{option.name}`: {option.about.help}{only}{was}", 110, subsequent_indent="  ")
+
+
 def _options(class_: type[Pass]) -> list[tuple[str, ...]]:
     return [(f"`{o.name}`", f"`{_type_name(o.type)}`", f"`{o.default!r}`") for o in class_.options()]
 
@@ -79,9 +145,10 @@ def _type_name(type_: object) -> str:
     return type_.__name__ if isinstance(type_, type) and not typing.get_args(type_) else str(type_)
 
 
-def _file(class_: type) -> str:
-    """Where it is defined, as the README's map has it."""
-    return f"`{class_.__module__.removeprefix('shardc.').replace('.', '/')}.py`"
+def _file(defined: type | ModuleType) -> str:
+    """Where a class or a module is defined, as the map of the tree in CONTRIBUTING has it."""
+    name = defined.__name__ if isinstance(defined, ModuleType) else defined.__module__
+    return f"`{name.removeprefix('shardc.').replace('.', '/')}.py`"
 
 
 def _text(class_: type) -> Iterator[str]:

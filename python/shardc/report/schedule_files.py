@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shardc.cost.pipeline import Timeline
+from shardc.commands.schedule import PlayedSchedule
+from shardc.cost.timeline import Timeline
 from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.dialects.pipe.csv_form import write_csv
-from shardc.driver.schedule import PlayedSchedule
 from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
 from shardc.report.timeline_trace import read_trace, write_trace
 
@@ -24,8 +24,9 @@ def write_files(
     trace: Path | None = None,
     measured: Path | None = None,
 ) -> None:
-    """Writes each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises BadTrace,
-    UnreadableInput, UnwritableOutput."""
+    """Writes each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises
+    BadTrace, UnreadableInput, UnwritableOutput.
+    """
     name = played.schedule.name
     runs = [Run(f"{name}, simulated", played.timeline, played.costs)]
     if measured is not None:

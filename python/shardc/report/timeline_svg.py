@@ -1,5 +1,6 @@
-"""A pipeline's timeline as a standalone SVG picture or HTML page: simulated and measured runs above each other, on
-one scale of time."""
+"""A pipeline's timeline as a standalone SVG picture or HTML page: simulated and measured runs above each
+other, on one scale of time.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from shardc.cost.pipeline import Span, StageCost, Timeline
+from shardc.cost.pipeline import StageCost
+from shardc.cost.timeline import Span, Timeline
 from shardc.dialects.pipe.action import KINDS
 
 COLOURS = {"F": "#4c78a8", "B": "#54a24b", "I": "#72b7b2", "W": "#f2b134"}
@@ -17,8 +19,9 @@ WIDTH, ROW, MEMORY, LEFT, GAP = 1200.0, 22.0, 16.0, 70.0, 34.0
 
 @dataclass(frozen=True)
 class Run:
-    """A timeline with its title. With ``costs`` (of each stage) a curve shows the bytes of activations that each
-    rank holds."""
+    """A timeline with its title. With ``costs`` (of each stage) a curve shows the bytes of activations that
+    each rank holds.
+    """
 
     title: str
     timeline: Timeline
@@ -79,7 +82,10 @@ def _action(span: Span, start_s: float, y: float, per_second: float, later: bool
     text = f"{span.action} ({KINDS[kind]}), {span.start_s:g} to {span.end_s:g} s"
     box = f'x="{x:.2f}" y="{y:g}" width="{width:.2f}" height="{ROW - 2:g}"'
     shade = ' fill-opacity="0.6"' if later else ""
-    yield f'<rect {box} fill="{COLOURS[kind]}"{shade} stroke="white" stroke-width="0.5"><title>{text}</title></rect>'
+    yield (
+        f'<rect {box} fill="{COLOURS[kind]}"{shade} stroke="white" '
+        f'stroke-width="0.5"><title>{text}</title></rect>'
+    )
     if width > 7 * len(label):
         place = f'x="{x + width / 2:.2f}" y="{y + ROW - 8:g}"'
         yield f'<text {place} text-anchor="middle" pointer-events="none">{label}</text>'

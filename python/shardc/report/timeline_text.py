@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.cost.pipeline import Span, Timeline
+from shardc.cost.timeline import Span, Timeline
 
 LEGEND = (
     "F forward, B backward, I input gradient, W weight gradient, each with its micro-batch; "
@@ -11,7 +11,8 @@ LEGEND = (
 
 
 def timeline_text(timeline: Timeline, width: int = 100) -> str:
-    """``width``: the most columns for the step; fewer where that gives the shortest action a whole number of them.
+    """``width``: the most columns for the step; fewer where that gives the shortest action a whole number of
+    them.
 
     Short actions show their letter alone, or share a column, in which the later one is seen.
     """

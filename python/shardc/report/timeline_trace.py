@@ -1,6 +1,7 @@
 """A pipeline's timeline as Chrome trace JSON, which Perfetto and chrome://tracing show, and back.
 
-A process a run, a thread a rank, an event an action; arrows for what ranks send, a counter for the memory of each rank.
+A process a run, a thread a rank, an event an action; arrows for what ranks send, a counter for the memory of
+each rank.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shardc.cost.pipeline import StageCost, Timeline, timeline_of
+from shardc.cost.pipeline import StageCost
+from shardc.cost.timeline import Timeline, timeline_of
 from shardc.diagnostics.pipeline import BadAction, BadTrace
 from shardc.dialects.pipe.action import KINDS, Action
 from shardc.report.timeline_svg import Run
@@ -25,9 +27,11 @@ def write_trace(runs: Sequence[Run]) -> str:
 
 
 def read_trace(text: str, process: int | None = None, where: str | None = None) -> Timeline:
-    """The timeline of a run in a trace: of all events whose name is an action, such as ``2F0`` or torch's ``PP:2F0``.
+    """The timeline of a run in a trace: of all events whose name is an action, such as ``2F0`` or torch's
+    ``PP:2F0``.
 
-    ``process``: the run's pid, if there are several; else each rank may be a process or a thread. Raises BadTrace.
+    ``process``: the run's pid, if there are several; else each rank may be a process or a thread. Raises
+    BadTrace.
     """
     try:
         trace = json.loads(text)
@@ -53,7 +57,9 @@ def _is_run(event: object) -> bool:
 
 
 def _lane(event: dict[str, Any]) -> tuple[str, int, str, int]:
-    """What holds a rank's events, in an order in which 10 stands behind 9; pid and tid may be numbers or text."""
+    """What holds a rank's events, in an order in which 10 stands behind 9; pid and tid may be numbers or
+    text.
+    """
     pid, tid = event.get("pid", 0), event.get("tid", 0)
     return _sortable(pid) + _sortable(tid)
 

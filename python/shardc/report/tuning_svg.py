@@ -16,13 +16,18 @@ SHOWN = 16
 
 
 def tuning_svg(result: SessionResult) -> str:
-    """The picture: the time over the untuned kernel's, from 0 to 1, after each trial. A line's title has the kernel's name."""
+    """The picture: the time over the untuned kernel's, from 0 to 1, after each trial. A line's title has the
+    kernel's name.
+    """
     timed = [t for t in result.tasks if t.default_s is not None]
     timed = sorted(timed, key=lambda t: -t.default_s * t.job.weight)[:SHOWN]
     curves = [(t.job.task.label, best_so_far(t.trials)) for t in timed]
     longest = max((len(values) for _, values in curves), default=1)
     height = TOP + HEIGHT + 44 + LINE * len(curves)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20:g}" height="{height:g}" font-family="sans-serif" font-size="11">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20:g}" height="{height:g}" '
+        f'font-family="sans-serif" font-size="11">'
+    )
     body = [
         *_axes(longest),
         *(line for n, (label, values) in enumerate(curves) for line in _curve(n, label, values, longest)),
@@ -38,8 +43,13 @@ def _axes(longest: int) -> Iterator[str]:
         yield f'<text x="{LEFT - 8:g}" y="{y + 4:g}" text-anchor="end">{1 - step / 4:g}</text>'
     for step in range(5):
         x = LEFT + WIDTH * step / 4
-        yield f'<text x="{x:.1f}" y="{TOP + HEIGHT + 16:g}" text-anchor="middle">{longest * step / 4:g}</text>'
-    yield f'<text x="{LEFT + WIDTH / 2:g}" y="{TOP + HEIGHT + 32:g}" text-anchor="middle">trials of the kernel</text>'
+        yield (
+            f'<text x="{x:.1f}" y="{TOP + HEIGHT + 16:g}" text-anchor="middle">{longest * step / 4:g}</text>'
+        )
+    yield (
+        f'<text x="{LEFT + WIDTH / 2:g}" y="{TOP + HEIGHT + 32:g}" text-anchor="middle">trials of the '
+        f"kernel</text>"
+    )
 
 
 def _curve(number: int, label: str, values: Sequence[float], longest: int) -> Iterator[str]:
@@ -54,7 +64,13 @@ def _curve(number: int, label: str, values: Sequence[float], longest: int) -> It
         points.append(f"{x:.1f},{y:.1f}")
     last = f"{values[-1]:.3f}" if values else "no trial"
     title = f"<title>{escape(label)}: {last}</title>"
-    yield f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" stroke-width="1.5"{dashes}>{title}</polyline>'
+    yield (
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" '
+        f'stroke-width="1.5"{dashes}>{title}</polyline>'
+    )
     line = TOP + HEIGHT + 44 + LINE * number
-    yield f'<line x1="{LEFT:g}" y1="{line:g}" x2="{LEFT + 20:g}" y2="{line:g}" stroke="{colour}" stroke-width="3"{dashes}/>'
+    yield (
+        f'<line x1="{LEFT:g}" y1="{line:g}" x2="{LEFT + 20:g}" y2="{line:g}" stroke="{colour}" '
+        f'stroke-width="3"{dashes}/>'
+    )
     yield f'<text x="{LEFT + 28:g}" y="{line + 4:g}">{escape(label)}: {last}</text>'

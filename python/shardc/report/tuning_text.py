@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Parameter, Space
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
+from shardc.commands.tune import NO_WISHES, wished_spaces
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.diagnostics.text import table
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace
-from shardc.driver.report import table
-from shardc.driver.tune import NO_WISHES, wished_spaces
-from shardc.tuner.point import Point
 from shardc.tuner.session import INTERRUPTED, SessionResult, TaskResult
-from shardc.tuner.space.space import Parameter, Space
 from shardc.tuner.space.wishes import Wishes
-from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
-from shardc.tuner.trial import Outcome, Trial
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
@@ -35,7 +35,9 @@ def best_so_far(trials: Iterable[Trial]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """``values`` between 0 and 1 as bars, at most ``width``: each the last of the values that it stands for."""
+    """``values`` between 0 and 1 as bars, at most ``width``: each the last of the values that it
+    stands for.
+    """
     if not values:
         return ""
     shown = (
@@ -117,7 +119,9 @@ def _summary(result: SessionResult) -> list[str]:
 
 
 def spaces_text(jobs: Sequence[Job], wishes: Wishes = NO_WISHES) -> str:
-    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate. Raises UnknownWish."""
+    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate. Raises
+    UnknownWish.
+    """
     spaces = wished_spaces(jobs, wishes)
     return "\n\n".join(_space_text(job, spaces) for job in jobs)
 

@@ -1,7 +1,8 @@
 """A batch as the list of tensors that the program takes, each checked against the manifest.
 
-The tree of a batch in the manifest: ``{"mapping": {key: tree}}``, ``{"sequence": [tree]}``, ``{"leaf": name}``,
-``{"constant": value}`` for a number, string or None, ``{"repr": text}`` for a constant that JSON can't hold.
+The tree of a batch in the manifest: ``{"mapping": {key: tree}}``, ``{"sequence": [tree]}``,
+``{"leaf": name}``, ``{"constant": value}`` for a number, string or None, ``{"repr": text}`` for a constant
+that JSON can't hold.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 from torch import Tensor
 
+from .comm.layout import Leaf
 from .errors import BatchMismatch
-from .layout import Leaf
 
 HINT = "pass a batch like the example that the step was compiled with, or compile for this one"
 
 
 def leaves_of(batch: Any, tree: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a batch by leaf name. Raises BatchMismatch naming the leaf that does not fit the tree."""
+    """The tensors of a batch by leaf name. Raises BatchMismatch naming the leaf that does not fit
+    the tree.
+    """
     if isinstance(batch, Tensor) and len(tree.get("sequence", ())) == 1:
         batch = (batch,)
     return dict(_walk(batch, tree, ""))

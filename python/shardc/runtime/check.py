@@ -11,18 +11,28 @@ from .errors import BadArtefact
 
 MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
-SCHEMA_VERSION = 3
-KERNELS = "kernels.so"
-"""The library of the program's compiled kernels, if it has any."""
-KERNEL_FOLDER = "kernels"
-"""The Triton modules of a program's kernels, if these are for a GPU."""
+SCHEMA_VERSION = 4
 WHOLE_HASH_BYTES = 256 << 20
-"""Files larger than this are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
+"""Files larger than this are checked for their size alone at every start: hashing takes a second for each 1.5
+GB.
+"""
 
 FIELDS = {
-    "mesh": list, "arguments": list, "results": list, "operators": list, "kernels": list, "pipeline": list, "target": str,
-    "hyperparameters": list, "baked": list, "batch": dict, "seed": int, "tied": dict, "files": dict, "model": str,
-}  # fmt: skip
+    "mesh": list,
+    "arguments": list,
+    "results": list,
+    "operators": list,
+    "kernels": list,
+    "pipeline": list,
+    "target": str,
+    "hyperparameters": list,
+    "baked": list,
+    "batch": dict,
+    "seed": int,
+    "tied": dict,
+    "files": dict,
+    "model": str,
+}
 """What a manifest must hold, and the JSON type of each."""
 
 
@@ -44,7 +54,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise _bad(f"the manifest's schema is {schema!r}, not {SCHEMA_NAME!r}", path)
     if schema.get("version") != SCHEMA_VERSION:
         raise _bad(
-            f"the artefact is of version {schema.get('version')!r}; this runtime reads version {SCHEMA_VERSION}",
+            f"the artefact is of version {schema.get('version')!r}; this runtime reads version "
+            f"{SCHEMA_VERSION}",
             path,
             "compile the model again with this shardc, or run it with the runtime inside the folder",
         )
@@ -52,11 +63,6 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if not isinstance(manifest.get(field), type_):
             raise _bad(f"the manifest's field {field!r} is missing or not of type {type_.__name__}", path)
     return manifest
-
-
-def is_for_gpu(manifest: dict[str, Any]) -> bool:
-    """Whether the program has kernels, and these are Triton's."""
-    return bool(manifest["kernels"]) and manifest["target"].startswith(("sm_", "gfx"))
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:

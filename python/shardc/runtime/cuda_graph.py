@@ -1,11 +1,12 @@
 """A rank's step as a CUDA graph: captured once, then started as a whole.
 
 A graph does the same work on the same addresses each time. So what changes from step to step (the batch,
-hyperparameters, the seed that random numbers are counted from) is copied into tensors that stay, and new state is
-copied into the old's memory when the step is done, instead of taking its place. The first steps run as they are: they
-load kernels and make communicators, which a capture may not. Collectives over NCCL are captured with the rest; where a
-step cannot be captured (Gloo's collectives, a pipeline, a call that waits for the device) it runs as it is, and a
-warning says why. A graph is captured anew when the state lies elsewhere, or a shape is another.
+hyperparameters, the seed that random numbers are counted from) is copied into tensors that stay, and new
+state is copied into the old's memory when the step is done, instead of taking its place. The first steps run
+as they are: they load kernels and make communicators, which a capture may not. Collectives over NCCL are
+captured with the rest; where a step cannot be captured (Gloo's collectives, a pipeline, a call that waits for
+the device) it runs as it is, and a warning says why. A graph is captured anew when the state lies elsewhere,
+or a shape is another.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .comm import Rank
-from .kernel_call import check
+from .comm.collectives import Rank
+from .kernels.kernel_call import check
+from .torch_private import foreach_copy_
 
 cuda: Any = torch.cuda
 WARM_UPS = 2
@@ -33,8 +35,9 @@ class CudaGraphWarning(UserWarning):
 
 @dataclass
 class Capture:
-    """What a capture leaves to be done after it (``fills``: device memory and what belongs there, which stays there),
-    or after each replay (``checks``: integers of :func:`~shardc.runtime.kernel_call.check`, with their messages).
+    """What a capture leaves to be done after it (``fills``: device memory and what belongs there, which stays
+    there), or after each replay (``checks``: integers of :func:`~shardc.runtime.kernels.kernel_call.check`,
+    with their messages).
     """
 
     fills: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -45,7 +48,9 @@ _active: Capture | None = None
 
 
 def on_device(table: Tensor, device: torch.device) -> Tensor:
-    """``table`` of the host on a device. In a capture, where nothing can be copied, it is there before any replay."""
+    """``table`` of the host on a device. In a capture, where nothing can be copied, it is there before any
+    replay.
+    """
     if _active is None:
         return table.to(device)
     made = torch.empty_like(table, device=device)
@@ -65,7 +70,9 @@ def check_index(found: Tensor, message: str) -> None:
 
 
 class Captured:
-    """``work()`` as a graph: ``results`` are what it gave, in memory of the graph, which each replay writes anew."""
+    """``work()`` as a graph: ``results`` are what it gave, in memory of the graph, which each replay writes
+    anew.
+    """
 
     def __init__(self, work: Callable[[], Any]) -> None:
         """Raises RuntimeError where ``work`` cannot be captured; nothing of it was done then."""
@@ -114,8 +121,8 @@ class _Graph:
 
 
 class GraphedStep:
-    """``function(rank, *values)`` as a graph. ``kept`` says of each argument whether its memory stays: state and
-    constants.
+    """``function(rank, *values)`` as a graph. ``kept`` says of each argument whether its memory stays: state
+    and constants.
     """
 
     def __init__(self, function: Callable[..., tuple[Any, ...]], rank: Rank, kept: Sequence[bool]) -> None:
@@ -157,7 +164,7 @@ class GraphedStep:
             with self._rank.late_stores() as stores:
                 loss = self._function(self._rank, *arguments)[0]
                 if stores:
-                    torch._foreach_copy_([old for old, _ in stores], [new for _, new in stores])
+                    foreach_copy_([old for old, _ in stores], [new for _, new in stores])
             return loss
 
         try:
@@ -189,8 +196,8 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def _in_its_stream() -> Iterator[None]:
-    """Around a capture: where that is broken off, PyTorch stays in the capture's stream, and raises that it was instead
-    of why.
+    """Around a capture: where that is broken off, PyTorch stays in the capture's stream, and raises that it
+    was instead of why.
     """
     stream = cuda.current_stream()
     try:

@@ -26,6 +26,10 @@ class BadArtefact(RuntimeFailure):
     """A file of the artefact is missing, truncated, changed, or of another version."""
 
 
+class BadVariable(RuntimeFailure):
+    """An environment variable that the runtime reads holds no value of its kind."""
+
+
 class MissingOperator(RuntimeFailure):
     """The program calls a custom operator that is not registered,
     or a library given with ``--import`` can't be imported.
@@ -60,6 +64,12 @@ class OutOfDeviceMemory(RuntimeFailure):
     """The GPU has less memory than the step needs."""
 
 
+class ResultMismatch(RuntimeFailure):
+    """A call returned another dtype or shape than the program was compiled for, or memory that it shares
+    unforeseen.
+    """
+
+
 class RankStopped(RuntimeFailure):
     """Another rank died, failed, or stopped answering while this one waited for it."""
 
@@ -84,3 +94,7 @@ class CommunicationError(RuntimeError):
     def __init__(self, what: str, collective: str) -> None:
         self.collective = collective
         super().__init__(what)
+
+
+class PrivateNameMissing(RuntimeFailure, ImportError):
+    """The installed PyTorch lacks a private name that shardc uses (``torch_private.py``)."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from difflib import get_close_matches
 from typing import Any
 
 import torch
 
 from .errors import HyperparameterMismatch
+from .torch_private import mark_stepped
 
 
 class Hyperparameters(MutableMapping[str, float]):
-    """The numbers by name (``group0.lr``), taken from a bound optimizer's ``param_groups`` if there is one.
+    """The numbers by name (``group0.lr``): those in a bound optimizer's ``param_groups``, if there is one.
 
     ``entries`` and ``baked`` are those of the manifest. Unknown names raise HyperparameterMismatch.
     """
@@ -22,12 +23,20 @@ class Hyperparameters(MutableMapping[str, float]):
         self._baked = baked
         self._values = {e["name"]: float(e["value"]) for e in entries}
         self._optimizer: Any = None
+        self._is_restored = False
 
     def __getitem__(self, name: str) -> float:
-        return self._values[self._known(name)]
+        entry = self._known(name)
+        if self._optimizer is None:
+            return self._values[name]
+        held = self._held(entry)
+        return float(held if entry.get("index") is None else held[entry["index"]])
 
     def __setitem__(self, name: str, value: float) -> None:
-        self._values[self._known(name)] = float(value)
+        entry = self._known(name)
+        self._values[name] = float(value)
+        if self._optimizer is not None:
+            self._write(entry, float(value))
 
     def __delitem__(self, name: str) -> None:
         raise HyperparameterMismatch(
@@ -35,51 +44,76 @@ class Hyperparameters(MutableMapping[str, float]):
         )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._entries)
 
     def bind(self, optimizer: Any) -> None:
-        """Read the numbers from this optimizer's ``param_groups`` before each step, as its schedulers set them."""
+        """Take the numbers from this optimizer from now on, as its schedulers set them.
+
+        After ``restore`` without an optimizer, the first one that is bound is given the restored numbers.
+        """
         self._optimizer = optimizer
-        self._read()
+        self._check()
+        if self._is_restored:
+            self.update(self._values)
+        self._is_restored = False
+
+    def restore(self, values: Mapping[str, float]) -> None:
+        """Set a checkpoint's numbers, in the bound optimizer or, without one, in the next to be bound."""
+        self.update(values)
+        self._is_restored = self._optimizer is None
 
     def at_step(self, step: int) -> dict[str, float]:
-        """The numbers for step ``step``, counted from 0. Raises HyperparameterMismatch if a baked setting changed."""
+        """The numbers for step ``step``, counted from 0. Raises HyperparameterMismatch if a baked setting
+        changed.
+        """
         if self._optimizer is not None:
-            self._read()
-            self._optimizer._opt_called = True  # torch's schedulers warn unless the optimizer has stepped
+            self._check()
+            mark_stepped(self._optimizer)  # torch's schedulers warn unless the optimizer has stepped
         first = {n: e["first_step"] for n, e in self._entries.items() if e.get("first_step") is not None}
-        return {**self._values, **first} if step == 0 else self._values
+        return {**self, **first} if step == 0 else dict(self)
 
-    def _known(self, name: str) -> str:
-        if name in self._values:
-            return name
-        near = get_close_matches(name, self._values, 3) or list(self._values)
+    def _known(self, name: str) -> dict[str, Any]:
+        """The manifest's entry."""
+        if name in self._entries:
+            return self._entries[name]
+        near = get_close_matches(name, self._entries, 3) or list(self._entries)
         raise HyperparameterMismatch(
             f"the program has no hyperparameter {name!r}",
             name,
             f"one of {', '.join(near) or 'none: it has none'}",
         )
 
-    def _read(self) -> None:
-        groups = self._optimizer.param_groups
-        for name, entry in self._entries.items():
-            held = self._held(groups, entry)
-            self._values[name] = float(held if entry.get("index") is None else held[entry["index"]])
+    def _write(self, entry: dict[str, Any], value: float) -> None:
+        """A tensor is written in place, because others may hold it."""
+        group, key, index = self._optimizer.param_groups[entry["group"]], entry["key"], entry.get("index")
+        held = self._held(entry) if index is None else self._held(entry)[index]
+        if isinstance(held, torch.Tensor):
+            held.fill_(value)
+        elif index is None:
+            group[key] = value
+        else:
+            group[key] = (*group[key][:index], value, *group[key][index + 1 :])
+
+    def _check(self) -> None:
+        """Raises HyperparameterMismatch if the optimizer lacks a number, or a baked setting changed."""
+        for entry in self._entries.values():
+            self._held(entry)
         for entry in self._baked:
-            held, baked = _plain(self._held(groups, entry)), entry["value"]
+            held, baked = _plain(self._held(entry)), entry["value"]
             if held != baked:
                 name = f"group{entry['group']}.{entry['key']}"
                 raise HyperparameterMismatch(
-                    f"{name} is now {held!r}; the program was compiled with {baked!r}, as a constant", name,
+                    f"{name} is now {held!r}; the program was compiled with {baked!r}, as a constant",
+                    name,
                     "set it back, or compile again with the new value",
-                )  # fmt: skip
+                )
 
-    def _held(self, groups: list[dict[str, Any]], entry: dict[str, Any]) -> Any:
+    def _held(self, entry: dict[str, Any]) -> Any:
         try:
-            return groups[entry["group"]][entry["key"]]
+            return self._optimizer.param_groups[entry["group"]][entry["key"]]
         except (IndexError, KeyError):
             name = f"group{entry['group']}.{entry['key']}"
             raise HyperparameterMismatch(

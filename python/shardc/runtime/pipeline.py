@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .layout import Leaf
-from .mesh import Axis, Mesh
+from .comm.layout import Leaf
+from .comm.mesh import Axis, Mesh
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,9 @@ class Part:
 
 
 def part_of(pipeline: Sequence[dict[str, Any]], leaves: Sequence[Leaf], mesh: Mesh, rank: int) -> Part:
-    """What ``rank`` runs and takes. ``pipeline`` is the manifest's: empty, or its axis' name and the (role, name) of
-    the arguments of each rank along it."""
+    """What ``rank`` runs and takes. ``pipeline`` is the manifest's: empty, or its axis' name and the (role,
+    name) of the arguments of each rank along it.
+    """
     if not pipeline:
         return Part(0, list(leaves))
     (entry,) = pipeline

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from . import pool
-from .check import KERNEL_FOLDER, KERNELS, is_for_gpu
-from .kernels import BadLibrary, Library
-from .mesh import Axes
-from .triton_kernels import Modules, interprets
+from .comm.mesh import Axes
+from .first_run import FirstRun, called_operators
+from .kernels.library import BadLibrary
+from .kernels.loaders import Kernels, loader_of
 
 ANYWHERE = (
-    "run `shardc compile` again on this machine (or for its --target: cpu, sm_90, ...), or with --no-fuse (fuse=False) for "
+    "run `shardc compile` again on this machine (or for its --target: cpu, sm_90, ...), or with --no-fuse "
+    "(fuse=False) for "
     "a program without compiled kernels"
 )
 
@@ -32,14 +32,15 @@ _numbers = itertools.count()
 class Program:
     """Each of ``steps(rank, *arguments)`` returns the results that replace no argument, the loss first.
 
-    There is one, or one for each rank of a pipeline; ``actions`` are then what each runs in order, as ``2F0``, and
-    ``stages`` the functions that do it, by their names in ``names``, the program's globals.
+    There is one, or one for each rank of a pipeline; ``actions`` are then what each runs in order, as
+    ``2F0``, and ``stages`` the functions that do it, by their names in ``names``, the program's globals.
     """
 
     steps: tuple[Callable[..., tuple[Any, ...]], ...]
     groups: tuple[Axes, ...]
     actions: tuple[tuple[str, ...], ...]
     names: dict[str, Any]
+    first_run: FirstRun
 
     @property
     def stages(self) -> dict[str, Callable[..., tuple[Any, ...]]]:
@@ -55,7 +56,7 @@ class Program:
         module.__file__ = str(path)
         module.__dict__.update(_given(library))
         SourceFileLoader("shardc_program", str(path)).exec_module(module)
-        return Program._read(module.__dict__)
+        return Program._read(module.__dict__, path.read_text(), library)
 
     @staticmethod
     def of(text: str, library: Kernels | None = None) -> Program:
@@ -63,53 +64,50 @@ class Program:
         names, file = _given(library), f"<program {next(_numbers)}>"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(compile(text, file, "exec"), names)
-        return Program._read(names)
+        return Program._read(names, text, library)
 
     @staticmethod
-    def _read(names: dict[str, Any]) -> Program:
+    def _read(names: dict[str, Any], text: str, library: Kernels | None) -> Program:
         actions = tuple(tuple(text.split()) for text in names.get("ACTIONS", ()))
-        return Program(tuple(names.get("STEPS") or (names["step"],)), tuple(names["GROUPS"]), actions, names)
-
-
-Kernels = Library | Modules
-"""The kernels of a program: for CPUs, or Triton's."""
+        steps = tuple(names.get("STEPS") or (names["step"],))
+        first_run = FirstRun(text, names, called_operators(names), strict=library is not None)
+        return Program(steps, tuple(names["GROUPS"]), actions, names, first_run)
 
 
 def library_of(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
     """The compiled kernels of an artefact, None if it has none.
     Raises BadLibrary, BadTriton or BadDriver where they cannot run.
     """
-    if not manifest["kernels"]:
+    loader = loader_of(manifest)
+    if loader is None:
         return None
-    if is_for_gpu(dict(manifest)):
-        return Modules(folder / KERNEL_FOLDER)
+    path = folder / loader.file
     try:
-        return Library(folder / KERNELS)
+        return loader.load(path)
     except BadLibrary as failure:
-        raise BadLibrary(failure.what, str(folder / KERNELS), ANYWHERE) from None
+        raise BadLibrary(failure.what, str(path), ANYWHERE) from None
 
 
 def _given(library: Kernels | None) -> dict[str, Any]:
     """What a program finds among its globals."""
     if library is None:
         return {}
-    empty = library.empty if isinstance(library, Modules) else pool.contiguous
-    return {"kernel": library.kernel, "kernels": library.batch, "empty": empty}
+    return {"kernel": library.kernel, "kernels": library.batch, "empty": library.empty}
 
 
 def device_of(manifest: Mapping[str, Any]) -> str | None:
-    """What a program's kernels run on, where that is not this rank's GPU: the CPU. None if the program runs anywhere."""
-    is_elsewhere = is_for_gpu(dict(manifest)) and not interprets()
-    return "cpu" if manifest["kernels"] and not is_elsewhere else None
+    """What a program's kernels run on, where that is not this rank's own device: the CPU. None if the program
+    runs anywhere.
+    """
+    loader = loader_of(manifest)
+    return "cpu" if loader is not None and loader.device().type == "cpu" else None
 
 
 def check_device(manifest: Mapping[str, Any], device: torch.device, rank: int) -> None:
     """Raises BadLibrary if the program has kernels that do not run on this rank's device."""
-    if not manifest["kernels"]:
-        return
-    on_gpu = is_for_gpu(dict(manifest))
-    if (device.type != "cpu") != on_gpu and not (on_gpu and interprets()):
-        what = f"GPUs ({manifest['target']})" if on_gpu else "CPUs"
+    loader = loader_of(manifest)
+    if loader is not None and device.type != loader.device().type:
+        target = manifest["target"].partition(" ")[0]
         raise BadLibrary(
-            f"the program has compiled kernels for {what}, and rank {rank} is on {device}", hint=ANYWHERE
+            f"the program has compiled kernels for {target}, and rank {rank} is on {device}", hint=ANYWHERE
         )

@@ -14,21 +14,19 @@ from pathlib import Path
 import torch.distributed as dist
 from torch import Tensor
 
+from .environment import DEBUG, FAULT, RANK
 from .errors import BatchMismatch, RankStopped, RuntimeFailure
-from .operators import import_library
+from .operators.registered import import_library
 from .step import TrainStep
 from .tensor_file import TensorFile
 
-DEBUG = "SHARDC_DEBUG"
-"""Set to anything: errors that are no bad input are printed with their traceback."""
-FAULT = "SHARDC_FAULT"
-"""For drills: ``1:2`` lets rank 1 die at step 2, ``1:2:stop`` lets it hang there."""
-
 
 def main(folder: Path) -> None:
-    """Train, print each step's loss on rank 0, and end the process: 0, 1 if a step failed, 2 for bad input."""
+    """Train, print each step's loss on rank 0, and end the process: 0, 1 if a step failed, 2 for
+    bad input.
+    """
     options = _options()
-    rank = os.environ.get("RANK", "0")
+    rank = RANK.get()
     try:
         code = _train(folder, options)
     except RuntimeFailure as failure:
@@ -44,10 +42,10 @@ def main(folder: Path) -> None:
 
 def _describe(error: Exception) -> str:
     """One line, or the traceback if it was asked for."""
-    if os.environ.get(DEBUG):
+    if DEBUG.get():
         return traceback.format_exc()
     text = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {text} (the traceback: shardc run --debug, or {DEBUG}=1)"
+    return f"{type(error).__name__}: {text} (the traceback: shardc run --debug, or {DEBUG.name}=1)"
 
 
 def _options() -> argparse.Namespace:
@@ -61,9 +59,13 @@ def _options() -> argparse.Namespace:
         "--trace", type=Path, help="where to write the last step's actions, as a Chrome trace"
     )
     parser.add_argument(
-        "--import", dest="libraries", action="append", default=[], metavar="MODULE",
+        "--import",
+        dest="libraries",
+        action="append",
+        default=[],
+        metavar="MODULE",
         help="a module, or a .py file, that registers the custom operators of the program",
-    )  # fmt: skip
+    )
     return parser.parse_args()
 
 
@@ -119,6 +121,6 @@ def _batches(path: Path) -> Iterator[dict[str, Tensor]]:
 
 
 def _drill(rank: int, step: int) -> None:
-    fault = os.environ.get(FAULT, "").split(":")
+    fault = FAULT.get().split(":")
     if fault[:2] == [str(rank), str(step)]:
         os.kill(os.getpid(), signal.SIGSTOP if fault[2:] == ["stop"] else signal.SIGKILL)

@@ -1,8 +1,9 @@
-"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as DTensors.
+"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as
+DTensors.
 
-A block that holds padding is shown without it, as a view. Where ranks hold other blocks than DTensor has (whole heads,
-where it has equal rows; some queries, keys and values, where it has all queries), the user is shown a copy that lies as
-DTensor has it.
+A block that holds padding is shown without it, as a view. Where ranks hold other blocks than DTensor has
+(whole heads, where it has equal rows; some queries, keys and values, where it has all queries), the user is
+shown a copy that lies as DTensor has it.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from .connect import Place, ensure_group
+from .comm.connect import Place, ensure_group
+from .comm.layout import Leaf, chunked_shape, with_padding
+from .comm.mesh import Axis, Mesh, ways
+from .comm.placement import DeviceMeshes
 from .errors import StateMismatch
-from .layout import Leaf, chunked_shape, with_padding
-from .mesh import Axis, Mesh, ways
-from .placement import DeviceMeshes
 from .tensor_file import TensorFile
+from .torch_private import show
 
 ROLES = ("param", "opt_state", "buffer")
 
 Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], Tensor | None]
-"""``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called once for
-this rank's block, or for each of the blocks that it is made of."""
+"""``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called
+once for this rank's block, or for each of the blocks that it is made of.
+"""
 Source = Mapping[str, Tensor] | Initialiser | None
 
 
@@ -59,8 +62,8 @@ class State:
     def initialise(self, source: Source, file: TensorFile | None, tied: Mapping[str, str]) -> None:
         """Fill every tensor: from ``source``, else from the artefact's file, else from its fill value.
 
-        A mapping may hold whole tensors or DTensors, under any name of a tied parameter, and must hold all parameters.
-        Raises StateMismatch.
+        A mapping may hold whole tensors or DTensors, under any name of a tied parameter, and must hold all
+        parameters. Raises StateMismatch.
         """
         if isinstance(source, Mapping):
             source = _from_mapping(source, self._every, tied)
@@ -70,7 +73,9 @@ class State:
             self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
 
     def dtensors(self, *roles: str) -> dict[str, DTensor]:
-        """The state as DTensors, by name; of all roles if none is named. All ranks call it together if it copies."""
+        """The state as DTensors, by name; of all roles if none is named. All ranks call it together if it
+        copies.
+        """
         meshes = self._meshes or self._make_meshes()
         if not self._dtensors:
             self._dtensors = {
@@ -78,7 +83,7 @@ class State:
             }
         else:
             for name, leaf in self._copied():
-                self._dtensors[name]._local_tensor.data = self._shown(leaf, meshes)
+                local_of(self._dtensors[name]).data = self._shown(leaf, meshes)
         return {n: d for n, d in self._dtensors.items() if not roles or self.leaves[n].role in roles}
 
     def refresh(self) -> None:
@@ -86,7 +91,7 @@ class State:
         for name, shown in self._dtensors.items():
             leaf = self.leaves[name]
             if leaf.padded and leaf.is_chunked(self._mesh):
-                shown._local_tensor.data = self._held(leaf)
+                local_of(shown).data = self._held(leaf)
 
     def take_copies(self) -> None:
         """Store what was written to DTensors that are copies. All ranks call it together."""
@@ -183,8 +188,11 @@ def _from_mapping(
     missing = [n for n, leaf in leaves.items() if leaf.role == "param" and n not in named]
     unknown = [n for n in named if n not in leaves]
     if missing or unknown:
-        parts = [f"{what} {', '.join(map(repr, names[:5]))}{' ...' if len(names) > 5 else ''}" for what, names in (
-            ("lacks", missing), ("has unknown", unknown)) if names]  # fmt: skip
+        parts = [
+            f"{what} {', '.join(map(repr, names[:5]))}{' ...' if len(names) > 5 else ''}"
+            for what, names in (("lacks", missing), ("has unknown", unknown))
+            if names
+        ]
         raise StateMismatch(
             f"the state dict {' and '.join(parts)}",
             "state",
@@ -211,7 +219,8 @@ def _from_mapping(
 def _check_shape(leaf: Leaf, shape: tuple[int, ...], where: str) -> None:
     if shape != leaf.shape:
         raise StateMismatch(
-            f"{leaf.role} {leaf.name!r} has shape {list(shape)}; the program was compiled for {list(leaf.shape)}",
+            f"{leaf.role} {leaf.name!r} has shape {list(shape)}; the program was compiled for "
+            f"{list(leaf.shape)}",
             where,
             "use the state of the model that was compiled, or compile this one",
         )
@@ -221,10 +230,17 @@ def _check_divides(leaf: Leaf, mesh: Mesh) -> None:
     for d, (size, axes) in enumerate(zip(leaf.padded or leaf.shape, leaf.space_dims(mesh), strict=True)):
         if size % ways(axes):
             raise StateMismatch(
-                f"dim {d} of {leaf.role} {leaf.name!r} has size {size}, which {ways(axes)} ranks do not divide",
+                f"dim {d} of {leaf.role} {leaf.name!r} has size {size}, which {ways(axes)} ranks do not "
+                f"divide",
                 leaf.name,
                 "compile with a sharding that divides it",
             )
+
+
+def local_of(tensor: DTensor) -> Tensor:
+    """The very tensor that a DTensor holds on this rank."""
+    with torch.no_grad():
+        return tensor.to_local()
 
 
 def _dtensor(local: Tensor, leaf: Leaf, meshes: DeviceMeshes) -> DTensor:
@@ -234,5 +250,5 @@ def _dtensor(local: Tensor, leaf: Leaf, meshes: DeviceMeshes) -> DTensor:
         local, mesh, placements, run_check=False, shape=torch.Size(leaf.shape), stride=stride
     )
     # from_local wraps a view; the tensor itself must stand there for the user to see what later steps store.
-    made._local_tensor = local
+    show(local, made)
     return made

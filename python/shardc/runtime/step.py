@@ -10,35 +10,42 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-# Importing these defines the ops that programs call.
-from . import attention, checkpoint, random, sampling  # noqa: F401
+from . import checkpoint
 from .batch import check_leaf, leaves_of
 from .check import check_files, read_manifest
-from .comm import Rank
-from .connect import TIMEOUT_S, connect
+from .comm.collectives import Rank
+from .comm.connect import TIMEOUT_S, connect
+from .comm.flights import Flights
+from .comm.groups import Group, Groups
+from .comm.host_group import HostGroup
+from .comm.layout import Leaf, cut, with_padding
+from .comm.mesh import Mesh
+from .comm.symmetric import taken, use_symmetric_memory
+from .comm.watch import Watch
 from .cuda_graph import GraphedStep
 from .errors import GraphNotCaptured
-from .flights import Flights
-from .groups import Group, Groups
-from .host_group import HostGroup
 from .hyper import Hyperparameters
-from .layout import Leaf, cut, with_padding
 from .memory import check_memory, told
-from .mesh import Mesh
-from .operators import check_operators
+
+# Importing these defines the ops that programs call.
+from .operators import (
+    attention,  # noqa: F401
+    random,  # noqa: F401
+    sampling,  # noqa: F401
+)
+from .operators.registered import check_operators
 from .pipeline import part_of
 from .program import Program, check_device, device_of, library_of
 from .state import ROLES, Source, State
-from .symmetric import taken, use_symmetric_memory
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
-from .watch import Watch
 
 
 class TrainStep:
     """One rank's step. All ranks make it, call it, save and load together, with equal arguments.
 
-    ``seed`` is the base of the random numbers: step ``i`` runs with ``seed + i``. ``steps_done`` counts the steps.
+    ``seed`` is the base of the random numbers: step ``i`` runs with ``seed + i``. ``steps_done`` counts the
+    steps.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class TrainStep:
         self.hyper = Hyperparameters(manifest["hyperparameters"], manifest["baked"])
         self.seed: int = manifest["seed"]
         self.steps_done = 0
+        self._is_first = True
         self._graphed: GraphedStep | None = None
         self._constants = {
             leaf.name: self._constant(leaf, constants) for leaf in self._arguments if leaf.role == "constant"
@@ -90,7 +98,8 @@ class TrainStep:
         state: Source = None,
         timeout_s: float = TIMEOUT_S,
     ) -> TrainStep:
-        """The step of an artefact. ``state`` gives initial values: a state dict, or a function for each block.
+        """The step of an artefact. ``state`` gives initial values: a state dict, or a function for each
+        block.
 
         Raises BadArtefact, BadLibrary, MissingOperator, WorldMismatch or StateMismatch.
         """
@@ -125,7 +134,9 @@ class TrainStep:
         return self.step(batch)
 
     def step(self, batch: Any) -> Tensor:
-        """One step on a global batch, the same on every rank, each taking its own part. Returns the loss, 0-d."""
+        """One step on a global batch, the same on every rank, each taking its own part. Returns the loss,
+        0-d.
+        """
         with self._watch.guard(self.steps_done):
             return self._step_whole(leaves_of(batch, self._manifest["batch"]))
 
@@ -135,7 +146,8 @@ class TrainStep:
             return self._step_whole(values)
 
     def trace(self, batch: Any, path: Path | str) -> Tensor:
-        """``step`` of a pipeline, whose actions rank 0 writes to ``path`` as a Chrome trace, a thread for each rank.
+        """``step`` of a pipeline, whose actions rank 0 writes to ``path`` as a Chrome trace, a thread for
+        each rank.
 
         On a GPU each action is waited for, so the step itself is slower. Raises NothingToTrace.
         """
@@ -166,8 +178,8 @@ class TrainStep:
     def use_cuda_graph(self) -> None:
         """Capture the step as a CUDA graph after two more steps, and start that from then on.
 
-        A step that cannot be captured runs as it is, and a warning says why. An index that is out of range is told of
-        one step late. Raises GraphNotCaptured on a CPU.
+        A step that cannot be captured runs as it is, and a warning says why. An index that is out of range is
+        told of one step late. Raises GraphNotCaptured on a CPU.
         """
         if self._place.device.type != "cuda":
             raise GraphNotCaptured(
@@ -181,7 +193,10 @@ class TrainStep:
             self._graphed.refuse("its collectives go over Gloo, which works on the host")
 
     def bind(self, optimizer: Any) -> None:
-        """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it."""
+        """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it.
+
+        If none was bound at ``load_checkpoint``, the first that is bound after it is given the checkpoint's.
+        """
         self.hyper.bind(optimizer)
 
     def parameters(self) -> Iterator[DTensor]:
@@ -192,7 +207,9 @@ class TrainStep:
         return iter(self.state.dtensors("param").items())
 
     def state_dict(self) -> dict[str, DTensor]:
-        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow later steps."""
+        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow later
+        steps.
+        """
         return self.state.dtensors()
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
@@ -205,14 +222,19 @@ class TrainStep:
             checkpoint.save(Path(folder), {**self.state.dtensors(), **self._progress()})
 
     def load_checkpoint(self, folder: Path | str) -> None:
-        """Read what ``save_checkpoint`` wrote on this mesh or another. Raises StateMismatch."""
+        """Read what ``save_checkpoint`` wrote on this mesh or another. Raises StateMismatch.
+
+        Hyperparameters are written into the bound optimizer's ``param_groups``, as
+        ``optimizer.load_state_dict`` does it. Make schedulers before this call, because a new one sets its
+        optimizer's learning rate, and restore their own state with ``scheduler.load_state_dict``: a
+        checkpoint does not hold it.
+        """
         progress = self._progress()
         with self._watch.guard(self.steps_done):
             checkpoint.load(Path(folder), {**self.state.dtensors(), **progress})
             self.state.take_copies()
         self.steps_done, self.seed = int(progress["shardc/steps_done"]), int(progress["shardc/seed"])
-        for name in self.hyper:
-            self.hyper[name] = float(progress[f"shardc/{name}"])
+        self.hyper.restore({name: float(progress[f"shardc/{name}"]) for name in self.hyper})
 
     def _progress(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides tensors."""
@@ -238,6 +260,9 @@ class TrainStep:
             values = self._values(inputs)
             loss = self._graphed(values) if self._graphed else self._function(self._rank, *values)[0]
             del values
+        if self._is_first:
+            self._program.first_run.end()
+            self._is_first = False
         self.steps_done += 1
         self.state.refresh()
         return loss

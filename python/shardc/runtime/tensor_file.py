@@ -1,7 +1,7 @@
 """Reading safetensors files with torch alone, slice by slice, without reading what is not asked for.
 
-The format: 8 bytes of little-endian header length, a JSON header ``{name: {dtype, shape, data_offsets}}``, the data.
-The file is mapped into memory, so that a rank's slice costs its own bytes only.
+The format: 8 bytes of little-endian header length, a JSON header ``{name: {dtype, shape, data_offsets}}``,
+the data. The file is mapped into memory, so that a rank's slice costs its own bytes only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,20 @@ from torch import Tensor
 from .errors import BadArtefact
 
 DTYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
-    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-    "C64": torch.complex64, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-}  # fmt: skip
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "C64": torch.complex64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
 
 
 class TensorFile:

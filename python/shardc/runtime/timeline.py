@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .connect import Place
+from .comm.connect import Place
+from .comm.mesh import Mesh
 from .errors import NothingToTrace
-from .mesh import Mesh
 from .pipeline import Part
 from .program import Program
 
@@ -66,7 +66,9 @@ def _timed(
 
 
 def write_timeline(spans: list[Span], part: Part, mesh: Mesh, place: Place, path: Path) -> None:
-    """Gathers the spans of a pipeline's ranks (those with place 0 on all other axes) and lets rank 0 write them."""
+    """Gathers the spans of a pipeline's ranks (those with place 0 on all other axes) and lets rank 0 write
+    them.
+    """
     rows: list[tuple[int, list[Span]] | None] = [None] * mesh.world_size
     others = tuple((name, 1, size) for name, size in mesh.space if part.axis is None or name != part.axis[0])
     mine = None if any(mesh.coordinate(place.rank, axis) for axis in others) else (part.number, spans)

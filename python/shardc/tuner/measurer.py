@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.decision import Pairs, Rule, Verdict
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.process import Ended, Refused, TookTooLong
+from shardc.backends.tuning.runner import Runner
+from shardc.backends.tuning.target import Builder
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import TaskNotTunable
-from shardc.tuner.builder.built import Built
-from shardc.tuner.builder.cpu import CpuBuilder
-from shardc.tuner.builder.gpu import GpuBuilder
-from shardc.tuner.point import Point
-from shardc.tuner.process import Ended, Refused, TookTooLong
-from shardc.tuner.runner.base import Runner
-from shardc.tuner.runner.cpu import CpuRunner
-from shardc.tuner.runner.decision import Pairs, Rule, Verdict
-from shardc.tuner.runner.gpu import GpuRunner
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Outcome, Trial
+from shardc.tuner.task_tuning import task_backend, tuning_of
 
 CONFIRM = Rule(most=60, width=0.005, clear=float("inf"), budget_s=4.0)
 """Of the last comparison with the default, whose ratio is what is reported."""
@@ -38,14 +35,16 @@ class _State:
 
 class Measurer:
     """Builds points in ``processes`` at once and times each that was built in turns with the best so far, the
-    incumbent, which is the default at first. A trial's ratio is that to the incumbent times the incumbent's own, which is
-    to the default directly: trials of one task compare.
+    incumbent, which is the default at first. A trial's ratio is that to the incumbent times the incumbent's
+    own, which is to the default directly: trials of one task compare.
 
-    Points of a GPU's task run where that GPU is here. Elsewhere they are built, and not run: a trial says what their
-    binaries take.
+    Points of a device that is not here are built, and not run: a trial says what their binaries take.
 
-    ``default_of`` says what a task's default is; the kernel without any configuration, where it says None. On one
-    thread, points are built while others are timed, whose clock is that of the thread. A context manager.
+    ``builders`` and ``runners`` are by the backend of a task's target; those that are not given are the
+    target's own, of ``processes`` where that is given.
+
+    ``default_of`` says what a task's default is; the kernel without any configuration, where it says None. On
+    one thread, points are built while others are timed, whose clock is that of the thread. A context manager.
     """
 
     def __init__(
@@ -53,15 +52,11 @@ class Measurer:
         default_of: Callable[[Task], Point | None] = lambda _: None,
         processes: int | None = None,
         rule: Rule | None = None,
-        builder: CpuBuilder | None = None,
-        runner: CpuRunner | None = None,
-        gpu_runner: GpuRunner | None = None,
+        builders: Mapping[str, Builder] | None = None,
+        runners: Mapping[str, Runner] | None = None,
     ) -> None:
-        self._default_of, self._rule = default_of, rule or Rule()
-        free = max(1, (os.cpu_count() or 2) - 1)
-        self._builder = builder or CpuBuilder(processes or free)
-        self._gpu_builder = GpuBuilder(processes or free + 1)
-        self._runner, self._gpu_runner = runner or CpuRunner(), gpu_runner or GpuRunner()
+        self._default_of, self._processes, self._rule = default_of, processes, rule or Rule()
+        self._builders, self._runners = dict(builders or {}), dict(runners or {})
         self._states: dict[str, _State] = {}
 
     def __enter__(self) -> Measurer:
@@ -72,13 +67,12 @@ class Measurer:
 
     def close(self) -> None:
         """Ends the processes and removes what was built."""
-        self._builder.close()
-        self._gpu_builder.close()
-        self._runner.close()
-        self._gpu_runner.close()
+        for each in (*self._builders.values(), *self._runners.values()):
+            each.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
-        """Names the default, where ``default_of`` is not to be asked, and the best trial that is already known.
+        """Names the default, where ``default_of`` is not to be asked, and the best trial that is already
+        known.
 
         Raises TaskNotTunable: the default cannot be built.
         """
@@ -98,22 +92,25 @@ class Measurer:
         self._states[task.key] = state
 
     def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Trial]:
-        """A trial for each point, in order, each as soon as it is known. Raises TaskNotTunable: there is no default that computes the task rightly,
-        or no reference. For GPUs, UnknownGpuTarget, TritonMissing, TritonTooOld.
+        """A trial for each point, in order, each as soon as it is known. Raises TaskNotTunable: there is no
+        default that computes the task rightly, or no reference. For GPUs, UnknownTarget, TritonMissing,
+        TritonTooOld.
         """
         if not self.runs(task):
-            yield from map(_binary, self._gpu_builder.build(task, points))
+            yield from map(_binary, self._builder_of(task).build(task, points))
             return
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         built = self._builder_of(task).build(task, points)
-        if task.threads > 1 or _on_gpu(task):
+        if task.threads > 1 or tuning_of(task.target).timed_alone:
             built = list(built)  # what is not timed by the thread's clock is timed alone
         for each in built:
             yield self._trial(task, each)
 
     def confirm(self, task: Task, point: Point) -> Trial:
-        """The point against the default itself, with more pairs than decide a search. Raises TaskNotTunable."""
+        """The point against the default itself, with more pairs than decide a search. Raises
+        TaskNotTunable.
+        """
         if not self.runs(task):
             return next(self.measure(task, [point]))
         if task.key not in self._states:
@@ -124,14 +121,20 @@ class Measurer:
         return self._against_default(task, built, CONFIRM)
 
     def runs(self, task: Task) -> bool:
-        """Whether what is built for a task can be run here. Raises UnknownGpuTarget."""
-        return not _on_gpu(task) or self._gpu_runner.runs(task.target)
+        """Whether what is built for a task can be run here. Raises UnknownTarget."""
+        return self._runner_of(task).runs(task.target)
 
-    def _builder_of(self, task: Task) -> CpuBuilder | GpuBuilder:
-        return self._gpu_builder if _on_gpu(task) else self._builder
+    def _builder_of(self, task: Task) -> Builder:
+        backend = task_backend(task.target)
+        if backend not in self._builders:
+            self._builders[backend] = tuning_of(task.target).builder(self._processes)
+        return self._builders[backend]
 
     def _runner_of(self, task: Task) -> Runner:
-        return self._gpu_runner if _on_gpu(task) else self._runner
+        backend = task_backend(task.target)
+        if backend not in self._runners:
+            self._runners[backend] = tuning_of(task.target).runner()
+        return self._runners[backend]
 
     def _trial(self, task: Task, built: Built) -> Trial:
         state, point = self._states[task.key], built.point
@@ -159,8 +162,8 @@ class Measurer:
         return trial
 
     def _directly(self, task: Task, built: Built, trial: Trial) -> Trial:
-        """The trial of what was faster than the incumbent, against the default itself: through a chain of incumbents the
-        luck of each would multiply, to a seventh of the time of a kernel that was no faster.
+        """The trial of what was faster than the incumbent, against the default itself: through a chain of
+        incumbents the luck of each would multiply, to a seventh of the time of a kernel that was no faster.
         """
         state = self._states[task.key]
         if state.incumbent == state.default.path:
@@ -184,10 +187,6 @@ class Measurer:
             raise TaskNotTunable(
                 task=task.label, reason=f"its reference cannot be computed: {error}"
             ) from None
-
-
-def _on_gpu(task: Task) -> bool:
-    return not task.target.startswith("cpu")
 
 
 def _binary(built: Built) -> Trial:

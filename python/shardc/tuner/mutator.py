@@ -1,4 +1,6 @@
-"""Neighbours and children of points: moves along a parameter's values, jumps, crossover of two decision traces."""
+"""Neighbours and children of points: moves along a parameter's values, jumps, crossover of two decision
+traces.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import random
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Parameter, Sketch, Space
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Parameter, Sketch, Space
 
 TRIES = 16
 """Draws of a change before a point is taken to have no legal one."""
@@ -18,8 +20,8 @@ AGAIN = 0.3
 
 
 def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
-    """A legal point that differs from ``point`` in a parameter or a few, most often by one step in the order of its
-    values; None if none was found.
+    """A legal point that differs from ``point`` in a parameter or a few, most often by one step in the order
+    of its values; None if none was found.
     """
     sketch = _sketch(space, point.sketch)
     free = (
@@ -36,8 +38,8 @@ def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
 
 
 def crossed(space: Space, one: Point, other: Point, draw: random.Random) -> Point | None:
-    """A legal point that takes each value from one of two points of the same sketch; None if they are of two sketches,
-    or none was found that is neither of them.
+    """A legal point that takes each value from one of two points of the same sketch; None if they are of two
+    sketches, or none was found that is neither of them.
     """
     sketch = _sketch(space, one.sketch)
     if sketch is None or one.sketch != other.sketch:

@@ -1,8 +1,8 @@
 """``tune``: a search over the kernels of a model, from a database's trials on.
 
-A session keeps nothing of its own. Its strategies start afresh each time with the same seed, and what they propose is
-answered from the database as long as it is there: a session that was killed goes on where it was, and the same seed
-proposes the same points. Trials count against the budget wherever their answers come from.
+A session keeps nothing of its own. Its strategies start afresh each time with the same seed, and what they
+propose is answered from the database as long as it is there: a session that was killed goes on where it was,
+and the same seed proposes the same points. Trials count against the budget wherever their answers come from.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
 from shardc.tuner.cost_model.base import CostModel
 from shardc.tuner.cost_model.kernel_features import kernel_features
-from shardc.tuner.point import Point
 from shardc.tuner.search_strategy.base import SearchStrategy
 from shardc.tuner.search_strategy.registry import check_strategy, make_strategy
-from shardc.tuner.space.space import Space
-from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import AHEAD, Job, Progress, TaskScheduler
-from shardc.tuner.trial import Outcome, Trial
 
 BATCH = 8
 """Trials of a round."""
@@ -38,7 +38,9 @@ BUILT = 16
 CONFIRMED = 0.99
 """Ratio from which on a best point is not worth a second look."""
 LOOKS = 4
-"""Second looks at most at points of a kernel: each that is no longer the best leaves its place to the next."""
+"""Second looks at most at points of a kernel: each that is no longer the best leaves its place to
+the next.
+"""
 INTERRUPTED = "interrupted"
 """Why a session ended that the user ended."""
 
@@ -65,8 +67,8 @@ class Remembers(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """Of a whole session. None: no limit but that on ``regret``, the share of the kernels' time that further trials
-    are expected to save; 0 ends at the analytic choice.
+    """Of a whole session. None: no limit but that on ``regret``, the share of the kernels' time that further
+    trials are expected to save; 0 ends at the analytic choice.
     """
 
     trials: int | None = None
@@ -80,9 +82,10 @@ class Budget:
 
 @dataclass(frozen=True)
 class Round:
-    """An event: a round of ``progress`` begins (without ``trials``), measured one, or ends, with all of its trials, of which
-    ``measured`` were not in the database. ``trials_done`` and ``seconds_left`` are those of the session, ``step_ratio`` the
-    time of all kernels of a step over the default's, by the rounds that ended.
+    """An event: a round of ``progress`` begins (without ``trials``), measured one, or ends, with all of its
+    trials, of which ``measured`` were not in the database. ``trials_done`` and ``seconds_left`` are those of
+    the session, ``step_ratio`` the time of all kernels of a step over the default's, by the rounds that
+    ended.
     """
 
     progress: Progress
@@ -96,10 +99,10 @@ class Round:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Of one kernel. ``analytic`` is the point that models choose without a trial; ``chosen`` the best legal point, the
-    analytic one where none was tried, None where none was faster than the kernel as it is compiled untuned; ``ratio`` its
-    time over that kernel's, which is ``default_s`` (None without a trial); ``trials`` in the order of the search.
-    ``said``: what a user should know of it.
+    """Of one kernel. ``analytic`` is the point that models choose without a trial; ``chosen`` the best legal
+    point, the analytic one where none was tried, None where none was faster than the kernel as it is compiled
+    untuned; ``ratio`` its time over that kernel's, which is ``default_s`` (None without a trial); ``trials``
+    in the order of the search. ``said``: what a user should know of it.
     """
 
     job: Job
@@ -124,7 +127,9 @@ class SessionResult:
 
     @property
     def step_ratio(self) -> float:
-        """Of the time of all kernels of a step over that with default configurations, as far as they were timed."""
+        """Of the time of all kernels of a step over that with default configurations, as far as they were
+        timed.
+        """
         return _step_ratio((t.job, t.default_s, t.ratio) for t in self.tasks if t.default_s is not None)
 
 
@@ -150,9 +155,9 @@ def tune(
     on_round: Callable[[Round], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> SessionResult:
-    """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is not expected
-    to be worth it. Ratios are to the kernel as it is compiled untuned. ``hints``: points of a task that are tried first.
-    Raises UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
+    """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is
+    not expected to be worth it. Ratios are to the kernel as it is compiled untuned. ``hints``: points of a
+    task that are tried first. Raises UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
     """
     check_strategy(strategy)
     session = _Session(database, measurer, model, budget, hints, on_round, now)
@@ -163,8 +168,9 @@ def tune(
 
 @dataclass(eq=False)
 class _Open(Progress):
-    """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with which the search
-    went on, and ``latest`` the last, which counts. ``first`` is what models choose without a trial.
+    """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with
+    which the search went on, and ``latest`` the last, which counts. ``first`` is what models choose without a
+    trial.
     """
 
     space: Space | None = None
@@ -254,7 +260,10 @@ class _Session:
         if scheduler.next() is None:
             return "every point was tried" if self.open else "there is nothing to tune"
         if (regret := scheduler.regret()) < budget.regret:
-            return f"{AHEAD} more trials of each kernel are expected to save {regret:.2%} of their time, less than {budget.regret:.2%}"
+            return (
+                f"{AHEAD} more trials of each kernel are expected to save {regret:.2%} of their time, "
+                f"less than {budget.regret:.2%}"
+            )
         return ""
 
     def _round(self, progress: _Open, count: int) -> None:
@@ -327,9 +336,9 @@ class _Session:
         return TaskResult(job, progress.first, chosen, ratio, default_s, tuple(progress.trials), said)
 
     def _best(self, progress: _Open) -> Trial | None:
-        """The best of all that is known of the task, proposed in this session or before, which is what a compile takes
-        from the database. A trial of this session is looked at a second time; a point that fails then, or is not the
-        fastest any more, leaves its place to the next.
+        """The best of all that is known of the task, proposed in this session or before, which is what a
+        compile takes from the database. A trial of this session is looked at a second time; a point that
+        fails then, or is not the fastest any more, leaves its place to the next.
         """
         task, looks = progress.job.task, 0
         while True:
@@ -348,8 +357,8 @@ class _Session:
             progress.latest[best.point] = confirmed
 
     def _compiled(self, progress: _Open) -> Point | None:
-        """Of points that were compiled for a GPU that is not here, the best by the cost model among those that spill the
-        fewest bytes.
+        """Of points that were compiled for a GPU that is not here, the best by the cost model among those
+        that spill the fewest bytes.
         """
         built = [t for t in progress.latest.values() if t.outcome is Outcome.BUILT]
         scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
@@ -360,8 +369,8 @@ class _Session:
 
 
 def _first(task: Task, space: Space, model: CostModel) -> Point:
-    """What is chosen without a trial: a point that the user added, else of those with the smallest estimates the one that
-    the cost model ranks first. Raises EmptySpace.
+    """What is chosen without a trial: a point that the user added, else of those with the smallest estimates
+    the one that the cost model ranks first. Raises EmptySpace.
     """
     ranked = space.ranked(RANKED)
     if not ranked:
@@ -373,8 +382,8 @@ def _first(task: Task, space: Space, model: CostModel) -> Point:
 
 
 def _step_ratio(timed: Iterable[tuple[Job, float, float]]) -> float:
-    """Of jobs with the seconds of a call by default and the ratio that was reached: the time of all kernels and calls of
-    a step over what they take now.
+    """Of jobs with the seconds of a call by default and the ratio that was reached: the time of all kernels
+    and calls of a step over what they take now.
     """
     found = [(job.weight * s, job.needs, min(job.needs, ratio)) for job, s, ratio in timed]
     before_s = sum(s * needs for s, needs, _ in found)

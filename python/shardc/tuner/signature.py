@@ -10,8 +10,8 @@ from math import log2
 
 from torch_mlir import ir
 
-from shardc.tuner.extract_tasks import configured
-from shardc.tuner.task import Task
+from shardc.backends.tuning.kernel_text import configured
+from shardc.backends.tuning.task import Task
 
 _TEXTS = (
     "indexing_maps",
@@ -27,8 +27,9 @@ _TEXTS = (
 
 @dataclass(frozen=True)
 class Signature:
-    """``skeleton`` hashes a kernel's ops, their data flow and element types, without sizes and constants; ``sizes`` are
-    those of its arguments and results in order; ``dtype`` is that of its first result, in MLIR's name.
+    """``skeleton`` hashes a kernel's ops, their data flow and element types, without sizes and constants;
+    ``sizes`` are those of its arguments and results in order; ``dtype`` is that of its first result, in
+    MLIR's name.
     """
 
     skeleton: str

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Trial
 from shardc.tuner.expected_gain import expected_gain
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Trial
 
 AHEAD = 32
 """Further trials of each kernel that the expected gain of going on is of."""
@@ -18,9 +18,9 @@ AHEAD = 32
 class Job:
     """A kernel to tune, and how often a step of the model calls it.
 
-    ``size`` is that of a call over the task's, on average: a kernel of any number of elements is timed on others than it
-    is called with. ``needs``: the ratio to its default that a kernel must be under before the program has it, where a
-    library's call was measured to be faster than the default.
+    ``size`` is that of a call over the task's, on average: a kernel of any number of elements is timed on
+    others than it is called with. ``needs``: the ratio to its default that a kernel must be under before the
+    program has it, where a library's call was measured to be faster than the default.
     """
 
     task: Task
@@ -36,8 +36,8 @@ class Job:
 
 @dataclass
 class Progress:
-    """Of one job: its trials in order, and whether its space has no more points. ``estimate_s``: the time of a call as
-    the space's model has it, until one was measured.
+    """Of one job: its trials in order, and whether its space has no more points. ``estimate_s``: the time of
+    a call as the space's model has it, until one was measured.
     """
 
     job: Job
@@ -73,8 +73,8 @@ class Progress:
 
 
 class TaskScheduler:
-    """Ansor's objective (section 6): calls times seconds, summed over the kernels of the step; each round goes to the
-    kernel whose next ``batch`` trials are expected to take the most off it.
+    """Ansor's objective (section 6): calls times seconds, summed over the kernels of the step; each round
+    goes to the kernel whose next ``batch`` trials are expected to take the most off it.
     """
 
     def __init__(self, jobs: Sequence[Progress], batch: int) -> None:
@@ -86,13 +86,17 @@ class TaskScheduler:
         return max(open_, key=lambda p: self._saved_s(p, self._batch), default=None)
 
     def regret(self) -> float:
-        """The share of the step's time in these kernels that AHEAD more trials of each are expected to save."""
+        """The share of the step's time in these kernels that AHEAD more trials of each are
+        expected to save.
+        """
         total_s = sum(self._step_s(p) for p in self._jobs)
         saved_s = sum(self._saved_s(p, AHEAD) for p in self._jobs if not p.exhausted)
         return saved_s / total_s if total_s else 0.0
 
     def _saved_s(self, progress: Progress, more: int) -> float:
-        """By ``more`` trials, as expected; nothing where they would not bring a kernel below a library's call."""
+        """By ``more`` trials, as expected; nothing where they would not bring a kernel below a library's
+        call.
+        """
         tuned = progress.best_ratio * (1.0 - expected_gain(progress.ratios, more))
         return self._default_s(progress) * max(0.0, progress.used_ratio - tuned)
 

@@ -1,11 +1,13 @@
 """Measures on a GPU what `prepare.py --bench` made, and writes a dated table in Markdown.
 
-    python test/bench/gpu/run.py out/gpu [--out table.md] [--only matmul,copy,flash,inductor,whole_llama] [--minutes 9]
+    python test/bench/gpu/run.py out/gpu [--out table.md] [--only matmul,copy,flash,inductor,whole_llama]
+    [--minutes 9]
 
-Needs torch and Triton; Inductor, as part of torch, is what whole models are held against. Times are medians of CUDA
-events, contenders take turns, and their ratios are of one run. What is faster has the ratio above 1. Every result is
-compared with the contender's before it is measured. What fails has a row that says why, as has what there is no time for.
-After an error of the device, which lasts for as long as its process, another process measures the rest.
+Needs torch and Triton; Inductor, as part of torch, is what whole models are held against. Times are medians
+of CUDA events, contenders take turns, and their ratios are of one run. What is faster has the ratio above 1.
+Every result is compared with the contender's before it is measured. What fails has a row that says why, as
+has what there is no time for. After an error of the device, which lasts for as long as its process, another
+process measures the rest.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class DeviceLost(Exception):
 
 
 class Timer:
-    """Milliseconds on a GPU; in Triton's interpreter of the host, where they say nothing and prove the path."""
+    """Milliseconds on a GPU; in Triton's interpreter of the host, where they say nothing and
+    prove the path.
+    """
 
     def __init__(self, minutes: float) -> None:
         self._is_real, self.end_s = not prepared.interprets(), time.monotonic() + 60 * minutes
@@ -259,13 +263,21 @@ def model_row(timer: Timer, kind: str, size: models.Size, path: Path, compile_s:
     other = f"max-autotune {their_ms:.2f} ms"
     yield f"whole {kind}", f"{ours_ms:.2f} ms", "", other, f"{their_ms / ours_ms:.2f}", "1.00"
     yield (
-        f"whole {kind}, compilation", f"{compile_s:.0f} s (another machine)", "",
-        f"max-autotune {their_compile_s:.0f} s", f"{their_compile_s / compile_s:.2f}", "2.00",
-    )  # fmt: skip
+        f"whole {kind}, compilation",
+        f"{compile_s:.0f} s (another machine)",
+        "",
+        f"max-autotune {their_compile_s:.0f} s",
+        f"{their_compile_s / compile_s:.2f}",
+        "2.00",
+    )
     yield (
-        f"whole {kind}, memory", f"{ours_bytes / 2**30:.2f} GiB", "", f"max-autotune {their_bytes / 2**30:.2f} GiB",
-        f"{their_bytes / max(1, ours_bytes):.2f}", "1.00",
-    )  # fmt: skip
+        f"whole {kind}, memory",
+        f"{ours_bytes / 2**30:.2f} GiB",
+        "",
+        f"max-autotune {their_bytes / 2**30:.2f} GiB",
+        f"{their_bytes / max(1, ours_bytes):.2f}",
+        "1.00",
+    )
 
 
 def _reserved_bytes() -> int:
@@ -307,7 +319,8 @@ def main() -> None:
         facts = prepared.facts()
         line(f"torch {torch.__version__}, prepared with {facts['made_with']} for {facts['target']}.\n")
         line(
-            "| what | ours | rate | against | ratio (above 1: ours is faster) | wanted |\n|---|--:|--:|--:|--:|--:|"
+            "| what | ours | rate | against | ratio (above 1: ours is faster) | wanted "
+            "|\n|---|--:|--:|--:|--:|--:|"
         )
         try:
             for row in itertools.chain(kernel_rows(timer, wanted, done), model_rows(timer, wanted, done)):

@@ -1,10 +1,14 @@
 """State on a mesh: initial values, DTensors, and checkpoints that move to other meshes.
 
-``checkpoint_worker.py save FOLDER`` on 4 ranks, then ``checkpoint_worker.py load FOLDER`` on 4 or 2.
+``checkpoint_worker.py save FOLDER`` on 4 ranks, then ``checkpoint_worker.py load FOLDER`` on 4 or 2. In
+between, ``checkpoint_worker.py kill FOLDER RANK EVENT NAME`` on 4 saves other values; that rank is killed
+when it is about to open or rename the file NAME.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,18 +18,23 @@ from rank_main import run
 from torch.distributed.tensor import DTensor
 
 from shardc.runtime import checkpoint
-from shardc.runtime.connect import connect
+from shardc.runtime.comm.connect import connect
+from shardc.runtime.comm.layout import Leaf
+from shardc.runtime.comm.mesh import Mesh
 from shardc.runtime.errors import StateMismatch
-from shardc.runtime.layout import Leaf
-from shardc.runtime.mesh import Mesh
 from shardc.runtime.state import State
 
 DATA, TENSOR = ("data", 1, 2), ("tensor", 1, 2)
 MAJOR, MINOR = ("x", 1, 2), ("x", 2, 2)
 SHAPES = {
-    "weight": (8, 6), "bias": (12,), "weight/exp_avg": (8, 6), "weight/step": (), "mean": (4, 4, 4),
-    "odd": (5, 3), "heads": (12, 2),
-}  # fmt: skip
+    "weight": (8, 6),
+    "bias": (12,),
+    "weight/exp_avg": (8, 6),
+    "weight/step": (),
+    "mean": (4, 4, 4),
+    "odd": (5, 3),
+    "heads": (12, 2),
+}
 ROLES = {"weight/exp_avg": "opt_state", "weight/step": "opt_state", "mean": "buffer"}
 
 LAYOUTS = {
@@ -120,6 +129,19 @@ def save(folder: Path) -> None:
     checkpoint.save(folder, {**state.dtensors(), "steps": torch.tensor(7)})
 
 
+def save_and_die(folder: Path, rank: int, event: str, name: str) -> None:
+    mesh = Mesh((("data", 2), ("tensor", 2)))
+    state = new_state(mesh, {name: whole(name) * 3 for name in SHAPES})
+
+    def hook(found: str, arguments: tuple[object, ...]) -> None:
+        if found == event and Path(str(arguments[0])).name == name:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if dist.get_rank() == rank:
+        sys.addaudithook(hook)
+    checkpoint.save(folder, {**state.dtensors(), "steps": torch.tensor(8)})
+
+
 def load(folder: Path) -> None:
     for mesh in LAYOUTS:
         if mesh.world_size == dist.get_world_size():
@@ -143,6 +165,13 @@ def refused(action: object, text: str) -> None:
         raise AssertionError(f"nothing raised for: {text}")
 
 
+def main(mode: str, folder: Path, *more: str) -> None:
+    if mode == "kill":
+        save_and_die(folder, int(more[0]), *more[1:])
+    else:
+        (save if mode == "save" else load)(folder)
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    run(lambda: (save if sys.argv[1] == "save" else load)(Path(sys.argv[2])), "state agrees")
+    run(lambda: main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:]), "state agrees")

@@ -1,4 +1,6 @@
-"""Every collective on every group of a 4-rank mesh, against the same computed from all ranks' blocks at once."""
+"""Every collective on every group of a 4-rank mesh, against the same computed from all ranks'
+blocks at once.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from itertools import product
 import torch
 from rank_main import run
 
-from shardc.runtime.comm import Rank
-from shardc.runtime.connect import connect
-from shardc.runtime.groups import Groups
-from shardc.runtime.mesh import Mesh, ways
+from shardc.runtime.comm.collectives import Rank
+from shardc.runtime.comm.connect import connect
+from shardc.runtime.comm.groups import Groups
+from shardc.runtime.comm.mesh import Mesh, ways
 
 DATA, TENSOR = ("data", 1, 2), ("tensor", 1, 2)
 MAJOR, MINOR = ("x", 1, 2), ("x", 2, 2)
@@ -23,7 +25,9 @@ SHAPE = (4, 8, 4)
 
 
 def block(rank: int, dtype: torch.dtype, shape: tuple[int, ...] = SHAPE) -> torch.Tensor:
-    """A rank's block: small integers, exact in every dtype, and every second time with its dims turned round."""
+    """A rank's block: small integers, exact in every dtype, and every second time with its dims
+    turned round.
+    """
     values = torch.randint(0, 5, shape, generator=torch.Generator().manual_seed(rank))
     made = (values > 2) if dtype == torch.bool else values.to(dtype)
     return made.movedim(0, -1).contiguous().movedim(-1, 0) if rank % 2 else made
@@ -88,7 +92,9 @@ def check_small(rank: Rank, axes: tuple) -> None:
 
 
 def check_permute(rank: Rank, layouts: list[tuple]) -> None:
-    """Between all layouts of a matrix with equal blocks; the last entry of a layout stands for partial terms."""
+    """Between all layouts of a matrix with equal blocks; the last entry of a layout stands for
+    partial terms.
+    """
     shapes = {layout: tuple(ways(dim) for dim in layout) for layout in layouts}
     for source, target in product(layouts, layouts):
         if shapes[source] != shapes[target]:

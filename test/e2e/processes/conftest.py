@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch_mlir import ir
 
+from shardc.artefact.folder import write_artefact
+from shardc.artefact.manifest import ManifestFields
 from shardc.dialects.context import new_context
-from shardc.driver.artefact import write_artefact
-from shardc.driver.manifest import ManifestFields
 
 HERE = Path(__file__).parent
 
@@ -80,9 +80,14 @@ def artefact(tmp_path_factory: pytest.TempPathFactory, values: dict[str, torch.T
         module = ir.Module.parse(TWO_LAYER.read_text())
         constants = {"constant0": torch.ones((), dtype=F64)}
         write_artefact(
-            folder, {"3-rank": str(module)}, module, fields,
-            constants=constants, state=state, batches=[{"x": values["x"]}],
-        )  # fmt: skip
+            folder,
+            {"3-rank": str(module)},
+            module,
+            fields,
+            constants=constants,
+            state=state,
+            batches=[{"x": values["x"]}],
+        )
     return folder
 
 

@@ -1,8 +1,8 @@
-"""Training with a weight that is two in one, on two ranks: ``parts_worker.py FOLDER``, with a checkpoint that changes
-plans.
+"""Training with a weight that is two in one, on two ranks: ``parts_worker.py FOLDER``, with a checkpoint that
+changes plans.
 
-Under tensor parallelism a rank holds some of the gate and some of the up columns; users see what DTensor has. In f64,
-held against eager training.
+Under tensor parallelism a rank holds some of the gate and some of the up columns; users see what DTensor has.
+In f64, held against eager training.
 """
 
 from __future__ import annotations

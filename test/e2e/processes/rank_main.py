@@ -12,7 +12,9 @@ import torch.distributed as dist
 
 
 def run(part: Callable[[], None], said: str) -> NoReturn:
-    """Ends the process: with ``said`` from rank 0 when every rank is through its ``part``, or with 1 and what failed here."""
+    """Ends the process: with ``said`` from rank 0 when every rank is through its ``part``, or with 1 and what
+    failed here.
+    """
     code = 0
     try:
         part()

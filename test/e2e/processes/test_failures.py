@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from shardc.commands.run import run_artefact
 from shardc.diagnostics.runtime import MeshSizeMismatch, RankFailed, RankRefused
-from shardc.driver.run import run_artefact
 
 pytestmark = pytest.mark.processes
 
@@ -32,7 +32,9 @@ def free_port() -> int:
 def run_without_launcher(
     artefact: Path, own: dict[int, list[str]] | None = None, hangs: int | None = None, **environment: str
 ) -> tuple[dict[int, int], dict[int, str]]:
-    """Exit codes and error outputs of four ranks that nobody watches; the one that ``hangs`` is left out and ended."""
+    """Exit codes and error outputs of four ranks that nobody watches; the one that ``hangs`` is left out and
+    ended.
+    """
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "4", **environment}
     ranks = {
         rank: subprocess.Popen(

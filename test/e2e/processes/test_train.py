@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardc.driver.run import run_artefact
+from shardc.commands.run import run_artefact
 
 pytestmark = pytest.mark.processes
 

@@ -1,7 +1,7 @@
 """The two-layer artefact as a user's script trains it: schedulers, local batches, DTensors, wrong batches.
 
-``train_worker.py FOLDER VALUES``: VALUES is a file of torch.save with the initial values, the batch and what must come
-out.
+``train_worker.py FOLDER VALUES``: VALUES is a file of torch.save with the initial values, the batch and what
+must come out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Training whose dims do not divide, on two ranks: ``uneven_worker.py FOLDER``, with a checkpoint that changes plans.
+"""Training whose dims do not divide, on two ranks: ``uneven_worker.py FOLDER``, with a checkpoint that
+changes plans.
 
 A batch of 3, hidden layers of 33 and an output of 5, in f64, held against eager training.
 """

@@ -1,4 +1,6 @@
-"""Finds this folder's modules and those of ``test/e2e`` by path, and says which part of the matrix the day has."""
+"""Finds this folder's modules and those of ``test/e2e`` by path, and says which part of the matrix the day
+has.
+"""
 
 from __future__ import annotations
 

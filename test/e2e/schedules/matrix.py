@@ -1,8 +1,9 @@
 """Every schedule on every size, for three models: what is tried, and one trial.
 
-A trial trains one step on simulated ranks in f64 and compares loss, parameters and optimizer state with training on one
-device. What a schedule does not change is done once for all: the step is compiled for each number of micro-batches, and
-stages run once for each micro-batch (:class:`shardc.backends.eager.recall.Recall`); the rest are replays.
+A trial trains one step on simulated ranks in f64 and compares loss, parameters and optimizer state with
+training on one device. What a schedule does not change is done once for all: the step is compiled for each
+number of micro-batches, and stages run once for each micro-batch
+(:class:`shardc.backends.eager.recall.Recall`); the rest are replays.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from training import Captured, Values, capture, train_eagerly
 from shardc.backends.eager.recall import Recall
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.pipe.schedule import Schedule
+from shardc.options.schedules import AUTO
+from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.pipe_cut import cut_into_stages
 from shardc.passes.pipeline.schedules import by_name, registry
-from shardc.passes.pipeline.schedules.registry import AUTO
-from shardc.passes.program import copy_module
 
 STAGES, TIMES = (2, 4, 8), (1, 2, 4)
 ROWS = max(STAGES) * max(TIMES)
@@ -62,7 +63,9 @@ STALE = tuple(n for n, named in registry.SCHEDULES.items() if "changes" in named
 WHOLE = (*(n for n in registry.SCHEDULES if n not in (*SLICED, *STALE)), AUTO)
 """All that run whole sequences and change no mathematics."""
 SCHEDULES = {"llama": (*WHOLE, *SLICED, *STALE), "t5": WHOLE, "skips": (*WHOLE, *STALE)}
-"""Of each model. T5's encoder reads tokens in both directions and its embedding is tied; rows of ``skips`` are no sequences."""
+"""Of each model. T5's encoder reads tokens in both directions and its embedding is tied; rows of ``skips``
+are no sequences.
+"""
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,9 @@ def sample(day: date, schedules: int = 4) -> list[Cell]:
 
 
 def try_cell(cell: Cell) -> None:
-    """Raises what compiling raises, and AssertionError where the step differs from one device's; under a schedule with
-    old weights, from the loop of ``stale_training.py``, which keeps them by hand."""
+    """Raises what compiling raises, and AssertionError where the step differs from one device's; under a
+    schedule with old weights, from the loop of ``stale_training.py``, which keeps them by hand.
+    """
     module = cut_cell(cell)
     ranks = start(cell, module, _recall(cell.model, cell.micro_batches))
     wanted = _trained(cell.model) if cell.schedule not in STALE else _trained_on_old_weights(cell, module)

@@ -8,8 +8,8 @@ from matrix import MODELS, SCHEDULES, STAGES, TIMES, Cell, cells, cut_cell, samp
 from walk_matrix import TABLE, read_cells
 
 from shardc.backends.eager.recall import Recall
+from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.schedules import registry
-from shardc.passes.pipeline.schedules.registry import AUTO
 
 
 def test_equals_one_device(cell: Cell) -> None:

@@ -1,7 +1,7 @@
 """Walks every schedule on every size for every model, and writes ``table.md``.
 
-python test/e2e/schedules/walk_matrix.py -o cells.txt     # goes on where an earlier walk into that file stopped
-python test/e2e/schedules/walk_matrix.py -o cells.txt --only llama
+python test/e2e/schedules/walk_matrix.py -o cells.txt     # goes on where an earlier walk into that file
+stopped python test/e2e/schedules/walk_matrix.py -o cells.txt --only llama
 """
 
 from __future__ import annotations
@@ -61,11 +61,15 @@ def render(found: dict[Cell, str]) -> str:
     lines = [
         "# Schedules on simulated ranks",
         "",
-        "Written by `test/e2e/schedules/walk_matrix.py`; not edited by hand. One step in f64, cut into stages: loss,",
-        "parameters and optimizer state after it equal those of eager training on one device to 1e-9. A column is",
-        "stages x micro-batches; ranks are the stages, or half of them for schedules with two stages a rank. Token-level",
-        "schedules run two slices of each sequence; asynchronous ones (`pipedream`) equal a loop that keeps old weights by hand.",
-    ]  # fmt: skip
+        "Written by `test/e2e/schedules/walk_matrix.py`; not edited by hand. One step in f64, cut into "
+        "stages: loss,",
+        "parameters and optimizer state after it equal those of eager training on one device to 1e-9. A "
+        "column is",
+        "stages x micro-batches; ranks are the stages, or half of them for schedules with two stages a "
+        "rank. Token-level",
+        "schedules run two slices of each sequence; asynchronous ones (`pipedream`) equal a loop that "
+        "keeps old weights by hand.",
+    ]
     for model in MODELS:
         heads = [f"{stages} x {count}" for stages, count in sizes]
         lines += [

@@ -8,6 +8,11 @@ import pytest
 
 from shardc.cli import main
 from shardc.diagnostics.base import ShardcError
+from shardc.options.kernels import Kernels
+from shardc.options.numerics import Numerics
+from shardc.options.parallelism import Parallelism
+from shardc.options.pipeline import Pipeline
+from shardc.options.step import StepOptions
 
 
 class FakeDriver:
@@ -27,7 +32,7 @@ class FakeDriver:
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch):
     def install_(module: str, function: str, outcome: object) -> FakeDriver:
-        fake, driver = ModuleType(f"shardc.driver.{module}"), FakeDriver(outcome)
+        fake, driver = ModuleType(f"shardc.commands.{module}"), FakeDriver(outcome)
         setattr(fake, function, driver)
         monkeypatch.setitem(sys.modules, fake.__name__, fake)
         return driver
@@ -49,58 +54,40 @@ def report(text: str, passed: bool = True) -> SimpleNamespace:
 def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, capsys) -> None:
     driver = install("compile", "compile_script", report("4 ranks"))
     arguments = (
-        f"compile {script} --mesh data=2,tensor=2 --micro-batches 4 --plan data*tensor --clip 1.0 --no-fuse --numerics eager --target sm_90 --matmuls extern --verify "
-        "--schedule zb-h1 --stages layers.2,layers.4 --stale-weights --recompute full,none,none --memory 4e9 --gather step "
-        "--forbid tanh+exp --forbid a.py:1+a.py:2 --force mul+exp -o"
+        f"compile {script} --mesh data=2,pipe=2 --micro-batches 4 --plan data*pipeline --clip-grad-norm 1.0 "
+        "--rounding eager --target sm_90 --matmuls extern --verify --seed 3 --autocast bfloat16 "
+        "--schedule interleaved --stages layers.1,layers.2,layers.3 --stale-weights "
+        "--recompute full,none,none,none --memory-limit-bytes 4e9 --gather step "
+        "--forbid-fusion tanh+exp --forbid-fusion a.py:1+a.py:2 --force-fusion mul+exp -o"
     )
     assert main([*arguments.split(), str(tmp_path / "out")]) == 0
-    assert driver.calls == [
-        (
-            script,
-            tmp_path / "out",
-            {"data": 2, "tensor": 2},
-            4,
-            "data*tensor",
-            {
-                "clip": 1.0,
-                "fuse": False,
-                "numerics": "eager",
-                "target": "sm_90",
-                "matmuls": "extern",
-                "verify": True,
-                "schedule": "zb-h1",
-                "stages": ["layers.2", "layers.4"],
-                "stale_weights": True,
-                "recompute": ["full", "none", "none"],
-                "cap_bytes": 4e9,
-                "gather": "step",
-                "forbid": ["tanh+exp", "a.py:1+a.py:2"],
-                "force": ["mul+exp"],
-            },
-        )
-    ]
+    options = StepOptions(
+        Parallelism({"data": 2, "pipe": 2}, "data*pipeline", 4),
+        Pipeline(
+            schedule="interleaved",
+            stages=("layers.1", "layers.2", "layers.3"),
+            stale_weights=True,
+            recompute=("full", "none", "none", "none"),
+            memory_limit_bytes=4e9,
+            gather="step",
+        ),
+        Kernels(
+            target="sm_90",
+            matmuls="extern",
+            forbid_fusion=("tanh+exp", "a.py:1+a.py:2"),
+            force_fusion=("mul+exp",),
+        ),
+        Numerics(clip_grad_norm=1.0, autocast="bfloat16", rounding="eager", seed=3, verify=True),
+    )
+    assert driver.calls == [(script, tmp_path / "out", options)]
     assert capsys.readouterr().out == "4 ranks\n"
 
 
 def test_compile_defaults(install, script: Path, tmp_path: Path) -> None:
     driver = install("compile", "compile_script", report(""))
-    assert main(["compile", str(script), "--mesh", "data=2", "-o", str(tmp_path)]) == 0
-    options = {
-        "clip": None,
-        "fuse": True,
-        "numerics": "fused",
-        "target": None,
-        "matmuls": "auto",
-        "verify": False,
-        "schedule": None,
-        "stages": None,
-        "stale_weights": False,
-        "recompute": None,
-        "cap_bytes": None,
-        "gather": None,
-    }
-    options |= {"forbid": (), "force": ()}
-    assert driver.calls == [(script, tmp_path, {"data": 2}, 1, "data", options)]
+    assert main(["compile", str(script), "--mesh", "data=2", "--no-fuse", "-o", str(tmp_path)]) == 0
+    options = StepOptions(Parallelism({"data": 2}), kernels=Kernels(fuse=False))
+    assert driver.calls == [(script, tmp_path, options)]
 
 
 def test_compile_refuses_a_bad_mesh_before_it_compiles(install, script: Path, capsys) -> None:
@@ -190,7 +177,7 @@ def test_an_interrupt_exits_with_130(install, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     driver = install("check", "check_artefact", None)
-    sys.modules["shardc.driver.check"].check_artefact = Interrupting()  # type: ignore[attr-defined]
+    sys.modules["shardc.commands.check"].check_artefact = Interrupting()  # type: ignore[attr-defined]
     assert main(["check", str(tmp_path)]) == 130
     assert driver.calls == []
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import pytest
 from torch_mlir import ir
 
+from shardc.commands.opt import run_pipeline
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.cli import BadExpectation, DiagnosticMismatch
-from shardc.driver.opt import OptOptions, run_pipeline
-from shardc.passes.base import Pass
-from shardc.passes.registry import PASSES
+from shardc.options.opt import OptOptions
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.registry import PASSES
 
 VERIFY = OptOptions(verify_diagnostics=True)
 UNDECLARED = "use of undeclared SSA value"

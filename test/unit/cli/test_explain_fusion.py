@@ -11,11 +11,11 @@ import pytest
 from torch_mlir import ir
 
 from shardc.cli import main
+from shardc.commands import explain_fusion as driver
 from shardc.dialects.context import new_context
-from shardc.driver import explain_fusion as driver
-from shardc.passes.fuse.explain import calls_in_kernels, read_fusion
+from shardc.passes.fuse.grouping.explain import calls_in_kernels, explain_fusion, read_fusion
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.passes.program import copy_module
+from shardc.passes.manager.program import copy_module
 
 MODULE = """func.func @step(%x: !torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32> {
   %0 = torch.aten.tanh %x : !torch.vtensor<[4,8],f32> -> !torch.vtensor<[4,8],f32>
@@ -52,8 +52,9 @@ def test_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert explained(capsys, str(path)).startswith(
         "1 kernels stand for 2 of 2 calls: 2 launches become 1, 512 bytes"
     )
-    text = explained(capsys, str(path), "--forbid", "tanh+exp")
-    assert text.startswith("what is forbidden and forced: +1 launches, +256 bytes of memory traffic\n")
+    text = explained(capsys, str(path), "--forbid-fusion", "tanh+exp")
+    apart = "1 pairs of calls are apart, which together would save 1 launches and 256 bytes"
+    assert text.startswith(f"forbidden: {apart} of memory traffic\n")
     assert "not fused: forbidden by tanh+exp (it would save a launch and 256 bytes)" in text
 
 
@@ -84,7 +85,7 @@ def test_an_artefact_has_the_kernels_that_are_explained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, said = compiled(tmp_path, capsys)
-    assert "what is forbidden" not in said
+    assert "forbidden: " not in said
     assert kernels_of(folder)[0][:2] == ["aten.mul.Tensor", "aten.tanh"]
     text = explained(capsys, str(folder))
     assert text.startswith(f"{len(kernels_of(folder))} kernels stand for ")
@@ -93,9 +94,9 @@ def test_an_artefact_has_the_kernels_that_are_explained(
 
 def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = compiled(tmp_path, capsys)[0]
-    wishes = ("--forbid", "mul+tanh", "--force", "tanh+pow")
+    wishes = ("--forbid-fusion", "mul+tanh", "--force-fusion", "tanh+pow")
     predicted = explained(capsys, str(plain), *wishes).splitlines()[0]
-    assert predicted.startswith("what is forbidden and forced: +2 launches, +")
+    assert predicted.startswith("forbidden: ") and "; forced: " in predicted
     folder, said = compiled(tmp_path, capsys, *wishes, "--verify")
     assert predicted in said
     assert not any({"aten.mul.Tensor", "aten.tanh"} <= set(ops) for ops in kernels_of(folder))
@@ -104,8 +105,8 @@ def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.Ca
         text.startswith("compiled with: forbid mul+tanh, force tanh+pow\n\n")
         and "not fused: forbidden by mul+tanh" in text
     )
-    back = explained(capsys, str(folder), "--force", "mul+tanh").splitlines()[0]
-    assert back.startswith("what is forbidden and forced: -2 launches, -")
+    back = explained(capsys, str(folder), "--force-fusion", "mul+tanh").splitlines()[0]
+    assert back.startswith("forced: ") and "are together, which saves" in back
 
 
 def test_a_folder_without_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,10 +121,8 @@ def test_a_folder_of_another_version_is_explained_as_it_is(
 ) -> None:
     """As if this version fused nothing."""
     folder, _ = compiled(tmp_path, capsys)
-    whole = driver.explain_module
-    monkeypatch.setattr(
-        driver, "explain_module", lambda *args, **kwargs: whole(ir.Module.parse("module {}", new_context()))
-    )
+    nothing = explain_fusion(ir.Module.parse("module {}", new_context()))
+    monkeypatch.setattr(driver, "_explained", lambda *_: nothing)
     text = explained(capsys, str(folder))
     assert text.startswith("this version of shardc fuses levels/3-rank.mlir otherwise")
     assert f"{len(kernels_of(folder))} kernels stand for " in text and "pairs that were looked at" not in text
@@ -145,10 +144,10 @@ def test_what_a_program_says_of_its_fusion() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--force", "mul+gelu"], "NoSuchFusionEdge"),
-        (["--forbid", "mul"], "BadFusionEdge"),
+        (["--force-fusion", "mul+gelu"], "NoSuchFusionEdge"),
+        (["--forbid-fusion", "mul"], "BadFusionEdge"),
         (
-            ["--force", "mul+tanh", "--no-fuse"],
+            ["--force-fusion", "mul+tanh", "--no-fuse"],
             "FusionRefused: 'mul+tanh' cannot be one kernel: fuse is False",
         ),
     ],
@@ -176,9 +175,9 @@ def test_level_4_alone_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--fusion", "--forbid", "tanh+gelu"], "NoSuchFusionEdge"),
-        (["--fusion", "--force", "tanh"], "BadFusionEdge"),
-        (["--forbid", "tanh+exp"], "--fusion"),
+        (["--fusion", "--forbid-fusion", "tanh+gelu"], "NoSuchFusionEdge"),
+        (["--fusion", "--force-fusion", "tanh"], "BadFusionEdge"),
+        (["--forbid-fusion", "tanh+exp"], "--fusion"),
         (["tanh", "--fusion"], "--fusion"),
     ],
 )

@@ -9,10 +9,11 @@ import pytest
 from torch_mlir import ir
 
 from shardc.cli import main
+from shardc.commands.opt import run_pipeline, split_input
 from shardc.diagnostics.base import ShardcError
-from shardc.driver.opt import OptOptions, run_pipeline, split_input
-from shardc.passes.base import Pass
-from shardc.passes.registry import PASSES
+from shardc.options.opt import OptOptions
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.registry import PASSES
 
 SAME_TWICE = """func.func @f(%a: i32) -> i32 {
   %0 = arith.addi %a, %a : i32

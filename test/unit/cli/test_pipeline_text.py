@@ -3,7 +3,7 @@
 import pytest
 
 from shardc.diagnostics.cli import BadPipeline
-from shardc.driver.pipeline_text import Element, parse_options, parse_pipeline
+from shardc.passes.manager.pass_pipeline_text import Element, parse_options, parse_pipeline
 
 
 def test_names_options_and_nesting() -> None:

@@ -16,10 +16,11 @@ from shardc.diagnostics.cli import (
     UnknownPass,
     UnknownPassOption,
 )
-from shardc.driver import pipelines
-from shardc.driver.pipelines import PIPELINES, MlirPass, build, run, title
-from shardc.passes.base import Pass
-from shardc.passes.registry import PASSES
+from shardc.diagnostics.options import OldSpelling
+from shardc.passes.manager import pass_pipelines as pipelines
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.pass_pipelines import PIPELINES, MlirPass, build, run, title
+from shardc.passes.manager.registry import PASSES
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def test_every_familiar_pass_is_registered_in_mlir() -> None:
         ("zzz{a=1}", UnknownPass, "no pass or pipeline 'zzz'\n"),
         ("test-mark{time=2}", UnknownPassOption, "no option 'time'; it has: text, times, scale, loud, parts"),
         ("test-break{time=2}", UnknownPassOption, "it has: none at all"),
+        ("pipe-cut{cap-bytes=9}", OldSpelling, "cap-bytes is now spelled memory-limit-bytes\n  at: pipe-cut"),
+        ("kern-fuse{numerics=eager}", OldSpelling, "numerics is now spelled rounding"),
         ("test-mark{times=few}", BadPassOption, "times='few': it must be an integer"),
         ("test-mark{scale=x}", BadPassOption, "must be a number"),
         ("test-mark{loud=maybe}", BadPassOption, "must be true or false"),

@@ -104,7 +104,7 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("1f1b --times 1,1,nan", "at least 0"),
         ("seq-1f1b --option slices", "the option 'slices' can't be read"),
         ("1f1b --option slices=2", "has no option 'slices'"),
-        ("1f1b --memory 2", "rank 0 hold 3 bytes of activations in 0F2; it may hold 2"),
+        ("1f1b --memory-limit 2", "rank 0 hold 3 bytes of activations in 0F2; it may hold 2"),
         ("1f1b -m 0", "needs at least 1 micro-batch, and got 0"),
         ("nowhere.csv", "can't read nowhere.csv"),
         ("1f1b --svg nowhere/a.svg", "can't write nowhere/a.svg"),
@@ -133,8 +133,8 @@ def test_the_transfers_of_a_file_are_checked(tmp_path: Path, capsys: pytest.Capt
     path.write_text(f"{first}\n{second}\n")
     assert main(["schedule", str(path), "--stages", "2", "-m", "2"]) == 0
     assert (
-        "deadlocks with blocking sends: 0SEND_F1 waits for 1RECV_F1, but rank 1 waits before that, at 1SEND_B0"
-        in capsys.readouterr().out
+        "deadlocks with blocking sends: 0SEND_F1 waits for 1RECV_F1, but rank 1 waits before that, at "
+        "1SEND_B0" in capsys.readouterr().out
     )
     path.write_text(f"{first}\n{second}\n".replace(",0SEND_F1", ""))
     assert main(["schedule", str(path), "--stages", "2", "-m", "2"]) == 2

@@ -11,10 +11,10 @@ sys.path.append(str(Path(__file__).parents[1] / "tuner"))
 
 from kernel_tasks import rows
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.cli import main
 from shardc.tuner.database import open_database
-from shardc.tuner.point import Point
-from shardc.tuner.trial import Outcome, Trial
 
 
 def trial(tile: int, ratio: float) -> Trial:

@@ -1,4 +1,6 @@
-"""``shardc tune``: what it prints, what it refuses, and that it goes on where it was; kernels have known times."""
+"""``shardc tune``: what it prints, what it refuses, and that it goes on where it was; kernels have known
+times.
+"""
 
 import sqlite3
 import subprocess
@@ -9,11 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.cli import _plain_warnings, main
+from shardc.commands import tune as driver
 from shardc.diagnostics.tuner import TuningDatabaseWarning
-from shardc.driver import tune as driver
-from shardc.tuner.point import Point
-from shardc.tuner.trial import Outcome, Trial
 
 SCRIPT = """
 import torch
@@ -23,7 +25,7 @@ def build():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 1))
     return model, torch.optim.SGD(model.parameters(), lr=0.1), (torch.randn(32, 64),), lambda out, batch: out.pow(2).mean()
-"""
+"""  # noqa: E501
 
 
 class KnownTimes:
@@ -108,7 +110,7 @@ def test_a_file_pins_and_forbids(script, capsys, tmp_path):
     [
         (
             ["--target", "sm_42"],
-            "UnknownTuningTarget: there is no target 'sm_42'\n  try: use one of cpu, sm_80, sm_90, sm_100, gfx942",
+            "UnknownTarget: there is no target 'sm_42'; known ones are sm_80, sm_90, sm_100, gfx942, cpu",
         ),
         (["--strategy", "annealing"], "UnknownStrategy: there is no search strategy 'annealing'"),
         (["--pin", "piece"], "BadPin: 'piece' pins nothing"),
@@ -123,7 +125,9 @@ def test_bad_input_is_named(script, arguments, expected, capsys):
 
 @pytest.mark.parametrize("command", [["tune"], ["explain", "--fusion"]])
 def test_a_loss_that_fails_outside_the_script_is_of_its_build(command, tmp_path, capsys):
-    """No line of the user's raises: the line that defines build is said, not one of the command line's libraries."""
+    """No line of the user's raises: the line that defines build is said, not one of the command line's
+    libraries.
+    """
     path = tmp_path / "train.py"
     path.write_text(SCRIPT.replace("lambda out, batch: out.pow(2).mean()", "torch.nn.CrossEntropyLoss()"))
     assert main([command[0], str(path), *command[1:]]) == 2

@@ -1,4 +1,6 @@
-"""``shardc tune`` is killed in the middle of a search, and started again: nothing is lost or measured anew."""
+"""``shardc tune`` is killed in the middle of a search, and started again: nothing is lost or
+measured anew.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def build():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.LayerNorm(128), nn.Linear(128, 1))
     return model, torch.optim.SGD(model.parameters(), lr=0.1), (torch.randn(32, 64),), lambda out, batch: out.pow(2).mean()
-"""
+"""  # noqa: E501
 LIMIT_S = 300
 
 

@@ -1,4 +1,6 @@
-"""Builds ``kern.attention`` and ``kern.attention_backward`` for tests and benchmarks, and what they compute in f64."""
+"""Builds ``kern.attention`` and ``kern.attention_backward`` for tests and benchmarks, and what they compute
+in f64.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from shardc.dialects.kern.attention_maps import KEYS, ROLES, attention_attribute
 from shardc.dialects.kern.kernel import kernel
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
-from shardc.runtime.kernels import Library
+from shardc.runtime.kernels.library import Library
 
 FORWARD = ("q", "k", "v"), ("out", "lse")
 BACKWARD = ("grad_out", "q", "k", "v", "out", "lse"), ("dq", "dk", "dv")

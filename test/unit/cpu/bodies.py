@@ -12,12 +12,18 @@ from torch_mlir import ir
 
 from shardc.backends.cpu.compile import build_library
 from shardc.dialects.context import new_context
-from shardc.runtime.kernels import Library
+from shardc.runtime.kernels.library import Library
 
 NAMES = {
-    torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16",
-    torch.int64: "i64", torch.int32: "i32", torch.bool: "i8", torch.int8: "i8",
-}  # fmt: skip
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.bool: "i8",
+    torch.int8: "i8",
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Body:
         dims: str = "",
         shape=None,
     ) -> T:
-        """Pointwise. ``code`` has one op a line on ``%0``, ``%1``..., constants ``c(value)``, and ends in ``%r``.
+        """Pointwise. ``code`` has one op a line on ``%0``, ``%1``..., constants ``c(value)``, and ends in
+        ``%r``.
 
         An operand is a tensor, or a tensor with the indices it is read at, such as ``"d1"`` or ``""``.
         """
@@ -84,7 +91,9 @@ class Body:
         element: str = "f32",
         shape=None,
     ) -> T:
-        """A reduction over the dims ``over``; ``code`` makes ``%r`` from ``%0``... and the accumulator ``%acc``."""
+        """A reduction over the dims ``over``; ``code`` makes ``%r`` from ``%0``... and the accumulator
+        ``%acc``.
+        """
         pairs = [o if isinstance(o, tuple) else (o, None) for o in operands]
         full = shape if shape is not None else next(t.shape for t, at in pairs if at is None)
         all_dims = [f"d{i}" for i in range(len(full))]
@@ -118,9 +127,12 @@ class Body:
             code = code.replace(f"%{i}", f"%x{i}")
         self.lines.append(
             f"%v{n} = linalg.generic {{indexing_maps = [{maps}], iterator_types = "
-            f"[{', '.join(repr(k) for k in kinds)}]}} {ins} outs({init} : {made.type}) {{\n^bb0({arguments}):\n".replace("'", '"')
-            + code.strip() + f"\nlinalg.yield %r : {element}\n}} -> {made.type}"
-        )  # fmt: skip
+            f"[{', '.join(repr(k) for k in kinds)}]}} {ins} outs({init} : {made.type}) {{\n^bb0({arguments}):\n".replace(  # noqa: E501
+                "'", '"'
+            )
+            + code.strip()
+            + f"\nlinalg.yield %r : {element}\n}} -> {made.type}"
+        )
         return made
 
     def line(self, text: str, shape: tuple[int, ...], element: str) -> T:
@@ -144,9 +156,11 @@ class Body:
         head = f"^bb0({arguments}):\n" if given else ""
         config = f", config = #kern.config<{{{self.config}}}>" if self.config else ""
         return (
-            f'func.func @{function}({parameters}) {{\n{packed}%k = "kern.kernel"({"%ins" if given else ""}) ({{\n{head}{lines}\n'
+            f"func.func @{function}({parameters}) "
+            f'{{\n{packed}%k = "kern.kernel"({"%ins" if given else ""}) ({{\n{head}{lines}\n'
             f"%t = builtin.unrealized_conversion_cast {results} : {types} to tuple<{types}>\n"
-            f'"kern.yield"(%t) : (tuple<{types}>) -> ()\n}}) {{kern.name = "{self.name}"{config}}} : ({ins if given else ""}) -> {outs}\n'
+            f'"kern.yield"(%t) : (tuple<{types}>) -> ()\n}}) {{kern.name = '
+            f'"{self.name}"{config}}} : ({ins if given else ""}) -> {outs}\n'
             "return\n}\n"
         )
 

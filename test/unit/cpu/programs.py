@@ -1,4 +1,6 @@
-"""The kernels that a training step is full of, as bodies: activations, softmax, norms, their backwards, AdamW."""
+"""The kernels that a training step is full of, as bodies: activations, softmax, norms, their backwards,
+AdamW.
+"""
 
 from __future__ import annotations
 
@@ -166,12 +168,18 @@ def adamw(shapes: list[tuple[int, ...]], lr=1e-3, beta1=0.9, beta2=0.999, eps=1e
     body = Body("adamw")
     step = body.argument(())
     parts = [[body.argument(s) for _ in range(4)] for s in shapes]
-    power = "%b = arith.constant {beta:.17e} : f32\n%p = math.powf %b, %0 : f32\n%o = arith.constant 1.0 : f32\n%r = arith.subf %o, %p : f32"
+    power = (
+        "%b = arith.constant {beta:.17e} : f32\n%p = math.powf %b, %0 : f32\n%o = arith.constant 1.0 : "
+        "f32\n%r = arith.subf %o, %p : f32"
+    )
     c1, c2 = (body.map([step], power.format(beta=b)) for b in (beta1, beta2))
     for p, g, m, v in parts:
         lerp = "%d = arith.subf %1, %0 : f32\n%s = arith.mulf %d, %w : f32\n%r = arith.addf %0, %s : f32"
         m2 = body.map([m, g], constants(lerp, w=1 - beta1))
-        square = "%a = arith.mulf %0, %b2 : f32\n%q = arith.mulf %1, %1 : f32\n%s = arith.mulf %q, %w : f32\n%r = arith.addf %a, %s : f32"
+        square = (
+            "%a = arith.mulf %0, %b2 : f32\n%q = arith.mulf %1, %1 : f32\n%s = arith.mulf %q, %w : "
+            "f32\n%r = arith.addf %a, %s : f32"
+        )
         v2 = body.map([v, g], constants(square, b2=beta2, w=1 - beta2))
         update = """%pd = arith.mulf %0, %keep : f32
             %sq = math.sqrt %2 : f32

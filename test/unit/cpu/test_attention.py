@@ -7,13 +7,15 @@ import torch
 from attention_kernels import Case, compiled_attention, in_f64
 from torch_mlir import ir
 
-from shardc.backends.cpu import attention
-from shardc.backends.cpu.attention_kernel import emit_attention, is_attention
+from shardc.backends.body.structured import read_structured
+from shardc.backends.cpu.attention import shared as attention
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.context import new_context
 
 BOUNDS = {torch.float32: 3e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
-"""Largest error, relative to the largest element of a result (of all gradients): a few roundings of the dtype."""
+"""Largest error, relative to the largest element of a result (of all gradients): a few roundings of the
+dtype.
+"""
 
 HALF, BRAIN = torch.float16, torch.bfloat16
 
@@ -79,7 +81,9 @@ def test_equals_f64(name):
 
 @pytest.mark.parametrize("kv_heads", [1, 3])
 def test_threads(threads, kv_heads):
-    """Threads take blocks of queries in turn, and heads of keys in backward, or parts of the keys if heads are few."""
+    """Threads take blocks of queries in turn, and heads of keys in backward, or parts of the keys if heads
+    are few.
+    """
     torch.manual_seed(0)
     check(Case(1, 6, kv_heads, 300, 300, 32, 32, causal=True), None)
 
@@ -121,10 +125,9 @@ def test_a_kernel_of_more_than_attention_is_refused():
           affine_map<(b, h, m, n, d, e) -> (b, h, m)>]}
         : (tensor<1x1x4x4xf32>, tensor<1x1x4x4xf32>, tensor<1x1x4x4xf32>) -> (tensor<1x1x4x4xf32>, tensor<1x1x4xf32>)
       return %out : tensor<1x1x4x4xf32>
-    }"""
+    }"""  # noqa: E501
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(text)
         function = module.body.operations[0].operation
-        assert is_attention(function)
         with pytest.raises(KernelNotSupported, match="attention that shares a kernel"):
-            emit_attention(function, ir.Module.create())
+            read_structured(function)

@@ -6,8 +6,12 @@ from bodies import Body, compiled
 
 LARGEST, SMALLEST = "arith.maximumf", "arith.minimumf"
 TYPES = {"f32": torch.float32, "f64": torch.float64}
-IDENTITIES = {(LARGEST, "f32"): "0xFF800000", (SMALLEST, "f32"): "0x7F800000",
-              (LARGEST, "f64"): "0xFFF0000000000000", (SMALLEST, "f64"): "0x7FF0000000000000"}  # fmt: skip
+IDENTITIES = {
+    (LARGEST, "f32"): "0xFF800000",
+    (SMALLEST, "f32"): "0x7F800000",
+    (LARGEST, "f64"): "0xFFF0000000000000",
+    (SMALLEST, "f64"): "0x7FF0000000000000",
+}
 
 
 def extreme(op: str, shape: tuple[int, ...], dims: list[int], element: str = "f32", start: str | None = None):

@@ -12,7 +12,7 @@ import torch
 from bodies import compiled
 from programs import layer_norm_backward, softmax
 
-from shardc.runtime import pool
+from shardc.runtime.kernels import pool
 
 SHAPE = (64, 512)
 

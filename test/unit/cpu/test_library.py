@@ -14,9 +14,10 @@ import torch
 from bodies import Body, compiled, module_of
 from programs import adamw, layer_norm_backward, softmax
 
-from shardc.backends.cpu import cache, elf, link, object_code
 from shardc.backends.cpu.compile import build_library
-from shardc.backends.cpu.entries import entries
+from shardc.backends.cpu.emit.entries import entries
+from shardc.backends.cpu.object_code import elf, link, object_code
+from shardc.cache import disk as cache
 from shardc.diagnostics.kernels import (
     KernelCacheWarning,
     KernelNotLowered,
@@ -25,7 +26,7 @@ from shardc.diagnostics.kernels import (
     NoLinker,
     UnsupportedTarget,
 )
-from shardc.runtime.kernels import BadLibrary, Library, cpu_features, is_whole, sealed
+from shardc.runtime.kernels.library import BadLibrary, Library, cpu_features, is_whole, sealed
 
 
 def negate(count: int = 10, name: str = "negate") -> Body:
@@ -59,23 +60,82 @@ def test_a_library_is_compiled_once(folder, counted):
     assert build_library(module_of(negate(11))) != first and len(counted) == 2
 
 
+def name_of(digit: int, kind: str = "kernels", suffix: str = "so") -> str:
+    """A name of the cache's own."""
+    return f"{kind}-{str(digit) * 32}.{suffix}"
+
+
 def test_what_was_not_used_for_longest_goes_first(folder, monkeypatch):
     content = bytes(1000)
-    first, second = cache.keep("first.so", content), cache.keep("second.so", content)
+    first, second = cache.keep(name_of(1), content), cache.keep(name_of(2), content)
     os.utime(first, (1, 1))
     os.utime(second, (2, 2))
-    assert cache.find("first.so") == first  # and is now the last used
+    assert cache.find(name_of(1)) == first  # and is now the last used
     monkeypatch.setenv("SHARDC_CACHE_BYTES", "2500")
-    third = cache.keep("third.so", content)
+    third = cache.keep(name_of(3), content)
     assert sorted(folder.iterdir()) == [first, third]
     monkeypatch.setenv("SHARDC_CACHE_BYTES", "10")
-    assert cache.keep("fourth.so", content).is_file()  # larger than the limit alone: what was just made stays
-    assert [p.name for p in folder.iterdir()] == ["fourth.so"]
+    assert cache.keep(name_of(4), content).is_file()  # larger than the limit alone: what was just made stays
+    assert [p.name for p in folder.iterdir()] == [name_of(4)]
+
+
+def files_of_a_user(folder: Path) -> dict[Path, bytes | None]:
+    """What is in old and large files, some nearly of our names, a link and a folder of just our names."""
+    ours = sealed(bytes(5000))
+    content: dict[str, bytes] = {
+        "thesis.tex": b"mine" * 2000,
+        "model.so": bytes(9000),
+        ".hidden": bytes(9000),
+        "copy of a library.so": ours,
+        "kernels-of-mine.so": bytes(9000),
+        "graph-2024.json": bytes(9000),
+        "choice-1.json": b"",
+        name_of(7): b"short",
+        name_of(8): bytes(9000),
+        name_of(9, "graph", "json"): bytes(9000),
+        name_of(1, "frame", "json"): ours,
+        name_of(1) + ".bak": ours,
+        "old-" + name_of(1): ours,
+        name_of(1).upper(): ours,
+        name_of(1)[:-4] + ".so": ours,
+        f"{name_of(6)}/inside.txt": b"mine",
+        "notes/kernels.txt": b"mine",
+    }
+    for name, held in content.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(held)
+    (folder / name_of(5)).symlink_to(folder / "copy of a library.so")
+    (folder / "broken link").symlink_to(folder / "nowhere")
+    found = {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+    for path in found:
+        os.utime(path, (1, 1), follow_symlinks=False)
+    return {**found, folder / "broken link": None}
+
+
+def test_the_size_limit_leaves_what_is_not_ours(folder, monkeypatch):
+    theirs = files_of_a_user(folder)
+    ours = [
+        cache.keep(name, bytes(1000))
+        for name in (
+            name_of(1),
+            name_of(1, "triton", "tar"),
+            name_of(1, "graph", "json"),
+            name_of(1, "choice", "json"),
+            name_of(1, "trace", "pickle"),
+        )
+    ]
+    monkeypatch.setenv("SHARDC_CACHE_BYTES", "5300")  # what is not ours does not count
+    last = cache.keep(name_of(2), bytes(10))
+    assert {*folder.rglob("*")} == {*theirs, *ours, last}
+    monkeypatch.setenv("SHARDC_CACHE_BYTES", "10")
+    last = cache.keep(name_of(3), bytes(10))
+    assert {*folder.rglob("*")} == {*theirs, last}
+    assert {path: path.read_bytes() if path.is_file() else None for path in theirs} == theirs
 
 
 def test_a_file_that_another_process_removes_at_that_moment_counts_as_none(folder, monkeypatch):
     monkeypatch.setattr(Path, "is_file", lambda self: True)
-    assert cache.find("gone.so") is None
+    assert cache.find(name_of(1)) is None
 
 
 def test_several_kernels_in_one_library(folder):
@@ -264,7 +324,9 @@ def test_a_target_with_fewer_instruction_sets(folder, monkeypatch, instructions,
 
 
 def test_a_crash_of_the_compiler_is_an_error(folder, monkeypatch):
-    """LLVM aborts where it has no instruction for an intrinsic. The next kernel is compiled as if nothing had been."""
+    """LLVM aborts where it has no instruction for an intrinsic. The next kernel is compiled as if nothing had
+    been.
+    """
     bad = """llvm.func @bad(%a: vector<4xi32>) -> vector<4xi32> {
       %r = llvm.call_intrinsic "llvm.aarch64.neon.abs.v4i32"(%a) : (vector<4xi32>) -> vector<4xi32>
       llvm.return %r : vector<4xi32>\n}"""
@@ -322,7 +384,9 @@ def test_no_tool_is_needed_on_x86(folder, monkeypatch):
 
 def test_no_linker_elsewhere(folder, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr("shardc.backends.cpu.link.platform", SimpleNamespace(machine=lambda: "aarch64"))
+    monkeypatch.setattr(
+        "shardc.backends.cpu.object_code.link.platform", SimpleNamespace(machine=lambda: "aarch64")
+    )
     with pytest.raises(NoLinker, match="binutils"):
         build_library(module_of(negate(43)))
     assert not list(folder.glob("*"))
@@ -369,10 +433,14 @@ def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
 
 
 def test_a_relocation_that_is_not_known_is_named(tmp_path):
-    """Every relocation of a real object file is made one of kind 1 (R_X86_64_64), which LLVM does not use here."""
+    """Every relocation of a real object file is made one of kind 1 (R_X86_64_64), which LLVM does not use
+    here.
+    """
     content = []
     patch = pytest.MonkeyPatch()
-    patch.setattr("shardc.backends.cpu.link.link_object", lambda o: content.append(o) or elf.link_object(o))
+    patch.setattr(
+        "shardc.backends.cpu.object_code.link.link_object", lambda o: content.append(o) or elf.link_object(o)
+    )
     build_library(module_of(negate(51)))
     patch.undo()
     changed = bytearray(content[0])
@@ -389,7 +457,7 @@ def test_a_relocation_that_is_not_known_is_named(tmp_path):
 def test_what_llvm_cannot_resolve_is_named(folder, monkeypatch):
     """A function that is nowhere: as a helper of the compiler would be that this machine's libraries lack."""
     monkeypatch.setattr("shardc.backends.cpu.compile.BARRIER", "no_such_function")
-    monkeypatch.setattr("shardc.backends.cpu.loops.BARRIER", "no_such_function")
+    monkeypatch.setattr("shardc.backends.cpu.emit.loops.BARRIER", "no_such_function")
     with pytest.raises(KernelNotLowered, match="layer_norm_backward"):
         build_library(module_of(layer_norm_backward(4, 5)))
     assert not list(folder.glob("*"))

@@ -14,10 +14,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from shardc.backends.cpu.compile import build_library
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.driver.graph_program import load
-from shardc.frontend.aot_graph import import_graph
+from shardc.dynamo.program import load
+from shardc.frontend.graph.aot_graph import import_graph
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.runtime.kernels import Library
+from shardc.runtime.kernels.library import Library
 
 aten = torch.ops.aten
 

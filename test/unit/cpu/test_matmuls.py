@@ -162,8 +162,10 @@ GELU = constants(
     %h = arith.mulf %t, %half : f32
     %g = arith.mulf %h, %p : f32
     %r = arith.addf %g, %2 : f32""",
-    root=0.7071067811865476, one=1.0, half=0.5,
-)  # fmt: skip
+    root=0.7071067811865476,
+    one=1.0,
+    half=0.5,
+)
 
 
 def epilogue(m: int, n: int, k: int) -> Body:
@@ -227,7 +229,9 @@ IN_PLACE = "left = 2 : i64, right = 2 : i64, tile_m = 4 : i64, tile_n = 32 : i64
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)], ids=str)
 @pytest.mark.parametrize("sizes", [(64, 128, 97), (64, 128, 96), (63, 128, 40), (64, 130, 40)])
 def test_operands_are_read_where_they_lie(sizes, turned, element, threads):
-    """Where they cannot be (the other order; of the right one, tiles beyond the last column and pairs), they are packed."""
+    """Where they cannot be (the other order; of the right one, tiles beyond the last column and pairs), they
+    are packed.
+    """
     m, n, k = sizes
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[element]
     x, y = torch.randn(m, k, dtype=dtype), torch.randn(k, n, dtype=dtype)

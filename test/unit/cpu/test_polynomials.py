@@ -1,11 +1,13 @@
-"""Functions expanded to arithmetic, against f64: errors in ulp over the whole range, and the values at the edges."""
+"""Functions expanded to arithmetic, against f64: errors in ulp over the whole range, and the values at the
+edges.
+"""
 
 import numpy as np
 import pytest
 import torch
 from bodies import Body, compiled
 
-from shardc.backends.cpu.target import scales_by_powers_of_two
+from shardc.backends.cpu.host import scales_by_powers_of_two
 
 # Largest error in ulp of f32 that is asked for, and the range in which arguments are drawn.
 FUNCTIONS = {
@@ -33,8 +35,26 @@ def arguments(low: float, high: float) -> torch.Tensor:
     bits = torch.randint(-(2**31), 2**31 - 1, (COUNT,), generator=generator).to(torch.int32)
     every = bits.view(torch.float32)
     every = every[(every >= low) & (every <= high)]
-    edges = [0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 1.1754943508222875e-38, 3.4028234663852886e38, -3.4028234663852886e38,
-             float("inf"), -float("inf"), float("nan"), 88.72283, 88.72284, -103.97, -87.34, 128.0, -149.0]  # fmt: skip
+    edges = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        1e-45,
+        -1e-45,
+        1.1754943508222875e-38,
+        3.4028234663852886e38,
+        -3.4028234663852886e38,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+        88.72283,
+        88.72284,
+        -103.97,
+        -87.34,
+        128.0,
+        -149.0,
+    ]
     return torch.cat([even.float(), every, torch.tensor(edges)])
 
 
@@ -45,7 +65,9 @@ def kernel_of(function: str, count: int, element: str = "f32"):
 
 
 def ulps(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Distance in units of the last place of f32 at the exact value; subnormals count as the least of them."""
+    """Distance in units of the last place of f32 at the exact value; subnormals count as the
+    least of them.
+    """
     spacing = np.spacing(exact.float().abs().numpy()).astype(np.float64)
     return (got.double() - exact).abs() / torch.from_numpy(spacing)
 

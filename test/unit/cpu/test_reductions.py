@@ -122,18 +122,21 @@ def test_centered_by_a_sum(over, threads):
 @pytest.mark.parametrize(
     "element, dtype", [("f64", torch.float64), ("i64", torch.int64), ("i32", torch.int32)]
 )
-@pytest.mark.parametrize("op, start, reference", [
-    ("add", 0, torch.sum), ("mul", 1, torch.prod), ("max", None, torch.amax), ("min", None, torch.amin)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, start, reference",
+    [("add", 0, torch.sum), ("mul", 1, torch.prod), ("max", None, torch.amax), ("min", None, torch.amin)],
+)
 @pytest.mark.parametrize("dim", [0, 1])
 def test_joins_of_other_types(element, dtype, op, start, reference, dim, threads):
     floating = element == "f64"
     name = {"max": "maximum" if floating else "maxs", "min": "minimum" if floating else "mins"}.get(op, op)
     width = torch.iinfo(dtype) if not floating else None
     low_high = {"max": ("0xFFF0000000000000", "min"), "min": ("0x7FF0000000000000", "max")}
-    begin = f"{start}{'.0' if floating else ''}" if start is not None else (
-        low_high[op][0] if floating else str(getattr(width, low_high[op][1]))
-    )  # fmt: skip
+    begin = (
+        f"{start}{'.0' if floating else ''}"
+        if start is not None
+        else (low_high[op][0] if floating else str(getattr(width, low_high[op][1])))
+    )
     body = Body(f"join_{op}_{element}")
     x = body.argument((19, 21), element)
     body.results = [
@@ -176,7 +179,7 @@ def test_argmax_has_two_accumulators(threads):
         %nb = arith.select %more, %v, %b : f32
         %nw = arith.select %more, %k, %w : i64
         linalg.yield %nb, %nw : f32, i64
-    }} -> (tensor<9xf32>, tensor<9xi64>)"""
+    }} -> (tensor<9xf32>, tensor<9xi64>)"""  # noqa: E501
     for name, type_, start, element in (
         ("best", "tensor<9xf32>", NEGATIVE_INFINITY, "f32"),
         ("where", "tensor<9xi64>", "0", "i64"),
@@ -258,9 +261,11 @@ def test_group_norm_reshapes_around_the_reduction(threads):
     body = Body("group_norm")
     x = body.argument((n, groups * channels, h))
     wide = body.line(
-        f"tensor.expand_shape {x.name} [[0], [1, 2], [3]] output_shape [{n}, {groups}, {channels}, {h}] : {x.type} into {{type}}",
-        (n, groups, channels, h), "f32",
-    )  # fmt: skip
+        f"tensor.expand_shape {x.name} [[0], [1, 2], [3]] output_shape [{n}, {groups}, {channels}, {h}] : "
+        f"{x.type} into {{type}}",
+        (n, groups, channels, h),
+        "f32",
+    )
     mean = body.map(
         [body.reduce([wide], ADD, [2, 3], "0.0")],
         constants("%r = arith.divf %0, %n : f32", n=float(channels * h)),
@@ -281,9 +286,13 @@ def test_group_norm_reshapes_around_the_reduction(threads):
 
 
 CONFIGURATIONS = [
-    "rows = 1 : i64", "rows = 1000 : i64, block = 7 : i64", "recompute_cost = 1 : i64", "recompute_cost = 999 : i64",
-    "piece = 16 : i64, far_bytes = 1 : i64", "piece = 25 : i64, far_bytes = 1 : i64",
-]  # fmt: skip
+    "rows = 1 : i64",
+    "rows = 1000 : i64, block = 7 : i64",
+    "recompute_cost = 1 : i64",
+    "recompute_cost = 999 : i64",
+    "piece = 16 : i64, far_bytes = 1 : i64",
+    "piece = 25 : i64, far_bytes = 1 : i64",
+]
 
 
 @pytest.mark.parametrize("config", CONFIGURATIONS)

@@ -9,9 +9,9 @@ from shardc.backends.body.extract import extract
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import find_roots
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit import emit
-from shardc.backends.cpu.nests import find_nests
-from shardc.backends.cpu.stages import find_stages
+from shardc.backends.cpu.emit.emit import emit
+from shardc.backends.cpu.emit.nests import find_nests
+from shardc.backends.cpu.emit.stages import find_stages
 
 _alive: list[ir.Module] = []  # roots point into their module
 
@@ -119,7 +119,9 @@ def test_what_is_a_result_anyway_is_not_kept_twice():
 
 
 def test_what_reads_a_sum_over_rows_does_not_turn_its_loops():
-    """A sum of a bf16 matrix's rows and its rounding: one column after the other would read a vector lane at a time."""
+    """A sum of a bf16 matrix's rows and its rounding: one column after the other would read a vector lane at
+    a time.
+    """
     body = Body("rounded_sum")
     total = body.reduce([(body.argument((256, 128)), "d0, d1")], ADD, [0], "0.0", shape=(256, 128))
     body.results = [body.map([total], "%r = arith.truncf %0 : f32 to bf16", "bf16")]
@@ -181,8 +183,8 @@ def test_the_last_loop_of_long_rows_fetches_what_the_next_row_reads_first():
 
 
 def test_dear_arithmetic_before_the_last_loop_fetches_the_next_row():
-    """A softmax's exponentials, not its quotients; of a loss, whose rows write nothing, the sum of exponentials. The
-    loop runs in pieces, though it adds up in a register.
+    """A softmax's exponentials, not its quotients; of a loss, whose rows write nothing, the sum of
+    exponentials. The loop runs in pieces, though it adds up in a register.
     """
     (_,), (stages,) = schedule(softmax(4000, 600))
     assert [len(loop.ahead) for (loop,) in stages.stages] == [0, 1, 0]

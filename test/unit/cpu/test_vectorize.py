@@ -6,8 +6,8 @@ from bodies import Body, compiled
 from programs import ADD, NEGATIVE_INFINITY
 from torch_mlir import ir
 
-from shardc.backends.cpu.target import has_tables
-from shardc.backends.cpu.vectorize import vectorize
+from shardc.backends.cpu.host import has_tables
+from shardc.backends.cpu.lanes.vectorize import vectorize
 
 LENGTHS = [1, 7, 15, 16, 17, 63, 64, 65, 127, 129, 255, 257, 512, 1000, 1031]
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -120,17 +120,29 @@ def test_a_loop_in_lanes():
         pytest.param(loop(PLAIN.replace("arith.addf %e", "arith.mulf %e")), id="a_product"),
         pytest.param(loop(PLAIN.replace("math.exp %v", "math.cbrt %v")), id="no_such_function"),
         pytest.param(loop("%p = math.powf %acc, %acc : f32\n" + PLAIN), id="the_sum_is_read"),
-        pytest.param(loop(PLAIN.replace("math.exp %v : f32", "math.exp %v : f32\n%p = math.powf %e, %e : f32")), id="powf"),
-        pytest.param(loop("%k = arith.addi %i, %one : index\n" + PLAIN.replace("%x[%i]", "%y[%k]")), id="reads_ahead"),
-        pytest.param(loop("%k = arith.subi %i, %one : index\n" + PLAIN.replace("%x[%i]", "%y[%k]")), id="reads_behind"),
-        pytest.param(loop("%k = arith.muli %i, %two : index\n" + PLAIN.replace("%x[%i]", "%x[%k]")), id="strided"),
+        pytest.param(
+            loop(PLAIN.replace("math.exp %v : f32", "math.exp %v : f32\n%p = math.powf %e, %e : f32")),
+            id="powf",
+        ),
+        pytest.param(
+            loop("%k = arith.addi %i, %one : index\n" + PLAIN.replace("%x[%i]", "%y[%k]")), id="reads_ahead"
+        ),
+        pytest.param(
+            loop("%k = arith.subi %i, %one : index\n" + PLAIN.replace("%x[%i]", "%y[%k]")), id="reads_behind"
+        ),
+        pytest.param(
+            loop("%k = arith.muli %i, %two : index\n" + PLAIN.replace("%x[%i]", "%x[%k]")), id="strided"
+        ),
         pytest.param(loop(PLAIN.replace("%y[%i]", "%y[%one]")), id="one_place"),
         pytest.param(
-            loop("%d = memref.load %w[%i] : memref<99xf64>\n%f = math.exp %d : f64\n" + PLAIN.replace("math.exp %v", "math.absf %v")),
+            loop(
+                "%d = memref.load %w[%i] : memref<99xf64>\n%f = math.exp %d : f64\n"
+                + PLAIN.replace("math.exp %v", "math.absf %v")
+            ),
             id="f64",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_left_alone(text):
     assert not in_lanes(text)
 

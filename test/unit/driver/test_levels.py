@@ -5,9 +5,12 @@ from __future__ import annotations
 from torch_mlir import ir
 
 from shardc.dialects.context import new_context
-from shardc.driver.levels import Levels
+from shardc.step.levels import Levels
 
-MODULE = "func.func @step(%x: !torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32> { return %x : !torch.vtensor<[4],f32> }"
+MODULE = (
+    "func.func @step(%x: !torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32> { return %x : "
+    "!torch.vtensor<[4],f32> }"
+)
 
 
 def test_a_level_is_what_the_module_was_when_it_was_kept() -> None:

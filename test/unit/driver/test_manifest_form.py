@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardc.driver.manifest_form import FILES, KERNEL_FILES, form_problem
+from shardc.artefact.manifest_form import FILES, KERNEL_FILES, form_problem
 
 
 def manifest() -> dict[str, Any]:
@@ -23,7 +23,7 @@ def manifest() -> dict[str, Any]:
         "target": "x86_64 avx2",
         "hyperparameters": [{"name": "group0.lr", "group": 0, "key": "lr", "index": None, "value": 0.1}],
         "baked": [{"group": 0, "key": "eps", "value": 1e-8}],
-        "files": {name: {"size": 1, "sha256": "0"} for name in (*FILES, *KERNEL_FILES)},
+        "files": {name: {"size": 1, "sha256": "0"} for name in (*FILES, "kernels.so", *KERNEL_FILES)},
     }
 
 

@@ -12,10 +12,10 @@ from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 
 import shardc
-from shardc.backends.torch import dry_run
-from shardc.driver.memory import step_peak
-from shardc.runtime import kernel_call, pool
-from shardc.runtime.kernels import Library
+from shardc.backends.torch.memory import dry_run
+from shardc.compiler.memory import step_peak
+from shardc.runtime.kernels import kernel_call, pool
+from shardc.runtime.kernels.library import Library
 
 WITHIN = 0.03
 """What libraries take inside of their calls."""
@@ -63,7 +63,9 @@ def unpooled(monkeypatch):
 
 @pytest.fixture
 def unkept(monkeypatch):
-    """A workspace is there during its call alone: one that a thread keeps was taken before what the profiler sees."""
+    """A workspace is there during its call alone: one that a thread keeps was taken before what the profiler
+    sees.
+    """
     for module in (kernel_call, dry_run):
         monkeypatch.setattr(module, "KEPT_WORKSPACE_BYTES", 0)
 
@@ -196,7 +198,9 @@ def test_the_peak_of_kernels_that_check_their_indices():
 
 
 def test_an_activation_that_only_a_norm_reads_is_computed_again():
-    """As in BERT's head: saved are the input, what the activation reads, and what the norm gives to the matmul."""
+    """As in BERT's head: saved are the input, what the activation reads, and what the norm gives to the
+    matmul.
+    """
     model = nn.Sequential(nn.Linear(48, 48), nn.GELU(), nn.LayerNorm(48), nn.Linear(48, 48))
     saved: dict[int, tuple[int, ...]] = {}
     x = torch.randn(64, 48)

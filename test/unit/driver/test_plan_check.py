@@ -16,8 +16,8 @@ from shardc.diagnostics.plan import (
     UnknownPreset,
 )
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
-from shardc.driver.plan_check import check_plan
 from shardc.passes.plan.plan import Argument, Entry, Key, Plan
+from shardc.passes.plan.plan_check import check_plan
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("tensor", 3)))
 ARGUMENTS = (Argument("param", "w", (8, 6)), Argument("input", "x", (4,)))

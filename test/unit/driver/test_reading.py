@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from shardc.diagnostics.text import table
 from shardc.dialects.location import Place
-from shardc.driver.mlir_errors import SNIPPET_WIDTH, Source
-from shardc.driver.report import table
-from shardc.driver.source_lines import shown, shown_in
+from shardc.passes.manager.mlir_errors import SNIPPET_WIDTH, Source
+from shardc.report.source_lines import shown, shown_in
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from shardc.commands.script import read_script
 from shardc.diagnostics.api import BadScript, ScriptFailed
 from shardc.diagnostics.base import ShardcError
-from shardc.driver.script import read_script
 
 GOOD = """import torch
 
 def build():
     model = torch.nn.Linear(4, 2)
     return model, torch.optim.SGD(model.parameters(), lr=0.1), (torch.ones(2, 4),), lambda out, batch: out.sum()
-"""
+"""  # noqa: E501
 
 Write = Callable[[str], Path]
 

@@ -1,4 +1,6 @@
-"""What there is to tune in a program: its kernels by what they weigh, and what would stand for calls of libraries."""
+"""What there is to tune in a program: its kernels by what they weigh, and what would stand for calls of
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardc.backends.measure.choices import Choice
-from shardc.driver import piece_contest
-from shardc.driver.tune import jobs_of, jobs_of_function
-from shardc.passes.fuse import piece
-from shardc.passes.fuse.flat import SIZE
+from shardc.backends.benchmark.choices import Choice
+from shardc.commands.tune import jobs_of, jobs_of_function
+from shardc.compiler import measured_regions as piece_contest
+from shardc.passes.fuse.bodies.flat import SIZE
+from shardc.passes.fuse.grouping import piece
 
 SCRIPT = """
 import torch
@@ -21,7 +23,7 @@ def build():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 32))
     return model, torch.optim.AdamW(model.parameters()), (torch.randn(32, 64),), lambda out, batch: out.pow(2).mean()
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,7 @@ def own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def decided(monkeypatch: pytest.MonkeyPatch, name: str, calls_s: float, kernels_s: float) -> None:
     found = Choice(name, {"calls": calls_s, "kernels": kernels_s})
-    monkeypatch.setattr(piece_contest, "decide", lambda subject, candidates: found)
+    monkeypatch.setattr(piece_contest, "decide", lambda *_: found)
 
 
 def layers(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -15,21 +15,24 @@ from kernel_tasks import fused, unfused
 
 import shardc
 from shardc.backends.body.extract import kernels
+from shardc.backends.cpu import compile as compiled_kernels
+from shardc.backends.cpu.target import CpuTarget
+from shardc.backends.tuning.kernel_text import configure
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
+from shardc.commands.explain_fusion import explain_path
 from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.tuner import TuningDatabaseWarning
 from shardc.dialects.kern.config import read_config
-from shardc.driver import graph_compiler, tuned
-from shardc.driver import kernels as compiled_kernels
-from shardc.driver.api import CompiledStep
-from shardc.driver.explain_fusion import explain_path
-from shardc.driver.fusion_report import render
-from shardc.passes.fuse.explain import explain_fusion, with_tuned
+from shardc.dynamo import compile_graph as graph_compiler
+from shardc.passes.fuse.grouping.explain import explain_fusion, with_tuned
+from shardc.report.fusion_text import render
+from shardc.step.compile_step import CompiledStep
+from shardc.tuner import apply_tuned as tuned
 from shardc.tuner.database import open_database
 from shardc.tuner.database.shipped import ship
-from shardc.tuner.extract_tasks import configure, kernels_of, tasks_of
-from shardc.tuner.point import Point
+from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.trial import Outcome, Trial
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +124,7 @@ def test_what_has_a_configuration_keeps_it() -> None:
     record(task, other_point(task))
     (kernel,) = kernels(module)
     configure(kernel, Point.of("mine", {"rows": 2}))
-    tuned.use_tuned(module)
+    tuned.use_tuned(module, CpuTarget())
     assert read_config(kernel.attributes["config"]) == {"rows": 2}
 
 
@@ -137,7 +140,7 @@ def test_what_is_no_longer_legal_is_ignored_and_said(what: str) -> None:
     }[what]
     record(task, bad)
     with collect_remarks() as remarks:
-        tuned.use_tuned(module)
+        tuned.use_tuned(module, CpuTarget())
     (kernel,) = kernels(module)
     assert "config" not in kernel.attributes
     (said,) = remarks
@@ -149,7 +152,7 @@ def test_other_sizes_lend_their_point_where_it_is_legal() -> None:
     ((task, _),) = tasks_of(module)
     near = task.text.replace("64x96", "48x96").replace("64x1x", "48x1x").replace("tensor<64x", "tensor<48x")
     record(replace(task, text=near, label="of 48 rows"), other_point(task))
-    tuned.use_tuned(module)
+    tuned.use_tuned(module, CpuTarget())
     (kernel,) = kernels(module)
     assert read_config(kernel.attributes["config"]) == other_point(task).config
 
@@ -159,7 +162,7 @@ def test_explanations_say_what_was_tuned() -> None:
     report = explain_fusion(module)
     ((task, _),) = tasks_of(module)
     record(task, other_point(task))
-    tuned.use_tuned(module)
+    tuned.use_tuned(module, CpuTarget())
     assert "0 of 1 kernels were tuned, 1 have the default" in render(report)
     said = f"tuned: {other_point(task)}, 0.80x of the default's time (measured here, 1 trial)"
     assert said in render(with_tuned(report, module))

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import shardc
 from shardc.diagnostics.api import NoValues
-from shardc.driver.api import CompiledStep
+from shardc.step.compile_step import CompiledStep
 
 
 def compiled(batch: Any, device: str = "cpu") -> CompiledStep:

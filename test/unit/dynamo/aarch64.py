@@ -1,7 +1,8 @@
-"""Kernels for aarch64 on a machine that is none: MLIR's LLVM IR, compiled by Clang, run by QEMU, a process a call.
+"""Kernels for aarch64 on a machine that is none: MLIR's LLVM IR, compiled by Clang, run by QEMU, a process a
+call.
 
-Needs ``pip install ziglang==0.17.0`` (a Clang that knows all targets, with a libc for each; ``zig`` on the path will do)
-and ``apt install qemu-user`` or ``qemu-user-static``. Neither is part of the set-up.
+Needs ``pip install ziglang==0.17.0`` (a Clang that knows all targets, with a libc for each; ``zig`` on the
+path will do) and ``apt install qemu-user`` or ``qemu-user-static``. Neither is part of the set-up.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from torch_mlir.dialects.llvm import translate_module_to_llvmir
 
 from shardc.backends.body.extract import extract
 from shardc.backends.cpu.compile import compile_functions
-from shardc.backends.cpu.lower import lower
-from shardc.runtime.kernel_call import Output, check
+from shardc.backends.cpu.object_code.lower import lower
+from shardc.runtime.kernels.kernel_call import Output, check
 
 HARNESS = Path(__file__).with_name("aarch64.c")
 FEATURES = frozenset({"asimd"})
@@ -55,11 +56,13 @@ def missing() -> str:
 
 
 def pretend(patch: pytest.MonkeyPatch, folder: Path, threads: int = 1) -> list[Emulated]:
-    """From now on kernels are compiled for an aarch64 with NEON alone and emulated; the list takes what is compiled."""
+    """From now on kernels are compiled for an aarch64 with NEON alone and emulated; the list takes what is
+    compiled.
+    """
     machine = SimpleNamespace(machine=lambda: "aarch64", system=lambda: "Linux", processor=lambda: "")
-    patch.setattr("shardc.backends.cpu.target.platform", machine)
-    patch.setattr("shardc.backends.cpu.target.cpu_features", lambda: FEATURES)
-    patch.setattr("shardc.driver.program_cache.store", lambda *_: None)
+    patch.setattr("shardc.backends.cpu.host.platform", machine)
+    patch.setattr("shardc.backends.cpu.host.cpu_features", lambda: FEATURES)
+    patch.setattr("shardc.dynamo.program_cache.store", lambda *_: None)
     patch.setenv("SHARDC_LINKER", shlex.join([*zig(), "ld.lld"]))
     made: list[Emulated] = []
 
@@ -67,14 +70,15 @@ def pretend(patch: pytest.MonkeyPatch, folder: Path, threads: int = 1) -> list[E
         made.append(Emulated(module, folder / f"library{len(made)}", threads))
         return made[-1]
 
-    patch.setattr("shardc.driver.kernels.build_library", build)
-    patch.setattr("shardc.driver.kernels.Library", lambda library: library)
+    patch.setattr("shardc.backends.cpu.compile.build_library", build)
+    patch.setattr("shardc.backends.cpu.target.CpuTarget.load", staticmethod(lambda library: library))
     return made
 
 
 class Emulated:
-    """As :class:`shardc.runtime.kernels.Library`, of the kernels of ``module``: the machine code, for NEON, is run by
-    QEMU. ``called`` are those that were."""
+    """As :class:`shardc.runtime.kernels.library.Library`, of the kernels of ``module``: the machine code, for
+    NEON, is run by QEMU. ``called`` are those that were.
+    """
 
     def __init__(self, module: ir.Module, folder: Path, threads: int) -> None:
         folder.mkdir()
@@ -93,7 +97,7 @@ class Emulated:
         return self.path.with_suffix(".s").read_text()
 
     def _object_code(self, module: ir.Module, entries: str, without: str) -> bytes:
-        """As :func:`shardc.backends.cpu.object_code.object_code`."""
+        """As :func:`shardc.backends.cpu.object_code.object_code.object_code`."""
         assert not without
         bytecode = io.BytesIO()
         module.operation.write_bytecode(bytecode)
@@ -172,9 +176,11 @@ class Emulated:
 _CONSTANT = re.compile(r"(?<![\w.%@#-])(f0x[0-9A-F]+|[+-]?(?:inf|qnan|\d+\.\d+e[+-]\d+))(?![\w.(])")
 _TYPE = re.compile(r"\b(float|double|half|bfloat)\b")
 _DTYPES = {
-    "float": (torch.float32, torch.int32), "double": (torch.float64, torch.int64),
-    "half": (torch.float16, torch.int16), "bfloat": (torch.bfloat16, torch.int16),
-}  # fmt: skip
+    "float": (torch.float32, torch.int32),
+    "double": (torch.float64, torch.int64),
+    "half": (torch.float16, torch.int16),
+    "bfloat": (torch.bfloat16, torch.int16),
+}
 _SPECIAL = {
     "half": {"inf": "0xH7C00", "-inf": "0xHFC00", "qnan": "0xH7E00"},
     "bfloat": {"inf": "0xR7F80", "-inf": "0xRFF80", "qnan": "0xR7FC0"},
@@ -183,8 +189,9 @@ _SPECIAL = {
 
 
 def _older_form(found: re.Match[str]) -> str:
-    """A floating-point constant as LLVM 22 reads it: MLIR's LLVM is newer, and writes ``f0x3F800000``, ``-inf``, and
-    decimals that are rounded."""
+    """A floating-point constant as LLVM 22 reads it: MLIR's LLVM is newer, and writes ``f0x3F800000``,
+    ``-inf``, and decimals that are rounded.
+    """
     text, start = found[1], found.string.rfind("\n", 0, found.start()) + 1
     kind = _TYPE.findall(found.string, start, found.start())[-1]
     if text.endswith(("inf", "qnan")):

@@ -13,18 +13,23 @@ import torch
 from torch.utils import _pytree as pytree
 from torch_mlir import ir
 
+from shardc.compiler.compilation import Compilation
+from shardc.compiler.warn_once import warned
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo, graph_program, kernels
+from shardc.dynamo import backend as dynamo
+from shardc.dynamo import program as graph_program
 
 from .recording import Recording, recorded
 
 
 @pytest.fixture(autouse=True)
 def fresh_compiler() -> Iterator[None]:
-    """No compiled code and no warning already said is left from another test; threads stay out of rounding."""
+    """No compiled code and no warning already said is left from another test; threads stay out of
+    rounding.
+    """
     torch._dynamo.reset()
     dynamo._said.clear()
-    kernels._said.clear()
+    warned.clear()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
@@ -41,7 +46,7 @@ def compiled() -> Callable[..., Any]:
         random: str = "counter",
         **options: Any,
     ) -> Callable[..., Any]:
-        settings = {"fuse": fuse, "numerics": numerics, "random": random}
+        settings = {"fuse": fuse, "rounding": numerics, "random": random}
         inner = torch.compile(f, backend="shardc", options=settings, **options)
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -60,9 +65,9 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
     load = graph_program.load
 
-    def record(text: str, library: Any = None) -> Callable[..., Any]:
+    def record(text: str, library: Any = None, strict: bool = True) -> Callable[..., Any]:
         texts.append(text)
-        return load(text, library)
+        return load(text, library, strict)
 
     monkeypatch.setattr(graph_program, "load", record)
     return texts
@@ -70,24 +75,20 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, float]]:
-    """The largest error of each kernel that was called, as a part of what its dtype allows; filled by calls."""
+    """The largest error of each kernel that was called, as a part of what its dtype allows;
+    filled by calls.
+    """
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
     found: dict[str, float] = {}
     alive: list[ir.Module] = []
-    real = kernels._library
+    real = Compilation._load
 
-    def recording(graph: Any) -> Recording | None:
-        library = real(graph)
-        if library is None:
-            return None
-        copy = ir.Module.parse(
-            graph.module.operation.get_asm(), graph.module.context
-        )  # the graph itself is worked on
-        alive.append(copy)
-        return recorded(copy, library, found)
+    def recording(self: Compilation, module: ir.Module, path: Path) -> Recording:
+        alive.append(ir.Module.parse(module.operation.get_asm(), module.context))
+        return recorded(alive[-1], real(self, module, path), found)
 
-    monkeypatch.setattr(kernels, "_library", recording)
-    monkeypatch.setattr("shardc.driver.program_cache.store", lambda *_: None)
+    monkeypatch.setattr(Compilation, "_load", recording)
+    monkeypatch.setattr("shardc.dynamo.program_cache.store", lambda *_: None)
     yield found
 
 
@@ -98,7 +99,9 @@ def trained(
     steps: int = 3,
     loss: Callable[[Any], torch.Tensor] = lambda output: output.float().square().mean(),
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
-    """Losses of some steps of AdamW, and the model's state after them; every run draws the same random numbers."""
+    """Losses of some steps of AdamW, and the model's state after them; every run draws the same random
+    numbers.
+    """
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(7)
     losses = []

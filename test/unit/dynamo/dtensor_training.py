@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import graph_program
+from shardc.dynamo import program as graph_program
 
 RANKS = 2
 
@@ -32,7 +32,7 @@ def process(rank: int, kind: str, store: str) -> None:
     twin = copy.deepcopy(model)
     programs = []
     load = graph_program.load
-    graph_program.load = lambda text, library=None: programs.append(text) or load(text, library)  # type: ignore[func-returns-value]
+    graph_program.load = lambda text, *more: programs.append(text) or load(text, *more)  # type: ignore[func-returns-value]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = train(torch.compile(model, backend="shardc"), model, x)

@@ -45,23 +45,48 @@ def _rows(x: Tensor) -> Tensor:
 
 
 UNARY: dict[str, Callable[[Tensor], Tensor]] = {
-    "neg": torch.neg, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "sin": torch.sin, "abs_": lambda x: (x * x + 0.1).sqrt(),
-    "exp": lambda x: x.tanh().exp(), "log": lambda x: (x * x + 0.5).log(), "rsqrt": lambda x: (x * x + 0.25).rsqrt(),
-    "gelu": torch.nn.functional.gelu, "tanh_gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-    "silu": torch.nn.functional.silu, "scaled": lambda x: x * 1.25 - 0.5, "softmax": lambda x: x.softmax(-1),
-    "softmax_first": lambda x: x.softmax(0), "log_softmax": lambda x: x.log_softmax(-1), "layer_norm": _layer_norm,
-    "turned": _turned, "doubled": _doubled, "half": _half, "flat": _flat, "rows": _rows, "contiguous": lambda x: x.clone(),
-}  # fmt: skip
+    "neg": torch.neg,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "sin": torch.sin,
+    "abs_": lambda x: (x * x + 0.1).sqrt(),
+    "exp": lambda x: x.tanh().exp(),
+    "log": lambda x: (x * x + 0.5).log(),
+    "rsqrt": lambda x: (x * x + 0.25).rsqrt(),
+    "gelu": torch.nn.functional.gelu,
+    "tanh_gelu": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "silu": torch.nn.functional.silu,
+    "scaled": lambda x: x * 1.25 - 0.5,
+    "softmax": lambda x: x.softmax(-1),
+    "softmax_first": lambda x: x.softmax(0),
+    "log_softmax": lambda x: x.log_softmax(-1),
+    "layer_norm": _layer_norm,
+    "turned": _turned,
+    "doubled": _doubled,
+    "half": _half,
+    "flat": _flat,
+    "rows": _rows,
+    "contiguous": lambda x: x.clone(),
+}
 LEAST = {"softmax": 0, "softmax_first": 0, "log_softmax": 0, "layer_norm": 16, "doubled": 0, "half": 0}
-"""The size of the last dim that an op needs; the layer norm of two numbers that are nearly one has no digits."""
+"""The size of the last dim that an op needs; the layer norm of two numbers that are nearly one
+has no digits.
+"""
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": lambda x, y: x / (y * y + 0.5), "mean": lambda x, y: torch.lerp(x, y.to(x.dtype), 0.5),
-    "added": lambda x, y: torch.add(x, y, alpha=0.75), "hypot": lambda x, y: (x * x + y * y + 0.1).sqrt(),
-}  # fmt: skip
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": lambda x, y: x / (y * y + 0.5),
+    "mean": lambda x, y: torch.lerp(x, y.to(x.dtype), 0.5),
+    "added": lambda x, y: torch.add(x, y, alpha=0.75),
+    "hypot": lambda x, y: (x * x + y * y + 0.1).sqrt(),
+}
 REDUCE: dict[str, Callable[..., Tensor]] = {
-    "sum": lambda x, dims, keep: x.sum(dims, keep), "average": lambda x, dims, keep: x.mean(dims, keep),
-    "var": lambda x, dims, keep: x.var(dims, correction=0, keepdim=keep), "norm": lambda x, dims, keep: (x * x).sum(dims, keep).add(0.1).sqrt(),
-}  # fmt: skip
+    "sum": lambda x, dims, keep: x.sum(dims, keep),
+    "average": lambda x, dims, keep: x.mean(dims, keep),
+    "var": lambda x, dims, keep: x.var(dims, correction=0, keepdim=keep),
+    "norm": lambda x, dims, keep: (x * x).sum(dims, keep).add(0.1).sqrt(),
+}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Libraries of kernels whose calls are compared with what the kernel's body gives in f64, on the very same tensors."""
+"""Libraries of kernels whose calls are compared with what the kernel's body gives in f64, on the very same
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,18 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernel_name, kernels
-from shardc.backends.eager.linalg import run_kernel
-from shardc.backends.eager.tolerance import difference, magnitude
+from shardc.backends.eager.kern.linalg import run_kernel
+from shardc.backends.eager.proof.tolerance import difference, magnitude
 
 BOUNDS = {torch.bfloat16: 2.0**-7, torch.float32: 1e-5, torch.float64: 1e-13}
-"""Of a result's largest error, relative to its largest element, by the coarsest dtype that a kernel reads or makes.
-Seen: 2**-7.8, 6e-6 and 7e-14. bf16 kernels compute in f32, and round what they make once, and again where they read it;
-AdamW's ``1 - beta ** step`` loses three digits in f32."""
+"""Of a result's largest error, relative to its largest element, by the coarsest dtype that a kernel reads or
+makes. Seen: 2**-7.8, 6e-6 and 7e-14. bf16 kernels compute in f32, and round what they make once, and again
+where they read it; AdamW's ``1 - beta ** step`` loses three digits in f32.
+"""
 FLOOR = 0.05
-"""A result that is smaller than this part of the largest number that a kernel read or made counts as so large: a mean,
-say, which cancels out."""
+"""A result that is smaller than this part of the largest number that a kernel read or made counts as so
+large: a mean, say, which cancels out.
+"""
 
 Inputs = tuple[torch.Tensor, ...]
 Check = Callable[[str, Inputs, Inputs], None]
@@ -60,8 +64,8 @@ def _copies(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def recorded(module: ir.Module, library: Any, found: dict[str, float]) -> Recording:
-    """``library``, which has the kernels of ``module``; calls leave in ``found`` the largest error of each kernel, as a
-    part of what its dtype allows.
+    """``library``, which has the kernels of ``module``; calls leave in ``found`` the largest error of each
+    kernel, as a part of what its dtype allows.
     """
     ops: dict[tuple[str, Any], ir.Operation] = {}
     for op in kernels(module):

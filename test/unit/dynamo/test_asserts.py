@@ -49,7 +49,7 @@ def test_what_falls_back_asserts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ValueError("made to fail")
 
-    monkeypatch.setattr("shardc.driver.graph_compiler.compile_graph", broken)
+    monkeypatch.setattr("shardc.dynamo.compile_graph.compile_graph", broken)
     function = compiled()
     good = torch.tensor([1, 2, 3])
     torch.testing.assert_close(function(good, WEIGHT), embed(good, WEIGHT))

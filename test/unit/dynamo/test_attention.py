@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shardc.backends.eager.tolerance import difference, magnitude, own_precision
+from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision
 
 FORWARD, BACKWARD = (
     f'kernel("scaled_dot_product_flash_attention_for_cpu_{part}' for part in ("", "backward_")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from shardc.driver import graph_program
+from shardc.dynamo import program as graph_program
 
 FORWARD, BACKWARD = (
     f'kernel("scaled_dot_product_flash_attention_for_cpu_{part}' for part in ("", "backward_")

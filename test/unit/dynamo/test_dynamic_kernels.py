@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from shardc.driver import graph_program
+from shardc.dynamo import program as graph_program
 
 Wrap = Callable[..., Any]
 WEIGHT = torch.linspace(0.5, 2, 8)
@@ -174,7 +174,9 @@ def test_results_too_large_for_the_heap_come_from_the_pool(compiled: Wrap) -> No
 
 
 def test_state_of_fixed_sizes_is_written_in_place(compiled: Wrap, programs: list[str]) -> None:
-    """In a graph with symbolic sizes the kernels of parameters have none, so they take any number of elements."""
+    """In a graph with symbolic sizes the kernels of parameters have none, so they take any number of
+    elements.
+    """
 
     def update(x: Tensor, parameters: list[Tensor], moments: list[Tensor]) -> Tensor:
         for p, m in zip(parameters, moments, strict=True):

@@ -9,16 +9,22 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from shardc.backends.eager.tolerance import difference, magnitude, own_precision
+from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision
 
 SIZES = ((2, 16), (3, 40), (5, 17), (4, 64), (7, 9))
 
 
 def test_llama(compiled: Callable[..., Any], programs: list[str]) -> None:
     config = LlamaConfig(
-        hidden_size=32, intermediate_size=88, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=64, max_position_embeddings=64, use_cache=False,
-    )  # fmt: skip
+        hidden_size=32,
+        intermediate_size=88,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=64,
+        max_position_embeddings=64,
+        use_cache=False,
+    )
     model = LlamaForCausalLM(config)
     twin, bound = copy.deepcopy(model), own_precision(torch.float32).relative
     run = compiled(model, fuse=True, dynamic=True)

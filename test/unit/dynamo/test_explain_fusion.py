@@ -14,7 +14,7 @@ from torch import nn
 
 import shardc
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import fusion
+from shardc.dynamo import explanations as fusion
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,8 @@ def test_a_matmul_is_forced_into_a_kernel() -> None:
     [
         (["0.1+0.2"], "numbers are those of one program"),
         (["tanh"], "two names"),
-        ("exp+tanh", "has no option forbid_fusion"),
-        ([3], "has no option"),
+        ("exp+tanh", "forbid_fusion is 'exp.tanh', not a list of edges"),
+        ([3], "forbid_fusion is a list of 3, not a list of edges"),
     ],
 )
 def test_edges_that_are_none(edges: Any, message: str) -> None:
@@ -113,6 +113,6 @@ def test_edges_that_fit_nothing_are_told_of() -> None:
 
 
 def test_the_log_has_it(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="shardc.driver.fusion"):
+    with caplog.at_level(logging.DEBUG, logger="shardc.compiler.compilation"):
         torch.compile(f, backend="shardc")(X)
     assert "forward: 1 kernels stand for 4 of 4 calls" in caplog.text

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from shardc.driver import graph_compiler
 from shardc.passes.extern.contraction import Contraction
 
 Wrap = Callable[..., Any]
@@ -26,7 +25,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Contraction]:
     """oneDNN is the faster one in the test; what is measured there."""
     found: list[Contraction] = []
     monkeypatch.setattr(
-        graph_compiler, "measured_form", lambda contraction: found.append(contraction) or "onednn"
+        "shardc.backends.cpu.contractions.measured_form",
+        lambda contraction: found.append(contraction) or "onednn",
     )
     return found
 

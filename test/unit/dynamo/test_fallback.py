@@ -12,7 +12,8 @@ import torch
 from torch_mlir.extras import fx_importer
 
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo, graph_compiler
+from shardc.dynamo import backend as dynamo
+from shardc.dynamo import compile_graph as graph_compiler
 
 from .conftest import assert_identical
 

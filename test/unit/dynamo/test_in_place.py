@@ -69,8 +69,16 @@ def to_another_type(x: Tensor, y: Tensor) -> None:
 
 
 FUNCTIONS = [
-    returned_too, returned_itself, old_value_read_later, old_value_returned, exchanged, swapped, both_from_one, through_a_view, to_another_type,
-]  # fmt: skip
+    returned_too,
+    returned_itself,
+    old_value_read_later,
+    old_value_returned,
+    exchanged,
+    swapped,
+    both_from_one,
+    through_a_view,
+    to_another_type,
+]
 
 
 def forms(n: int) -> dict[str, tuple[Tensor, Tensor]]:

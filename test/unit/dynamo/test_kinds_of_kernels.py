@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from shardc.backends.eager.tolerance import difference, magnitude, own_precision
+from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 
 from .random_programs.check import problem
@@ -31,12 +31,18 @@ KINDS: dict[str, tuple[tuple[tuple[object, ...], ...], str]] = {
     "column reduction": ((("n", 17),), "({0} * {0}).sum(0)"),
     "all elements": ((("n", 17),), "({0}.tanh() + 1).sum()"),
     "cross entropy": (((4, "n"),), "F.cross_entropy({0}, torch.arange(4) % {0}.shape[1])"),
-    "cross entropy of many": ((("n", 5),), "F.cross_entropy({0}, torch.arange({0}.shape[0]) % 5, reduction='sum')"),
+    "cross entropy of many": (
+        (("n", 5),),
+        "F.cross_entropy({0}, torch.arange({0}.shape[0]) % 5, reduction='sum')",
+    ),
     "matmul with what is around it": ((("n", 9), (9, 6), (6,)), "F.gelu({0}.sin() @ {1} + {2})"),
     "matmul over the size": (((5, "n"), ("n", 6)), "torch.relu({0} @ {1}) * 2"),
     "matmul into the size": (((5, 8), ("n", 8)), "F.silu(F.linear({0}, {1})) + 1"),
     "batched matmul": (((3, 4, "n"), (3, "n", 5)), "({0} @ {1}).tanh()"),
-    "attention": (((2, 2, "n", 16),), "F.scaled_dot_product_attention({0}, {0} * 0.5, {0}.tanh(), is_causal=True)"),
+    "attention": (
+        ((2, 2, "n", 16),),
+        "F.scaled_dot_product_attention({0}, {0} * 0.5, {0}.tanh(), is_causal=True)",
+    ),
     "attention, head size": (((1, 2, 9, "n"),), "F.scaled_dot_product_attention({0}, {0} * 0.5, {0}.tanh())"),
     "embedding": (((7, "n"),), "F.embedding(torch.arange(10) % 7, {0}).tanh() * 2"),
     "rows at indices": ((("n", 8),), "{0}[torch.arange(5) % {0}.shape[0]].exp() * 2"),
@@ -44,7 +50,7 @@ KINDS: dict[str, tuple[tuple[tuple[object, ...], ...], str]] = {
     "halves turned": ((("n", 16),), "torch.cat([-{0}[..., 8:], {0}[..., :8]], -1) * {0}"),
     "a part": ((("n", 16),), "{0}.tanh()[..., 3:9] * 2"),
     "padded": ((("n", 16),), "F.pad({0}, (0, 0, 1, 2)).tanh()"),
-}  # fmt: skip
+}
 """Shapes of the inputs, and what is computed of them."""
 SIZES = (0, 1, 7, 127, 129)
 NOT_EMPTY = (
@@ -95,7 +101,9 @@ def threads() -> Iterator[Callable[[int], None]]:
 def test_threads_that_come_and_go(
     compiled: Callable[..., Callable[..., torch.Tensor]], threads: Callable[[int], None]
 ) -> None:
-    """Forward and backward of kernels that are cut over threads, with more and fewer of them from call to call."""
+    """Forward and backward of kernels that are cut over threads, with more and fewer of them from call to
+    call.
+    """
 
     def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         h = functional.layer_norm(functional.gelu(x @ w), (w.shape[1],))

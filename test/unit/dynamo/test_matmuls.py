@@ -1,4 +1,6 @@
-"""Models whose matrix products are parts of kernels, forward and backward: all of them, or those that are faster so."""
+"""Models whose matrix products are parts of kernels, forward and backward: all of them, or those that are
+faster so.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ import torch
 from torch import nn
 
 import shardc
-from shardc.backends.measure import contest
-from shardc.backends.measure.choices import Choice
-from shardc.driver import piece_contest
-from shardc.passes.fuse import piece
+from shardc.backends.benchmark import benchmark as contest
+from shardc.backends.benchmark.choices import Choice
+from shardc.compiler import measured_regions as piece_contest
+from shardc.passes.fuse.grouping import piece
 
 
 class Block(nn.Module):
@@ -65,7 +67,7 @@ def fastest(all_sizes: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     """Says which of ``calls`` and ``kernels`` is to be found the faster."""
 
     def set_(name: str) -> None:
-        monkeypatch.setattr(piece_contest, "decide", lambda subject, candidates: Choice(name, {}))
+        monkeypatch.setattr(piece_contest, "decide", lambda *_: Choice(name, {}))
 
     return set_
 
@@ -76,7 +78,7 @@ def test_the_faster_way_is_taken(fastest: Callable[[str], None], name: str, prog
     torch.manual_seed(0)
     model, x = Block().eval(), torch.randn(2, 9, 24)
     wanted = model(x)
-    found = _step(model, x, "measured")
+    found = _step(model, x, "auto")
     torch.testing.assert_close(found[0], wanted, rtol=1e-5, atol=1e-5)
     for gradient, theirs in zip(
         found[1:], torch.autograd.grad(wanted.square().sum(), list(model.parameters())), strict=True
@@ -88,14 +90,14 @@ def test_the_faster_way_is_taken(fastest: Callable[[str], None], name: str, prog
 def test_choices_are_made_once(all_sizes: None, monkeypatch: pytest.MonkeyPatch, programs: list[str]) -> None:
     torch.manual_seed(0)
     model, x = Block(), torch.randn(2, 9, 24)
-    found = _step(model, x, "measured")
+    found = _step(model, x, "auto")
 
     def measure(*given: object) -> None:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(contest, "measure", measure)
-    monkeypatch.setattr("shardc.driver.program_cache.load", lambda key: None)
-    again = _step(model, x, "measured")
+    monkeypatch.setattr("shardc.dynamo.program_cache.load", lambda key: None)
+    again = _step(model, x, "auto")
     kept = [text.partition("def ")[2] for text in programs]
     assert kept[:2] == kept[2:] and all(map(torch.equal, found, again))
 

@@ -1,4 +1,6 @@
-"""Kernels for NEON, emulated where the tools of ``aarch64.py`` are installed (see there), next to eager and to f64."""
+"""Kernels for NEON, emulated where the tools of ``aarch64.py`` are installed (see there), next to eager and
+to f64.
+"""
 
 from __future__ import annotations
 

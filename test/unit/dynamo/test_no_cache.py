@@ -33,8 +33,12 @@ def test_a_whole_compile_says_so_once(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py")],
-        env={**os.environ, "SHARDC_CACHE_DIR": str(folder)}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        env={**os.environ, "SHARDC_CACHE_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0 and done.stdout.split() == ["equal"], done.stderr
     assert done.stderr.count("SHARDC_CACHE_DIR") == 1 and str(folder) in done.stderr, done.stderr
     assert "Fallback" not in done.stderr and "Traceback" not in done.stderr, done.stderr

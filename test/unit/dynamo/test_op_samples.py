@@ -1,4 +1,6 @@
-"""PyTorch's own samples of single ops, forward and gradient: equal to eager whether an op compiles or falls back."""
+"""PyTorch's own samples of single ops, forward and gradient: equal to eager whether an op compiles or falls
+back.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,60 @@ from shardc.diagnostics.dynamo import ShardcFallbackWarning
 
 SAMPLES = 2
 COMPILED = [
-    "add", "addmm", "amax", "argmax", "baddbmm", "bmm", "cat", "cdist", "chunk", "clamp", "cumsum", "diagonal", "div",
-    "einsum", "expand", "fft.rfft", "flip", "gather", "index_add", "index_select", "logsumexp", "masked_fill", "matmul",
-    "mean", "nn.functional.avg_pool2d", "nn.functional.conv2d", "nn.functional.cross_entropy", "nn.functional.ctc_loss", "nn.functional.embedding",
-    "nn.functional.gelu", "nn.functional.group_norm", "nn.functional.interpolate", "nn.functional.layer_norm",
-    "nn.functional.pad", "nn.functional.scaled_dot_product_attention", "permute", "pow", "repeat", "roll", "scatter_add",
-    "softmax", "sort", "split", "stack", "stft", "sum", "topk", "tril", "unbind", "unfold", "var", "view_as_complex", "where",
-]  # fmt: skip
+    "add",
+    "addmm",
+    "amax",
+    "argmax",
+    "baddbmm",
+    "bmm",
+    "cat",
+    "cdist",
+    "chunk",
+    "clamp",
+    "cumsum",
+    "diagonal",
+    "div",
+    "einsum",
+    "expand",
+    "fft.rfft",
+    "flip",
+    "gather",
+    "index_add",
+    "index_select",
+    "logsumexp",
+    "masked_fill",
+    "matmul",
+    "mean",
+    "nn.functional.avg_pool2d",
+    "nn.functional.conv2d",
+    "nn.functional.cross_entropy",
+    "nn.functional.ctc_loss",
+    "nn.functional.embedding",
+    "nn.functional.gelu",
+    "nn.functional.group_norm",
+    "nn.functional.interpolate",
+    "nn.functional.layer_norm",
+    "nn.functional.pad",
+    "nn.functional.scaled_dot_product_attention",
+    "permute",
+    "pow",
+    "repeat",
+    "roll",
+    "scatter_add",
+    "softmax",
+    "sort",
+    "split",
+    "stack",
+    "stft",
+    "sum",
+    "topk",
+    "tril",
+    "unbind",
+    "unfold",
+    "var",
+    "view_as_complex",
+    "where",
+]
 """Ops all of whose samples are compiled."""
 
 FALLING_BACK = ["as_strided", "linalg.eigvals", "linalg.inv"]

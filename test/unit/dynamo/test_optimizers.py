@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.frontend.foreach import foreach_table
+from shardc.frontend.graph.foreach import foreach_table
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adamw": lambda p, foreach: torch.optim.AdamW(p, lr=1e-2, foreach=foreach),
@@ -59,8 +59,12 @@ def test_foreach_ops_are_their_op_for_each_tensor() -> None:
         given, kinds = iter(lists), [str(a.type) for a in op._schema.arguments if not a.has_default_value()]
         if op._schema.name == "aten::_foreach_mm":
             continue  # takes matrices
-        values = {"List[Tensor]": lambda given=given: next(given), "List[number]": lambda: [2.0, 3.0, 0.5],
-                  "number": lambda: 2.0, "Tensor": lambda: torch.tensor(1.5)}  # fmt: skip
+        values = {
+            "List[Tensor]": lambda given=given: next(given),
+            "List[number]": lambda: [2.0, 3.0, 0.5],
+            "number": lambda: 2.0,
+            "Tensor": lambda: torch.tensor(1.5),
+        }
         arguments = [values[kind]() for kind in kinds]
         for found, expected in zip(decomposition(*arguments), op(*arguments), strict=True):
             torch.testing.assert_close(found, expected, equal_nan=True)

@@ -17,8 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 from shardc.backends.eager.interpreter import run
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.frontend.capture import capture_step
-from shardc.frontend.graph_random import draw_seed
+from shardc.frontend.graph.graph_random import draw_seed
+from shardc.frontend.step.capture import capture_step
 
 Wrap = Callable[..., Any]
 Tensor = torch.Tensor
@@ -194,7 +194,9 @@ def test_checkpointing_around_a_compiled_function_replays_its_draws(compiled: Wr
 
 
 def test_ops_of_a_branch_draw_from_pytorch() -> None:
-    """A higher-order operator's body is a graph of its own, which the seed does not reach; it falls back as before."""
+    """A higher-order operator's body is a graph of its own, which the seed does not reach; it falls back as
+    before.
+    """
 
     def f(x: Tensor) -> Tensor:
         x = functional.dropout(x, 0.5)

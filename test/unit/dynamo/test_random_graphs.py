@@ -1,4 +1,5 @@
-"""Random programs of fusible ops, and their gradients, through fusion and machine code, next to eager and to f64.
+"""Random programs of fusible ops, and their gradients, through fusion and machine code, next to eager and to
+f64.
 
 ``SHARDC_RANDOM_GRAPHS=5000 pytest test/unit/dynamo/test_random_graphs.py`` tries so many, others in each run.
 """
@@ -16,13 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from shardc.backends.eager.tolerance import difference, magnitude, own_precision
+from shardc.backends.cpu.target import CpuTarget
+from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.driver.graph_program import load
-from shardc.driver.kernels import fuse_graph
-from shardc.frontend.aot_graph import import_graph
-from shardc.frontend.decompositions import decomposition_table
-from shardc.passes.fuse.kern_fuse import NUMERICS
+from shardc.compiler.compilation import Compilation, CompileOptions
+from shardc.dynamo.program import load
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.frontend.operators.decompositions import decomposition_table
+from shardc.options.numerics import ROUNDINGS
 
 from .random_graphs import Program, programs
 
@@ -39,7 +41,9 @@ SEARCH = settings(
     ],
 )
 FLOOR = 0.05
-"""Of the largest number of a program: what cancels out, such as a gradient of 0, has that number's rounding errors."""
+"""Of the largest number of a program: what cancels out, such as a gradient of 0, has that number's rounding
+errors.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -54,17 +58,24 @@ def fused(
     graph = make_fx(program, decomposition_table=decomposition_table(), tracing_mode="fake")(*inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        imported, library, whole = fuse_graph(
-            lambda: import_graph(graph, "forward"), import_graph(graph, "forward"), numerics
+        imported = import_graph(graph, "forward")
+        options = CompileOptions(numerics, "extern", libraries=False, load=True)
+        compilation = Compilation(
+            lambda: import_graph(graph, "forward").module,
+            CpuTarget(),
+            options,
+            imported.strides,
+            imported.writes,
         )
-    assert whole
-    text = emit_graph(imported.module, imported.outputs, imported.writes, imported.strides, pooled=True)
-    function = load(text, library)
+        found = compilation.run()
+    assert found.is_whole
+    text = emit_graph(found.module, imported.outputs, imported.writes, imported.strides, pooled=True)
+    function = load(text, found.kernels)
     return lambda given: function(SimpleNamespace(device=torch.device("cpu")), list(given))
 
 
 @SEARCH
-@given(program=programs(), numerics=st.sampled_from(NUMERICS), threads=st.sampled_from((1, 2)))
+@given(program=programs(), numerics=st.sampled_from(ROUNDINGS), threads=st.sampled_from((1, 2)))
 def test_random_programs(program: Program, numerics: str, threads: int) -> None:
     """Results and gradients of one type, shape and layout with eager's, and as near to f64 as eager's,
     or within the dtype's bound.

@@ -1,10 +1,10 @@
-"""Random programs of all kinds of ops through ``torch.compile``: results, gradients, layouts, what is written, what
-shares memory.
+"""Random programs of all kinds of ops through ``torch.compile``: results, gradients, layouts, what is
+written, what shares memory.
 
 ``SHARDC_RANDOM_PROGRAMS=5000 pytest test/unit/dynamo/test_random_programs.py`` tries so many;
-``SHARDC_RANDOM_FIRST=7000`` says which is the first; ``SHARDC_RANDOM_SIZES`` is a kind of sizes for all of them:
-``static``, ``forced`` (sizes that change from call to call) or one of ``random_programs/how.py``. A program that fails
-is reduced and printed.
+``SHARDC_RANDOM_FIRST=7000`` says which is the first; ``SHARDC_RANDOM_SIZES`` is a kind of sizes for all of
+them: ``static``, ``forced`` (sizes that change from call to call) or one of ``random_programs/how.py``. A
+program that fails is reduced and printed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def test_the_check_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cancels_out_may_have_rounding_errors() -> None:
-    """The gradient of the variance of one number is 0 in eager, and its rounding error where that is kept in f32."""
+    """The gradient of the variance of one number is 0 in eager, and its rounding error where that is kept in
+    f32.
+    """
     given = (Given((1,), "f16", "contiguous", differentiated=True),)
     lines = ("v1 = F.silu(v0 + 2)", 'v2 = F.gelu(v1, approximate="tanh")', "v3 = F.gelu(v2)")
     program = Program(

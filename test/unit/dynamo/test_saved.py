@@ -1,4 +1,6 @@
-"""What a forward keeps for its backward: what cannot be computed again in passing, and no second copy of it."""
+"""What a forward keeps for its backward: what cannot be computed again in passing, and no second
+copy of it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Net(nn.Module):
 
 
 def saved_bytes(model: nn.Module, called: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The loss, and the bytes of the memory that autograd holds for its backward, parameters and inputs aside."""
+    """The loss, and the bytes of the memory that autograd holds for its backward, parameters and inputs
+    aside.
+    """
     given = {t.untyped_storage().data_ptr() for t in (*model.parameters(), *inputs)}
     found: dict[int, int] = {}
 
@@ -56,7 +60,9 @@ def test_neither_tanh_nor_log_softmax_is_saved(dtype):
 
 
 def test_a_loss_alone_needs_no_second_copy_of_the_logits():
-    """Where the logits are no result they are saved all the same, not what is left of them without their maximum."""
+    """Where the logits are no result they are saved all the same, not what is left of them without their
+    maximum.
+    """
     head = nn.Linear(HIDDEN, CLASSES, bias=False)
 
     def loss_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

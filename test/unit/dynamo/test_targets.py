@@ -1,5 +1,7 @@
-"""Kernels for CPUs with other vectors than this machine's, next to eager and to f64: AVX2 and its 16 registers of 8
-lanes where there is AVX-512, and a machine without an instruction that multiplies bf16. NEON: ``test_neon.py``."""
+"""Kernels for CPUs with other vectors than this machine's, next to eager and to f64: AVX2 and its 16
+registers of 8 lanes where there is AVX-512, and a machine without an instruction that multiplies bf16. NEON:
+``test_neon.py``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.runtime.kernels import cpu_features
+from shardc.runtime.kernels.library import cpu_features
 
 from .random_programs.check import problem
 from .random_programs.how import How

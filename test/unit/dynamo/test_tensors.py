@@ -93,9 +93,12 @@ def test_complex_factors_of_products(compiled: Wrap, beta: complex) -> None:
     def f(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
         options = {"beta": beta, "alpha": 1.5j}
         return (
-            torch.addmm(x, y, y, **options), torch.addmv(x[0], y, y[0], **options), torch.addr(x, y[0], y[1], **options),
-            torch.baddbmm(x, b, b, **options), torch.addbmm(x, b, b, **options),
-        )  # fmt: skip
+            torch.addmm(x, y, y, **options),
+            torch.addmv(x[0], y, y[0], **options),
+            torch.addr(x, y[0], y[1], **options),
+            torch.baddbmm(x, b, b, **options),
+            torch.addbmm(x, b, b, **options),
+        )
 
     x, y, b = (torch.randn(s, dtype=torch.complex128) for s in ((3, 3), (3, 3), (2, 3, 3)))
     x[0, 0] = torch.nan if beta == 0 else 1

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file
 from torch_mlir import ir
 
+from shardc.artefact.folder import read_manifest, write_artefact
+from shardc.artefact.manifest import ManifestFields, describe_batch, fingerprint
+from shardc.commands.run import run_artefact
 from shardc.diagnostics.runtime import BadArtefact, MeshSizeMismatch, NotOurFolder
-from shardc.driver.artefact import read_manifest, write_artefact
-from shardc.driver.manifest import ManifestFields, describe_batch, fingerprint
-from shardc.driver.run import run_artefact
-from shardc.frontend.batch import flatten_batch
+from shardc.frontend.step.batch import flatten_batch
 from shardc.runtime.batch import leaves_of
 
 HERE = Path(__file__).parent
@@ -41,17 +41,31 @@ def write(out: Path, module: ir.Module) -> None:
     constants = {"constant0": torch.ones((), dtype=torch.float64)}
     levels = {"1-global": "level 1", "3-rank": str(module)}
     write_artefact(
-        out, levels, module, FIELDS, plan={"preset": "data"}, constants=constants, state=state,
+        out,
+        levels,
+        module,
+        FIELDS,
+        plan={"preset": "data"},
+        constants=constants,
+        state=state,
         batches=[{"x": torch.zeros(2)}, {"x": torch.ones(2)}],
-    )  # fmt: skip
+    )
 
 
 def test_what_is_in_the_folder(folder: Path) -> None:
     names = {path.relative_to(folder).parts[0] for path in folder.rglob("*")}
     assert names == {
-        "shardc.json", "program.py", "plan.json", "levels", "constants.safetensors", "state.safetensors",
-        "batches.safetensors", "runtime", "run.py", "README",
-    }  # fmt: skip
+        "shardc.json",
+        "program.py",
+        "plan.json",
+        "levels",
+        "constants.safetensors",
+        "state.safetensors",
+        "batches.safetensors",
+        "runtime",
+        "run.py",
+        "README",
+    }
     assert len((folder / "README").read_text().splitlines()) == 2
     assert set(load_file(folder / "batches.safetensors")) == {"0/x", "1/x"}
     assert set(load_file(folder / "state.safetensors")) == {"up.weight", "down.weight"}
@@ -61,7 +75,7 @@ def test_what_is_in_the_folder(folder: Path) -> None:
 
 def test_manifest(folder: Path) -> None:
     manifest = read_manifest(folder, FIELDS.model)
-    assert manifest["schema"] == {"name": "shardc-artefact", "version": 3}
+    assert manifest["schema"] == {"name": "shardc-artefact", "version": 4}
     assert [a["name"] for a in manifest["mesh"]] == ["data", "tensor", "micro"]
     up, _, steps, _, x, *_ = manifest["arguments"]
     assert (up["name"], up["role"], up["shape"], up["dtype"]) == ("up.weight", "param", [6, 8], "float64")
@@ -118,7 +132,7 @@ def damage_manifest(folder: Path, change: object) -> None:
 
 def test_another_version_is_refused(folder: Path) -> None:
     damage_manifest(folder, lambda m: m["schema"].update(version=7))
-    with pytest.raises(BadArtefact, match="version 7; this runtime reads version 3"):
+    with pytest.raises(BadArtefact, match="version 7; this runtime reads version 4"):
         read_manifest(folder)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from torch_mlir import ir
 
-from shardc.backends.torch import prefetch, schedule
 from shardc.backends.torch.emit import emit_program
+from shardc.backends.torch.memory import prefetch, schedule
 
 HERE = Path(__file__).parent
 T = "[4,64],f32"
@@ -55,7 +55,10 @@ def test_wait_stands_where_the_result_is_needed(emit) -> None:
 
 
 def gather(result: str, operand: str) -> str:
-    return f'%{result} = "dist.all_gather"(%{operand}) {{axes = ["data"], dim = 0}} : ({V}) -> !torch.vtensor<[8,64],f32>'
+    return (
+        f'%{result} = "dist.all_gather"(%{operand}) {{axes = ["data"], dim = 0}} : ({V}) -> '
+        f"!torch.vtensor<[8,64],f32>"
+    )
 
 
 def use(result: str, left: str, right: str) -> str:
@@ -105,7 +108,9 @@ def kernel(result: str, operand: str) -> str:
 
 
 def test_gathers_of_what_kernels_prepare_start_ahead(emit) -> None:
-    """The second gather starts before the first is used, with the kernel that makes its operand of a parameter."""
+    """The second gather starts before the first is used, with the kernel that makes its operand of a
+    parameter.
+    """
     body = [gather("a1", "a"), use("u", "x", "a1"), kernel("c", "b"), gather("b1", "c"), use("v", "u", "b1")]
     arguments = {"param:a": T, "param:b": T, "input:x": "[8,64],f32"}
     lines = emit(arguments, {"loss:l": "[8,64],f32"}, "\n".join(body), ["%v"])
@@ -232,7 +237,7 @@ def test_what_nobody_needs_is_left_out(emit) -> None:
 
 def test_results_that_nobody_needs_are_freed(emit) -> None:
     body = f"""%k = torch.prim.ListConstruct %i1 : (!torch.int) -> !torch.list<int>
-    %v, %i = torch.aten.sort %x, %i1, %false : {V}, !torch.int, !torch.bool -> {V}, !torch.vtensor<[4,64],si64>"""
+    %v, %i = torch.aten.sort %x, %i1, %false : {V}, !torch.int, !torch.bool -> {V}, !torch.vtensor<[4,64],si64>"""  # noqa: E501
     lines = emit({"input:x": T}, {"loss:l": T}, body, ["%v"])
     assert lines == ["sort_0, _ = sort(x, 1)", "del _", "return (sort_0,)"]
 
@@ -279,7 +284,7 @@ def test_iterations_of_a_sub_axis(emit) -> None:
     }}) {{axis = "micro", operandSegmentSizes = array<i32: 1, 1>, resultSegmentSizes = array<i32: 1, 0>, stack_dims = []}}
       : (!torch.tuple<vtensor<{T}>>, !torch.tuple<vtensor<[32,64],f32>>) -> !torch.tuple<vtensor<{T}>>
     %s = torch.prim.TupleUnpack %r : !torch.tuple<vtensor<{T}>> -> {V}
-    """
+    """  # noqa: E501
     lines = emit({"input:y": T, "input:x": "[32,64],f32"}, {"loss:l": T}, body, ["%s"])
     assert lines == [
         "data_index = rank.index(DATA)",
@@ -297,3 +302,22 @@ def test_iterations_of_a_sub_axis(emit) -> None:
 def test_a_module_of_another_level_is_refused(context: ir.Context) -> None:
     with pytest.raises(ValueError, match="not at level 3"):
         emit_program(ir.Module.parse("module {}"))
+
+
+def test_statistics_of_a_layer_norm_in_halves_are_rounded(emit) -> None:
+    """A GPU gives them in f32, where the trace, on a CPU, says halves."""
+    x, s = "!torch.vtensor<[4,8],bf16>", "!torch.vtensor<[4,1],bf16>"
+    body = f"""
+    %eight = torch.constant.int 8
+    %eps = torch.constant.float 1.0e-05
+    %shape = torch.prim.ListConstruct %eight : (!torch.int) -> !torch.list<int>
+    %out, %mean, %rstd = torch.aten.native_layer_norm %x, %shape, %none, %none, %eps : {x}, !torch.list<int>, !torch.none, !torch.none, !torch.float -> {x}, {s}, {s}
+    """  # noqa: E501
+    lines = emit(
+        {"input:x": "[4,8],bf16"}, {"loss:o": "[4,8],bf16", "loss:m": "[4,1],bf16"}, body, ["%out", "%mean"]
+    )
+    assert lines == [
+        "native_layer_norm_0, native_layer_norm_1, _ = native_layer_norm(x, [8], None, None, 1e-05)",
+        "native_layer_norm_1 = native_layer_norm_1.to(torch.bfloat16)",
+        "return (native_layer_norm_0, native_layer_norm_1)",
+    ]

@@ -20,10 +20,10 @@ LINEAR = f"""
   %ins = torch.prim.TupleConstruct %x, %w : !torch.{X}, !torch.{W} -> !torch.tuple<{X}, {W}>
   %outs = "kern.extern"(%ins) {{target = "mkldnn._linear_pointwise", reads = ["X", "W"],
     arguments = {{attr = "gelu", scalars = [], algorithm = "tanh"}}}} : (!torch.tuple<{X}, {W}>) -> !torch.tuple<{Y}>
-  %y = torch.prim.TupleUnpack %outs : !torch.tuple<{Y}> -> !torch.{Y}"""
+  %y = torch.prim.TupleUnpack %outs : !torch.tuple<{Y}> -> !torch.{Y}"""  # noqa: E501
 STEP = f"""func.func @step(%x: !torch.{X} {{dist.name = "x"}}, %w: !torch.{W} {{dist.name = "w"}}) -> !torch.{Y} {{{LINEAR}
   return %y : !torch.{Y}
-}}"""
+}}"""  # noqa: E501
 
 
 def test_a_ranks_step(emit: Any) -> None:

@@ -27,12 +27,32 @@ def text(target: str, *args: Any, operands: tuple[str, ...] = ("x", "y", "z")) -
         ("aten.add.Tensor", (X, X, 2), "add(x, y, alpha=2)"),
         ("aten.add.Tensor", (X, X, 1.0), "add(x, y, alpha=1.0)"),
         ("aten.sum.dim_IntList", (X, (0, 1), False, None), "sum_dim_intlist(x, [0, 1])"),
-        ("aten.sum.dim_IntList", (X, (0,), True, torch.float64), "sum_dim_intlist(x, [0], True, dtype=torch.float64)"),
+        (
+            "aten.sum.dim_IntList",
+            (X, (0,), True, torch.float64),
+            "sum_dim_intlist(x, [0], True, dtype=torch.float64)",
+        ),
         ("aten.sum.dim_IntList", (X, None, True, None), "sum_dim_intlist(x, None, True)"),
-        ("aten.max_pool2d", (X, (2, 2), (), (0, 0), (2, 2), True), "max_pool2d(x, [2, 2], dilation=[2, 2], ceil_mode=True)"),
-        ("aten.full", ((2, 3), float("-inf"), torch.float32, None, None, None), "full([2, 3], -inf, dtype=torch.float32, device=rank.device)"),
-        ("aten.arange", (3, torch.int64, 0, DEVICE, False), "arange(3, dtype=torch.int64, device=rank.device)"),
-        ("aten._to_copy", (X, torch.float16, None, None, None, False, 0), "_to_copy(x, dtype=torch.float16, memory_format=torch.contiguous_format)"),
+        (
+            "aten.max_pool2d",
+            (X, (2, 2), (), (0, 0), (2, 2), True),
+            "max_pool2d(x, [2, 2], dilation=[2, 2], ceil_mode=True)",
+        ),
+        (
+            "aten.full",
+            ((2, 3), float("-inf"), torch.float32, None, None, None),
+            "full([2, 3], -inf, dtype=torch.float32, device=rank.device)",
+        ),
+        (
+            "aten.arange",
+            (3, torch.int64, 0, DEVICE, False),
+            "arange(3, dtype=torch.int64, device=rank.device)",
+        ),
+        (
+            "aten._to_copy",
+            (X, torch.float16, None, None, None, False, 0),
+            "_to_copy(x, dtype=torch.float16, memory_format=torch.contiguous_format)",
+        ),
         ("aten._to_copy", (X, None, None, DEVICE, None, False, None), "_to_copy(x, device=rank.device)"),
         ("aten.cat", ((X, X, X), 1), "cat([x, y, z], 1)"),
         ("aten.index.Tensor", (X, (None, X)), "index(x, [None, y])"),
@@ -42,7 +62,7 @@ def text(target: str, *args: Any, operands: tuple[str, ...] = ("x", "y", "z")) -
         ("aten.gelu", (X, "tanh"), "gelu(x, approximate='tanh')"),
         ("aten.clamp", (X, None, 1.5), "clamp(x, max=1.5)"),
     ],
-)  # fmt: skip
+)
 def test_text(target: str, args: tuple[Any, ...], expected: str) -> None:
     assert text(target, *args) == expected
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch_mlir import ir
 
-from shardc.backends.torch import postpone
-from shardc.backends.torch.dry_run import META, dry_run
 from shardc.backends.torch.emit_graph import emit_graph
+from shardc.backends.torch.memory import postpone
+from shardc.backends.torch.memory.dry_run import META, dry_run
 
 KEPT = 16
 SHAPES = {"primals_1": (64, 512), "primals_2": (64, 64), "tangents_1": (8, 64)} | {
@@ -19,7 +19,9 @@ SHAPES = {"primals_1": (64, 512), "primals_2": (64, 64), "tangents_1": (8, 64)} 
 
 
 def graph(context: ir.Context, first: str) -> ir.Module:
-    """A tied weight's gradient by the ops ``first``, a chain through what forward kept, the gradient's second part."""
+    """A tied weight's gradient by the ops ``first``, a chain through what forward kept, the gradient's second
+    part.
+    """
     given = ", ".join(
         f'%{name}: !torch.vtensor<[{rows},{columns}],f32> {{dist.name = "{name}"}}'
         for name, (rows, columns) in SHAPES.items()

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from shardc.frontend.batch import flatten_batch
-from shardc.frontend.capture import capture_step
-from shardc.frontend.spec import Capture
+from shardc.frontend.step.batch import flatten_batch
+from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.spec import Capture
 
 
 @dataclass

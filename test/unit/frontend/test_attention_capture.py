@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from shardc.frontend.spec import Capture
+from shardc.frontend.step.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
 Shape = tuple[int, ...]

@@ -11,8 +11,8 @@ import transformers as hf
 from torch import nn
 from torch_mlir import ir
 
-from shardc.frontend.capture import capture_step
-from shardc.frontend.spec import ARGUMENT_ROLES, RESULT_ROLES, Capture
+from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.spec import ARGUMENT_ROLES, RESULT_ROLES, Capture
 
 
 class Net(nn.Module):
@@ -167,10 +167,14 @@ def test_meta_model_has_no_initial_values() -> None:
     with torch.device("meta"):
         model = hf.LlamaForCausalLM(
             hf.LlamaConfig(
-                hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
-                intermediate_size=64, vocab_size=64,
+                hidden_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=4,
+                num_key_value_heads=2,
+                intermediate_size=64,
+                vocab_size=64,
             )
-        )  # fmt: skip
+        )
     optimizer = torch.optim.AdamW(model.parameters())
     ids = torch.zeros(2, 8, dtype=torch.int64)
     capture = capture_step(model, optimizer, {"input_ids": ids, "labels": ids})
@@ -182,9 +186,13 @@ def test_meta_model_has_no_initial_values() -> None:
 
 def test_grouped_heads_stay_grouped_and_causal_by_flag() -> None:
     config = hf.LlamaConfig(
-        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
-        intermediate_size=64, vocab_size=64,
-    )  # fmt: skip
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        vocab_size=64,
+    )
     model = hf.LlamaForCausalLM(config)
     ids = torch.zeros(2, 8, dtype=torch.int64)
     capture = capture_step(model, torch.optim.SGD(model.parameters()), {"input_ids": ids, "labels": ids})

@@ -1,4 +1,6 @@
-"""Draws from the smallest and the largest number that the generator gives: finite, in their range, never log(0)."""
+"""Draws from the smallest and the largest number that the generator gives: finite, in their range, never
+log(0).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.frontend import draws
-from shardc.frontend.random_stream import RandomStream
-from shardc.runtime.random import BITS
+from shardc.frontend.operators import draws
+from shardc.frontend.step.random_stream import RandomStream
+from shardc.runtime.operators.random import BITS
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -35,10 +37,18 @@ class TestEnds:
             assert low <= made.item() and (made.item() < torch.tensor(high, dtype=dtype) or low == high)
         assert 0 <= draws.rand(Constant(last), [1], dtype=dtype).item() < 1
 
-    @pytest.mark.parametrize("op, arguments", [
-        ("normal", ()), ("exponential", (1e-3,)), ("exponential", (10.0,)), ("cauchy", (0.0, 1e-3)), ("log_normal", (0.0, 0.5)),
-        ("geometric", (0.01,)), ("geometric", (0.99,)),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "op, arguments",
+        [
+            ("normal", ()),
+            ("exponential", (1e-3,)),
+            ("exponential", (10.0,)),
+            ("cauchy", (0.0, 1e-3)),
+            ("log_normal", (0.0, 0.5)),
+            ("geometric", (0.01,)),
+            ("geometric", (0.99,)),
+        ],
+    )
     def test_finite(self, last: bool, dtype: torch.dtype, op: str, arguments: tuple[Any, ...]) -> None:
         made = getattr(draws, op)(Constant(last), torch.empty(1, dtype=dtype), *arguments)
         assert made.dtype == dtype and made.isfinite().all()

@@ -23,7 +23,7 @@ from shardc.diagnostics.frontend import (
     SizeDependsOnValues,
     TraceFailed,
 )
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
 
 Loss = Callable[[torch.Tensor, Any], Any]
 

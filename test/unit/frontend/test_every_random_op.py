@@ -1,4 +1,6 @@
-"""Every overload that PyTorch tags as drawing numbers is counter-based in a trace, or refused by name at its line."""
+"""Every overload that PyTorch tags as drawing numbers is counter-based in a trace, or refused by name at its
+line.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +12,40 @@ import torch
 from torch import nn
 
 from shardc.diagnostics.frontend import TraceFailed, UnsupportedRandomOp
-from shardc.frontend.capture import capture_step
-from shardc.frontend.spec import Capture
+from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.spec import Capture
 
 aten = torch.ops.aten
 SIZE = 6
 
 # Kernels of other devices and layouts, which no function of torch calls on the CPU tensors of a trace.
 KERNELS = {
-    "_cudnn_attention_backward", "_cudnn_attention_forward", "_cudnn_init_dropout_state", "_cudnn_rnn",
-    "_efficient_attention_forward", "_fill_mem_eff_dropout_mask_", "_flash_attention_forward",
-    "_flash_attention_forward_no_dropout_inplace", "_fused_dropout", "_lstm_mps", "_nested_tensor_softmax_with_shape",
-    "_scaled_dot_product_attention_math_for_mps", "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_cudnn_attention_backward", "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_efficient_attention_backward", "_scaled_dot_product_flash_attention",
+    "_cudnn_attention_backward",
+    "_cudnn_attention_forward",
+    "_cudnn_init_dropout_state",
+    "_cudnn_rnn",
+    "_efficient_attention_forward",
+    "_fill_mem_eff_dropout_mask_",
+    "_flash_attention_forward",
+    "_flash_attention_forward_no_dropout_inplace",
+    "_fused_dropout",
+    "_lstm_mps",
+    "_nested_tensor_softmax_with_shape",
+    "_scaled_dot_product_attention_math_for_mps",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_cudnn_attention_backward",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_efficient_attention_backward",
+    "_scaled_dot_product_flash_attention",
     "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_fused_attention_overrideable", "_triton_scaled_dot_attention", "miopen_rnn",
-}  # fmt: skip
+    "_scaled_dot_product_fused_attention_overrideable",
+    "_triton_scaled_dot_attention",
+    "miopen_rnn",
+}
 UNTRACEABLE = {"gru.data", "lstm.data", "rnn_relu.data", "rnn_tanh.data", "random.from_out", "uniform.out"}
-"""PyTorch itself cannot trace them: lengths of packed sequences are read, and an argument is called ``from``."""
+"""PyTorch itself cannot trace them: lengths of packed sequences are read, and an argument is
+called ``from``.
+"""
 NO_RESULT = {"_fused_sdp_choice"}
 """Chooses a kernel: an integer, not a tensor."""
 
@@ -71,7 +88,9 @@ def call(op: Any, **more: Any) -> Any:
 
 
 def arguments(op: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Values for an op's required arguments by the types in its schema; by name where a type does not say enough."""
+    """Values for an op's required arguments by the types in its schema; by name where a type does not say
+    enough.
+    """
     name = op._schema.name.removeprefix("aten::")
     if name in ("lstm", "gru", "rnn_relu", "rnn_tanh"):
         return rnn(op), {}
@@ -149,8 +168,10 @@ def test_what_torch_cannot_trace_is_refused_at_its_line(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_kernels_of_other_devices_are_refused(name: str) -> None:
-    """As nodes of a graph, since most cannot be called here: whatever makes one, the graph is not compiled."""
-    from shardc.frontend.cleanup import clean
+    """As nodes of a graph, since most cannot be called here: whatever makes one, the graph is not
+    compiled.
+    """
+    from shardc.frontend.importing.cleanup import clean
 
     for op in (op for key, op in ALL.items() if key.partition(".")[0] == name and not op._schema.is_mutable):
         graph = torch.fx.Graph()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from shardc.frontend.spec import Capture
+from shardc.frontend.step.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
 

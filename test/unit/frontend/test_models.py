@@ -9,8 +9,8 @@ import torch
 import transformers as hf
 from torch import nn
 
-from shardc.frontend.capture import capture_step
-from shardc.frontend.spec import Capture
+from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
 Follow = Callable[..., Capture]
@@ -57,17 +57,27 @@ def bert() -> nn.Module:
 
 def t5() -> nn.Module:
     config = hf.T5Config(
-        d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=VOCAB, dropout_rate=0,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=2,
+        num_heads=4,
+        vocab_size=VOCAB,
+        dropout_rate=0,
         decoder_start_token_id=0,
-    )  # fmt: skip
+    )
     return hf.T5ForConditionalGeneration(config)
 
 
 def mixtral() -> nn.Module:
     config = hf.MixtralConfig(
-        **SMALL, intermediate_size=64, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2,
+        **SMALL,
+        intermediate_size=64,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        num_experts_per_tok=2,
         output_router_logits=True,
-    )  # fmt: skip
+    )
     model = hf.MixtralForCausalLM(config)
     # The default groups matmuls by expert, which has no f64; the loop over experts reads how many tokens each
     # got.
@@ -97,9 +107,16 @@ def test_language_model_equals_eager(name: str, follows_eager: Follow) -> None:
 
 def test_vit_equals_eager(follows_eager: Follow) -> None:
     config = hf.ViTConfig(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=16,
-        patch_size=4, num_labels=5, hidden_dropout_prob=0, attention_probs_dropout_prob=0,
-    )  # fmt: skip
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        image_size=16,
+        patch_size=4,
+        num_labels=5,
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
+    )
     torch.manual_seed(0)
     model = hf.ViTForImageClassification(config).double().train()
     batches = [

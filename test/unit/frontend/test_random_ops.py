@@ -12,7 +12,7 @@ from torch import distributions as dist
 from torch import nn
 
 from shardc.diagnostics.frontend import UnsupportedRandomOp
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
 
 COUNT = 20000
 F64 = torch.float64
@@ -41,14 +41,17 @@ def sample(draw: Draw, seed: int = 0) -> torch.Tensor:
 
 
 def distance(drawn: torch.Tensor, cdf: Function) -> float:
-    """Of Kolmogorov and Smirnov, times the root of the count: beyond 1.95 for one fair sample in a thousand."""
+    """Of Kolmogorov and Smirnov, times the root of the count: beyond 1.95 for one fair sample in
+    a thousand.
+    """
     below = cdf(drawn.sort().values)
     steps = torch.arange(COUNT + 1, dtype=F64) / COUNT
     return math.sqrt(COUNT) * max((steps[1:] - below).max().item(), (below - steps[:-1]).max().item())
 
 
 def excess(drawn: torch.Tensor, chances: torch.Tensor) -> float:
-    """Chi square of whole numbers 0, 1, ... with these chances, in standard deviations above what is expected.
+    """Chi square of whole numbers 0, 1, ... with these chances, in standard deviations above what is
+    expected.
 
     Numbers that come up less than 10 times are put together with what is left of the chances.
     """
@@ -103,13 +106,19 @@ CONTINUOUS: dict[str, tuple[Draw, Function]] = {
     "gamma": (lambda t: torch._standard_gamma(wide(t) + 1.5), gamma_cdf(1.5)),
     "gamma f32": (lambda t: torch._standard_gamma(t + 40.0), gamma_cdf(40.0)),
     "Normal": (lambda t: dist.Normal(t + 1, t + 2).rsample(), lambda x: normal_cdf((x - 1) / 2)),
-    "Laplace": (lambda t: dist.Laplace(wide(t), 1.0).sample(), lambda x: 0.5 + 0.5 * x.sign() * (1 - (-x.abs()).exp())),
+    "Laplace": (
+        lambda t: dist.Laplace(wide(t), 1.0).sample(),
+        lambda x: 0.5 + 0.5 * x.sign() * (1 - (-x.abs()).exp()),
+    ),
     "Gumbel": (lambda t: dist.Gumbel(t, t + 1).sample(), lambda x: torch.exp(-torch.exp(-x))),
     "Gamma": (lambda t: dist.Gamma(wide(t) + 2, wide(t) + 3).sample(), lambda x: gamma_cdf(2)(3 * x)),
     "Beta": (lambda t: dist.Beta(wide(t) + 2, wide(t) + 1).sample(), lambda x: x**2),
-    "Dirichlet": (lambda t: dist.Dirichlet(wide(t)[:, None].expand(-1, 3) + 1).sample()[:, 1], lambda x: 1 - (1 - x) ** 2),
+    "Dirichlet": (
+        lambda t: dist.Dirichlet(wide(t)[:, None].expand(-1, 3) + 1).sample()[:, 1],
+        lambda x: 1 - (1 - x) ** 2,
+    ),
     "StudentT": (lambda t: dist.StudentT(wide(t) + 1).sample(), lambda x: torch.atan(x) / math.pi + 0.5),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)
@@ -156,7 +165,10 @@ DISCRETE: dict[str, tuple[Draw, torch.Tensor]] = {
     "native_dropout": (lambda t: torch.native_dropout(t, 0.7, True)[1], binomial(1, 0.3)),
     "randint": (lambda t: torch.randint(3, 10, (COUNT,)) - 3, torch.full((7,), 1 / 7, dtype=F64)),
     "randint_like": (lambda t: torch.randint_like(t, 7), torch.full((7,), 1 / 7, dtype=F64)),
-    "randint_like of a tensor": (lambda t: torch.randint_like(t, t[0].long() + 7), torch.full((7,), 1 / 7, dtype=F64)),
+    "randint_like of a tensor": (
+        lambda t: torch.randint_like(t, t[0].long() + 7),
+        torch.full((7,), 1 / 7, dtype=F64),
+    ),
     "random_": (lambda t: t.random_(3, 10) - 3, torch.full((7,), 1 / 7, dtype=F64)),
     "geometric_": (lambda t: t.geometric_(0.3), geometric(0.3, 1)),
     "poisson 0.3": (lambda t: torch.poisson(t + 0.3), poisson(0.3)),
@@ -167,22 +179,36 @@ DISCRETE: dict[str, tuple[Draw, torch.Tensor]] = {
     "binomial by rejection": (lambda t: torch.binomial(t + 40, t + 0.3), binomial(40, 0.3)),
     "binomial, likely": (lambda t: torch.binomial(wide(t) + 400, wide(t) + 0.9), binomial(400, 0.9)),
     "multinomial": (lambda t: torch.multinomial(weights(t), 1).squeeze(1), WEIGHTS / 10),
-    "multinomial, replaced": (lambda t: torch.multinomial(weights(t[:1])[0], COUNT, replacement=True), WEIGHTS / 10),
+    "multinomial, replaced": (
+        lambda t: torch.multinomial(weights(t[:1])[0], COUNT, replacement=True),
+        WEIGHTS / 10,
+    ),
     "multinomial, many replaced": (
-        lambda t: torch.multinomial(weights(t[: COUNT // 4]), 4, replacement=True).flatten(), WEIGHTS / 10,
+        lambda t: torch.multinomial(weights(t[: COUNT // 4]), 4, replacement=True).flatten(),
+        WEIGHTS / 10,
     ),
     "multinomial, second of two": (
         lambda t: torch.multinomial(weights(t), 2)[:, 1],
         # A chance of b after a is p_a p_b / (1 - p_a).
-        torch.tensor([0, 0.3 * (0.1 / 0.9 + 0.6 / 0.4), 0.1 * (0.3 / 0.7 + 0.6 / 0.4), 0, 0,
-                      0.6 * (0.3 / 0.7 + 0.1 / 0.9), 0], dtype=F64),
+        torch.tensor(
+            [
+                0,
+                0.3 * (0.1 / 0.9 + 0.6 / 0.4),
+                0.1 * (0.3 / 0.7 + 0.6 / 0.4),
+                0,
+                0,
+                0.6 * (0.3 / 0.7 + 0.1 / 0.9),
+                0,
+            ],
+            dtype=F64,
+        ),
     ),
     "Bernoulli": (lambda t: dist.Bernoulli(logits=t).sample(), binomial(1, 0.5)),
     "Categorical": (lambda t: dist.Categorical(probs=weights(t)).sample(), WEIGHTS / 10),
     "Poisson": (lambda t: dist.Poisson(t + 4).sample(), poisson(4)),
     "Binomial": (lambda t: dist.Binomial(12, t + 0.25).sample(), binomial(12, 0.25)),
     "Geometric": (lambda t: dist.Geometric(wide(t) + 0.3).sample(), geometric(0.3, 0)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", DISCRETE)

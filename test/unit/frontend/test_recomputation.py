@@ -1,4 +1,6 @@
-"""Activation checkpointing: the forward that is run again in the backward draws the numbers that it drew before."""
+"""Activation checkpointing: the forward that is run again in the backward draws the numbers that it drew
+before.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import nn
 from torch.distributions import Gamma, Normal
 from torch.utils.checkpoint import checkpoint
 
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 WAYS: dict[str, Callable[[Function, torch.Tensor], torch.Tensor]] = {
@@ -26,7 +28,8 @@ DRAWS: dict[str, Function] = {
     "dropout in place": lambda x: F.dropout(x * 2, 0.3, inplace=True).exp(),
     "alpha_dropout": lambda x: F.alpha_dropout(x, 0.3, training=True).exp(),
     "feature_dropout": lambda x: F.dropout2d(x[..., None, None], 0.3)[..., 0, 0].exp(),
-    # Its slopes are the last thing that it saves, and in PyTorch they are not filled again: gradients are wrong there.
+    # Its slopes are the last thing that it saves, and in PyTorch they are not filled again: gradients are
+    # wrong there.
     "rrelu": lambda x: F.rrelu(x, training=True),
     "uniform_": lambda x: x * torch.empty_like(x).uniform_(-1, 1),
     "bernoulli": lambda x: x * torch.bernoulli(x.detach().sigmoid()),

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from shardc.diagnostics.frontend import UnsupportedDtype
-from shardc.frontend.capture import capture_step
-from shardc.frontend.spec import Capture
+from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.spec import Capture
 
 Follow = Callable[..., Capture]
 
@@ -56,10 +56,18 @@ def images(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def test_convolution_with_batch_norm(follows_eager: Follow) -> None:
     torch.manual_seed(0)
     body = nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(4, 6, 3, bias=False), nn.BatchNorm2d(6, track_running_stats=False), nn.GELU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(6), nn.Linear(6, 5),
-    )  # fmt: skip
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(4, 6, 3, bias=False),
+        nn.BatchNorm2d(6, track_running_stats=False),
+        nn.GELU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.BatchNorm1d(6),
+        nn.Linear(6, 5),
+    )
     capture = follows_eager(Classifier(body), sgd, images(), loss=cross_entropy)
     assert [s.name for s in capture.with_role("buffer")][:2] == ["body.1.running_mean", "body.1.running_var"]
 
@@ -107,9 +115,12 @@ def test_two_groups_and_schedulers(follows_eager: Follow) -> None:
 
     body = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.Tanh(), nn.Linear(6, 5))
     capture = follows_eager(
-        Classifier(body), groups, images(), loss=cross_entropy,
+        Classifier(body),
+        groups,
+        images(),
+        loss=cross_entropy,
         scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 1, gamma=0.1),
-    )  # fmt: skip
+    )
     assert {"group0.lr", "group1.lr", "group0.weight_decay"} <= {h.name for h in capture.hyperparameters}
     assert capture.baked[1, "weight_decay"] == 0.0
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from shardc.frontend.spec import Capture
+from shardc.frontend.step.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
 

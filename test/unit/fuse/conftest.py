@@ -11,14 +11,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
-from shardc.backends.eager.tolerance import difference, magnitude, own_precision
-from shardc.frontend.aot_graph import import_graph
-from shardc.passes.fuse.group import Decision
+from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.passes.fuse.grouping.group import Decision
 from shardc.passes.fuse.kern_fuse import fuse_module
 
 
 class Fused(NamedTuple):
-    """A fused graph: its module, the names of the ATen ops in each kernel, those that stayed, and the decisions."""
+    """A fused graph: its module, the names of the ATen ops in each kernel, those that stayed, and the
+    decisions.
+    """
 
     module: ir.Module
     kernels: list[tuple[str, ...]]
@@ -33,11 +35,11 @@ Fuse = Callable[..., Fused]
 
 @pytest.fixture
 def fuse() -> Fuse:
-    """``fuse(f, *tensors)``: traces f, fuses it, checks in f64 that fusing changed nothing, and runs it in its own
-    dtypes.
+    """``fuse(f, *tensors)``: traces f, fuses it, checks in f64 that fusing changed nothing, and runs it in
+    its own dtypes.
 
-    Where the oracle's f64 run of the fused graph is further than 1e-12 (relative to the largest element) from that of
-    the unfused graph, or a type differs, it fails.
+    Where the oracle's f64 run of the fused graph is further than 1e-12 (relative to the largest element) from
+    that of the unfused graph, or a type differs, it fails.
     """
 
     def fused(

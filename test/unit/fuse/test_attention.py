@@ -1,4 +1,6 @@
-"""Attention calls as kernels: which become one, how operands are read, and that the oracle computes the same."""
+"""Attention calls as kernels: which become one, how operands are read, and that the oracle
+computes the same.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import shardc.runtime.attention  # noqa: F401  (defines shardc::attention)
+import shardc.runtime.operators.attention  # noqa: F401  (defines shardc::attention)
 
 from .conftest import assert_near
 

@@ -1,7 +1,8 @@
-"""Cross entropies of linear layers whose classes devices share out: kernels that hold no logits, and the same step.
+"""Cross entropies of linear layers whose classes devices share out: kernels that hold no logits, and the same
+step.
 
-What devices tell each other of a row is its largest logit, the sum of exponentials and the logarithm of its class, as
-without kernels.
+What devices tell each other of a row is its largest logit, the sum of exponentials and the logarithm of its
+class, as without kernels.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from torch import Tensor
 from torch_mlir import ir
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from shardc.backends.eager.compare import prove_step
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.compiler.memory import step_peak
 from shardc.dialects.context import new_context
-from shardc.driver.compiler import compile_capture, make_mesh
-from shardc.driver.memory import step_peak
-from shardc.driver.model_plan import model_plan_of
-from shardc.driver.values import example_inputs
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
+from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.step.model_plan import model_plan_of
+from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.values import example_inputs
 
 BATCH, LENGTH, SIZE = 4, 6, 32
 FORWARD, BACKWARD = '"kern.linear_cross_entropy"', '"kern.linear_cross_entropy_backward"'
@@ -31,9 +33,13 @@ FORWARD, BACKWARD = '"kern.linear_cross_entropy"', '"kern.linear_cross_entropy_b
 def llama(words: int, tied: bool = False, bias: bool = False) -> LlamaForCausalLM:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=words, hidden_size=SIZE, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=words,
+        hidden_size=SIZE,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
         tie_word_embeddings=tied,
-    )  # fmt: skip
+    )
     model = LlamaForCausalLM(config)
     if bias:
         model.lm_head = torch.nn.Linear(SIZE, words)
@@ -41,9 +47,16 @@ def llama(words: int, tied: bool = False, bias: bool = False) -> LlamaForCausalL
 
 
 def traced(
-    mesh: dict[str, int], plan: str, *, micro_batches: int = 1, words: int = 96, dtype: torch.dtype = torch.float32,
-    tied: bool = False, bias: bool = False, **settings: Any,
-) -> tuple[Any, ir.Module, Any]:  # fmt: skip
+    mesh: dict[str, int],
+    plan: str,
+    *,
+    micro_batches: int = 1,
+    words: int = 96,
+    dtype: torch.dtype = torch.float32,
+    tied: bool = False,
+    bias: bool = False,
+    **settings: Any,
+) -> tuple[Any, ir.Module, Any]:
     """The capture, the rank program, and example inputs of a Llama whose cross entropy has ``settings``."""
     model = llama(words, tied, bias).to(dtype)
     batch = {"input_ids": torch.randint(words - 1, (BATCH, LENGTH))}
@@ -74,17 +87,29 @@ def reductions(module: ir.Module) -> int:
         ({"data": 2, "tensor": 2}, "data*tensor", {"bias": True}),
         ({"data": 2, "tensor": 2}, "zero3*tensor", {"tied": True, "micro_batches": 2}),
         ({"tensor": 2}, "sequence", {}),
-        ({"data": 2, "tensor": 2}, "zero3*sequence", {"label_smoothing": 0.1, "ignore_index": 3, "micro_batches": 2}),
+        (
+            {"data": 2, "tensor": 2},
+            "zero3*sequence",
+            {"label_smoothing": 0.1, "ignore_index": 3, "micro_batches": 2},
+        ),
         ({"data": 2, "tensor": 2}, "zero3*tensor", {"label_smoothing": 0.1, "bias": True}),
         ({"tensor": 2}, "tensor", {"weight": True}),
     ],
-    ids=["tensor", "sum bf16", "data tensor bias", "zero3 tensor tied micro-batches", "sequence", "smoothed zero3 sequence micro-batches",
-         "smoothed zero3 tensor bias", "weighted"],
-)  # fmt: skip
+    ids=[
+        "tensor",
+        "sum bf16",
+        "data tensor bias",
+        "zero3 tensor tied micro-batches",
+        "sequence",
+        "smoothed zero3 sequence micro-batches",
+        "smoothed zero3 tensor bias",
+        "weighted",
+    ],
+)
 def test_it_is_the_same_step(mesh: dict[str, int], plan: str, options: dict[str, Any]) -> None:
     capture, module, inputs = traced(mesh, plan, **options)
     before, sent = step_peak(module).size_bytes, reductions(module)
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     module.operation.verify()
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1
@@ -117,7 +142,7 @@ def test_a_forward_alone() -> None:
     module = compile_capture(
         capture, make_mesh({"tensor": 2}, 1), "tensor", model_plan=model_plan_of(model)
     ).rank_module
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     assert str(module).count(FORWARD) == str(module).count(BACKWARD) == 1
     assert "tensor<48x32xf32>)" not in next(
         line for line in str(module).splitlines() if "kern.yield" in line and "24x32" in line
@@ -129,7 +154,7 @@ def test_a_forward_alone() -> None:
 def test_labels_are_not_made_beside_what_waits_for_the_softmax() -> None:
     """The classes of rows, of which the kernel makes its sums too, are calls of their own."""
     _, module, _ = traced({"tensor": 2}, "tensor", label_smoothing=0.1)
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     lines = str(module).splitlines()
     index = next(n for n, line in enumerate(lines) if "torch.aten.clamp " in line and "[24,1],si64" in line)
     assert index < next(n for n, line in enumerate(lines) if FORWARD in line)
@@ -137,7 +162,7 @@ def test_labels_are_not_made_beside_what_waits_for_the_softmax() -> None:
 
 def test_classes_that_do_not_divide() -> None:
     _, module, _ = traced({"tensor": 2}, "tensor", words=63)
-    decisions = fuse_module(module, matmuls="generated", for_gpu=True)
+    decisions = fuse_module(module, matmuls="generated", capabilities=ALL)
     assert FORWARD not in str(module)
     assert any(
         "logits are masked, as where classes do not divide by their devices" in d.why for _, _, d in decisions

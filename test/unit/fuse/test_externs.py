@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
-from shardc.backends.eager.tolerance import difference, magnitude, own_precision
+from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision
 from shardc.dialects.kern.strides import note_strides
 from shardc.passes.extern.contraction import Contraction
 from shardc.passes.extern.kern_extern import extern_module
@@ -31,7 +31,9 @@ def externs(module: ir.Module) -> list[str]:
 
 
 def with_onednn(f: Callable[..., Tensor], *tensors: Tensor, form: str = "onednn") -> tuple[Tensor, list[str]]:
-    """What ``f`` gives with its contractions computed by oneDNN, and the operators called; in f64 it is the same."""
+    """What ``f`` gives with its contractions computed by oneDNN, and the operators called; in f64 it is the
+    same.
+    """
     module = traced(f, tensors)
     [[before]] = run(module, [[t] for t in tensors], widen=True)
     function = module.body.operations[0].operation
@@ -164,7 +166,9 @@ def test_not_a_number_and_infinity_as_in_eager(epilogue: str) -> None:
 
 
 def test_gelu_of_infinity() -> None:
-    """Eager's vectorized gelu gives NaN for infinity, its scalar one infinity; a kernel's and oneDNN's is infinity."""
+    """Eager's vectorized gelu gives NaN for infinity, its scalar one infinity; a kernel's and oneDNN's is
+    infinity.
+    """
     x, y = torch.tensor([[float("nan")], [float("inf")], [-40.0]]), torch.ones(1, 1)
     found, _ = with_onednn_only(lambda x, y: functional.gelu(torch.mm(x, y)), x, y)
     torch.testing.assert_close(

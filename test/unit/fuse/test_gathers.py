@@ -140,9 +140,13 @@ def test_embeddings_by_indices_of_different_dims_are_one_kernel(fuse: Any) -> No
         (lambda w, i: aten.embedding(w, i) + 1, [-1, 4], "index out of range in self"),
         (lambda w, i: w[i] + 1, [-6, 0], "index -6 is out of bounds for dimension 0 with size 5"),
         (lambda w, i: w[:, i] + 1, [4, 0], "index 4 is out of bounds for dimension . with size 4"),
-        (lambda w, i: aten.nll_loss_forward(w[:2] + 1, i, None, 1, -100)[0] + 1, [4, -100], "Target 4 is out of bounds."),
+        (
+            lambda w, i: aten.nll_loss_forward(w[:2] + 1, i, None, 1, -100)[0] + 1,
+            [4, -100],
+            "Target 4 is out of bounds.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_index_out_of_range_is_the_error_that_eager_raises(f: Any, index: list[int], message: str) -> None:
     tensors = [torch.ones(5, 4), torch.tensor(index)]
     with pytest.raises((IndexError, RuntimeError), match=message):

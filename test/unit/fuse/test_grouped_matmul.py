@@ -11,14 +11,15 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
-from shardc.backends.eager.compare import prove_step
+from shardc.backends.eager.proof.compare import prove_step
 from shardc.dialects.context import new_context
-from shardc.driver.compiler import compile_capture, make_mesh
-from shardc.driver.values import example_inputs
-from shardc.frontend.aot_graph import import_graph
-from shardc.frontend.capture import capture_step
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.frontend.step.capture import capture_step
+from shardc.passes.fuse.grouping.capabilities import ALL
+from shardc.passes.fuse.grouping.piece import EveryPiece, Piece, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.passes.fuse.piece import EveryPiece, Piece, Verdict
+from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.values import example_inputs
 
 EXPERTS, ROWS, SIZE, INNER = 3, 20, 8, 16
 KERNEL, CALL = '"kern.grouped_matmul"', '"torch.aten._grouped_mm"'
@@ -52,7 +53,7 @@ def traced() -> tuple[Any, ir.Module, Any]:
 def test_it_is_the_same_step() -> None:
     capture, module, inputs = traced()
     assert str(module).count(CALL) == 6
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     module.operation.verify()
     text = str(module)
     assert text.count(KERNEL) == 6 and CALL not in text
@@ -61,7 +62,9 @@ def test_it_is_the_same_step() -> None:
     assert not proof.exact.unobserved
 
 
-@pytest.mark.parametrize("options", [{"matmuls": "generated"}, {"for_gpu": True}], ids=["for CPUs", "extern"])
+@pytest.mark.parametrize(
+    "options", [{"matmuls": "generated"}, {"capabilities": ALL}], ids=["for CPUs", "extern"]
+)
 def test_elsewhere_they_are_calls(options: dict[str, Any]) -> None:
     _, module, _ = traced()
     fuse_module(module, **options)
@@ -79,15 +82,16 @@ def test_each_is_decided_on() -> None:
             asked.append(piece)
         return Verdict(line.rpartition("->")[2].startswith(f" !torch.vtensor<[{EXPERTS},"), "")
 
-    fuse_module(module, matmuls=EveryPiece(choose), for_gpu=True)
+    fuse_module(module, matmuls=EveryPiece(choose), capabilities=ALL)
     assert len({piece.calls for piece in asked}) == 6
     assert str(module).count(KERNEL) == 2 and str(module).count(CALL) == 4
 
 
 @pytest.mark.parametrize(
     ("left", "right", "ends"),
-    [((EXPERTS, 8, 16), (EXPERTS, 16, 8), False), ((0, 16), (EXPERTS, 16, 8), True)], ids=["a batch", "no rows"],
-)  # fmt: skip
+    [((EXPERTS, 8, 16), (EXPERTS, 16, 8), False), ((0, 16), (EXPERTS, 16, 8), True)],
+    ids=["a batch", "no rows"],
+)
 def test_what_no_kernel_says_stays(left: tuple[int, ...], right: tuple[int, ...], ends: bool) -> None:
     given = [torch.empty(shape, dtype=torch.bfloat16, device="meta") for shape in (left, right)]
     given += [torch.empty(EXPERTS, dtype=torch.int32, device="meta")] if ends else []
@@ -95,5 +99,5 @@ def test_what_no_kernel_says_stays(left: tuple[int, ...], right: tuple[int, ...]
         *given
     )
     module = import_graph(graph, "forward").module
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     assert CALL in str(module) and KERNEL not in str(module)

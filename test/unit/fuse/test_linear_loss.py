@@ -1,4 +1,6 @@
-"""Linear layers with a cross entropy behind them: two kernels that hold no logits, and still the same step."""
+"""Linear layers with a cross entropy behind them: two kernels that hold no logits, and still the
+same step.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_mlir import ir
 
-from shardc.backends.eager.compare import prove_step
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.compiler.memory import step_peak
 from shardc.dialects.context import new_context
-from shardc.driver.compiler import compile_capture, make_mesh
-from shardc.driver.memory import step_peak
-from shardc.driver.values import example_inputs
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
+from shardc.passes.fuse.grouping.capabilities import ALL
+from shardc.passes.fuse.grouping.wishes import Wishes
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.passes.fuse.wishes import Wishes
+from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.values import example_inputs
 
 WORDS, SIZE, BATCH, LENGTH = 50, 12, 4, 6
 FORWARD, BACKWARD = '"kern.linear_cross_entropy"', '"kern.linear_cross_entropy_backward"'
@@ -44,9 +47,13 @@ def shifted(logits: Tensor, batch: Any) -> Tensor:
 
 
 def traced(
-    loss: Callable[..., Tensor] = shifted, mesh: dict[str, int] | None = None, plan: str = "data", micro_batches: int = 1,
-    dtype: torch.dtype = torch.float32, **options: bool,
-) -> tuple[Any, ir.Module, Any]:  # fmt: skip
+    loss: Callable[..., Tensor] = shifted,
+    mesh: dict[str, int] | None = None,
+    plan: str = "data",
+    micro_batches: int = 1,
+    dtype: torch.dtype = torch.float32,
+    **options: bool,
+) -> tuple[Any, ir.Module, Any]:
     """The capture, the rank program, and example inputs."""
     torch.manual_seed(0)
     model, batch = Model(**options).to(dtype), {"ids": torch.randint(WORDS, (BATCH, LENGTH))}
@@ -60,7 +67,7 @@ def traced(
 
 def apart(module: ir.Module, **options: Any) -> list[str]:
     """Why the product and its softmax are no such kernels."""
-    decisions = fuse_module(module, matmuls="generated", for_gpu=True, **options)
+    decisions = fuse_module(module, matmuls="generated", capabilities=ALL, **options)
     assert FORWARD not in str(module) and BACKWARD not in str(module)
     return [d.why for _, _, d in decisions if not d.fused]
 
@@ -95,7 +102,7 @@ def test_it_is_the_same_step(
 ) -> None:
     capture, module, inputs = traced(mesh=mesh, plan=plan, micro_batches=micro_batches, **options)
     before = step_peak(module).size_bytes
-    decisions = fuse_module(module, matmuls="generated", for_gpu=True)
+    decisions = fuse_module(module, matmuls="generated", capabilities=ALL)
     module.operation.verify()
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1
@@ -116,9 +123,21 @@ def test_it_is_the_same_step(
 
 def test_conversions_between_are_in_the_kernels() -> None:
     capture, module, inputs = traced(dtype=torch.bfloat16)
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1 and f"{WORDS}],f32" not in text
+    proof = prove_step(capture.module, module, inputs, steps=1)
+    assert proof.passed, proof.render()
+
+
+def test_a_softmax_in_16_bits() -> None:
+    """What calls round of it, probabilities of the class of a row, is rounded; logits are not."""
+    capture, module, inputs = traced(
+        lambda x, given: F.cross_entropy(x.view(-1, WORDS), given["ids"].view(-1)), dtype=torch.bfloat16
+    )
+    fuse_module(module, matmuls="generated", capabilities=ALL)
+    text = str(module)
+    assert text.count(FORWARD) == text.count(BACKWARD) == 1 and f"{WORDS}],bf16" not in text
     proof = prove_step(capture.module, module, inputs, steps=1)
     assert proof.passed, proof.render()
 
@@ -169,7 +188,7 @@ def test_label_smoothing_and_weights_of_classes(
 ) -> None:
     capture, module, inputs = traced(loss, dtype=dtype, **options)
     before = step_peak(module).size_bytes
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     module.operation.verify()
     text = str(module)
     assert text.count(FORWARD) == text.count(BACKWARD) == 1
@@ -187,7 +206,7 @@ def test_label_smoothing_and_weights_of_classes(
 
 def test_the_name_of_the_gradient_stays() -> None:
     _, module, _ = traced()
-    fuse_module(module, matmuls="generated", for_gpu=True)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
     named = [line for line in str(module).splitlines() if "grad:head.weight#1" in line]
     assert len(named) == 1 and "TupleUnpack" in named[0]
 
@@ -195,19 +214,23 @@ def test_the_name_of_the_gradient_stays() -> None:
 REFUSED: dict[str, tuple[Callable[..., Tensor], dict[str, Any], str]] = {
     "kept": (lambda x, given: shifted(x, given) + x.mean(), {}, "the logits are kept"),
     "probabilities": (
-        lambda x, given: shifted(x, given) + F.log_softmax(x.float().view(-1, WORDS), -1).mean(), {},
-        "reads the logarithms of all probabilities",
+        lambda x, given: shifted(x, given) + F.log_softmax(x.float().view(-1, WORDS), -1).mean(),
+        {},
+        "the logarithms of all probabilities are kept",
     ),
     "smoothed, with weights": (
         lambda x, given: F.cross_entropy(
             x.view(-1, WORDS), given["ids"].view(-1), torch.arange(1.0, WORDS + 1), label_smoothing=0.1
-        ), {}, "the logarithms of all probabilities are read, by weights of their classes",
+        ),
+        {},
+        "the logarithms of all probabilities are kept: aten.sum.dim_IntList reads them",
     ),
     "soft targets": (
-        lambda x, given: F.cross_entropy(x.view(-1, WORDS), torch.ones(BATCH * LENGTH, WORDS) / WORDS), {},
-        "reads the logarithms of all probabilities",
+        lambda x, given: F.cross_entropy(x.view(-1, WORDS), torch.ones(BATCH * LENGTH, WORDS) / WORDS),
+        {},
+        "the logarithms of all probabilities are kept",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -235,7 +258,7 @@ def test_a_forbidden_edge() -> None:
 def test_without_its_calls() -> None:
     """As where its kernel did not compile."""
     _, module, _ = traced()
-    decisions = fuse_module(traced()[1], matmuls="generated", for_gpu=True)
+    decisions = fuse_module(traced()[1], matmuls="generated", capabilities=ALL)
     (first,) = [
         first
         for first, _, d in decisions

@@ -12,11 +12,11 @@ from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
 from shardc.dialects.aten.call import CallReader
-from shardc.passes.fuse import piece
+from shardc.passes.fuse.grouping import piece
+from shardc.passes.fuse.grouping.piece import Piece, Verdict
+from shardc.passes.fuse.grouping.wishes import Wishes
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.passes.fuse.piece import Piece, Verdict
-from shardc.passes.fuse.read import read_block
-from shardc.passes.fuse.wishes import Wishes
+from shardc.passes.fuse.reading.read import read_block
 
 from .conftest import traced
 
@@ -72,8 +72,9 @@ def targets(module: ir.Module) -> list[str]:
 def test_a_piece_is_what_the_two_ways_group_differently() -> None:
     pieces, _, _ = fused(block, (X, W, V), lambda _: False)
     assert [[t for t in targets(p.module) if t != "view"] for p in pieces] == [
-        ["mm", "gelu"], ["mm", "add.Tensor", "native_layer_norm"],
-    ]  # fmt: skip
+        ["mm", "gelu"],
+        ["mm", "add.Tensor", "native_layer_norm"],
+    ]
     assert [len(p.calls) for p in pieces] == [1, 1]
 
 

@@ -21,23 +21,49 @@ COUNT = int(os.environ.get("SHARDC_RANDOM_GRAPHS", "60"))
 
 SHAPE = (3, 4, 6)
 UNARY: list[Callable[[Tensor], Tensor]] = [
-    torch.tanh, torch.sigmoid, aten.silu, aten.gelu, torch.sin, torch.neg, torch.abs, lambda x: x * 0.7 + 0.1,
-    lambda x: (x.abs() + 0.5).rsqrt(), lambda x: (x.abs() + 0.5).log(), lambda x: x.clamp(-1, 1), lambda x: x.tanh().exp(),
-]  # fmt: skip
+    torch.tanh,
+    torch.sigmoid,
+    aten.silu,
+    aten.gelu,
+    torch.sin,
+    torch.neg,
+    torch.abs,
+    lambda x: x * 0.7 + 0.1,
+    lambda x: (x.abs() + 0.5).rsqrt(),
+    lambda x: (x.abs() + 0.5).log(),
+    lambda x: x.clamp(-1, 1),
+    lambda x: x.tanh().exp(),
+]
 BINARY: list[Callable[[Tensor, Tensor], Tensor]] = [
-    torch.add, torch.sub, torch.mul, torch.maximum, lambda x, y: x / (y.abs() + 1), lambda x, y: torch.where(x > y, x, y),
-    lambda x, y: torch.lerp(x, y, 0.3), aten.sigmoid_backward,
-]  # fmt: skip
+    torch.add,
+    torch.sub,
+    torch.mul,
+    torch.maximum,
+    lambda x, y: x / (y.abs() + 1),
+    lambda x, y: torch.where(x > y, x, y),
+    lambda x, y: torch.lerp(x, y, 0.3),
+    aten.sigmoid_backward,
+]
 ROWS: list[Callable[[Tensor], Tensor]] = [
-    lambda x: x.softmax(-1), lambda x: x.log_softmax(-1), lambda x: x - x.mean(-1, keepdim=True),
-    lambda x: x.sum(-1, keepdim=True) * x, lambda x: x.amax(-1, keepdim=True) + x, lambda x: x * x.var(-1, keepdim=True),
-    lambda x: aten.native_layer_norm(x, [x.shape[-1]], None, None, 1e-3)[0], lambda x: x.sum((0, 1)) + x,
-]  # fmt: skip
+    lambda x: x.softmax(-1),
+    lambda x: x.log_softmax(-1),
+    lambda x: x - x.mean(-1, keepdim=True),
+    lambda x: x.sum(-1, keepdim=True) * x,
+    lambda x: x.amax(-1, keepdim=True) + x,
+    lambda x: x * x.var(-1, keepdim=True),
+    lambda x: aten.native_layer_norm(x, [x.shape[-1]], None, None, 1e-3)[0],
+    lambda x: x.sum((0, 1)) + x,
+]
 VIEWS: list[Callable[[Tensor], Tensor]] = [
-    lambda x: x.reshape(12, 6).sigmoid().reshape(SHAPE), lambda x: x.transpose(0, 1).tanh().transpose(0, 1),
-    lambda x: x.reshape(3, 24).neg().reshape(3, 4, 2, 3).exp().reshape(SHAPE), lambda x: x[:, 1:2] + x,
-    lambda x: x[1].unsqueeze(0) * x, lambda x: x[..., :1] - x, lambda x: x[0, 0] * x, lambda x: x.permute(2, 0, 1).abs().permute(1, 2, 0),
-]  # fmt: skip
+    lambda x: x.reshape(12, 6).sigmoid().reshape(SHAPE),
+    lambda x: x.transpose(0, 1).tanh().transpose(0, 1),
+    lambda x: x.reshape(3, 24).neg().reshape(3, 4, 2, 3).exp().reshape(SHAPE),
+    lambda x: x[:, 1:2] + x,
+    lambda x: x[1].unsqueeze(0) * x,
+    lambda x: x[..., :1] - x,
+    lambda x: x[0, 0] * x,
+    lambda x: x.permute(2, 0, 1).abs().permute(1, 2, 0),
+]
 OTHERS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x.cumsum(-1),
     lambda x: x @ x.transpose(-1, -2) @ x * 0.1,

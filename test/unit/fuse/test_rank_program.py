@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from shardc.backends.eager.compare import prove_step
+from shardc.backends.eager.proof.compare import prove_step
 from shardc.dialects.context import new_context
-from shardc.driver.compiler import compile_capture, make_mesh
-from shardc.driver.values import example_inputs
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.kern_fuse import KernFuse
+from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.values import example_inputs
 
 
 class _Block(nn.Module):

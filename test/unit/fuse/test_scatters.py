@@ -16,8 +16,8 @@ from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
 from shardc.diagnostics.oracle import ExecutionFailed
+from shardc.passes.fuse.grouping.wishes import Wishes
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.passes.fuse.wishes import Wishes
 from shardc.runtime.errors import IndexOutOfRange
 
 from .conftest import assert_near, traced
@@ -36,17 +36,28 @@ SCATTERS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "embedding with padding": lambda t, i, u: aten.embedding_dense_backward(u, i, 5, 3, False),
     "embedding by int32": lambda t, i, u: aten.embedding_dense_backward(u, i.to(torch.int32), 5, 1, False),
     "embedding added": lambda t, i, u: t + aten.embedding_dense_backward(u, i, 5, -1, False),
-    "embedding added to what is made": lambda t, i, u: aten.embedding_dense_backward(u, i, 5, -1, False) + t.t().cumsum(0).t(),
-    "two embeddings": lambda t, i, u: aten.embedding_dense_backward(u, i, 5, -1, False) + aten.embedding_dense_backward(u * 2, i, 5, 3, False),
+    "embedding added to what is made": lambda t, i, u: (
+        aten.embedding_dense_backward(u, i, 5, -1, False) + t.t().cumsum(0).t()
+    ),
+    "two embeddings": lambda t, i, u: (
+        aten.embedding_dense_backward(u, i, 5, -1, False)
+        + aten.embedding_dense_backward(u * 2, i, 5, 3, False)
+    ),
     "index_put": lambda t, i, u: aten.index_put(t, [i], u, True),
     "index_put into zeros": lambda t, i, u: aten.index_put(torch.zeros_like(t), [i], u, True),
     "index_put into ones": lambda t, i, u: aten.index_put(torch.ones_like(t), [i], u, True),
     "index_put from the end": lambda t, i, u: aten.index_put(t, [i - 5], u, True),
-    "index_put of a middle dim": lambda t, i, u: aten.index_put(t.view(3, 5, 300), [None, i[0]], u.reshape(3, 3, 600)[..., :300], True),
+    "index_put of a middle dim": lambda t, i, u: aten.index_put(
+        t.view(3, 5, 300), [None, i[0]], u.reshape(3, 3, 600)[..., :300], True
+    ),
     "index_add": lambda t, i, u: aten.index_add(t, 0, i.view(-1), u.view(6, 900)),
-    "index_add of a middle dim": lambda t, i, u: aten.index_add(t.view(3, 5, 300), -2, i[1], u.reshape(3, 3, 600)[..., :300]),
-    "scatter_add of rows": lambda t, i, u: aten.scatter_add(t, 0, i.view(6, 1).expand(6, 900), u.view(6, 900)),
-}  # fmt: skip
+    "index_add of a middle dim": lambda t, i, u: aten.index_add(
+        t.view(3, 5, 300), -2, i[1], u.reshape(3, 3, 600)[..., :300]
+    ),
+    "scatter_add of rows": lambda t, i, u: aten.scatter_add(
+        t, 0, i.view(6, 1).expand(6, 900), u.view(6, 900)
+    ),
+}
 
 
 def scatters(module: ir.Module) -> list[ir.Operation]:
@@ -79,13 +90,17 @@ def test_scatters(fuse: Any, name: str, dtype: torch.dtype) -> None:
 STAY: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "scaled by frequency": lambda t, i, u: aten.embedding_dense_backward(u, i, 5, -1, True),
     "small": lambda t, i, u: aten.embedding_dense_backward(u[..., :4].contiguous(), i, 5, -1, False),
-    "of elements": lambda t, i, u: aten.index_put(t.view(900, 5), [None, i[0]], u.reshape(900, 6)[:, :3], True),
+    "of elements": lambda t, i, u: aten.index_put(
+        t.view(900, 5), [None, i[0]], u.reshape(900, 6)[:, :3], True
+    ),
     "two tensors": lambda t, i, u: aten.index_put(t, [i, i], u[..., 0], True),
     "spread updates": lambda t, i, u: aten.index_put(t, [i], u[0, 0], True),
     "not accumulated": lambda t, i, u: aten.index_put(t, [i], u),
     "scaled": lambda t, i, u: aten.index_add(t, 0, i[0], u[0], alpha=2),
-    "each element its own": lambda t, i, u: aten.scatter_add(t, 0, (u.view(6, 900) > 0).long(), u.view(6, 900)),
-}  # fmt: skip
+    "each element its own": lambda t, i, u: aten.scatter_add(
+        t, 0, (u.view(6, 900) > 0).long(), u.view(6, 900)
+    ),
+}
 
 
 @pytest.mark.parametrize("name", STAY)
@@ -154,12 +169,28 @@ def test_a_call_that_did_not_compile_stays() -> None:
 @pytest.mark.parametrize(
     ("f", "index", "message"),
     [
-        (lambda t, i, u: aten.index_put(t, [i], u[0, :2], True), [5, 0], "index 5 is out of bounds for dimension 0 with size 5"),
-        (lambda t, i, u: aten.index_put(t, [i], u[0, :2], True), [-6, 0], "index -6 is out of bounds for dimension 0 with size 5"),
-        (lambda t, i, u: aten.index_add(t, 0, i, u[0, :2]), [0, -1], "index -1 is out of bounds for dimension 0 with size 5"),
-        (lambda t, i, u: aten.index_add(t.view(-1), 0, i, u[0, 0, :2]), [0, 4500], "index out of range in self"),
+        (
+            lambda t, i, u: aten.index_put(t, [i], u[0, :2], True),
+            [5, 0],
+            "index 5 is out of bounds for dimension 0 with size 5",
+        ),
+        (
+            lambda t, i, u: aten.index_put(t, [i], u[0, :2], True),
+            [-6, 0],
+            "index -6 is out of bounds for dimension 0 with size 5",
+        ),
+        (
+            lambda t, i, u: aten.index_add(t, 0, i, u[0, :2]),
+            [0, -1],
+            "index -1 is out of bounds for dimension 0 with size 5",
+        ),
+        (
+            lambda t, i, u: aten.index_add(t.view(-1), 0, i, u[0, 0, :2]),
+            [0, 4500],
+            "index out of range in self",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_index_out_of_range_is_the_error_that_eager_raises(f: Any, index: list[int], message: str) -> None:
     tensors = [TABLE, torch.tensor(index), ROWS]
     with pytest.raises((IndexError, RuntimeError), match=message):
@@ -174,7 +205,9 @@ def test_an_index_out_of_range_is_the_error_that_eager_raises(f: Any, index: lis
 
 @pytest.mark.parametrize("seed", range(COUNT // 2))
 def test_random_scatters(seed: int) -> None:
-    """Chains of pointwise ops, gathers and sums at computed indices in random order, each op as a kernel by itself."""
+    """Chains of pointwise ops, gathers and sums at computed indices in random order, each op as a kernel by
+    itself.
+    """
     rng = random.Random(seed)
     rows, width, count = rng.choice([1, 3, 7]), rng.choice([1, 5, 17]), rng.choice([1, 4, 9])
     steps = [(rng.randrange(6), rng.randrange(2)) for _ in range(rng.randint(2, 8))]

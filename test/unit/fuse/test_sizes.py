@@ -8,7 +8,7 @@ import pytest
 from torch_mlir import ir
 
 from shardc.dialects.kern.size import Size, SizeNotKnown, Symbol, hint, quotient, read_shape, shape_map
-from shardc.passes.fuse.reshape import common_dims, groups
+from shardc.passes.fuse.bodies.reshape import common_dims, groups
 
 SYMBOLS = [Symbol(0, 3), Symbol(1, 5)]
 A, B = map(Size.of, SYMBOLS)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_mlir import ir
 
-import shardc.runtime.attention  # noqa: F401  (defines shardc::attention)
+import shardc.runtime.operators.attention  # noqa: F401  (defines shardc::attention)
 from shardc.passes.fuse.kern_fuse import fuse_module
 
 from .conftest import traced

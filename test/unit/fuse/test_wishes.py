@@ -10,9 +10,10 @@ import torch
 from torch_mlir import ir
 
 from shardc.diagnostics.fusion import BadFusionEdge, FusionRefused, NoSuchFusionEdge
-from shardc.passes.fuse.explain import FusionReport, explain_fusion
+from shardc.options.fusion_edges import read_edge
+from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion
+from shardc.passes.fuse.grouping.wishes import Wishes
 from shardc.passes.fuse.kern_fuse import KernFuse, fuse_module
-from shardc.passes.fuse.wishes import Wishes, read_edge
 
 from .conftest import traced
 
@@ -98,7 +99,7 @@ def test_an_edge_is_forbidden_or_forced() -> None:
 
 def test_an_edge_that_fits_nothing() -> None:
     with pytest.raises(NoSuchFusionEdge, match=r"exp\+gelu"):
-        KernFuse(forbid=("exp+gelu",)).run(traced(sums, (torch.randn(4, 5, 6),)))
+        KernFuse(forbid_fusion=("exp+gelu",)).run(traced(sums, (torch.randn(4, 5, 6),)))
 
 
 def test_the_report() -> None:

@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.driver import gpu_target
-from shardc.runtime import triton_kernels
+from shardc.backends.triton.target import device_gpu
+from shardc.runtime.kernels import triton_kernels
 
 H200 = {
-    "major": 9, "minor": 0, "multi_processor_count": 132, "shared_memory_per_block_optin": 232448,
-    "max_threads_per_multi_processor": 2048, "L2_cache_size": 60 << 20, "gcnArchName": "",
-}  # fmt: skip
+    "major": 9,
+    "minor": 0,
+    "multi_processor_count": 132,
+    "shared_memory_per_block_optin": 232448,
+    "max_threads_per_multi_processor": 2048,
+    "L2_cache_size": 60 << 20,
+    "gcnArchName": "",
+}
 
 
 class Properties:
@@ -31,6 +36,6 @@ def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties())
     monkeypatch.setattr(triton_kernels, "driver_version", lambda: 13000)
-    gpu_target.gpu_target.cache_clear()
+    device_gpu.cache_clear()
     yield
-    gpu_target.gpu_target.cache_clear()
+    device_gpu.cache_clear()

@@ -1,5 +1,5 @@
-"""CUDA graphs on the CPU, as they are: work that is noted while it is captured and not done, and done again, on the
-same addresses, at each replay.
+"""CUDA graphs on the CPU, as they are: work that is noted while it is captured and not done, and done again,
+on the same addresses, at each replay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A driver of an H100 that is not there: kernels are compiled for it, and its C launcher notes what it is asked for."""
+"""A driver of an H100 that is not there: kernels are compiled for it, and its C launcher notes what it is
+asked for.
+"""
 
 from __future__ import annotations
 

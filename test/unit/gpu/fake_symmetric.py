@@ -1,4 +1,6 @@
-"""Symmetric memory of ranks that are threads of one process: what PyTorch's kernels do, barriers included, on the CPU."""
+"""Symmetric memory of ranks that are threads of one process: what PyTorch's kernels do, barriers included, on
+the CPU.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ TIMEOUT_S = 20
 class FakeMemory:
     """``torch.distributed._symmetric_memory`` and ``torch.ops.symm_mem`` for ``size`` threads of one group.
 
-    ``wrong``: sums are off by one. What a rank reads of another's buffer without a barrier between may be old.
+    ``wrong``: sums are off by one. What a rank reads of another's buffer without a barrier between may be
+    old.
     """
 
     def __init__(self, size: int, wrong: bool = False) -> None:

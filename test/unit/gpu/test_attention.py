@@ -1,5 +1,5 @@
-"""Attention under ``torch.compile`` on a GPU that is not here: what becomes of each form of call, and what is said.
-That values are those of eager, ``cases/attention.py`` shows.
+"""Attention under ``torch.compile`` on a GPU that is not here: what becomes of each form of call, and what is
+said. That values are those of eager, ``cases/attention.py`` shows.
 """
 
 from __future__ import annotations
@@ -25,26 +25,31 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 pytest.importorskip("triton", reason="Triton is not installed: kernels for GPUs are not made")
 
-from shardc.backends.triton.targets import TARGETS
-from shardc.driver import fusion, gpu_target, graph_attention, graph_compiler, graph_program
-from shardc.driver.partition import SAVING, partition
-from shardc.driver.settings import Settings
-from shardc.frontend.attention_layout import drop_layouts, layouts
+from shardc.backends import registry
+from shardc.backends.triton.target import TritonTarget
+from shardc.cost.machine import GPUS
+from shardc.dynamo import compile_graph as graph_compiler
+from shardc.dynamo import explanations as fusion
+from shardc.dynamo import graph_attention
+from shardc.dynamo import program as graph_program
+from shardc.dynamo.joint_partition import SAVING, partition
+from shardc.dynamo.settings import Settings
+from shardc.frontend.operators.attention_layout import drop_layouts, layouts
 
 OPS = ("shardc.attention.default", "shardc.attention_backward.default")
-GENERATED = Settings(matmuls="generated")
+GENERATED = Settings.of({"matmuls": "generated"})
 
 
 @pytest.fixture(autouse=True)
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU is an H100."""
-    monkeypatch.setattr(graph_attention, "gpu_target", lambda _: TARGETS["sm_90"])
+    monkeypatch.setattr(registry, "target_for", lambda _: TritonTarget(GPUS["sm_90"]))
 
 
 def graphs(
     function: Callable[..., Any], *inputs: Tensor, settings: Settings = GENERATED
 ) -> list[GraphModule]:
-    """Forward and backward, as :mod:`shardc.driver.dynamo` cuts them."""
+    """Forward and backward, as :mod:`shardc.dynamo.backend` cuts them."""
     found: list[GraphModule] = []
 
     def cut(joint: GraphModule, inputs: Any, **given: Any) -> Any:
@@ -53,7 +58,7 @@ def graphs(
 
     def backend(graph: GraphModule, inputs: Any) -> Any:
         compilers = {"fw_compiler": boxed_nop, "bw_compiler": boxed_nop}
-        with graph_attention.attention_of_gpus(settings, inputs):
+        with graph_attention.attention_of_targets(settings, inputs):
             return aot_module_simplified(graph, inputs, **compilers, decompositions=SAVING, partition_fn=cut)
 
     torch._dynamo.reset()
@@ -103,7 +108,7 @@ def test_a_result_lies_as_eagers_does() -> None:
         torch._dynamo.reset()
 
         def backend(graph: GraphModule, inputs: Any) -> Any:
-            with graph_attention.attention_of_gpus(GENERATED, inputs):
+            with graph_attention.attention_of_targets(GENERATED, inputs):
                 return aot_module_simplified(graph, inputs, fw_compiler=boxed_nop, bw_compiler=boxed_nop)
 
         found = torch.compile(function, backend=backend)(*inputs)
@@ -132,19 +137,27 @@ def _math(*x: Tensor) -> Tensor:
 
 LEFT: dict[str, tuple[Callable[..., Any], list[Tensor], str]] = {
     "dropout": (
-        lambda *x: F.scaled_dot_product_attention(*x, dropout_p=0.5), given(1, 2, 9, 8), "its probabilities are dropped out"
+        lambda *x: F.scaled_dot_product_attention(*x, dropout_p=0.5),
+        given(1, 2, 9, 8),
+        "its probabilities are dropped out",
     ),
     "learned": (
-        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m[..., :9]), given(1, 2, 9, 8, count=3) + given(1, 2, 9, 9, count=1),
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m[..., :9]),
+        given(1, 2, 9, 8, count=3) + given(1, 2, 9, 9, count=1),
         "its mask needs a gradient",
     ),
-    "f64": (F.scaled_dot_product_attention, given(1, 2, 9, 8, dtype=torch.float64), "there are no kernels for torch.float64"),
+    "f64": (
+        F.scaled_dot_product_attention,
+        given(1, 2, 9, 8, dtype=torch.float64),
+        "there are no kernels for torch.float64",
+    ),
     "math": (_math, given(1, 2, 9, 8), "plain ops alone are allowed (sdpa_kernel)"),
     "vmap": (
-        torch.func.vmap(lambda *x: F.scaled_dot_product_attention(*x)), given(2, 1, 2, 9, 8),
+        torch.func.vmap(lambda *x: F.scaled_dot_product_attention(*x)),
+        given(2, 1, 2, 9, 8),
         "it is inside of a transform of torch.func",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -167,23 +180,22 @@ def _step(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
     return [shown, *torch.ops.shardc.attention_backward(grad, q, k, v, None, out, lse, True, 0.125, 0)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_cuda_tensors_have_compiled_kernels(
     target: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """On fake tensors of a GPU: forward and backward are in the program, and compiled ahead of time."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
-    for module in (gpu_target, graph_compiler):
-        monkeypatch.setattr(module, "gpu_target", lambda _: TARGETS[target])
+    monkeypatch.setattr(registry, "target_for", lambda _: TritonTarget(GPUS[target]))
     loaded: list[Any] = []
     monkeypatch.setattr(graph_program, "load", lambda *given: loaded.append(given) or (lambda *_: None))
     with FakeTensorMode():
         q, grad = (torch.empty(2, 4, 160, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
         k, v = (torch.empty(2, 2, 160, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
-        with graph_attention.attention_of_gpus(GENERATED, [q]):
+        with graph_attention.attention_of_targets(GENERATED, [q]):
             graph = make_fx(_step, tracing_mode="fake")(q, k, v, grad)
     graph_compiler.compile_graph(GENERATED, None, "forward", graph)
-    ((text, library),) = loaded
+    ((text, library, _),) = loaded
     assert (
         'kernel("attention_0"' in text and 'kernel("attention_backward_' in text and "ops.shardc" not in text
     )
@@ -200,12 +212,13 @@ def test_cuda_tensors_have_compiled_kernels(
 def test_programs_define_the_ops_that_they_call(op: str) -> None:
     """In a process that finds them on disk, and traces nothing."""
     text = f"import torch\nop = torch.ops.shardc.{op}\ndef graph(rank, inputs): return op"
-    script = f"from shardc.driver.graph_program import load\nassert load({text!r})(None, []) is not None"
+    script = f"from shardc.dynamo.program import load\nassert load({text!r})(None, []) is not None"
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @pytest.mark.parametrize(
-    "settings", [Settings(matmuls="extern"), Settings(externs="aten"), Settings(fuse=False)]
+    "settings",
+    [Settings.of({"matmuls": "extern"}), Settings.of({"externs": "aten"}), Settings.of({"fuse": False})],
 )
 def test_settings_that_want_calls_leave_pytorchs(settings: Settings) -> None:
     assert not any(target in OPS for target in calls(graphs(beside, *given(2, 9, 4, 8), settings=settings)))

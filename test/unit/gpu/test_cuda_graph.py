@@ -15,7 +15,7 @@ import shardc
 from shardc.runtime import cuda_graph
 from shardc.runtime.cuda_graph import CudaGraphWarning
 from shardc.runtime.errors import GraphNotCaptured, IndexOutOfRange
-from shardc.runtime.kernel_call import FINE
+from shardc.runtime.kernels.kernel_call import FINE
 from shardc.runtime.step import TrainStep
 
 from .fake_cuda import FakeCuda
@@ -61,7 +61,9 @@ def _batches(count: int) -> list[dict[str, Tensor]]:
 
 
 def test_steps_equal_those_without_a_graph(fake: FakeCuda) -> None:
-    """Losses, parameters, optimizer state and buffers, bit for bit, while the learning rate and draws change."""
+    """Losses, parameters, optimizer state and buffers, bit for bit, while the learning rate and
+    draws change.
+    """
     plain, graphed = _step(), _step()
     _on_gpu(graphed)
     for number, batch in enumerate(_batches(7)):
@@ -113,8 +115,8 @@ def test_a_step_that_waits_for_the_device_runs_as_it_is(fake: FakeCuda) -> None:
 
 
 def _rank() -> Any:
-    from shardc.runtime.comm import Rank
-    from shardc.runtime.mesh import Mesh
+    from shardc.runtime.comm.collectives import Rank
+    from shardc.runtime.comm.mesh import Mesh
 
     return Rank(Mesh.read([{"name": "data", "size": 1, "kind": "space"}]), 0, torch.device("cpu"), None)
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.runtime import triton_kernels
+from shardc.runtime.kernels import triton_kernels
 
 ROOT = Path(__file__).parents[3]
 ROOMS = (
     "python/shardc/runtime",
-    "python/shardc/driver",
-    "backends/measure",
+    "python/shardc/compiler",
+    "python/shardc/dynamo",
+    "python/shardc/step",
+    "backends/benchmark",
     "backends/triton",
     "test/gpu",
     "test/bench/gpu",

@@ -1,4 +1,6 @@
-"""What a rank on a GPU says when a collective does not end or memory does not suffice; the device is not there."""
+"""What a rank on a GPU says when a collective does not end or memory does not suffice; the device is not
+there.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardc.runtime import flights, memory, watch
-from shardc.runtime.comm import Rank, described
+from shardc.runtime import memory
+from shardc.runtime.comm import flights, watch
+from shardc.runtime.comm.collectives import Rank, described
+from shardc.runtime.comm.flights import Flights
+from shardc.runtime.comm.groups import Group
+from shardc.runtime.comm.mesh import Mesh
 from shardc.runtime.errors import CommunicationError, OutOfDeviceMemory, RankStopped
-from shardc.runtime.flights import Flights
-from shardc.runtime.groups import Group
-from shardc.runtime.mesh import Mesh
 from shardc.runtime.program import Program
 
 AXES = (("data", 1, 2),)
@@ -77,7 +80,9 @@ def _rank(log: list[str], flights: Flights | None = None) -> Rank:
 
 
 def test_a_collective_starts_before_what_hides_it_and_an_event_follows_its_wait(events: Events) -> None:
-    """NCCL's work runs on a stream of its own; the stream of kernels waits for it where its result is first read."""
+    """NCCL's work runs on a stream of its own; the stream of kernels waits for it where its result is first
+    read.
+    """
     rank = _rank(events.log, Flights())
     found = Program.of(PROGRAM).steps[0](rank, torch.ones(3))
     assert events.log == ["start", "wait", "event"] and found[0].tolist() == [3, 3, 3]
@@ -127,7 +132,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     held = dist.HashStore()
     held.set("shardc/0/beat/1", "1 0")
-    monkeypatch.setattr(watch, "_get_default_store", lambda: held)
+    monkeypatch.setattr(watch, "default_store", lambda: held)
     yield held
     dist.destroy_process_group()
 

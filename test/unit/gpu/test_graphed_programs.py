@@ -1,4 +1,6 @@
-"""``torch.compile``'s programs as CUDA graphs, captured and replayed on the CPU as a GPU would: see ``fake_cuda.py``."""
+"""``torch.compile``'s programs as CUDA graphs, captured and replayed on the CPU as a GPU would: see
+``fake_cuda.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shardc.diagnostics.dynamo import BadBackendOption, ShardcFallbackWarning
-from shardc.driver import graph_plan, graph_program, graphed_program
-from shardc.driver.graphed_program import GraphedProgram, GraphPlan
-from shardc.driver.settings import Settings
+from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.dynamo import cuda_graph as graphed_program
+from shardc.dynamo import cuda_graph_plan as graph_plan
+from shardc.dynamo.cuda_graph import GraphedProgram, GraphPlan
+from shardc.dynamo.settings import Settings
 from shardc.runtime import cuda_graph
 from shardc.runtime.errors import IndexOutOfRange
-from shardc.runtime.kernel_call import FINE
+from shardc.runtime.kernels.kernel_call import FINE
 
 from .fake_cuda import FakeCuda
 
@@ -45,7 +49,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> list[GraphedProgram]:
             super().__init__(*given)
             made.append(self)
 
-    monkeypatch.setattr(graph_program, "GraphedProgram", Noted)
+    monkeypatch.setattr(graphed_program, "GraphedProgram", Noted)
     monkeypatch.setattr(graph_plan, "_why_not", lambda graph, device: "")
     return made
 
@@ -193,7 +197,9 @@ def test_an_optimizer_writes_where_parameters_lie(programs: list[GraphedProgram]
 
 
 def test_parameters_that_moved(programs: list[GraphedProgram]) -> None:
-    """Another address is another capture; with too many of them nothing is captured any more, and a warning says so."""
+    """Another address is another capture; with too many of them nothing is captured any more, and a warning
+    says so.
+    """
     torch.manual_seed(0)
     model = Net().eval()
     run = compiled(model)
@@ -232,7 +238,9 @@ def test_another_stream_has_a_graph_of_its_own(programs: list[GraphedProgram], f
 
 
 def test_results_that_are_inputs_or_views(fake: FakeCuda) -> None:
-    """An input comes back as the caller's own tensor; what is lent of a copied input is not handed out twice."""
+    """An input comes back as the caller's own tensor; what is lent of a copied input is not
+    handed out twice.
+    """
 
     def function(inputs: list[Any]) -> tuple[Any, ...]:
         x, w = inputs
@@ -292,7 +300,7 @@ def test_on_a_cpu_it_is_refused_by_name() -> None:
     graphed_program._said.clear()
     with pytest.warns(ShardcFallbackWarning, match="NoCudaGraph"):
         torch.compile(lambda x: x + 2, backend="shardc", mode="reduce-overhead")(x)
-    with pytest.raises(BadBackendOption, match="no option cuda_graphs = 'yes'"):
+    with pytest.raises(BadArgument, match="cuda_graphs is 'yes', not True or False"):
         Settings.of({"cuda_graphs": "yes"})
 
 
@@ -303,5 +311,6 @@ def test_collectives_of_gloo_are_refused_by_name(monkeypatch: pytest.MonkeyPatch
     graph.output((graph.call_function(op, (x, "sum", "0")),))
     module, device = torch.fx.GraphModule({}, graph), torch.device("cuda", 0)
     for backend, said in (("gloo", f"{op} goes over gloo, which works on the host"), ("nccl", "")):
-        monkeypatch.setattr(graph_plan, "_backend", lambda group, device, backend=backend: backend)
+        monkeypatch.setattr(graph_plan, "process_group", lambda name: name)
+        monkeypatch.setattr(graph_plan, "backend_of", lambda group, device, backend=backend: backend)
         assert graph_plan._why_not(module, device) == said

@@ -1,4 +1,6 @@
-"""Collectives of ranks that share a GPU: on copies of the host's, which come back when they are waited for."""
+"""Collectives of ranks that share a GPU: on copies of the host's, which come back when they are
+waited for.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from shardc.runtime import connect
-from shardc.runtime.host_group import HostGroup
+from shardc.runtime.comm import connect
+from shardc.runtime.comm.host_group import HostGroup
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""0-d tensors of the CPU beside a GPU's: which graphs are taken, what is copied where; on fake tensors and on the CPU."""
+"""0-d tensors of the CPU beside a GPU's: which graphs are taken, what is copied where; on fake tensors and on
+the CPU.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
-from shardc.driver import graph_compiler, graph_program
-from shardc.driver.graph_program import with_host_scalars
-from shardc.driver.settings import Settings
-from shardc.frontend.graph_check import check_graph
-from shardc.frontend.host_scalars import HostScalars, host_scalars
+from shardc.dynamo import compile_graph as graph_compiler
+from shardc.dynamo import program as graph_program
+from shardc.dynamo.program import with_host_scalars
+from shardc.dynamo.settings import Settings
+from shardc.frontend.graph.graph_check import check_graph
+from shardc.frontend.graph.host_scalars import HostScalars, host_scalars
 
 GPU = torch.device("cuda", 0)
 
@@ -45,7 +48,7 @@ def test_a_graph_beside_scalars_runs_on_its_gpu(mode: FakeTensorMode) -> None:
     graph, given = traced(mode, scaled, "cpu", "cpu")
     assert check_graph(graph) == GPU
     assert host_scalars(graph, GPU) == HostScalars((1, 2), (), (1, 3))
-    program = graph_compiler.compile_graph(Settings(fuse=False), None, "forward", graph)
+    program = graph_compiler.compile_graph(Settings.of({"fuse": False}), None, "forward", graph)
     assert program.device == GPU
     seen: list[set[torch.device]] = []
     with mode:
@@ -66,7 +69,7 @@ def test_constants_of_the_cpu(mode: FakeTensorMode) -> None:
 
     graph, given = traced(mode, doubled)
     assert check_graph(graph) == GPU
-    program = graph_compiler.compile_graph(Settings(fuse=False), None, "forward", graph)
+    program = graph_compiler.compile_graph(Settings.of({"fuse": False}), None, "forward", graph)
     assert program.constants[0] is two
     with mode:
         (result,) = program(list(given))
@@ -87,8 +90,8 @@ def test_scalars_alone_are_of_the_cpu() -> None:
 
 
 def test_values_written_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies stand for what is on a GPU: what is written to one the caller's tensor gets, and what is returned of an
-    input is that input.
+    """Copies stand for what is on a GPU: what is written to one the caller's tensor gets, and what is
+    returned of an input is that input.
     """
     monkeypatch.setattr(graph_program, "_moved", lambda x, device: x.clone())
     x, s, t = torch.arange(3.0), torch.tensor(2.0), torch.tensor(5.0)
@@ -116,7 +119,7 @@ def test_kernels_read_scalars_from_the_gpu(
     graph, _ = traced(mode, lambda x, s: [torch.exp(x * s) + s, s], "cpu")
     texts = []
     monkeypatch.setattr(
-        graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None)
+        graph_program, "load", lambda text, library, strict: texts.append(text) or (lambda *given: None)
     )
     program = graph_compiler.compile_graph(Settings(), None, "forward", graph)
     assert (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.runtime import triton_launch as launch
+from shardc.runtime.kernels import triton_launch as launch
 
 triton = pytest.importorskip(
     "triton", reason="Triton is not installed: its kernels can be neither run nor compiled"
@@ -45,7 +45,9 @@ def _module() -> ModuleType:
 
 
 def _started(tensors: tuple[torch.Tensor, ...]) -> list[Any]:
-    """The last launch, tensors by their addresses; without the numbers of loaded functions and Triton's own hooks."""
+    """The last launch, tensors by their addresses; without the numbers of loaded functions and Triton's own
+    hooks.
+    """
     last = CudaLauncher.started[-1]
     names = {t.data_ptr(): f"tensor {n}" for n, t in enumerate(tensors)}
     plain = [names.get(v.data_ptr()) if isinstance(v, torch.Tensor) else v for v in last]
@@ -87,7 +89,9 @@ def test_direct_launches_are_tritons(h100: SimpleNamespace, binds: list[str]) ->
 
 
 def test_constants_and_scratch(h100: SimpleNamespace, binds: list[str]) -> None:
-    """Another constant is another kernel; a kernel with descriptors is given its memory by Triton's launcher."""
+    """Another constant is another kernel; a kernel with descriptors is given its memory by
+    Triton's launcher.
+    """
     x, out = torch.empty(64, 64), torch.empty(64, 64)
     plain, direct = _module(), launch.with_launchers(_module())
     for rows in (16, 32, 16, 32):

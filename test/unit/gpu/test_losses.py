@@ -1,5 +1,6 @@
-"""Linear layers with a cross entropy behind them under ``torch.compile`` on a GPU that is not here: what is replaced in
-the joint graph, and why the rest is not. That values are those of eager, ``cases/losses.py`` shows.
+"""Linear layers with a cross entropy behind them under ``torch.compile`` on a GPU that is not here: what is
+replaced in the joint graph, and why the rest is not. That values are those of eager, ``cases/losses.py``
+shows.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from torch.fx import GraphModule
 
 pytest.importorskip("triton", reason="Triton is not installed: kernels for GPUs are not made")
 
-from shardc.backends.triton.targets import TARGETS
-from shardc.driver import fusion
-from shardc.driver.graph_losses import fuse_losses
-from shardc.driver.partition import SAVING, partition
-from shardc.driver.settings import Settings
-from shardc.passes.fuse.piece import Verdict
+import shardc.runtime.operators.linear_cross_entropy  # noqa: F401  (registers the op)
+from shardc.backends.triton.target import TritonTarget
+from shardc.cost.machine import GPUS
+from shardc.dynamo import explanations as fusion
+from shardc.dynamo.graph_losses import fuse_losses
+from shardc.dynamo.joint_partition import SAVING, partition
+from shardc.dynamo.settings import Settings
+from shardc.passes.fuse.grouping.piece import Verdict
 
 OP = torch.ops.shardc.linear_cross_entropy.default
-GENERATED = Settings(matmuls="generated")
+GENERATED = Settings.of({"matmuls": "generated"})
 ROWS, CLASSES, SIZE = 64, 100, 32
 Loss = Callable[[Tensor, Tensor, Tensor], Any]
 
 
-def joint_graph(loss: Loss, rows: int, classes: int, size: int, dtype: torch.dtype) -> GraphModule:
+def joint_graph(
+    loss: Loss, rows: int, classes: int, size: int, dtype: torch.dtype, dynamic: bool = False
+) -> GraphModule:
     """What AOTAutograd would cut; tensors are not touched."""
     found: list[GraphModule] = []
 
@@ -46,7 +51,7 @@ def joint_graph(loss: Loss, rows: int, classes: int, size: int, dtype: torch.dty
     x, w = (torch.empty(n, size, dtype=dtype, requires_grad=True) for n in (rows, classes))
     torch._dynamo.reset()
     with pytest.raises(BackendCompilerFailed, match="all that is wanted"):
-        torch.compile(loss, backend=backend)(x, w, torch.empty(rows, dtype=torch.int64))
+        torch.compile(loss, backend=backend, dynamic=dynamic)(x, w, torch.empty(rows, dtype=torch.int64))
     (joint,) = found
     return joint
 
@@ -56,13 +61,17 @@ def plain(x: Tensor, w: Tensor, target: Tensor) -> Tensor:
 
 
 def chosen(
-    loss: Loss, settings: Settings = GENERATED, sizes: tuple[int, int, int] = (ROWS, CLASSES, SIZE),
-    dtype: torch.dtype = torch.bfloat16, target: str = "sm_90",
-) -> tuple[Verdict, GraphModule]:  # fmt: skip
+    loss: Loss,
+    settings: Settings = GENERATED,
+    sizes: tuple[int, int, int] = (ROWS, CLASSES, SIZE),
+    dtype: torch.dtype = torch.bfloat16,
+    target: str = "sm_90",
+    dynamic: bool = False,
+) -> tuple[Verdict, GraphModule]:
     """What is said of the one loss, and the graph with what became of it."""
-    joint = joint_graph(loss, *sizes, dtype)
+    joint = joint_graph(loss, *sizes, dtype, dynamic)
     with fusion.collect_fusion():
-        fuse_losses(joint, settings, TARGETS[target])
+        fuse_losses(joint, settings, TritonTarget(GPUS[target]))
     ((op, verdict),) = fusion._choices.get()
     fusion.forget_choices()
     assert op.where is not None and "test_losses.py:" in op.where
@@ -101,6 +110,23 @@ def test_no_logits_are_held(form: str) -> None:
         assert sum("linear_cross_entropy" in str(node.target) for node in graph.nodes) == 1
 
 
+def test_each_of_two_losses_becomes_an_op() -> None:
+    def both(x: Tensor, w: Tensor, target: Tensor) -> Tensor:
+        return plain(x, w, target) + F.cross_entropy(F.linear(x.tanh(), w), target, reduction="sum")
+
+    joint = joint_graph(both, ROWS, CLASSES, SIZE, torch.float32)
+    fuse_losses(joint, GENERATED, TritonTarget(GPUS["sm_90"]))
+    joint.graph.lint()
+    assert sum(node.target is OP for node in joint.graph.nodes) == 2
+    torch.manual_seed(0)
+    given = [torch.randn(ROWS, SIZE), torch.randn(CLASSES, SIZE), torch.randint(CLASSES, (ROWS,))]
+    leaves = [t.detach().requires_grad_() for t in given[:2]]
+    loss = both(*leaves, given[2])
+    loss.backward()
+    found = torch.fx.Interpreter(joint).run(*given, torch.ones(()), enable_io_processing=False)
+    torch.testing.assert_close(found[:3], [loss.detach(), leaves[0].grad, leaves[1].grad])
+
+
 def _probabilities(x: Tensor, w: Tensor, target: Tensor) -> Tensor:
     logp = F.log_softmax(F.linear(x, w).float(), -1)
     return F.nll_loss(logp, target) - (logp.exp() * logp).sum()
@@ -115,7 +141,7 @@ APART: dict[str, tuple[Loss, Settings, str]] = {
     "probabilities": (
         _probabilities,
         GENERATED,
-        "the logarithms of all probabilities are kept: aten.exp.default reads them",
+        "the logarithms of all probabilities are kept: aten.exp reads them",
     ),
     "clipped": (
         lambda x, w, t: F.cross_entropy((y := F.linear(x, w).float()), t) + 1e-4 * y.square().mean(),
@@ -137,7 +163,7 @@ APART: dict[str, tuple[Loss, Settings, str]] = {
     ),
     "rounded on the way": (
         lambda x, w, t: F.cross_entropy(F.linear(x.float(), w.float()).bfloat16(), t),
-        Settings(matmuls="generated", numerics="eager"),
+        Settings.of({"matmuls": "generated", "rounding": "eager"}),
         "logits are rounded to torch.bfloat16",
     ),
     "turned": (
@@ -145,9 +171,17 @@ APART: dict[str, tuple[Loss, Settings, str]] = {
         GENERATED,
         "the weight is not [classes, size]",
     ),
-    "eager": (plain, Settings(matmuls="generated", numerics="eager"), "logits are rounded to torch.bfloat16"),
-    "edges": (plain, Settings(forbid_fusion=("mm+nll_loss_forward",)), "edges name the calls of this graph"),
-    "aten": (plain, Settings(externs="aten"), "matmuls are to stay calls"),
+    "eager": (
+        plain,
+        Settings.of({"matmuls": "generated", "rounding": "eager"}),
+        "logits are rounded to torch.bfloat16",
+    ),
+    "edges": (
+        plain,
+        Settings.of({"forbid_fusion": ("mm+nll_loss_forward",)}),
+        "edges name the calls of this graph",
+    ),
+    "aten": (plain, Settings.of({"externs": "aten"}), "matmuls are to stay calls"),
 }
 
 
@@ -158,7 +192,13 @@ def test_why_logits_are_made_is_said(case: str) -> None:
     assert not verdict.generated and verdict.why.startswith(f"with its loss: {why}")
 
 
-@pytest.mark.parametrize("sizes, generated", [((8192, 128256, 512), True), ((2048, 32000, 4096), False)])
+def test_symbolic_sizes_stay_calls() -> None:
+    verdict, joint = chosen(plain, dynamic=True)
+    assert verdict.why == "with its loss: sizes are known at run time only"
+    assert any(node.target is torch.ops.aten.nll_loss_forward.default for node in joint.graph.nodes)
+
+
+@pytest.mark.parametrize("sizes, generated", [((8192, 128256, 512), True), ((2048, 32000, 8192), False)])
 def test_models_of_costs_decide(sizes: tuple[int, int, int], generated: bool) -> None:
     """Short rows cost little to multiply again, and many classes are much to hold."""
     verdict, _ = chosen(plain, Settings(), sizes)

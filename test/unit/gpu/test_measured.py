@@ -1,4 +1,6 @@
-"""Who computes a matmul, measured on a GPU that is pretended: its clock, the contest, the record, what is said."""
+"""Who computes a matmul, measured on a GPU that is pretended: its clock, the contest, the record, what is
+said.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,28 +22,31 @@ import shardc
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
-import shardc.runtime.attention
-from shardc.backends.measure import clocks, contest
-from shardc.backends.measure.clocks import DeviceClock
+import shardc.runtime.operators.attention
+from shardc.backends.benchmark import benchmark as contest
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.backends.triton.targets import TARGETS, Target
+from shardc.backends.triton import clock as device_clock
+from shardc.backends.triton import target as triton_target
+from shardc.backends.triton.aot import local_gpu
+from shardc.backends.triton.clock import DeviceClock
+from shardc.backends.triton.target import TritonTarget
+from shardc.commands.explain_fusion import explain_path
+from shardc.compiler.fusion_record import FusionRecord
+from shardc.compiler.measured_regions import MeasuredRegions
+from shardc.compiler.modelled_regions import ModelledRegions
+from shardc.cost.machine import GPUS, Gpu
 from shardc.diagnostics.triton import TooMuchSharedMemory
 from shardc.dialects.context import new_context
-from shardc.driver import gpu_contest, gpu_kernels
-from shardc.driver.explain_fusion import explain_path
-from shardc.driver.fusion_record import FusionRecord
-from shardc.driver.gpu_contest import MeasuredOnGpu, device_for
-from shardc.driver.gpu_estimates import Estimator
-from shardc.driver.graph_program import load
-from shardc.driver.mlir_errors import Source, parse_module
-from shardc.driver.piece_model import ModelledMatmuls
-from shardc.frontend.aot_graph import import_graph
-from shardc.passes.fuse.explain import FusionReport, explain_fusion
-from shardc.passes.fuse.piece import EveryPiece, Verdict
+from shardc.dynamo.program import load
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.passes.fuse.grouping.capabilities import ALL
+from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion
+from shardc.passes.fuse.grouping.piece import EveryPiece, Verdict
+from shardc.passes.manager.mlir_errors import Source, parse_module
 
 from .test_torch_compile import _case
 
-H100 = TARGETS["sm_90"]
+H100 = GPUS["sm_90"]
 CPU = torch.device("cpu")
 
 
@@ -50,8 +54,8 @@ CPU = torch.device("cpu")
 def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU that is being used for nothing else, and no choice of another test."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
-    fake = SimpleNamespace(is_current_stream_capturing=lambda: False, device=lambda _: nullcontext())
-    monkeypatch.setattr(gpu_contest, "cuda", fake)
+    fake = SimpleNamespace(is_current_stream_capturing=lambda: False)
+    monkeypatch.setattr(triton_target, "cuda", fake)
 
 
 class Pretended:
@@ -70,6 +74,11 @@ class Pretended:
         return self.name
 
 
+def measured(gpu: Gpu, clock: Any) -> MeasuredRegions:
+    target = TritonTarget(gpu)
+    return MeasuredRegions(target, CPU, model=ModelledRegions(target), clock=clock)
+
+
 def gated(x: Tensor, w: Tensor) -> list[Tensor]:
     return [torch.nn.functional.silu(x @ w) * x]
 
@@ -78,17 +87,17 @@ def explained(
     monkeypatch: pytest.MonkeyPatch,
     clock: Pretended,
     times: dict[str, float | Exception],
-    target: Target = H100,
+    target: Gpu = H100,
 ) -> FusionReport:
-    def built(self: MeasuredOnGpu, piece: ir.Module, name: str) -> Callable[[], Any]:
+    def built(self: MeasuredRegions, piece: ir.Module, name: str) -> Callable[[], Any]:
         if isinstance(times[name], Exception):
             raise times[name]
         return lambda: (name, times[name])
 
-    monkeypatch.setattr(MeasuredOnGpu, "_built", built)
+    monkeypatch.setattr(MeasuredRegions, "_built", built)
     given = [torch.empty(512, 512, dtype=torch.bfloat16, device="meta") for _ in range(2)]
     module = import_graph(make_fx(gated, tracing_mode="fake")(*given), "forward").module
-    choose = MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), clock)
+    choose = measured(target, clock)
     return explain_fusion(module, matmuls=EveryPiece(choose))
 
 
@@ -172,13 +181,13 @@ def test_libraries_of_attention_are_told_apart(
     """The fastest is called, if it gives what the others give."""
     times = dict(zip(("calls", "cudnn", "efficient", "kernels"), seconds, strict=True))
 
-    def built(self: MeasuredOnGpu, piece: ir.Module, name: str) -> Timed:
+    def built(self: MeasuredRegions, piece: ir.Module, name: str) -> Timed:
         return Timed(1e-6 * times[name], [torch.full((4,), 2.0 if name == wrong else 1.0)])
 
-    monkeypatch.setattr(MeasuredOnGpu, "_built", built)
+    monkeypatch.setattr(MeasuredRegions, "_built", built)
     given = [torch.empty(2, 4, 256, 64, dtype=torch.bfloat16, device="meta") for _ in range(3)]
     imported = import_graph(make_fx(attend, tracing_mode="fake")(*given), "forward")
-    choose = MeasuredOnGpu(H100, CPU, ModelledMatmuls(Estimator(H100)), ByProgram())
+    choose = measured(H100, ByProgram())
     ((_, verdict),) = explain_fusion(imported.module, matmuls=EveryPiece(choose)).choices
     said = [f"{times[name]:.1f} us as {name}" for name in times if name != wrong]
     assert all(text in verdict.why for text in said) and verdict.generated == (winner == "kernels")
@@ -195,14 +204,16 @@ def test_libraries_of_attention_are_told_apart(
 def test_an_attention_of_amd_has_no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
     monkeypatch.setattr(
-        MeasuredOnGpu, "_built", lambda self, piece, name: names.append(name) or Timed(1e-6, [torch.ones(1)])
+        MeasuredRegions,
+        "_built",
+        lambda self, piece, name: names.append(name) or Timed(1e-6, [torch.ones(1)]),
     )
     given = [torch.empty(2, 4, 256, 64, dtype=torch.bfloat16, device="meta") for _ in range(3)]
     module = import_graph(make_fx(attend, tracing_mode="fake")(*given), "forward").module
-    target = TARGETS["gfx942"]
+    target = GPUS["gfx942"]
     explain_fusion(
         module,
-        matmuls=EveryPiece(MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), ByProgram())),
+        matmuls=EveryPiece(measured(target, ByProgram())),
     )
     assert names == ["calls", "kernels"]
 
@@ -215,7 +226,7 @@ def test_kernels_that_do_not_run_lose(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_measured_during_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_contest.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(triton_target.cuda, "is_current_stream_capturing", lambda: True)
     clock = Pretended()
     ((_, verdict),) = explained(monkeypatch, clock, {"calls": 1e-5, "kernels": 2e-5}).choices
     assert verdict.why.endswith("a CUDA graph is being captured") and not clock.calls
@@ -228,10 +239,10 @@ def test_products_of_computed_sizes_are_not_measured() -> None:
     ]
     given.append(torch.empty(64, dtype=torch.int32, device="meta"))
     graph = make_fx(lambda x, w, ends: [torch._grouped_mm(x, w, offs=ends)], tracing_mode="fake")(*given)
-    target, clock = TARGETS["sm_80"], Pretended()
-    choose = MeasuredOnGpu(target, CPU, ModelledMatmuls(Estimator(target)), clock)
+    target, clock = GPUS["sm_80"], Pretended()
+    choose = measured(target, clock)
     module = import_graph(graph, "forward").module
-    ((_, verdict),) = explain_fusion(module, matmuls=EveryPiece(choose), for_gpu=True).choices
+    ((_, verdict),) = explain_fusion(module, matmuls=EveryPiece(choose), capabilities=ALL).choices
     assert verdict.generated and not clock.calls
     assert verdict.why.endswith("not measured: the sizes of its groups are known as it runs")
 
@@ -240,8 +251,7 @@ def test_what_has_no_kernel_is_a_call_unmeasured(monkeypatch: pytest.MonkeyPatch
     def none(*_: Any) -> Any:
         raise TooMuchSharedMemory(name="k", target="sm_90", needed_bytes=2, shared_bytes=1)
 
-    monkeypatch.setattr(Estimator, "program", none)
-    monkeypatch.setattr(Estimator, "seconds", lambda *_: 1e-5)
+    monkeypatch.setattr(TritonTarget, "estimate", none)
     clock = Pretended()
     ((_, verdict),) = explained(monkeypatch, clock, {"calls": 1.0, "kernels": 1e-5}).choices
     assert not verdict.generated and not clock.calls
@@ -265,8 +275,8 @@ def test_the_clock_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
             return 0.25  # ms
 
     fake = SimpleNamespace(Event=Event, get_device_name=lambda _: "H100")
-    monkeypatch.setattr(clocks, "cuda", fake)
-    monkeypatch.setattr(clocks, "WIPED_BYTES", 64)
+    monkeypatch.setattr(device_clock, "cuda", fake)
+    monkeypatch.setattr(device_clock, "WIPED_BYTES", 64)
     clock = DeviceClock(CPU)
     assert [clock.seconds(lambda: said.append("call")) for _ in range(2)] == [0.25e-3] * 2
     assert said == ["record", "call", "record", "wait"] * 2
@@ -286,9 +296,9 @@ def test_an_artefact_is_measured_where_its_gpu_is(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: found is not None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(
-        gpu_contest, "gpu_target", lambda device: TARGETS.get(found) if device.type == "cuda" else None
+        local_gpu, "device_gpu", lambda device: GPUS.get(found) if device.type == "cuda" else None
     )
-    assert (device_for(H100) == torch.device("cuda", 0)) is there
+    assert (TritonTarget(H100).local_device() == torch.device("cuda", 0)) is there
 
 
 def test_an_artefact_keeps_what_was_measured() -> None:
@@ -304,7 +314,9 @@ def test_an_artefact_keeps_what_was_measured() -> None:
 
 
 def test_both_programs_run_in_the_interpreter(tmp_path: Path) -> None:
-    """The contest for real but for its clock: both programs are built and called, on tensors that it makes."""
+    """The contest for real but for its clock: both programs are built and called, on tensors that
+    it makes.
+    """
     (tmp_path / "case.py").write_text((Path(__file__).with_name("cases") / "sizes.py").read_text())
     own = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "SHARDC_CACHE_DIR": str(tmp_path / "cache")}
     own["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path / "inductor")
@@ -321,25 +333,31 @@ def test_both_programs_run_in_the_interpreter(tmp_path: Path) -> None:
 
 
 def test_explain_says_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """An artefact that is compiled where its GPU is; the report has the figures of then, also on another machine."""
+    """An artefact that is compiled where its GPU is; the report has the figures of then, also on another
+    machine.
+    """
 
-    def built(self: MeasuredOnGpu, piece: ir.Module, name: str) -> Callable[[], Any]:
+    def built(self: MeasuredRegions, piece: ir.Module, name: str) -> Callable[[], Any]:
         return lambda: (name, {"calls": 3e-5, "kernels": 1e-5}[name])
 
-    monkeypatch.setattr(MeasuredOnGpu, "_built", built)
-    monkeypatch.setattr(gpu_contest, "DeviceClock", lambda _: Pretended())
+    monkeypatch.setattr(MeasuredRegions, "_built", built)
+    monkeypatch.setattr(TritonTarget, "clock", lambda *_: Pretended())
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 1), torch.nn.Flatten(0)
     )
     for here in (CPU, None):
-        monkeypatch.setattr(gpu_kernels, "device_for", lambda _, here=here: here)
+        monkeypatch.setattr(TritonTarget, "local_device", lambda _, here=here: here)
         step = shardc.compile_step(
-            model, torch.optim.SGD(model.parameters(), lr=0.1), {"input": torch.randn(16, 32)},
-            loss=lambda out, batch: out.square().mean(), mesh={"data": 1}, target="sm_90",
-        )  # fmt: skip
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            {"input": torch.randn(16, 32)},
+            loss=lambda out, batch: out.square().mean(),
+            mesh={"data": 1},
+            target="sm_90",
+        )
         step.save(tmp_path / "out")
-        monkeypatch.setattr(gpu_kernels, "device_for", lambda _: None)
+        monkeypatch.setattr(TritonTarget, "local_device", lambda _: None)
         said = explain_path(tmp_path / "out")
         assert ("measured: 30.0 us as calls, 10.0 us as kernels (estimated for sm_90" in said) == (
             here is not None

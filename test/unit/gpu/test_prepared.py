@@ -1,4 +1,5 @@
-"""What a GPU's tests and benchmarks are made of is prepared here, and their side runs with torch and Triton alone.
+"""What a GPU's tests and benchmarks are made of is prepared here, and their side runs with torch and Triton
+alone.
 
 The side that runs is started in a process that can import neither Torch-MLIR nor anything else of shardc's
 dependencies, in Triton's interpreter in place of a GPU.
@@ -47,8 +48,8 @@ sys.meta_path.insert(0, Refuse())
 sys.argv = sys.argv[1:]
 sys.path.insert(0, sys.argv[0].rpartition("/")[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-ALLOWED = ("shardc.runtime", "shardc.backends.triton.interpret_worker")
+"""  # noqa: E501
+ALLOWED = ("shardc.runtime", "shardc.backends.triton.interpreter.interpret_worker")
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +152,8 @@ def test_a_prepared_llama_trains(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_benchmark_writes_its_table(folder: Path, tmp_path: Path) -> None:
-    """Of a whole model; the interpreter's times are no measurement, and the table says that. After an error of the device
-    another process measures the rest.
+    """Of a whole model; the interpreter's times are no measurement, and the table says that. After an error
+    of the device another process measures the rest.
     """
     other, table = tmp_path / "gpu", tmp_path / "table.md"
     shutil.copytree(folder, other)

@@ -10,17 +10,16 @@ import torch
 from torch import nn
 
 import shardc
+from shardc.commands.tune import jobs_of
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.diagnostics.fusion import FusionRefused
-from shardc.diagnostics.triton import UnknownGpuTarget
-from shardc.diagnostics.tuner import UnknownTuningTarget
-from shardc.driver.api import CompiledStep
-from shardc.driver.gpu_kernels import step_gpu
-from shardc.driver.tune import jobs_of
+from shardc.diagnostics.kernels import UnknownTarget
 from shardc.runtime import RuntimeFailure, TrainStep
-from shardc.runtime.connect import connect
-from shardc.runtime.mesh import Mesh
+from shardc.runtime.comm.connect import connect
+from shardc.runtime.comm.mesh import Mesh
 from shardc.runtime.program import device_of
+from shardc.step.compile_step import CompiledStep
+from shardc.step.fuse_step import step_target
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
@@ -29,7 +28,9 @@ ALONE = Mesh((("data", 1),))
 
 @pytest.fixture
 def gpus(h200: None, monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
-    """Two H200. Gives the devices that were made current; one needs a number for that, as it does in torch."""
+    """Two H200. Gives the devices that were made current; one needs a number for that, as it does
+    in torch.
+    """
     chosen: list[torch.device] = []
 
     def set_device(device: Any) -> None:
@@ -79,7 +80,7 @@ def test_a_gpu_that_is_not_there_is_named(gpus: list[torch.device], monkeypatch:
 def test_a_step_has_kernels_for_the_gpu_that_is_here(gpus: list[torch.device], tmp_path: Path) -> None:
     """Its binaries are for that GPU; and nothing is a call of ATen without a word."""
     step = _step()
-    assert step.compiled.target == "sm_90"
+    assert step.compiled.target is not None and step.compiled.target.name == "sm_90"
     step.save(tmp_path / "out")
     assert list((tmp_path / "out" / "kernels" / "cache").rglob("*.cubin"))
 
@@ -87,7 +88,7 @@ def test_a_step_has_kernels_for_the_gpu_that_is_here(gpus: list[torch.device], t
 def test_a_step_for_the_cpu_runs_there(gpus: list[torch.device], tmp_path: Path) -> None:
     """Beside GPUs, too: when it is compiled, and when its artefact is loaded."""
     step = _step(target="cpu")
-    assert step.compiled.library is not None and not step.compiled.target
+    assert step.compiled.library is not None and step.compiled.target.name == "cpu"
     step.save(tmp_path / "out")
     loaded = TrainStep.load(tmp_path / "out")
     batch = (torch.randn(4, 8),)
@@ -103,18 +104,20 @@ def test_kernels_for_gpus_run_on_the_cpu_in_the_interpreter(monkeypatch: pytest.
 
 
 def test_a_gpu_without_kernels_is_said(gpus: list[torch.device], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step for a GPU that Triton has no code for runs through ATen, and a warning says so; force is refused."""
+    """A step for a GPU that Triton has no code for runs through ATen, and a warning says so; force is
+    refused.
+    """
     properties = torch.cuda.get_device_properties(0)
     properties.major = 7
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     with pytest.warns(ShardcFallbackWarning, match="there is no target 'sm_70'"):
-        assert step_gpu(None) is None
+        assert step_target() is None
     with pytest.raises(FusionRefused, match="no kernels for this machine's GPU"):
         _step(force_fusion=["aten.add.Tensor+gelu"])
 
 
 def test_an_unknown_target_names_the_cpu_too() -> None:
-    with pytest.raises(UnknownGpuTarget, match="sm_80, sm_90, sm_100, gfx942, cpu"):
+    with pytest.raises(UnknownTarget, match="sm_80, sm_90, sm_100, gfx942, cpu"):
         _step(target="sm_35")
 
 
@@ -126,5 +129,5 @@ def test_kernels_for_a_gpu_without_an_entry_are_not_tuned_for_the_cpu(
     properties.major = 8
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     _step().save(tmp_path / "out")
-    with pytest.raises(UnknownTuningTarget, match="there is no target 'sm_89'"):
+    with pytest.raises(UnknownTarget, match="there is no target 'sm_89'"):
         jobs_of(tmp_path / "out")

@@ -13,12 +13,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shardc.runtime import groups as c10d
-from shardc.runtime import symmetric
-from shardc.runtime.comm import Rank
-from shardc.runtime.groups import Group, place_of
-from shardc.runtime.mesh import Mesh
-from shardc.runtime.symmetric import LIMIT, ONE_SHOT_BYTES, use_symmetric_memory
+from shardc.runtime.comm import groups as c10d
+from shardc.runtime.comm import symmetric
+from shardc.runtime.comm.collectives import Rank
+from shardc.runtime.comm.groups import Group, place_of
+from shardc.runtime.comm.mesh import Mesh
+from shardc.runtime.comm.symmetric import ONE_SHOT_BYTES, use_symmetric_memory
+from shardc.runtime.environment import SYMMETRIC_BYTES
 
 from .fake_symmetric import TIMEOUT_S, FakeMemory, FakeStreams
 
@@ -28,7 +29,7 @@ AXES = ((0, None),)
 
 
 class OwnGroups:
-    """The groups of one rank, as :class:`~shardc.runtime.groups.Groups` has them."""
+    """The groups of one rank, as :class:`~shardc.runtime.comm.groups.Groups` has them."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
@@ -72,7 +73,9 @@ class Ranks:
         return every
 
     def run(self, work: Callable[[int, Group], Any], nccl: bool = True) -> tuple[list[Any], list[list[str]]]:
-        """What ``work(number, group)`` gives on each rank, after its group was chosen, and what was said of it."""
+        """What ``work(number, group)`` gives on each rank, after its group was chosen, and what was said of
+        it.
+        """
         results: list[Any] = [None] * self.size
         said: list[list[str]] = [[]] * self.size
         errors: list[BaseException] = []
@@ -167,7 +170,7 @@ def test_a_programs_collectives(monkeypatch: pytest.MonkeyPatch, turned: bool) -
 
 def test_what_does_not_fit_is_c10ds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other reductions and dtypes, empty tensors and large ones."""
-    monkeypatch.setenv(LIMIT, str(4 << 10))
+    monkeypatch.setenv(SYMMETRIC_BYTES.name, str(4 << 10))
     given: list[tuple[str, torch.dtype, int]] = []
 
     def note(name: str) -> Callable[..., str]:
@@ -180,11 +183,15 @@ def test_what_does_not_fit_is_c10ds(monkeypatch: pytest.MonkeyPatch) -> None:
     def work(number: int, group: Group) -> list[Any]:
         x = torch.ones(1024)
         return [
-            group.all_reduce(x, dist.ReduceOp.MAX), group.all_reduce(x.half(), SUM), group.all_reduce(x[:0], SUM),
-            group.all_reduce(torch.ones(1025), SUM), group.all_gather(torch.ones(2050), torch.ones(1025)),
-            group.reduce_scatter(torch.ones(1025), torch.ones(2050), SUM), group.all_reduce(x, SUM).wait(),
+            group.all_reduce(x, dist.ReduceOp.MAX),
+            group.all_reduce(x.half(), SUM),
+            group.all_reduce(x[:0], SUM),
+            group.all_reduce(torch.ones(1025), SUM),
+            group.all_gather(torch.ones(2050), torch.ones(1025)),
+            group.reduce_scatter(torch.ones(1025), torch.ones(2050), SUM),
+            group.all_reduce(x, SUM).wait(),
             group.memory.taken["all_reduce"],
-        ]  # fmt: skip
+        ]
 
     results, said = Ranks(monkeypatch, 2).run(work)
     assert results == [["c10d"] * 6 + [None, 1]] * 2 and len(given) == 12
@@ -195,7 +202,11 @@ def test_what_does_not_fit_is_c10ds(monkeypatch: pytest.MonkeyPatch) -> None:
     "size, change, why",
     [
         (3, lambda p, r: None, "symmetric memory is for groups of 2, 4, 8, not of 3"),
-        (2, lambda p, r: p.setenv(LIMIT, "0"), f"symmetric memory is switched off: {LIMIT}"),
+        (
+            2,
+            lambda p, r: p.setenv(SYMMETRIC_BYTES.name, "0"),
+            "is switched off: SHARDC_SYMMETRIC_BYTES",
+        ),
         (2, lambda p, r: setattr(r.streams, "peers", False), "cuda:0 does not reach the memory of cuda:1"),
         (2, lambda p, r: p.setenv("LOCAL_WORLD_SIZE", "1"), "its ranks are on several hosts"),
         (2, lambda p, r: p.setenv("LOCAL_RANK", "1"), "local rank 1 is on cuda:0"),

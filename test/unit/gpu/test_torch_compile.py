@@ -1,4 +1,6 @@
-"""Graphs of ``torch.compile`` on a GPU that is not here: values in Triton's interpreter, compiling on fake tensors."""
+"""Graphs of ``torch.compile`` on a GPU that is not here: values in Triton's interpreter, compiling on fake
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,21 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from shardc.backends.triton.compile import check_triton
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.cpu.target import CpuTarget
+from shardc.backends.registry import target_for
+from shardc.backends.triton.aot.compile import check_triton
+from shardc.backends.triton.target import device_gpu
+from shardc.cost.machine import GPUS
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.diagnostics.triton import DriverTooOld
-from shardc.driver import gpu_target, graph_compiler, graph_program
-from shardc.driver.settings import Settings
-from shardc.runtime import triton_kernels
+from shardc.dynamo import compile_graph as graph_compiler
+from shardc.dynamo import program as graph_program
+from shardc.dynamo.settings import Settings
+from shardc.runtime.kernels import triton_kernels
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
-from shardc.backends.triton import device
+from shardc.backends.triton.aot import device
 
 from .conftest import Properties
 
@@ -64,10 +70,10 @@ def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(
     graph = make_fx(lambda x, w: [torch.softmax(x * w, -1), x.sum(0)], tracing_mode="fake")(x, w)
     texts, libraries = [], []
 
-    def load(text: str, library: Any) -> Any:
+    def load(text: str, library: Any, strict: bool) -> Any:
         texts.append(text)
         libraries.append(library)
-        return graph_program_load(text, library)
+        return graph_program_load(text, library, strict)
 
     graph_program_load = graph_program.load
     monkeypatch.setattr(graph_program, "load", load)
@@ -77,7 +83,7 @@ def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(
     folder = libraries[0].folder
     assert len(list(folder.glob("*.py"))) == texts[0].count('kernel("')
     assert list((folder / "cache").rglob("*.cubin"))
-    assert gpu_target.gpu_target(torch.device("cuda", 0)).l2_bytes == 60 << 20
+    assert device_gpu(torch.device("cuda", 0)).l2_bytes == 60 << 20
 
 
 def test_models_of_costs_choose_who_computes_a_matmul(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +93,9 @@ def test_models_of_costs_choose_who_computes_a_matmul(h200: None, monkeypatch: p
     graph = make_fx(lambda x, w: [torch.nn.functional.silu(x @ w) * x], tracing_mode="fake")(x, w)
     texts = []
     monkeypatch.setattr(
-        graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None)
+        graph_program, "load", lambda text, library, strict: texts.append(text) or (lambda *given: None)
     )
-    for settings in (Settings(), Settings(matmuls="extern")):
+    for settings in (Settings(), Settings.of({"matmuls": "extern"})):
         graph_compiler.compile_graph(settings, None, "forward", graph)
     assert ["aten.mm" in text for text in texts] == [False, True]
 
@@ -105,7 +111,7 @@ def test_a_kernel_that_no_configuration_fits_is_a_call_and_said(
     graph = make_fx(lambda x: [torch.softmax(x * 2, -1)], tracing_mode="fake")(x)
     texts: list[str] = []
     monkeypatch.setattr(
-        graph_program, "load", lambda text, library: texts.append(text) or (lambda *given: None)
+        graph_program, "load", lambda text, library, strict: texts.append(text) or (lambda *given: None)
     )
     with pytest.warns(ShardcFallbackWarning, match=r"(?s)_softmax.*TooMuchSharedMemory.*has 4"):
         made = graph_compiler.compile_graph(Settings(), None, "forward", graph)
@@ -136,10 +142,10 @@ def test_a_target_of_rocm(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _warning() -> str:
     with pytest.warns(ShardcFallbackWarning) as said:
-        assert gpu_target.gpu_target(torch.device("cuda")) is None
+        assert device_gpu(torch.device("cuda")) is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # said once
-        assert not gpu_target.has_kernels(torch.device("cuda"))
+        assert target_for(torch.device("cuda")) is None
     return str(said[0].message)
 
 
@@ -162,7 +168,7 @@ def test_a_driver_that_is_too_old_is_named(h200: None, monkeypatch: pytest.Monke
 def test_triton_missing_or_too_old_is_named(
     h200: None, monkeypatch: pytest.MonkeyPatch, found: str | None, message: str
 ) -> None:
-    from shardc.backends.triton import compile as triton_compile
+    from shardc.backends.triton.aot import compile as triton_compile
 
     def version(name: str) -> str:
         if found is None:
@@ -178,6 +184,6 @@ def test_triton_missing_or_too_old_is_named(
 
 
 def test_the_cpu_has_kernels_of_its_own() -> None:
-    assert gpu_target.gpu_target(torch.device("cpu")) is None and gpu_target.has_kernels(torch.device("cpu"))
-    assert not gpu_target.has_kernels(torch.device("meta"))
-    assert "sm_90" in TARGETS
+    assert isinstance(target_for(torch.device("cpu")), CpuTarget)
+    assert target_for(torch.device("meta")) is None
+    assert "sm_90" in GPUS

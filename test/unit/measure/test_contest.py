@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardc.backends.cpu import cache
-from shardc.backends.measure import contest
-from shardc.backends.measure.contest import Candidate, choose, measure
-from shardc.backends.measure.contractions import candidates, measured_form
+from shardc.backends.benchmark import benchmark as contest
+from shardc.backends.benchmark.benchmark import Candidate, choose, measure
+from shardc.backends.cpu.contractions import candidates, measured_form
+from shardc.cache import disk as cache
 from shardc.diagnostics.kernels import KernelCacheWarning
 from shardc.passes.extern.contraction import ADD, Contraction, forms
-from shardc.runtime import pool
+from shardc.runtime.kernels import pool
 
 
 @pytest.fixture(autouse=True)

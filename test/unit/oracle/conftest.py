@@ -24,7 +24,9 @@ def parse() -> Parse:
 
 @pytest.fixture(scope="session")
 def two_layer() -> ModuleType:
-    """The design example, ``two_layer.py``. Loaded by path: in pytest's importlib mode test folders are no packages."""
+    """The design example, ``two_layer.py``. Loaded by path: in pytest's importlib mode test folders are no
+    packages.
+    """
     path = Path(__file__).with_name("two_layer.py")
     spec = importlib.util.spec_from_file_location("two_layer", path)
     assert spec is not None and spec.loader is not None

@@ -7,9 +7,9 @@ import re
 import pytest
 import torch
 
-from shardc.backends.eager.compare import compare_step
 from shardc.backends.eager.interpreter import run
-from shardc.backends.eager.tolerance import Tolerance
+from shardc.backends.eager.proof.compare import compare_step
+from shardc.backends.eager.proof.tolerance import Tolerance
 from shardc.diagnostics.oracle import ExecutionFailed, MissingInput, NoStep, ProgramsDiffer
 
 
@@ -58,9 +58,12 @@ def test_level_3_equals_level_1(parse, two_layer, widen):
     assert found.passed, found.render()
     names = {f"{row.role}:{row.name}" for row in found.rows}
     assert names == {
-        "loss:loss", *(f"{role}:{name}" for role in ("grad", "param") for name in ("w1", "b1", "w2")),
-        "opt_state:w1/momentum", "opt_state:b1/momentum", "opt_state:w2/momentum",
-    }  # fmt: skip
+        "loss:loss",
+        *(f"{role}:{name}" for role in ("grad", "param") for name in ("w1", "b1", "w2")),
+        "opt_state:w1/momentum",
+        "opt_state:b1/momentum",
+        "opt_state:w2/momentum",
+    }
     assert len(found.rows) == 30 and not found.unobserved
     assert found.render().startswith("equal: 30 comparisons")
 
@@ -69,8 +72,15 @@ def test_an_annotated_program_holds_global_values(parse, two_layer):
     # Level 2: every argument and result says how it will lie on the mesh, and still has its global type.
     head = two_layer.LEVEL_3
     mesh = head[head.index('"dist.mesh"') : head.index("func.func")]
-    layouts = {"w1": '[[], ["tensor"]]', "b1": "[[]]", "w2": '[["tensor"], []]', "x": '[["data", "micro"], []]',
-               "y": '[["data", "micro"], []]', "s": "[]", "i": "[]"}  # fmt: skip
+    layouts = {
+        "w1": '[[], ["tensor"]]',
+        "b1": "[[]]",
+        "w2": '[["tensor"], []]',
+        "x": '[["data", "micro"], []]',
+        "y": '[["data", "micro"], []]',
+        "s": "[]",
+        "i": "[]",
+    }
     text = re.sub(
         r'!(\w+) \{dist\.role = "',
         lambda m: (
@@ -113,13 +123,32 @@ def test_a_missing_all_reduce_is_caught_and_named(parse, two_layer, collective, 
 
 
 WRONG = {
-    "gradients averaged over data": ('axes = ["data"], reduction = "sum", dist.name = "grad:w1"',
-                                     'axes = ["data"], reduction = "max", dist.name = "grad:w1"', "grad", "w1"),
-    "an iteration is not added": ("torch.aten.add.Tensor %s_w2, %g_w2, %c1", "torch.aten.mul.Tensor %s_w2, %g_w2", "grad", "w2"),
-    "the wrong rows": ('"dist.slice"(%ys) {dim = 0, axes = ["micro"]}', '"dist.slice"(%ys) {dim = 0, axes = ["data"]}', "loss", "loss"),
+    "gradients averaged over data": (
+        'axes = ["data"], reduction = "sum", dist.name = "grad:w1"',
+        'axes = ["data"], reduction = "max", dist.name = "grad:w1"',
+        "grad",
+        "w1",
+    ),
+    "an iteration is not added": (
+        "torch.aten.add.Tensor %s_w2, %g_w2, %c1",
+        "torch.aten.mul.Tensor %s_w2, %g_w2",
+        "grad",
+        "w2",
+    ),
+    "the wrong rows": (
+        '"dist.slice"(%ys) {dim = 0, axes = ["micro"]}',
+        '"dist.slice"(%ys) {dim = 0, axes = ["data"]}',
+        "loss",
+        "loss",
+    ),
     "the loss of one device's rows": ("float 0.025", "float 0.05", "loss", "loss"),
-    "an update without momentum": ("torch.aten.mul.Tensor %n_w1, %lr", "torch.aten.mul.Tensor %g_w1, %lr", "param", "w1"),
-}  # fmt: skip
+    "an update without momentum": (
+        "torch.aten.mul.Tensor %n_w1, %lr",
+        "torch.aten.mul.Tensor %g_w1, %lr",
+        "param",
+        "w1",
+    ),
+}
 
 
 @pytest.mark.parametrize("mistake", WRONG)

@@ -8,7 +8,10 @@ import torch
 from shardc.backends.eager.interpreter import run
 from shardc.diagnostics.oracle import ExecutionFailed
 
-MESH = '"dist.mesh"() {sym_name = "mesh", axes = [["a", 2, "space"], ["b", 2, "space"], ["t", 4, "time"]]} : () -> ()\n'
+MESH = (
+    '"dist.mesh"() {sym_name = "mesh", axes = [["a", 2, "space"], ["b", 2, "space"], ["t", 4, "time"]]} '
+    ": () -> ()\n"
+)
 T44 = "!torch.vtensor<[4,4],f32>"
 BLOCKS = [torch.arange(16.0).view(4, 4) + 100 * rank for rank in range(4)]
 
@@ -30,24 +33,45 @@ A = {0: (0, 2), 1: (1, 3), 2: (0, 2), 3: (1, 3)}
 HALF = {rank: slice(2 * (rank // 2), 2 * (rank // 2) + 2) for rank in range(4)}
 
 CASES = {
-    "all_reduce sum": (one("all_reduce", 'axes = ["a"], reduction = "sum"'), lambda r: BLOCKS[A[r][0]] + BLOCKS[A[r][1]]),
+    "all_reduce sum": (
+        one("all_reduce", 'axes = ["a"], reduction = "sum"'),
+        lambda r: BLOCKS[A[r][0]] + BLOCKS[A[r][1]],
+    ),
     "all_reduce max": (one("all_reduce", 'axes = ["a", "b"], reduction = "max"'), lambda r: BLOCKS[3]),
     "all_reduce min": (one("all_reduce", 'axes = ["b"], reduction = "min"'), lambda r: BLOCKS[r - r % 2]),
-    "all_gather": (one("all_gather", 'axes = ["a"], dim = 0', rows(8)), lambda r: torch.cat([BLOCKS[i] for i in A[r]])),
-    "all_gather in index order": (one("all_gather", 'axes = ["b", "a"], dim = 0', rows(16)),
-                                  lambda r: torch.cat([BLOCKS[i] for i in (0, 2, 1, 3)])),
-    "reduce_scatter": (one("reduce_scatter", 'axes = ["a"], dim = 0, reduction = "sum"', rows(2)),
-                       lambda r: (BLOCKS[A[r][0]] + BLOCKS[A[r][1]])[HALF[r]]),
-    "all_to_all": (one("all_to_all", 'axes = ["a"], split_dim = 0, concat_dim = 1', "!torch.vtensor<[2,8],f32>"),
-                   lambda r: torch.cat([BLOCKS[i][HALF[r]] for i in A[r]], 1)),
-    "permute": (one("permute", "source = #dist.sharding<@mesh, [[\"a\", \"b\"], []], []>, "
-                               "target = #dist.sharding<@mesh, [[\"b\", \"a\"], []], []>"), lambda r: BLOCKS[(0, 2, 1, 3)[r]]),
+    "all_gather": (
+        one("all_gather", 'axes = ["a"], dim = 0', rows(8)),
+        lambda r: torch.cat([BLOCKS[i] for i in A[r]]),
+    ),
+    "all_gather in index order": (
+        one("all_gather", 'axes = ["b", "a"], dim = 0', rows(16)),
+        lambda r: torch.cat([BLOCKS[i] for i in (0, 2, 1, 3)]),
+    ),
+    "reduce_scatter": (
+        one("reduce_scatter", 'axes = ["a"], dim = 0, reduction = "sum"', rows(2)),
+        lambda r: (BLOCKS[A[r][0]] + BLOCKS[A[r][1]])[HALF[r]],
+    ),
+    "all_to_all": (
+        one("all_to_all", 'axes = ["a"], split_dim = 0, concat_dim = 1', "!torch.vtensor<[2,8],f32>"),
+        lambda r: torch.cat([BLOCKS[i][HALF[r]] for i in A[r]], 1),
+    ),
+    "permute": (
+        one(
+            "permute",
+            'source = #dist.sharding<@mesh, [["a", "b"], []], []>, '
+            'target = #dist.sharding<@mesh, [["b", "a"], []], []>',
+        ),
+        lambda r: BLOCKS[(0, 2, 1, 3)[r]],
+    ),
     "broadcast": (one("broadcast", 'axes = ["a"], root = 1'), lambda r: BLOCKS[2 + r % 2]),
     "slice": (one("slice", 'axes = ["a", "b"], dim = 0', rows(1)), lambda r: BLOCKS[r][r : r + 1]),
     "partial": (one("partial", 'axes = ["b"]'), lambda r: BLOCKS[r] * (r % 2 == 0)),
-    "reshard": (one("reshard", "sharding = #dist.sharding<@mesh, [[\"a\"], []], []>"), lambda r: BLOCKS[r]),
-    "constraint": (one("constraint", "sharding = #dist.sharding<@mesh, [[\"a\"], []], []>"), lambda r: BLOCKS[r]),
-}  # fmt: skip
+    "reshard": (one("reshard", 'sharding = #dist.sharding<@mesh, [["a"], []], []>'), lambda r: BLOCKS[r]),
+    "constraint": (
+        one("constraint", 'sharding = #dist.sharding<@mesh, [["a"], []], []>'),
+        lambda r: BLOCKS[r],
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -67,7 +91,10 @@ def test_sub_axes(parse):
     assert [torch.equal(out[r], BLOCKS[r - r % 2] + BLOCKS[r - r % 2 + 1]) for r in range(4)] == [True] * 4
 
 
-SLICE = '%row = "dist.slice"(%all) {{dim = 0, axes = [{axes}]}} : (!torch.vtensor<[4,4],f32>) -> !torch.vtensor<[{n},4],f32>'
+SLICE = (
+    '%row = "dist.slice"(%all) {{dim = 0, axes = [{axes}]}} : (!torch.vtensor<[4,4],f32>) -> '
+    "!torch.vtensor<[{n},4],f32>"
+)
 LOOP = """
   %one = torch.constant.int 1
   %none = torch.constant.none
@@ -91,7 +118,7 @@ LOOP = """
   %total = torch.prim.TupleUnpack %sums : !torch.tuple<vtensor<[],f32>> -> !torch.vtensor<[],f32>
   %stack = torch.prim.TupleUnpack %rows : !torch.tuple<vtensor<[4,4],f32>> -> !torch.vtensor<[4,4],f32>
   %r = torch.aten.add.Tensor %stack, %total, %one : !torch.vtensor<[4,4],f32>, !torch.vtensor<[],f32>, !torch.int -> !torch.vtensor<[4,4],f32>
-"""
+"""  # noqa: E501
 
 
 def test_a_time_loop_carries_and_stacks(parse):
@@ -119,7 +146,7 @@ def test_nested_loops_over_parts_of_one_time_axis(parse):
       ^bb0(%y: {T44}):
         %row = "dist.slice"(%y) {{dim = 0, axes = ["t"]}} : ({T44}) -> {row}
         %s = torch.prim.TupleConstruct %row : {row} -> !torch.tuple<vtensor<[1,4],f32>>
-        "dist.yield"(%s) {{operandSegmentSizes = array<i32: 0, 1>}} : (!torch.tuple<vtensor<[1,4],f32>>) -> ()"""
+        "dist.yield"(%s) {{operandSegmentSizes = array<i32: 0, 1>}} : (!torch.tuple<vtensor<[1,4],f32>>) -> ()"""  # noqa: E501
     sizes = "operandSegmentSizes = array<i32: 0, 1>, resultSegmentSizes = array<i32: 0, 1>, stack_dims = [0]"
     body = f"""
       %same = torch.prim.TupleConstruct %x : {T44} -> !torch.tuple<vtensor<[4,4],f32>>
@@ -133,7 +160,7 @@ def test_nested_loops_over_parts_of_one_time_axis(parse):
         %s = torch.prim.TupleConstruct %n : {rows(2)} -> !torch.tuple<vtensor<[2,4],f32>>
         "dist.yield"(%s) {{operandSegmentSizes = array<i32: 0, 1>}} : (!torch.tuple<vtensor<[2,4],f32>>) -> ()
       }}) {{axis = #dist.axis<"t", 1, 2>, {sizes}}} : (!torch.tuple<vtensor<[4,4],f32>>) -> !torch.tuple<vtensor<[4,4],f32>>
-      %r = torch.prim.TupleUnpack %out : !torch.tuple<vtensor<[4,4],f32>> -> {T44}"""
+      %r = torch.prim.TupleUnpack %out : !torch.tuple<vtensor<[4,4],f32>> -> {T44}"""  # noqa: E501
     [out] = run(parse(step(body, T44)), [BLOCKS])
     assert all(torch.equal(out[rank], -BLOCKS[rank]) for rank in range(4))
 
@@ -150,7 +177,7 @@ MANUAL = """
   }) {axes = ["a"], in_shardings = [#dist.sharding<@mesh, [["a", "b"], []], []>], out_shardings = [#dist.sharding<@mesh, [["a"], []], []>]}
     : (!torch.tuple<vtensor<[8,4],f32>>) -> !torch.tuple<vtensor<[8,4],f32>>
   %r = torch.prim.TupleUnpack %outs : !torch.tuple<vtensor<[8,4],f32>> -> !torch.vtensor<[8,4],f32>
-"""
+"""  # noqa: E501
 
 
 def test_a_manual_region_on_global_values(parse):

@@ -33,7 +33,7 @@ def test_constants_lists_and_keyword_arguments(parse):
       %y = torch.aten.view %x, %shape : !torch.vtensor<[3,4],f32>, !torch.list<int> -> !torch.vtensor<[2,6],f32>
       %r = torch.aten._to_copy %y, %f64, %layout, %device, %none, %false, %preserve
         : !torch.vtensor<[2,6],f32>, !torch.int, !torch.int, !torch.Device, !torch.none, !torch.bool, !torch.int
-        -> !torch.vtensor<[2,6],f64>"""
+        -> !torch.vtensor<[2,6],f64>"""  # noqa: E501
     [[out]] = run(parse(step(body, "!torch.vtensor<[2,6],f64>")), [[X]])
     assert torch.equal(out, X.view(2, 6).double())
 
@@ -64,7 +64,7 @@ def test_several_results(parse):
       %values, %places = torch.aten.max.dim %x, %one, %false
         : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> !torch.vtensor<[3],f32>, !torch.vtensor<[3],si64>
       %r = torch.aten.add.Tensor %values, %places, %one
-        : !torch.vtensor<[3],f32>, !torch.vtensor<[3],si64>, !torch.int -> !torch.vtensor<[3],f32>"""
+        : !torch.vtensor<[3],f32>, !torch.vtensor<[3],si64>, !torch.int -> !torch.vtensor<[3],f32>"""  # noqa: E501
     [[out]] = run(parse(step(body, "!torch.vtensor<[3],f32>")), [[X]])
     assert torch.equal(out, X.max(1).values + 3)
 
@@ -87,7 +87,7 @@ def test_a_result_that_is_not_asked_for(parse):
         : !torch.list<int>, !torch.int, !torch.int, !torch.none, !torch.none, !torch.none -> {w}
       %a, %r, %b = torch.aten.convolution_backward %x, %x, %k, %none, %ones, %zeros, %ones, %false, %zeros, %1, %mask
         : {g}, {g}, {w}, !torch.none, !torch.list<int>, !torch.list<int>, !torch.list<int>, !torch.bool, !torch.list<int>,
-          !torch.int, !torch.list<bool> -> !torch.none, {w}, !torch.none"""
+          !torch.int, !torch.list<bool> -> !torch.none, {w}, !torch.none"""  # noqa: E501
     x = torch.arange(32.0).view(1, 2, 4, 4)
     [[out]] = run(parse(step(body, w, g)), [[x]])
     assert torch.equal(out[:, :, 0, 0], torch.einsum("nohw,nihw->oi", x, x))
@@ -98,7 +98,7 @@ def test_a_view_works_on_any_layout(parse):
       %minus = torch.constant.int -1
       %flat = torch.prim.ListConstruct %minus : (!torch.int) -> !torch.list<int>
       %t = torch.aten.t %x : !torch.vtensor<[3,4],f32> -> !torch.vtensor<[4,3],f32>
-      %r = torch.aten.view %t, %flat : !torch.vtensor<[4,3],f32>, !torch.list<int> -> !torch.vtensor<[12],f32>"""
+      %r = torch.aten.view %t, %flat : !torch.vtensor<[4,3],f32>, !torch.list<int> -> !torch.vtensor<[12],f32>"""  # noqa: E501
     [[out]] = run(parse(step(body, "!torch.vtensor<[12],f32>")), [[X]])
     assert torch.equal(out, X.t().reshape(-1))
 
@@ -114,7 +114,7 @@ def test_operators_of_our_own(parse):
       %of = torch.prim.ListConstruct %ten : (!torch.int) -> !torch.list<int>
       %r = torch.operator "torch.shardc.uniform"(%x, %five, %size, %from, %of, %f32)
         : (!torch.vtensor<[],si64>, !torch.int, !torch.list<int>, !torch.list<int>, !torch.list<int>, !torch.int)
-        -> !torch.vtensor<[5],f32>"""
+        -> !torch.vtensor<[5],f32>"""  # noqa: E501
     module = parse(step(body, "!torch.vtensor<[5],f32>", "!torch.vtensor<[],si64>"))
     [[out]] = run(module, [[torch.tensor(3)]])
     whole = torch.ops.shardc.uniform(torch.tensor(3), 5, [10], [0], [10], dtype=torch.float32)
@@ -132,7 +132,7 @@ WIDENED = """
   %c = torch.aten.full %shape, %half, %none, %none, %none, %none
     : !torch.list<int>, !torch.float, !torch.none, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[3],f32>
   %r = torch.aten.mul.Tensor %rounded, %c : !torch.vtensor<[3],bf16>, !torch.vtensor<[3],f32> -> !torch.vtensor<[3],f32>
-"""
+"""  # noqa: E501
 
 
 def test_widening_reaches_dtype_arguments_and_default_dtypes(parse):
@@ -146,16 +146,23 @@ def test_widening_reaches_dtype_arguments_and_default_dtypes(parse):
 
 
 def test_the_default_dtype_is_restored_after_an_error(parse):
-    body = "%r = torch.aten.mm %x, %x : !torch.vtensor<[3,4],f32>, !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>"
+    body = (
+        "%r = torch.aten.mm %x, %x : !torch.vtensor<[3,4],f32>, !torch.vtensor<[3,4],f32> -> "
+        "!torch.vtensor<[3,4],f32>"
+    )
     with pytest.raises(ExecutionFailed):
         run(parse(step(body, "!torch.vtensor<[3,4],f32>")), [[X]], widen=True)
     assert torch.get_default_dtype() == torch.float32
 
 
-@pytest.mark.parametrize("body", [
-    "%c = torch.constant.none\n%r = torch.aten.clone %x, %c : !torch.vtensor<[3,4],f32>, !torch.none -> !torch.vtensor<[3,4],f32>",
-    "%r = torch.aten.alias %x : !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        "%c = torch.constant.none\n%r = torch.aten.clone %x, %c : !torch.vtensor<[3,4],f32>, !torch.none "
+        "-> !torch.vtensor<[3,4],f32>",
+        "%r = torch.aten.alias %x : !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>",
+    ],
+)
 def test_results_share_no_memory_with_arguments(parse, body):
     x = X.clone()
     [[out]] = run(parse(step(body, "!torch.vtensor<[3,4],f32>")), [[x]])
@@ -165,7 +172,10 @@ def test_results_share_no_memory_with_arguments(parse, body):
 
 def test_an_argument_returned_as_it_is_is_a_copy(parse):
     x = X.clone()
-    text = "func.func @step(%x: !torch.vtensor<[3,4],f32>) -> !torch.vtensor<[3,4],f32> { return %x : !torch.vtensor<[3,4],f32> }"
+    text = (
+        "func.func @step(%x: !torch.vtensor<[3,4],f32>) -> !torch.vtensor<[3,4],f32> { return %x : "
+        "!torch.vtensor<[3,4],f32> }"
+    )
     [[out]] = run(parse(text), [[x]])
     assert torch.equal(out, x) and out.data_ptr() != x.data_ptr()
 
@@ -173,7 +183,8 @@ def test_an_argument_returned_as_it_is_is_a_copy(parse):
 def test_values_are_freed_after_their_last_use(parse):
     names = ["a", "b", "c", "r"]
     ops = [
-        f'%{new} = torch.aten.exp %{old} {{dist.name = "{new}"}} : !torch.vtensor<[3,4],f32> -> !torch.vtensor<[3,4],f32>'
+        f'%{new} = torch.aten.exp %{old} {{dist.name = "{new}"}} : !torch.vtensor<[3,4],f32> -> '
+        f"!torch.vtensor<[3,4],f32>"
         for old, new in zip(["x", *names], names, strict=False)
     ]
     seen: dict[str, weakref.ref] = {}
@@ -192,7 +203,7 @@ def test_one_op_may_bear_several_names(parse):
       %one = torch.constant.int 1
       %false = torch.constant.bool false
       %r, %places = torch.aten.max.dim %x, %one, %false {dist.name = "grad:w, places#1"}
-        : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> !torch.vtensor<[3],f32>, !torch.vtensor<[3],si64>"""
+        : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> !torch.vtensor<[3],f32>, !torch.vtensor<[3],si64>"""  # noqa: E501
     seen = {}
     run(
         parse(step(body, "!torch.vtensor<[3],f32>")),
@@ -211,7 +222,7 @@ def test_runtime_integers(parse):
       %more = torch.aten.mul.int %at, %ten : !torch.int, !torch.int -> !torch.int
       %again = "dist.offset"(%more) {axes = ["data"], extent = 1, scale = 1, base = 0} : (!torch.int) -> !torch.int
       %r = torch.aten.add.Scalar %x, %again, %one
-        : !torch.vtensor<[3,4],f32>, !torch.int, !torch.int -> !torch.vtensor<[3,4],f32>"""
+        : !torch.vtensor<[3,4],f32>, !torch.int, !torch.int -> !torch.vtensor<[3,4],f32>"""  # noqa: E501
     [out] = run(parse(MESH + step(body, "!torch.vtensor<[3,4],f32>")), [[X, X]])
     assert torch.equal(out[0], X + 10) and torch.equal(out[1], X + 71)
 
@@ -242,7 +253,8 @@ def fails(parse, body: str, pattern: str) -> None:
 
 def test_an_unknown_operator_is_named_with_its_line(parse):
     body = (
-        '%r = torch.operator "torch.nowhere.nothing"(%x) : (!torch.vtensor<[3,4],f32>) -> !torch.vtensor<[3,4],f32>'
+        '%r = torch.operator "torch.nowhere.nothing"(%x) : (!torch.vtensor<[3,4],f32>) -> '
+        "!torch.vtensor<[3,4],f32>"
         ' loc(callsite("model.py":7:1 at "train.py":40:1))'
     )
     fails(parse, body, r"nowhere.nothing could not be executed(.|\n)*at: model.py:7\n")
@@ -256,7 +268,10 @@ def test_a_wrong_shape_is_told(parse):
 
 
 def test_a_wrong_dtype_is_told(parse):
-    body = "%r = torch.aten.argsort %x, %i, %b : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> !torch.vtensor<[3,4],f32>"
+    body = (
+        "%r = torch.aten.argsort %x, %i, %b : !torch.vtensor<[3,4],f32>, !torch.int, !torch.bool -> "
+        "!torch.vtensor<[3,4],f32>"
+    )
     fails(
         parse,
         "%i = torch.constant.int 0\n%b = torch.constant.bool false\n" + body,
@@ -265,7 +280,10 @@ def test_a_wrong_dtype_is_told(parse):
 
 
 def test_an_op_that_writes_is_refused(parse):
-    body = '%r = torch.operator "torch.aten.relu_"(%x) : (!torch.vtensor<[3,4],f32>) -> !torch.vtensor<[3,4],f32>'
+    body = (
+        '%r = torch.operator "torch.aten.relu_"(%x) : (!torch.vtensor<[3,4],f32>) -> '
+        "!torch.vtensor<[3,4],f32>"
+    )
     fails(parse, body, "writes to its operands")
     assert X[0, 0] == 0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardc.backends.eager.comparison import Comparison, Row
 from shardc.backends.eager.program import find_step
-from shardc.backends.eager.tolerance import (
+from shardc.backends.eager.proof.comparison import Comparison, Row
+from shardc.backends.eager.proof.tolerance import (
     coarsest_dtype,
     difference,
     in_f64,
@@ -64,7 +64,10 @@ def test_bounds():
     ("dtype", "expected"), [("f32", torch.float32), ("bf16", torch.bfloat16), ("f64", torch.float64)]
 )
 def test_the_coarsest_dtype_of_a_step(parse, dtype, expected):
-    text = f"func.func @step(%x: !torch.vtensor<[2],si64>, %y: !torch.vtensor<[2],{dtype}>, %z: !torch.vtensor<[2],f64>) {{ return }}"
+    text = (
+        f"func.func @step(%x: !torch.vtensor<[2],si64>, %y: !torch.vtensor<[2],{dtype}>, %z: "
+        f"!torch.vtensor<[2],f64>) {{ return }}"
+    )
     module = parse(text)
     assert coarsest_dtype(find_step(module)) == expected
 

@@ -3,10 +3,14 @@
 The step is ``relu(x @ w1 + b1) @ w2``, the mean of squared errors against ``y``, and SGD with momentum 0.9.
 Level 3 is what partition should make of it on the mesh data=2 x tensor=2 (devices) x micro=2 (time):
 
-- ``w1`` is cut by columns and ``w2`` by rows over "tensor" (Megatron's pair): one all-reduce forward, none backward;
-- the batch of 8 is cut over "data", and each device's 4 rows run in 2 iterations over "micro", which accumulate
-  the gradients; what they add up to is still a partial sum over "data" and is all-reduced once, after the loop;
-- ``b1`` lives whole on every device: each takes its slice over "tensor", and the gradient's slices are gathered.
+- ``w1`` is cut by columns and ``w2`` by rows over "tensor" (Megatron's pair): one all-reduce forward, none
+  backward;
+- the batch of 8 is cut over "data", and each device's 4 rows run in 2 iterations over "micro", which
+  accumulate
+  the gradients; what they add up to is still a partial sum over "data" and is all-reduced once, after the
+  loop;
+- ``b1`` lives whole on every device: each takes its slice over "tensor", and the gradient's slices are
+  gathered.
 """
 
 from __future__ import annotations
@@ -231,7 +235,7 @@ func.func @step(
   %p_w2 = torch.aten.sub.Tensor %w2, %u_w2, %1 : !w2, !w2, !torch.int -> !w2
   return %loss, %p_w1, %p_b1, %p_w2, %n_w1, %n_b1, %n_w2 : !s, !w1, !b1, !w2, !w1, !b1, !w2
 }
-"""
+"""  # noqa: E501
 
 
 def inputs() -> dict[tuple[str, str], torch.Tensor]:
@@ -249,7 +253,9 @@ def inputs() -> dict[tuple[str, str], torch.Tensor]:
 
 
 def trained_with_torch(steps: int) -> tuple[list[float], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """What PyTorch itself makes of the same step: losses, parameters after the last step and its gradients. In f64."""
+    """What PyTorch itself makes of the same step: losses, parameters after the last step and its gradients.
+    In f64.
+    """
     values = {key: t.double() for key, t in inputs().items()}
     params = {name: t.clone().requires_grad_() for (role, name), t in values.items() if role == "param"}
     optimizer = torch.optim.SGD(params.values(), lr=float(values["hyper", "group0.lr"]), momentum=0.9)

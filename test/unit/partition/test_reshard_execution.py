@@ -85,8 +85,8 @@ def test_every_pair_of_layouts(
 ) -> None:
     """All ``count * count`` pairs (1,024, 2,116, 18,225 and 8,464), partial terms on both sides included.
 
-    The two sides' reductions may differ. Minima are left to the squares: nothing tells them from maxima but the
-    operator that combines them.
+    The two sides' reductions may differ. Minima are left to the squares: nothing tells them from maxima but
+    the operator that combines them.
     """
     layouts = all_layouts(axes, rank, reductions)
     assert len(layouts) == count
@@ -95,7 +95,9 @@ def test_every_pair_of_layouts(
 
 @pytest.mark.parametrize("part", range(CUBE_3_PARTS))
 def test_every_pair_of_layouts_of_rank_3_on_a_cube(part: int) -> None:
-    """The parts together: all 246 * 246 = 60,516 pairs of 106 whole layouts, 70 with partial sums, 70 with maxima."""
+    """The parts together: all 246 * 246 = 60,516 pairs of 106 whole layouts, 70 with partial sums, 70 with
+    maxima.
+    """
     layouts = all_layouts((X, Y, Z), 3, ("sum", "max"))
     assert len(layouts) == 246
     _check_by_execution([(a, b) for a in layouts[part::CUBE_3_PARTS] for b in layouts], (8, 8, 8), CUBE)

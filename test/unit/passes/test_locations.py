@@ -10,7 +10,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.context import new_context
 from shardc.dialects.location import source_line
-from shardc.driver.pipelines import build, run
+from shardc.passes.manager.pass_pipelines import build, run
 
 STEP = """
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"], ["micro", 2, "time"]]} : () -> ()
@@ -41,7 +41,7 @@ func.func @step(
   %12 = torch.aten.sub.Tensor %b, %9, %int1 {dist.phase = "optimizer"} : !b, !b, !torch.int -> !b loc("model.py":22:1)
   return %10, %11, %12 : !w, !w, !b loc("model.py":23:1)
 } loc("model.py":9:1)
-"""
+"""  # noqa: E501
 TYPES = {"!t2": "[16,16]", "!t": "[16,16]", "!w": "[16,16]", "!b": "[16]", "!i": "[16],si64"}
 PASSES = ("torch-share", "dist-propagate", "dist-insert-reshards", "dist-partition", "dist-combine")
 

@@ -9,9 +9,9 @@ from torch_mlir import ir
 
 from shardc.diagnostics.levels import LevelBroken
 from shardc.dialects.context import new_context
-from shardc.driver.pipelines import MlirPass, run
-from shardc.passes.program import Program
-from shardc.passes.reading import Reading, ReadingPass
+from shardc.passes.manager.pass_pipelines import MlirPass, run
+from shardc.passes.manager.program import Program
+from shardc.passes.manager.reading import Reading, ReadingPass
 
 T = "!torch.vtensor<[4],f32>"
 MODULE = f"func.func @step(%x: {T}) -> {T} {{ %0 = torch.aten.exp %x : {T} -> {T}\n return %0 : {T} }}"

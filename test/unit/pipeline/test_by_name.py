@@ -12,9 +12,10 @@ from shardc.diagnostics.pipeline import (
     UnknownSchedule,
     UnknownScheduleOption,
 )
-from shardc.passes.pipeline.check_schedule import check_schedule
+from shardc.options.schedules import ALIASES
+from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
-from shardc.passes.pipeline.schedules.registry import ALIASES, SCHEDULES
+from shardc.passes.pipeline.schedules.registry import SCHEDULES
 from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
 
@@ -52,7 +53,8 @@ def test_what_is_said_of_micro_batches_is_true(name: str) -> None:
             "zb-v",
             6,
             2,
-            "cannot put 6 stages on 2 ranks: it takes two stages a rank\n.*cut the model into 4 stages for 2 ranks",
+            "cannot put 6 stages on 2 ranks: it takes two stages a rank\n.*cut the model into 4 stages for "
+            "2 ranks",
         ),
         ("1f1b", 8, 4, "it takes one stage a rank\n.*cut the model into 4 stages for 4 ranks"),
         (
@@ -83,7 +85,9 @@ def test_options() -> None:
     assert by_name("seq-1f1b", 4, 8, slices=2).micro_batches == 16
     with pytest.raises(UnknownScheduleOption, match="terapipe has no option 'parts'; it has: slices"):
         by_name("terapipe", 4, 8, parts=2)
-    with pytest.raises(UnknownScheduleOption, match="auto has no option 'slices'; it has: cap_bytes"):
+    with pytest.raises(
+        UnknownScheduleOption, match="auto has no option 'slices'; it has: memory_limit_bytes"
+    ):
         by_name("auto", 4, 8, slices=2)
     with pytest.raises(BadScheduleOption, match="seq-1f1b cannot take slices=0: it must be at least 1"):
         by_name("seq-1f1b", 4, 8, slices=0)
@@ -92,7 +96,7 @@ def test_options() -> None:
     ):
         by_name("pipedream-2bw", 4, 16, every=2)
     with pytest.raises(NoScheduleFits, match="within 0 bytes a rank; the least is 4, of 1f1b"):
-        by_name("auto", 4, 8, cap_bytes=0.5)
+        by_name("auto", 4, 8, memory_limit_bytes=0.5)
 
 
 @pytest.mark.parametrize("name", ["zb-v", "auto"])

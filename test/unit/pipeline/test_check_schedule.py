@@ -12,7 +12,7 @@ from shardc.cost.pipeline import StageCost
 from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, Updates, one_route, orders
-from shardc.passes.pipeline.check_schedule import check_memory, check_schedule
+from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
@@ -24,8 +24,8 @@ VALID = [
 
 
 def valid(schedule: Schedule, micro_batches: int) -> bool:
-    """The judge: plays the schedule on an abstract machine, by rules written down from the issue and from nothing of
-    ours.
+    """The judge: plays the schedule on an abstract machine, by rules written down from the issue and from
+    nothing of ours.
 
     Ranks are tried in turn until none can go on. What has run is kept as text.
     """
@@ -158,7 +158,9 @@ def test_micro_batches_are_counted() -> None:
 
 
 def test_weights_that_are_not_there_yet() -> None:
-    """PipeDream-2BW with smaller groups than ranks: rank 0 would need an update whose gradients come later."""
+    """PipeDream-2BW with smaller groups than ranks: rank 0 would need an update whose gradients
+    come later.
+    """
     with pytest.raises(BadSchedule, match="0F4 needs version 1 of its weights, of which 0 are made by then"):
         check_schedule(replace(one_f_one_b(8, 16), updates=Updates(every=2, delay=1)))
 

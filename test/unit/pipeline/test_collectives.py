@@ -1,4 +1,6 @@
-"""Collectives among the actions: where they are placed, and that the checker refuses every other place that is wrong."""
+"""Collectives among the actions: where they are placed, and that the checker refuses every other place that
+is wrong.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.collective import Collective
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.transfer import Step, Steps, parse_step
-from shardc.passes.pipeline.check_collectives import check_collectives
-from shardc.passes.pipeline.check_transfers import check_transfers
-from shardc.passes.pipeline.collectives import place_collectives
+from shardc.passes.pipeline.checks.check_collectives import check_collectives
+from shardc.passes.pipeline.checks.check_transfers import check_transfers
+from shardc.passes.pipeline.ranks.collectives import place_collectives
+from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
-from shardc.passes.pipeline.transfers import place_transfers
 
 ALL = ("UNSHARD", "RESHARD", "REDUCE_GRAD")
 WHOLE = [n for n, named in SCHEDULES.items() if "slices" not in named.options and "changes" not in named.says]
@@ -102,7 +104,9 @@ def sound(schedule: Schedule, steps: Steps) -> bool:
 @given(st.data())
 @settings(max_examples=400, deadline=None)
 def test_mutations(data: st.DataObject) -> None:
-    """Collectives that are swapped, moved, dropped and doubled: every broken list is refused, no sound one is."""
+    """Collectives that are swapped, moved, dropped and doubled: every broken list is refused, no sound one
+    is.
+    """
     name, stages = data.draw(st.sampled_from((("1f1b", 2), ("interleaved", 4), ("zb-v", 4))))
     schedule = by_name(name, stages, 4, ranks=2)
     rows: list[list[Step]] = [list(row) for row in placed(schedule)]

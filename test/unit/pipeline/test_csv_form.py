@@ -14,12 +14,12 @@ from shardc.diagnostics.pipeline import BadAction, BadSchedule, WrongStages
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.csv_form import read_csv, read_steps, write_csv
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.pipeline.check_collectives import check_collectives
-from shardc.passes.pipeline.check_schedule import check_schedule
-from shardc.passes.pipeline.check_transfers import check_transfers
+from shardc.passes.pipeline.checks.check_collectives import check_collectives
+from shardc.passes.pipeline.checks.check_schedule import check_schedule
+from shardc.passes.pipeline.checks.check_transfers import check_transfers
+from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
-from shardc.passes.pipeline.transfers import place_transfers
 
 WITH_ROUTES = ("chimera",)
 """Not every micro-batch goes through all stages, which torch's form cannot say."""

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from shardc.cli import main
-from shardc.cost.pipeline import StageCost, simulate
+from shardc.cost.pipeline import StageCost
+from shardc.cost.simulate import simulate
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.pipeline.check_transfers import peak_buffers
+from shardc.passes.pipeline.checks.check_transfers import peak_buffers
+from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
-from shardc.passes.pipeline.transfers import place_transfers
 
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "pipelines.md").read_text()
 ROWS = {
@@ -49,7 +50,7 @@ def test_the_table(name: str) -> None:
 
 
 def test_the_example_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["schedule", "1f1b", "--stages", "4", "--microbatches", "8"]) == 0
+    assert main(["schedule", "1f1b", "--stages", "4", "--micro-batches", "8"]) == 0
     first_rank = capsys.readouterr().out.split("\nrank 1 |")[0]
     assert textwrap.indent(first_rank, "    ") in GUIDE
 

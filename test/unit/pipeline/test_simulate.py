@@ -1,11 +1,14 @@
-"""The simulator: links, overlap, memory over time, measured runs, on pipelines small enough to be played by hand."""
+"""The simulator: links, overlap, memory over time, measured runs, on pipelines small enough to be played by
+hand.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from shardc.cost.pipeline import StageCost, Timeline, link_of_sender, links_of_nodes, simulate, timeline_of
-from shardc.cost.pipeline_run import stage_costs
+from shardc.cost.pipeline import StageCost
+from shardc.cost.simulate import link_of_sender, links_of_nodes, simulate
+from shardc.cost.timeline import Timeline, stage_costs, timeline_of
 from shardc.diagnostics.pipeline import BadAction, NotMeasured, ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
@@ -56,8 +59,9 @@ def test_ranks_of_a_node_share_the_link_that_leaves_it() -> None:
 
 
 def test_memory_over_time() -> None:
-    """From a forward's start to its backward's end; of what a split backward leaves, until the weight gradient's
-    end."""
+    """From a forward's start to its backward's end; of what a split backward leaves, until the weight
+    gradient's end.
+    """
     cost = StageCost(1, 1, 1, activation_bytes=8, weight_bytes=2)
     whole = simulate(one_f_one_b(1, 2), [cost])
     assert whole.memory([cost]) == [[(0, 8), (3, 0), (3, 8), (6, 0)]]

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.cost.pipeline import StageCost, merge_stages, simulate
-from shardc.passes.pipeline.check_schedule import check_memory, check_schedule
+from shardc.cost.pipeline import StageCost, merge_stages
+from shardc.cost.simulate import simulate
+from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule
 from shardc.passes.pipeline.schedules.synthesis import auto, best_schedule, named_choices
 from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
@@ -34,12 +35,12 @@ def test_never_worse_than_the_best_named_one(
         for stages in range(ranks, len(costs) + 1, ranks)
         for choice in named_choices(ranks, micro_batches, merge_stages(costs, stages), parameters_twice=True)
     ]
-    cap_bytes = data.draw(st.sampled_from(sorted(choice.peak_bytes for choice in named)))
-    best = best_schedule(ranks, micro_batches, costs, cap_bytes, parameters_twice=True)
+    memory_limit_bytes = data.draw(st.sampled_from(sorted(choice.peak_bytes for choice in named)))
+    best = best_schedule(ranks, micro_batches, costs, memory_limit_bytes, parameters_twice=True)
     check_schedule(best.schedule, micro_batches)
-    check_memory(best.schedule, best.costs, cap_bytes + 1e-6)
+    check_memory(best.schedule, best.costs, memory_limit_bytes + 1e-6)
     assert simulate(best.schedule, best.costs).step_s == best.timeline.step_s
-    fitting = [choice for choice in named if choice.peak_bytes <= cap_bytes]
+    fitting = [choice for choice in named if choice.peak_bytes <= memory_limit_bytes]
     assert fitting
     assert best.timeline.step_s <= min(choice.timeline.step_s for choice in fitting)
 
@@ -48,7 +49,7 @@ def test_it_makes_what_has_no_name() -> None:
     """With the memory of 3 micro-batches on 4 ranks V-Half is the best named one, and not the best."""
     half = StageCost(0.5, 0.5, 0.5, activation_bytes=0.5, weight_bytes=0.25)
     named = [c for c in named_choices(4, 8, [half] * 8) if c.peak_bytes <= 3]
-    best = best_schedule(4, 8, [half] * 8, cap_bytes=3)
+    best = best_schedule(4, 8, [half] * 8, memory_limit_bytes=3)
     assert min(c.timeline.step_s for c in named) == 28.5
     assert best.timeline.step_s <= 26.5 and best.peak_bytes <= 3
 

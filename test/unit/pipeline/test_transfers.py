@@ -1,5 +1,6 @@
-"""Sends and receives: as placed they run on every transport, and wrong ones are refused (hypothesis, against a
-graph's cycles)."""
+"""Sends and receives: as placed they run on every transport, and wrong ones are refused (hypothesis, against
+a graph's cycles).
+"""
 
 from __future__ import annotations
 
@@ -15,11 +16,11 @@ from shardc.diagnostics.pipeline import BadTransfers, ScheduleStuck, TooManyBuff
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 from shardc.dialects.pipe.transfer import Step, Steps, Transfer, parse_step
-from shardc.passes.pipeline.check_transfers import Mode, check_transfers, peak_buffers
+from shardc.passes.pipeline.checks.check_transfers import Mode, check_transfers, peak_buffers
+from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
-from shardc.passes.pipeline.transfers import place_transfers
 
 MODES: tuple[Mode, ...] = ("blocking", "batched", "buffered", "paired")
 SMALL = [one_f_one_b(3, 4), by_name("zb-v", 6, 4), by_name("chimera", 2, 4), by_name("interleaved", 4, 4)]
@@ -37,14 +38,17 @@ def test_every_schedule_runs_on_every_transport(name: str, stages: int) -> None:
 
 
 def test_receiving_as_late_as_possible_deadlocks_where_sends_wait() -> None:
-    """What 1F1B is known for: both neighbours send first. Buffers mend it, and so does posting both at once."""
+    """What 1F1B is known for: both neighbours send first. Buffers mend it, and so does posting
+    both at once.
+    """
     schedule = one_f_one_b(2, 4)
     late = _late(schedule)
     check_transfers(schedule, late, "buffered")
     check_transfers(schedule, late, "batched")
     with pytest.raises(
         BadTransfers,
-        match="blocking sends: 0SEND_F1 on rank 0 waits for 1RECV_F1, but rank 1 waits before that, at 1SEND_B0",
+        match="blocking sends: 0SEND_F1 on rank 0 waits for 1RECV_F1, but rank 1 waits before that, at "
+        "1SEND_B0",
     ):
         check_transfers(schedule, late, "blocking")
 
@@ -68,7 +72,8 @@ def _late(schedule: Schedule) -> Steps:
 
 
 def sound(schedule: Schedule, steps: Steps, mode: Mode) -> bool:
-    """The judge: everything is there once, both sides of each pair of ranks have one order, and no circle of waits.
+    """The judge: everything is there once, both sides of each pair of ranks have one order, and no circle of
+    waits.
 
     A group of steps is posted and done; arrows go from what must be before to what is behind it.
     """

@@ -10,7 +10,7 @@ import torch
 from shardc.diagnostics.pipeline import BadSchedule
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.dialects.pipe.weight_versions import forward_weights, versions_held
-from shardc.passes.pipeline.check_schedule import check_schedule
+from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.schedules.asynchronous import pipe_dream, pipe_dream_2bw
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
@@ -33,8 +33,9 @@ def test_only_the_asynchronous_ones_change_the_mathematics(name: str) -> None:
 
 
 def trained(schedule: Schedule, rate: float) -> list[list[float]]:
-    """Each stage's weights after each of its updates: stage s multiplies by its weight, the loss is half the square
-    of the distance to 1. Runs the actions in order, with the weights that ``forward_weights`` says."""
+    """Each stage's weights after each of its updates: stage s multiplies by its weight, the loss is half the
+    square of the distance to 1. Runs the actions in order, with the weights that ``forward_weights`` says.
+    """
     version = {use.action: use.version for use in forward_weights(schedule)}
     made = [[torch.tensor(0.9 + 0.1 * s, dtype=torch.float64)] for s in range(schedule.stages)]
     sums = [0.0] * schedule.stages
@@ -87,7 +88,9 @@ def test_2bw_is_gradient_descent_with_a_delay_of_one() -> None:
 
 
 def test_pipedream_takes_the_newest_weights_of_each_stage() -> None:
-    """The last stage has none in flight, so its k-th micro-batch sees k updates; the first is ``ranks - 1`` behind."""
+    """The last stage has none in flight, so its k-th micro-batch sees k updates; the first is ``ranks - 1``
+    behind.
+    """
     ranks = 4
     uses = {use.action: use.version for use in forward_weights(pipe_dream(ranks, 12))}
     for action, version in uses.items():

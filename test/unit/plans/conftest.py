@@ -16,12 +16,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.context import new_context
-from shardc.driver.compiler import Compiled, compile_capture, make_mesh
-from shardc.driver.model_plan import model_plan_of
-from shardc.driver.pipelines import build, run
-from shardc.driver.report import Report, make_report
-from shardc.driver.traffic import Transfer, transfers
-from shardc.frontend.capture import capture_step
+from shardc.frontend.step.capture import capture_step
+from shardc.passes.manager.pass_pipelines import build, run
+from shardc.report.plan_report import Report, make_report
+from shardc.report.traffic import Transfer, transfers
+from shardc.step.model_plan import model_plan_of
+from shardc.step.shard import Compiled, compile_capture, make_mesh
 
 BATCH, LENGTH, HIDDEN = 4, 8, 32
 
@@ -30,8 +30,8 @@ BATCH, LENGTH, HIDDEN = 4, 8, 32
 class Sharded:
     """A compiled step and what it sends.
 
-    ``single`` is the rank program before ``dist-combine`` packs its collectives: one transfer for each value that
-    moves.
+    ``single`` is the rank program before ``dist-combine`` packs its collectives: one transfer for each value
+    that moves.
     """
 
     compiled: Compiled

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from shardc.passes.manager.program import read_program
 from shardc.passes.plan.column_row import Cut, column_row_cuts
-from shardc.passes.program import read_program
 
 MESH = {"tensor": 2}
 COLUMNS, ROWS = "[tensor, *]", "[*, tensor]"
@@ -20,7 +20,9 @@ COLUMNS, ROWS = "[tensor, *]", "[*, tensor]"
 
 
 class Block(nn.Module):
-    """A transformer layer with norms before its parts: attention with a weight each for q, k, v and o, and an MLP."""
+    """A transformer layer with norms before its parts: attention with a weight each for q, k, v and o, and an
+    MLP.
+    """
 
     def __init__(self, hidden: int = 32, heads: int = 4) -> None:
         super().__init__()
@@ -64,7 +66,9 @@ def _ids() -> Tensor:
 
 
 def test_chain_of_two(compile_plan: Callable) -> None:
-    """Two layers: the first by columns with its bias, the second by rows. No gradient of the input is asked for."""
+    """Two layers: the first by columns with its bias, the second by rows. No gradient of the input is asked
+    for.
+    """
     model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
     program = compile_plan(model, {"input": torch.zeros(8, 16)}, "tensor", MESH, loss=_loss)
     assert program.annotated() == {"0.weight": (("tensor",), ())}
@@ -116,7 +120,9 @@ def test_attention_and_mlp_blocks(compile_plan: Callable) -> None:
 
 
 def test_llama_without_its_own_plan(llama: Callable) -> None:
-    """Found in the program: what the model's ``tp_plan`` says of its layers (the head and embedding stay whole)."""
+    """Found in the program: what the model's ``tp_plan`` says of its layers (the head and embedding stay
+    whole).
+    """
     found, own = llama(1, "tensor", MESH, own_plan=False), llama(1, "tensor", MESH)
     assert sorted(found.annotated()) == [
         "model.layers.0.mlp.gate_proj.weight",
@@ -138,8 +144,9 @@ def gpt2(compile_plan: Callable, heads: int, hidden: int = 32) -> Any:
 
 
 def test_gpt2_cuts_its_fused_weights(compile_plan: Callable) -> None:
-    """GPT-2 has no ``tp_plan``, and stores weights untransposed. Its fused q, k, v are stored in blocks of heads of all
-    three: two reductions a layer each way, as of a model with a weight for each."""
+    """GPT-2 has no ``tp_plan``, and stores weights untransposed. Its fused q, k, v are stored in blocks of
+    heads of all three: two reductions a layer each way, as of a model with a weight for each.
+    """
     program = gpt2(compile_plan, 4)
     names = [f"transformer.h.{i}.{name}.weight" for i in (0, 1) for name in ("attn.c_attn", "mlp.c_fc")]
     assert program.annotated() == dict.fromkeys(names, ((), ("tensor",)))
@@ -168,7 +175,9 @@ def test_gpt2_with_heads_that_do_not_divide_cuts_its_mlp(compile_plan: Callable)
 
 @pytest.mark.parametrize("columns", [10, 12, 13])
 def test_columns_need_not_divide(compile_plan: Callable, columns: int) -> None:
-    """10 and 13 columns over 4 devices are cut as 12 are, and send the same: one all-reduce of the rows' results."""
+    """10 and 13 columns over 4 devices are cut as 12 are, and send the same: one all-reduce of the rows'
+    results.
+    """
     model = nn.Sequential(nn.Linear(16, columns), nn.ReLU(), nn.Linear(columns, 16))
     program = compile_plan(model, {"input": torch.zeros(8, 16)}, "tensor", {"tensor": 4}, loss=_loss)
     assert program.annotated() == {"0.weight": (("tensor",), ())}
@@ -187,7 +196,9 @@ def test_fewer_columns_than_devices_stay_whole_and_it_is_said(compile_plan: Call
 
 
 def test_dims_of_a_models_own_plan(compile_plan: Callable) -> None:
-    """Module patterns: colwise cuts a weight's dim 0, rowwise its dim 1; the first pattern counts; others are left."""
+    """Module patterns: colwise cuts a weight's dim 0, rowwise its dim 1; the first pattern counts; others are
+    left.
+    """
     model = nn.Sequential(nn.Linear(16, 32), nn.Linear(32, 16), nn.Linear(16, 16))
     program = compile_plan(model, {"input": torch.zeros(8, 16)}, "data", {"data": 2}, loss=_loss)
     level_1 = read_program(program.compiled.global_module)

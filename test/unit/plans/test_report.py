@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from shardc.diagnostics.base import Remark
-from shardc.driver.report import Report, layout, make_report
+from shardc.report.plan_report import Report, layout, make_report
 
 
 def test_every_argument_with_its_layout_and_reason(mlp: Callable) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardc.diagnostics.plan import BadPlanFile
-from shardc.driver.plans import save_plan
+from shardc.step.save_plan import save_plan
 
 MESH = {"data": 2, "tensor": 2}
 

@@ -1,4 +1,5 @@
-"""Tensor and sequence parallelism of a Llama: Megatron's collectives, found by propagation from a few annotations.
+"""Tensor and sequence parallelism of a Llama: Megatron's collectives, found by propagation from a few
+annotations.
 
 Figures are those of one layer: the difference between a model of four layers and one of two, halved.
 """
@@ -57,7 +58,8 @@ def test_tensor_has_two_all_reduces_forward_and_two_backward(
 def test_sequence_has_the_same_volume_in_scatters_and_gathers(llama: Callable) -> None:
     """Two gathers and two scatters each way, the bytes of the all-reduces (Korthikanti et al. 2022).
 
-    Besides, the gradients of the two norms' weights, made from a part of the sequence each, are summed: H elements.
+    Besides, the gradients of the two norms' weights, made from a part of the sequence each, are summed: H
+    elements.
     """
     counts, moved = _per_layer(llama, "sequence", {"tensor": P})
     norms = counts.pop(("backward", "all_reduce", (1, 1, H), TENSOR), 0) or counts.pop(
@@ -78,8 +80,10 @@ def test_sequence_has_the_same_volume_in_scatters_and_gathers(llama: Callable) -
 
 
 def test_a_gradient_and_its_transpose_are_gathered_once(llama: Callable) -> None:
-    """One sequence a micro-batch: the gradient that goes back into a layer's input and into its weights, one the
-    transpose of the other, is put together once: two gathers a layer each way, in every one of the micro-batches."""
+    """One sequence a micro-batch: the gradient that goes back into a layer's input and into its weights, one
+    the transpose of the other, is put together once: two gathers a layer each way, in every one of the
+    micro-batches.
+    """
     counts = [llama(n, "data*sequence", {"data": 2, "tensor": 2}, micro_batches=2).counts() for n in (1, 2)]
     kinds = Counter(
         {(phase, kind): 0 for phase in ("forward", "backward") for kind in ("all_gather", "reduce_scatter")}

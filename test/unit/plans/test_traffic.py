@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch_mlir import ir
 
+from shardc.cost.collective import sent_bytes
 from shardc.dialects.context import new_context
-from shardc.driver.traffic import Transfer, bytes_moved, totals, transfers
+from shardc.report.traffic import Transfer, totals, transfers
 
 PROGRAM = """
 "dist.mesh"() {sym_name = "mesh", axes = [["data", 4, "space"], ["tensor", 2, "space"], ["micro", 3, "time"]]} : () -> ()
@@ -27,7 +28,7 @@ func.func @step(%x: !torch.vtensor<[8,4],f32>, %half: !torch.vtensor<[8,4],bf16>
   }) {axis = "micro", operandSegmentSizes = array<i32: 0, 1>, resultSegmentSizes = array<i32: 0, 1>, stack_dims = [0]} : (!torch.tuple<vtensor<[8,4],f32>>) -> !torch.tuple<vtensor<[12,8],f32>>
   return
 }
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +53,16 @@ def found() -> list[Transfer]:
 )
 def test_bytes_of_100_local_bytes(kind: str, ways: int, size_bytes: float) -> None:
     """Bandwidth-optimal algorithms (Chan et al. 2007)."""
-    assert bytes_moved(f"dist.{kind}", ways, 100) == size_bytes
+    assert sent_bytes(kind, ways, 100) == size_bytes
 
 
 @pytest.mark.parametrize("ways", [2, 3, 8])
 def test_an_all_reduce_is_a_scatter_and_a_gather(ways: int) -> None:
     scatter, gather = (
-        bytes_moved("dist.reduce_scatter", ways, 96),
-        bytes_moved("dist.all_gather", ways, 96 / ways),
+        sent_bytes("reduce_scatter", ways, 96),
+        sent_bytes("all_gather", ways, 96 / ways),
     )
-    assert scatter + gather == pytest.approx(bytes_moved("dist.all_reduce", ways, 96))
+    assert scatter + gather == pytest.approx(sent_bytes("all_reduce", ways, 96))
 
 
 def test_every_collective_in_program_order(found: list[Transfer]) -> None:

@@ -17,7 +17,9 @@ B, S, H, V, P = 4, 8, 32, 208, 2
 
 @pytest.fixture(scope="module")
 def sharded(compile_plan: Callable) -> Callable:
-    """``sharded(plan, mesh, **more)``: a Llama of one layer with the vocabulary ``V``, under its own ``tp_plan``."""
+    """``sharded(plan, mesh, **more)``: a Llama of one layer with the vocabulary ``V``, under its own
+    ``tp_plan``.
+    """
     config = LlamaConfig(
         hidden_size=H,
         intermediate_size=64,

@@ -1,9 +1,10 @@
 """Data parallelism and ZeRO: collectives, bytes and memory of the published table.
 
-For a weight of W elements on p devices, in elements that each sends: data parallel an all-reduce of 2(p-1)/p W; ZeRO-1
-and 2 a reduce-scatter and an all-gather, together as much; ZeRO-3 a reduce-scatter and two gathers, 3(p-1)/p W
-(Rajbhandari et al. 2020; survey of auto-parallelism, Table III). The second gather is the backward pass's: a weight
-that it does not read (an embedding, the first layer's of a network, a bias) is not gathered for it.
+For a weight of W elements on p devices, in elements that each sends: data parallel an all-reduce of 2(p-1)/p
+W; ZeRO-1 and 2 a reduce-scatter and an all-gather, together as much; ZeRO-3 a reduce-scatter and two gathers,
+3(p-1)/p W (Rajbhandari et al. 2020; survey of auto-parallelism, Table III). The second gather is the backward
+pass's: a weight that it does not read (an embedding, the first layer's of a network, a bias) is not gathered
+for it.
 """
 
 from __future__ import annotations
@@ -147,7 +148,9 @@ def test_accumulated_gradients(
 
 @pytest.mark.parametrize(("plan", "times"), [("zero1", 1), ("zero2", 2)])
 def test_how_often_accumulated_gradients_are_scattered(llama: Callable, plan: str, times: int) -> None:
-    """After the loop under ZeRO-1, in each of two iterations under ZeRO-2: the price of the smaller accumulator."""
+    """After the loop under ZeRO-1, in each of two iterations under ZeRO-2: the price of the smaller
+    accumulator.
+    """
     program = llama(1, plan, {"data": 2}, micro_batches=2)
     scatters = [t for t in program.transfers if t.kind == "reduce_scatter"]
     assert {t.times for t in scatters} == {times}
@@ -155,7 +158,9 @@ def test_how_often_accumulated_gradients_are_scattered(llama: Callable, plan: st
 
 
 def test_what_does_not_divide_stays_whole(compile_plan: Callable) -> None:
-    """A weight of 6 x 16 is cut on its second dim; a bias of 6 is on every device, its gradient all-reduced."""
+    """A weight of 6 x 16 is cut on its second dim; a bias of 6 is on every device, its gradient
+    all-reduced.
+    """
     batch = {"input": torch.zeros(8, 16)}
     model = torch.nn.Linear(16, 6)
     program = compile_plan(model, batch, "zero3", MESH, loss=lambda out, _: out.square().mean())
@@ -168,7 +173,9 @@ def test_what_does_not_divide_stays_whole(compile_plan: Callable) -> None:
 
 
 def test_a_matrix_that_does_not_divide_is_padded_in_storage(compile_plan: Callable) -> None:
-    """7 x 15 is stored as 7 x 16, gathered and reduce-scattered so; forward and backward compute with 7 x 15."""
+    """7 x 15 is stored as 7 x 16, gathered and reduce-scattered so; forward and backward compute
+    with 7 x 15.
+    """
     model = torch.nn.Linear(15, 7, bias=False)
     program = compile_plan(
         model, {"input": torch.zeros(8, 15)}, "zero3", MESH, loss=lambda out, _: out.square().mean()
@@ -186,13 +193,16 @@ def test_zero_over_data_leaves_tensor_cuts_alone(llama: Callable) -> None:
     assert layouts["model.norm.weight"] == "[data]"
     projections = sum(t.numel for name, t in program.parameters.items() if "_proj" in name)
     rest = program.weights - projections
-    # The projections over both axes, embedding and head over both too (by the model's plan), the norms over one.
+    # The projections over both axes, embedding and head over both too (by the model's plan), the norms over
+    # one.
     norms = sum(t.numel for name, t in program.parameters.items() if "norm" in name)
     assert program.report.local_bytes["param"] == ((projections + rest - norms) // 4 + norms // 2) * F32
 
 
 def test_reductions_over_two_axes_are_packed_one_after_the_other(llama: Callable) -> None:
-    """A norm's gradient is scattered over data, then reduced over tensor; so are those of all five norms together."""
+    """A norm's gradient is scattered over data, then reduced over tensor; so are those of all five norms
+    together.
+    """
     program = llama(2, "zero3*sequence", {"data": 2, "tensor": 2})
     single, packed = (
         Counter((t.kind, t.axes) for t in found if t.phase == "backward")

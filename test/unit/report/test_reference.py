@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from shardc.passes.registry import PASSES
+from shardc.passes.manager.registry import PASSES
 from shardc.report.reference import DIALECTS, pages
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
 
-@pytest.mark.parametrize("name", [*(f"{dialect}.md" for dialect in DIALECTS), "passes.md"])
+PAGES = [*(f"{dialect}.md" for dialect in DIALECTS), "options.md", "passes.md", "environment.md"]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_up_to_date(name: str) -> None:
     assert (FOLDER / name).read_text() == pages()[name], "definitions have changed since: run `make docs`"
 

@@ -8,7 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shardc.cost.pipeline import StageCost, Timeline, simulate
+from shardc.cost.pipeline import StageCost
+from shardc.cost.simulate import simulate
+from shardc.cost.timeline import Timeline
 from shardc.diagnostics.pipeline import BadTrace
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
@@ -40,7 +42,9 @@ def test_text_of_several_stages_and_of_many_actions() -> None:
 
 @pytest.mark.parametrize("name", ("1f1b", "zb-h1", "v-half", "interleaved"))
 def test_svg(name: str) -> None:
-    """Each action is a box in its rank's row, as long as its time is of the step; boxes of a row do not overlap."""
+    """Each action is a box in its rank's row, as long as its time is of the step; boxes of a row do not
+    overlap.
+    """
     timeline = played(name)
     root = ElementTree.fromstring(timeline_svg([Run(name, timeline, COSTS)]))
     boxes = [box for box in root.iter(f"{SVG}rect") if box.find(f"{SVG}title") is not None]

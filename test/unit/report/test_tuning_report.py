@@ -2,13 +2,13 @@
 
 from xml.etree import ElementTree
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.report.tuning_svg import tuning_svg
 from shardc.report.tuning_text import best_so_far, sparkline, tuning_text
-from shardc.tuner.point import Point
 from shardc.tuner.session import SessionResult, TaskResult
-from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
-from shardc.tuner.trial import Outcome, Trial
 
 
 def point(n):

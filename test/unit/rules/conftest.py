@@ -9,20 +9,24 @@ from typing import Any
 
 import pytest
 
-from shardc.dialects.rules.completeness import Layout, not_offered
-from shardc.dialects.rules.proof import Proof
+from shardc.dialects.rules.proving.completeness import Layout, not_offered
+from shardc.dialects.rules.proving.proof import Proof
 
 sys.path.append(str(Path(__file__).parent))  # test folders are no packages in pytest's importlib mode
 
 from not_offered import FILE, unexplained
 
 FOUND: dict[str, dict[Layout, str]] = {}
-"""For each operator the layouts found, with the rule that does not offer them; for ``list_not_offered.py``."""
+"""For each operator the layouts found, with the rule that does not offer them; for
+``list_not_offered.py``.
+"""
 
 
 @pytest.fixture(autouse=True)
 def _complete(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Makes ``prove``, where a test module calls it for a registered rule, fail on a layout that nothing explains."""
+    """Makes ``prove``, where a test module calls it for a registered rule, fail on a layout that nothing
+    explains.
+    """
     prove = getattr(request.module, "prove", None)
     if prove is not None and not request.module.__name__.endswith("test_proof"):
 
@@ -33,7 +37,8 @@ def _complete(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
                 FOUND.setdefault(target, {}).update(dict.fromkeys(found, str(proof.rule)))
                 new = "; ".join(map(str, unexplained(target, found)))
                 assert not new, (
-                    f"{target} bears {new}, which its rule {proof.rule} does not offer: offer it, or say why in {FILE.name}"
+                    f"{target} bears {new}, which its rule {proof.rule} does not offer: offer it, or say "
+                    f"why in {FILE.name}"
                 )
             return proof
 

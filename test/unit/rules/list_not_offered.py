@@ -1,9 +1,10 @@
-"""Lists the layouts that execution shows valid and rules do not offer, with the reason from ``not_offered.md``.
+"""Lists the layouts that execution shows valid and rules do not offer, with the reason from
+``not_offered.md``.
 
     python test/unit/rules/list_not_offered.py
 
-Takes as long as the tests of the folder, whose samples it searches. Exits with 1 for a layout without a reason, or a
-reason without a layout.
+Takes as long as the tests of the folder, whose samples it searches. Exits with 1 for a layout without a
+reason, or a reason without a layout.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def main() -> int:
             print(f"{target:40} {layout}\n    {rule}\n    {reasons[0].why if reasons else 'NO REASON'}")
     bearing = sum(map(bool, collector.found.values()))
     print(
-        f"\n{len(collector.found)} operators searched; {explained.total() + missing} layouts of {bearing}, {missing} without a reason"
+        f"\n{len(collector.found)} operators searched; {explained.total() + missing} layouts of {bearing}, "
+        f"{missing} without a reason"
     )
     for entry in ENTRIES:
         print(f"{explained[entry]:6} by the row | {entry.op} | {entry.layout} |")

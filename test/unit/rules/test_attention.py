@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-import shardc.runtime.attention  # noqa: F401  (defines the operators)
-from shardc.dialects.rules.proof import prove, sample
+import shardc.runtime.operators.attention  # noqa: F401  (defines the operators)
+from shardc.dialects.rules.proving.proof import prove, sample
 
 SCALE = 0.4
 Q, K, V = sample(2, 4, 6, 8), sample(2, 2, 6, 8), sample(2, 2, 6, 4)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from not_offered import read_entries, unexplained
 
-from shardc.dialects.rules.completeness import Layout, not_offered
-from shardc.dialects.rules.execution import call_of, sample
+from shardc.dialects.rules.proving.completeness import Layout, not_offered
+from shardc.dialects.rules.proving.execution import call_of, sample
 from shardc.dialects.rules.rule import Rule, find_rule, replicated_rule
 
 A, B = sample(4, 6), sample(6, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proof import prove, sample
+from shardc.dialects.rules.proving.proof import prove, sample
 from shardc.dialects.rules.rule import load_rules
 
 X = sample(4, 6)
@@ -52,14 +52,14 @@ CASES: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten.triu", (X, -2), OWN),
     ("aten.triu", (sample(6, 1), 1), "([a,1])->([a,1])"),
     ("aten.one_hot", (sample(4, 2, dtype=I64), 5), "([a,b])->([a,b,c]) replicate={c}"),
-]  # fmt: skip
+]
 EMPTY: list[tuple[str, tuple[Any, ...], str]] = [
     ("aten.empty.memory_format", ((4, 6), BF16), "()->([a,b])"),
     ("aten.empty_strided", ((4, 6), (1, 4), F64), "()->([a,b])"),
     ("aten.new_empty", (X, (8,)), OTHER),
     ("aten.new_empty_strided", (X, (8,), (1,)), OTHER),
     ("aten.empty_like", (X,), OWN),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("target,args,einsum", CASES)

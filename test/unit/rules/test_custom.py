@@ -11,7 +11,7 @@ from torch import Tensor
 
 import shardc
 from shardc.diagnostics.rules import BadRule, BadRuleText, UnsoundRule
-from shardc.dialects.rules.execution import call_of
+from shardc.dialects.rules.proving.execution import call_of
 from shardc.dialects.rules.rule import Local, Rule, find_rule, why_no_rule
 
 torch.library.define("shardc_unit::cumulate", "(Tensor x, int dim, float scale=1.0) -> Tensor")
@@ -95,7 +95,7 @@ def test_a_rule_object_may_build_the_local_call() -> None:
 
 
 def test_an_unsound_rule_is_refused_with_the_counterexample() -> None:
-    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    line = inspect.currentframe().f_lineno + 3  # type: ignore[union-attr]
     with pytest.raises(UnsoundRule) as caught:
 
         @shardc.rule("shardc_unit::cumulate", samples=[(X, 1)])
@@ -122,14 +122,34 @@ def test_a_refused_rule_leaves_the_old_one() -> None:
 
 
 REFUSED = {
-    "no operator": (("([i])->([i])", (X,)), "shardc_unit::nothing", BadRule, "no operator of that name is registered"),
+    "no operator": (
+        ("([i])->([i])", (X,)),
+        "shardc_unit::nothing",
+        BadRule,
+        "no operator of that name is registered",
+    ),
     "it writes": (("([i])->([i])", (X,)), "shardc_unit::write", BadRule, "it writes to its arguments"),
     "one of ours": (("([i])->([i])", (X,)), "aten::mm", BadRule, "shardc has a rule for it"),
     "no samples": ((TRUE,), "shardc_unit::cumulate", BadRule, "it has no samples to be proved on"),
-    "a sample that it declines": ((None, (X, 1)), "shardc_unit::cumulate", BadRule, "it has no samples to be proved on"),
-    "a sample of one row": ((TRUE, (X[:1], 1)), "shardc_unit::cumulate", BadRule, "no sample cuts its factor i"),
-    "no text": (("rows", (X, 1)), "shardc_unit::cumulate", BadRuleText, r"'\(' is expected where 'rows' stands"),
-}  # fmt: skip
+    "a sample that it declines": (
+        (None, (X, 1)),
+        "shardc_unit::cumulate",
+        BadRule,
+        "it has no samples to be proved on",
+    ),
+    "a sample of one row": (
+        (TRUE, (X[:1], 1)),
+        "shardc_unit::cumulate",
+        BadRule,
+        "no sample cuts its factor i",
+    ),
+    "no text": (
+        ("rows", (X, 1)),
+        "shardc_unit::cumulate",
+        BadRuleText,
+        r"'\(' is expected where 'rows' stands",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

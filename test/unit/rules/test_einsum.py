@@ -11,7 +11,7 @@ from shardc.diagnostics.rules import BadRuleText
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.einsum import parse_rule
-from shardc.dialects.rules.execution import call_of, sample
+from shardc.dialects.rules.proving.execution import call_of, sample
 from shardc.dialects.rules.rule import Rule, find_rule
 
 PRINTED: list[tuple[str, tuple[Any, ...]]] = [

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shardc.diagnostics.rules import NoRuleToProve
-from shardc.dialects.rules.proof import prove, sample
+from shardc.dialects.rules.proving.proof import prove, sample
 
 X, Y = sample(4, 6), sample(4, 6, 8)
 PLACES = torch.stack([torch.randperm(6, generator=torch.Generator().manual_seed(i))[:4] for i in range(4)])
@@ -23,114 +23,183 @@ def at(*shape: int, below: int = 4) -> torch.Tensor:
 CASES = {
     "gather": ("gather", (Y, -1, at(4, 6, 2)), "([n0,n1,s2],[n0,n1,i2])->([n0,n1,i2]) reduce={s2}", {0}),
     "gather from a corner": (
-        "gather", (Y, 1, at(4, 2, 4)), "([n0,s1,s2],[n0,i1,i2])->([n0,i1,i2]) reduce={s1} replicate={s2,i2}", {0},
+        "gather",
+        (Y, 1, at(4, 2, 4)),
+        "([n0,s1,s2],[n0,i1,i2])->([n0,i1,i2]) reduce={s1} replicate={s2,i2}",
+        {0},
     ),
     "gather targets": (
-        "gather", (X.clamp(min=0).log(), 1, at(4, 1, below=6)), "([n0,s1],[n0,i1])->([n0,i1]) reduce={s1}", {0},
+        "gather",
+        (X.clamp(min=0).log(), 1, at(4, 1, below=6)),
+        "([n0,s1],[n0,i1])->([n0,i1]) reduce={s1}",
+        {0},
     ),
     "gather most": ("gather", (X, 1, PLACES), "([n0,s1],[n0,i1])->([n0,i1]) replicate={s1}", {0}),
     "gather integers": (
-        "gather", (at(4, 6), 1, at(4, 2)), "([n0,s1],[n0,i1])->([n0,i1]) reduce={s1}", None,
+        "gather",
+        (at(4, 6), 1, at(4, 2)),
+        "([n0,s1],[n0,i1])->([n0,i1]) reduce={s1}",
+        None,
     ),
     "gather booleans": (
-        "gather", (X > 0, 1, at(4, 2)), "([n0,s1],[n0,i1])->([n0,i1]) replicate={s1}", None,
+        "gather",
+        (X > 0, 1, at(4, 2)),
+        "([n0,s1],[n0,i1])->([n0,i1]) replicate={s1}",
+        None,
     ),
     "gather a scalar": ("gather", (sample(), 0, torch.tensor(0)), "([],[])->([])", {0}),
     "scatter": (
-        "scatter.src", (X, -1, PLACES, sample(4, 4)),
-        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}", {0, 2},
+        "scatter.src",
+        (X, -1, PLACES, sample(4, 4)),
+        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}",
+        {0, 2},
     ),
     "scatter into a corner": (
-        "scatter.src", (X, -1, PLACES[:2], sample(4, 4)),
-        "([s0,s1],[i0,i1],[u0,u1])->([s0,s1]) replicate={s0,i0,u0,s1,i1,u1}", {0, 2},
+        "scatter.src",
+        (X, -1, PLACES[:2], sample(4, 4)),
+        "([s0,s1],[i0,i1],[u0,u1])->([s0,s1]) replicate={s0,i0,u0,s1,i1,u1}",
+        {0, 2},
     ),
     "scatter zeros": (
-        "scatter.value", (X, 1, PLACES, 0), "([n0,s1],[n0,i1])->([n0,s1]) replicate={s1,i1}", {0},
+        "scatter.value",
+        (X, 1, PLACES, 0),
+        "([n0,s1],[n0,i1])->([n0,s1]) replicate={s1,i1}",
+        {0},
     ),
     "scatter twos": (
-        "scatter.value", (X, 1, PLACES, 2), "([n0,s1],[n0,i1])->([n0,s1]) replicate={s1,i1}", None,
+        "scatter.value",
+        (X, 1, PLACES, 2),
+        "([n0,s1],[n0,i1])->([n0,s1]) replicate={s1,i1}",
+        None,
     ),
     "scatter a target": (
-        "scatter.value", (X, 1, at(4, 1, below=6), -1.0), "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}", None,
+        "scatter.value",
+        (X, 1, at(4, 1, below=6), -1.0),
+        "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}",
+        None,
     ),
     "scatter a target of a few rows": (
-        "scatter.value", (Y, -1, at(2, 6, 1, below=8), 1),
-        "([s0,n1,s2],[i0,n1,i2])->([s0,n1,s2]) replicate={s0,i0,i2}", None,
+        "scatter.value",
+        (Y, -1, at(2, 6, 1, below=8), 1),
+        "([s0,n1,s2],[i0,n1,i2])->([s0,n1,s2]) replicate={s0,i0,i2}",
+        None,
     ),
     "scatter an integer target": (
-        "scatter.value", (at(4, 6), 1, at(4, 1, below=6), 9), "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}", None,
+        "scatter.value",
+        (at(4, 6), 1, at(4, 1, below=6), 9),
+        "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}",
+        None,
     ),
     "scatter a zero": (
-        "scatter.value", (X, 1, at(4, 1, below=6), 0), "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}", {0},
+        "scatter.value",
+        (X, 1, at(4, 1, below=6), 0),
+        "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}",
+        {0},
     ),
     "scatter products": (
-        "scatter.reduce", (X, 1, PLACES, sample(4, 4), "multiply"),
-        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}", None,
+        "scatter.reduce",
+        (X, 1, PLACES, sample(4, 4), "multiply"),
+        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}",
+        None,
     ),
     "scatter sums of a value": (
-        "scatter.value_reduce", (X, 1, PLACES, 3, "add"),
-        "([n0,s1],[n0,i1])->([n0,s1]) replicate={s1,i1}", None,
+        "scatter.value_reduce",
+        (X, 1, PLACES, 3, "add"),
+        "([n0,s1],[n0,i1])->([n0,s1]) replicate={s1,i1}",
+        None,
     ),
     "scatter maxima": (
-        "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "amax"),
-        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce_max={i1} replicate={s1}", None,
+        "scatter_reduce.two",
+        (X, 1, at(4, 4, below=6), sample(4, 4), "amax"),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce_max={i1} replicate={s1}",
+        None,
     ),
     "scatter minima": (
-        "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "amin"),
-        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce_min={i1} replicate={s1}", None,
+        "scatter_reduce.two",
+        (X, 1, at(4, 4, below=6), sample(4, 4), "amin"),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce_min={i1} replicate={s1}",
+        None,
     ),
     "scatter sums": (
-        "scatter_reduce.two", (X, 1, at(4, 8, below=6), sample(4, 8), "sum"),
-        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce={i1} replicate={s1}", {0, 2},
+        "scatter_reduce.two",
+        (X, 1, at(4, 8, below=6), sample(4, 8), "sum"),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce={i1} replicate={s1}",
+        {0, 2},
     ),
     "scatter maxima over what was there": (
-        "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "amax", False),
-        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}", None,
+        "scatter_reduce.two",
+        (X, 1, at(4, 4, below=6), sample(4, 4), "amax", False),
+        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}",
+        None,
     ),
     "scatter means": (
-        "scatter_reduce.two", (X, 1, at(4, 4, below=6), sample(4, 4), "mean"),
-        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}", {0, 2},
+        "scatter_reduce.two",
+        (X, 1, at(4, 4, below=6), sample(4, 4), "mean"),
+        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}",
+        {0, 2},
     ),
     "scatter_add": (
-        "scatter_add", (X, 1, at(4, 8, below=6), sample(4, 8)),
-        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce={i1} replicate={s1}", {0, 2},
+        "scatter_add",
+        (X, 1, at(4, 8, below=6), sample(4, 8)),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce={i1} replicate={s1}",
+        {0, 2},
     ),
     "scatter_add of a part": (
-        "scatter_add", (X, 1, at(4, 4, below=6), sample(4, 8)),
-        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}", {0, 2},
+        "scatter_add",
+        (X, 1, at(4, 4, below=6), sample(4, 8)),
+        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={s1,i1,u1}",
+        {0, 2},
     ),
     "scatter_add of integers": (
-        "scatter_add", (at(4, 6), 1, at(4, 8, below=6), at(4, 8)),
-        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce={i1} replicate={s1}", None,
+        "scatter_add",
+        (at(4, 6), 1, at(4, 8, below=6), at(4, 8)),
+        "([n0,s1],[n0,i1],[n0,i1])->([n0,s1]) reduce={i1} replicate={s1}",
+        None,
     ),
     "index_select": ("index_select", (Y, 1, ORDER), "([n0,s,n2],[i])->([n0,i,n2]) replicate={s}", {0}),
     "index_add": (
-        "index_add", (Y, -2, at(10, below=6), sample(4, 10, 8), 0.5),
-        "([n0,s,n2],[i],[n0,i,n2])->([n0,s,n2]) reduce={i} replicate={s}", {0, 2},
+        "index_add",
+        (Y, -2, at(10, below=6), sample(4, 10, 8), 0.5),
+        "([n0,s,n2],[i],[n0,i,n2])->([n0,s,n2]) reduce={i} replicate={s}",
+        {0, 2},
     ),
     "index_copy": (
-        "index_copy", (Y, 1, ORDER, sample(4, 4, 8)),
-        "([n0,s,n2],[i],[n0,i,n2])->([n0,s,n2]) replicate={s,i}", {0, 2},
+        "index_copy",
+        (Y, 1, ORDER, sample(4, 4, 8)),
+        "([n0,s,n2],[i],[n0,i,n2])->([n0,s,n2]) replicate={s,i}",
+        {0, 2},
     ),
     "index_fill with zeros": (
-        "index_fill.int_Scalar", (Y, 1, ORDER, 0), "([n0,s,n2],[i])->([n0,s,n2]) replicate={s,i}", {0},
+        "index_fill.int_Scalar",
+        (Y, 1, ORDER, 0),
+        "([n0,s,n2],[i])->([n0,s,n2]) replicate={s,i}",
+        {0},
     ),
     "index_fill with ones": (
-        "index_fill.int_Scalar", (Y, 1, ORDER, 1), "([n0,s,n2],[i])->([n0,s,n2]) replicate={s,i}", None,
+        "index_fill.int_Scalar",
+        (Y, 1, ORDER, 1),
+        "([n0,s,n2],[i])->([n0,s,n2]) replicate={s,i}",
+        None,
     ),
     "index_put once": (
-        "index_put", (Y, (None, ORDER), sample(4, 4, 8)),
-        "([n0,s1,n2],[x0],[n0,x0,n2])->([n0,s1,n2]) replicate={s1,x0}", {0, 2},
+        "index_put",
+        (Y, (None, ORDER), sample(4, 4, 8)),
+        "([n0,s1,n2],[x0],[n0,x0,n2])->([n0,s1,n2]) replicate={s1,x0}",
+        {0, 2},
     ),
     "index_put a row everywhere": (
-        "_unsafe_index_put", (Y, (None, ORDER), sample(8)),
-        "([n0,s1,n2],[x0],[n2])->([n0,s1,n2]) replicate={s1,x0}", {0, 2},
+        "_unsafe_index_put",
+        (Y, (None, ORDER), sample(8)),
+        "([n0,s1,n2],[x0],[n2])->([n0,s1,n2]) replicate={s1,x0}",
+        {0, 2},
     ),
     "index_put integers": (
-        "index_put", (at(4, 6), (at(8),), at(8, 6), True),
-        "([s0,n1],[x0],[x0,n1])->([s0,n1]) reduce={x0} replicate={s0}", None,
+        "index_put",
+        (at(4, 6), (at(8),), at(8, 6), True),
+        "([s0,n1],[x0],[x0,n1])->([s0,n1]) reduce={x0} replicate={s0}",
+        None,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("name", "args", "einsum", "linear"), CASES.values(), ids=CASES)
@@ -150,10 +219,14 @@ ADVANCED = {
     "of two ranks": ((None, at(2, 2), at(2)), "n0,s1,s2", "[x0,x1],[x1]", "n0,x0,x1", "s1,s2", ()),
     "a scalar and apart": ((torch.tensor(1), None, at(2)), "s0,n1,s2", "[],[x0]", "x0,n1", "s0,s2", ()),
     "rows of transformers' masks": (
-        (at(2, 1, 1, 1), at(1, 1, 1, 4)), "s0,s1,n2", "[x0,x1,x2,1],[1,x1,x2,x3]", "x0,x1,x2,x3,n2", "s0,s1",
+        (at(2, 1, 1, 1), at(1, 1, 1, 4)),
+        "s0,s1,n2",
+        "[x0,x1,x2,1],[1,x1,x2,x3]",
+        "x0,x1,x2,x3,n2",
+        "s0,s1",
         ("x1", "x2"),
     ),
-}  # fmt: skip
+}
 BY_INDEX = pytest.mark.parametrize("case", ADVANCED)
 
 

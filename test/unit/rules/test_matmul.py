@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proof import prove, sample
+from shardc.dialects.rules.proving.proof import prove, sample
 from shardc.dialects.rules.rule import load_rules
 
 A, B = sample(4, 6), sample(6, 2)
@@ -25,11 +25,21 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.bmm", (sample(2, 4, 6), sample(2, 6, 3)), "([a,b,c],[a,c,d])->([a,b,d]) reduce={c}", EACH),
     ("aten.mv", (A, sample(6)), "([a,b],[b])->([a]) reduce={b}", EACH),
     ("aten.dot", (sample(6), sample(6, seed=1)), "([a],[a])->([]) reduce={a}", EACH),
-    ("aten.vdot", (sample(6, dtype=torch.complex128), sample(6, dtype=torch.complex128, seed=1)), "([a],[a])->([]) reduce={a}", EACH),
+    (
+        "aten.vdot",
+        (sample(6, dtype=torch.complex128), sample(6, dtype=torch.complex128, seed=1)),
+        "([a],[a])->([]) reduce={a}",
+        EACH,
+    ),
     ("aten.outer", (sample(4), sample(6)), "([a],[b])->([a,b])", EACH),
     ("aten.ger", (sample(4), sample(6)), "([a],[b])->([a,b])", EACH),
     ("aten.matmul", (sample(2, 3, 4, 6), B), "([a,b,c,d],[d,e])->([a,b,c,e]) reduce={d}", EACH),
-    ("aten.matmul", (sample(2, 1, 4, 6), sample(3, 6, 2)), "([a,1,c,d],[b,d,e])->([a,b,c,e]) reduce={d}", EACH),
+    (
+        "aten.matmul",
+        (sample(2, 1, 4, 6), sample(3, 6, 2)),
+        "([a,1,c,d],[b,d,e])->([a,b,c,e]) reduce={d}",
+        EACH,
+    ),
     ("aten.matmul", (sample(6), sample(2, 6, 3)), "([b],[a,b,c])->([a,c]) reduce={b}", EACH),
     ("aten.matmul", (sample(2, 4, 6), sample(6)), "([a,b,c],[c])->([a,b]) reduce={c}", EACH),
     ("aten.matmul", (sample(6), sample(6, seed=1)), "([a],[a])->([]) reduce={a}", EACH),
@@ -37,16 +47,34 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.addmm", (sample(4, 2), A, B, 0.5, 2), "([a,c],[a,b],[b,c])->([a,c]) reduce={b}", BIASED),
     ("aten.addmm", (sample(4, 1), A, B), "([a,1],[a,b],[b,c])->([a,c]) reduce={b}", BIASED),
     ("aten.addmm", (sample(2), sample(4, 1), sample(1, 2)), "([b],[a,1],[1,b])->([a,b])", BIASED),
-    ("aten.baddbmm", (sample(4, 3), sample(2, 4, 6), sample(2, 6, 3), 2), "([b,d],[a,b,c],[a,c,d])->([a,b,d]) reduce={c}", BIASED),
+    (
+        "aten.baddbmm",
+        (sample(4, 3), sample(2, 4, 6), sample(2, 6, 3), 2),
+        "([b,d],[a,b,c],[a,c,d])->([a,b,d]) reduce={c}",
+        BIASED,
+    ),
     ("aten.addmv", (sample(4), A, sample(6)), "([a],[a,b],[b])->([a]) reduce={b}", BIASED),
     ("aten.linear", (sample(2, 4, 6), sample(3, 6)), "([a,b,c],[d,c])->([a,b,d]) reduce={c}", EACH),
-    ("aten.linear", (sample(6), sample(3, 6), sample(3)), "([a],[b,a],[b])->([b]) reduce={a}", [{0, 2}, {1, 2}]),
-    ("aten.linalg_solve_triangular", (sample(2, 4, 4), sample(2, 4, 6), True, True, True),
-     "([a,d,e],[a,b,c])->([a,b,c]) replicate={b,d,e}", [{1}]),
-    ("aten.linalg_solve_triangular", (sample(4, 4), sample(2, 6, 4), False, False, True),
-     "([d,e],[a,b,c])->([a,b,c]) replicate={c,d,e}", [{1}]),
+    (
+        "aten.linear",
+        (sample(6), sample(3, 6), sample(3)),
+        "([a],[b,a],[b])->([b]) reduce={a}",
+        [{0, 2}, {1, 2}],
+    ),
+    (
+        "aten.linalg_solve_triangular",
+        (sample(2, 4, 4), sample(2, 4, 6), True, True, True),
+        "([a,d,e],[a,b,c])->([a,b,c]) replicate={b,d,e}",
+        [{1}],
+    ),
+    (
+        "aten.linalg_solve_triangular",
+        (sample(4, 4), sample(2, 6, 4), False, False, True),
+        "([d,e],[a,b,c])->([a,b,c]) replicate={c,d,e}",
+        [{1}],
+    ),
     ("aten.linear", (A, sample(2, 6), sample(2)), "([a,b],[c,b],[c])->([a,c]) reduce={b}", [{0, 2}, {1, 2}]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("target,args,einsum,linear", CASES)

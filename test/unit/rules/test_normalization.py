@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardc.dialects.rules.proof import prove, sample
+from shardc.dialects.rules.proving.proof import prove, sample
 
 X = sample(4, 6, 8)
 IMAGE = sample(4, 8, 2, 3)

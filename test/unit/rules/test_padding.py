@@ -1,4 +1,6 @@
-"""What rules say of padding is proved with their cuts: here, that the proof does run and does find what is wrong."""
+"""What rules say of padding is proved with their cuts: here, that the proof does run and does find what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import pytest
 import torch
 
 from shardc.diagnostics.rules import UnsoundRule
-from shardc.dialects.rules.proof import call_of, prove, sample
+from shardc.dialects.rules.proving.proof import call_of, prove, sample
 from shardc.dialects.rules.rule import find_rule
 
 X, LABELS = sample(4, 6), torch.randint(0, 6, (4, 1))

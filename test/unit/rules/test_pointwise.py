@@ -12,7 +12,7 @@ import torch
 
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.rules.pointwise import Factors
-from shardc.dialects.rules.proof import call_of, prove, sample
+from shardc.dialects.rules.proving.proof import call_of, prove, sample
 from shardc.dialects.rules.rule import find_rule, load_rules
 
 TARGETS = sorted(t for t, f in load_rules().items() if f.__module__.endswith(".pointwise"))
@@ -60,7 +60,7 @@ GIVEN: dict[str, tuple[Any, ...]] = {
     "aten._foreach_addcmul.Tensor": (*([sample(4), sample(2, 3)],) * 3, sample(2)),
     "aten._foreach_addcdiv.Tensor": (*([sample(4), sample(2, 3)],) * 3, sample(2)),
     "aten._foreach_pow.ScalarAndTensor": (2.0, [sample(4), sample(2, 3)]),
-}  # fmt: skip
+}
 # Operands whose shapes do not broadcast in these operators.
 SAME_SHAPE = ("_backward", "lerp.Tensor")
 
@@ -113,9 +113,17 @@ def test_rule_is_proved(target: str) -> None:
     assert len(proof.cuts) > 1
 
 
-@pytest.mark.parametrize("target", [
-    "aten.add.Tensor", "aten.mul.Tensor", "aten.eq.Tensor", "aten.where.self", "aten.remainder.Tensor", "aten.maximum",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "target",
+    [
+        "aten.add.Tensor",
+        "aten.mul.Tensor",
+        "aten.eq.Tensor",
+        "aten.where.self",
+        "aten.remainder.Tensor",
+        "aten.maximum",
+    ],
+)
 def test_integers_and_booleans(target: str) -> None:
     args = (sample(4, 6, dtype=INT), 1 + sample(6, dtype=INT, seed=1))
     proof = prove(target, (sample(4, 1, dtype=BOOL), *args) if target == "aten.where.self" else args)
@@ -135,9 +143,13 @@ EINSUMS = [
     ("aten.where.ScalarSelf", (sample(4, dtype=BOOL), 1.0, sample(4)), "([a],[a])->([a])", []),
     ("aten._to_copy", (sample(4), INT), "([a])->([a])", []),
     ("aten.glu", (sample(4, 6),), "([a,b])->([a,c]) replicate={b,c}", []),
-    ("aten._foreach_mul.List", ([sample(4), sample(2, 3)], [sample(4), sample(2, 3)]),
-     "([a],[b,c],[a],[b,c])->([a],[b,c])", [{0, 1}, {2, 3}]),
-]  # fmt: skip
+    (
+        "aten._foreach_mul.List",
+        ([sample(4), sample(2, 3)], [sample(4), sample(2, 3)]),
+        "([a],[b,c],[a],[b,c])->([a],[b,c])",
+        [{0, 1}, {2, 3}],
+    ),
+]
 
 
 @pytest.mark.parametrize("target,args,einsum,linear", EINSUMS)

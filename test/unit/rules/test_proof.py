@@ -9,10 +9,10 @@ import torch
 
 from shardc.diagnostics.rules import NoRuleToProve, UnsoundRule
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.rules import proof
-from shardc.dialects.rules.cuts import over_sub_axes
-from shardc.dialects.rules.execution import call_of, run_operator, sample
-from shardc.dialects.rules.proof import prove
+from shardc.dialects.rules.proving import proof
+from shardc.dialects.rules.proving.cuts import over_sub_axes
+from shardc.dialects.rules.proving.execution import call_of, run_operator, sample
+from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import Local, Rule
 
 X, J, K = ("i",), ("j",), ("k",)
@@ -24,16 +24,27 @@ LEFT, RIGHT = frozenset({0}), frozenset({1})
 
 def mm_rule(**changes: object) -> Rule:
     fields = {
-        "operands": MM, "results": ((X, J),), "sizes": MM_SIZES, "reduce": {"k": "sum"}, "linear": (LEFT, RIGHT),
-    }  # fmt: skip
+        "operands": MM,
+        "results": ((X, J),),
+        "sizes": MM_SIZES,
+        "reduce": {"k": "sum"},
+        "linear": (LEFT, RIGHT),
+    }
     return Rule(**{**fields, **changes})
 
 
 def test_sound_rule_is_proved_on_every_factor_and_pair() -> None:
     proof = prove("aten.mm", MM_ARGS, rule=mm_rule())
     assert {tuple(sorted(c)) for c in proof.cuts} == {
-        (), ("i",), ("j",), ("k",), ("i", "k"), ("i", "j"), ("j", "k"), ("i", "j", "k"),
-    }  # fmt: skip
+        (),
+        ("i",),
+        ("j",),
+        ("k",),
+        ("i", "k"),
+        ("i", "j"),
+        ("j", "k"),
+        ("i", "j", "k"),
+    }
     assert proof.unreached == ()
     assert str(proof) == "aten.mm ([i,k],[k,j])->([i,j]) reduce={k}: 8 cuts, 2 linear sets"
 
@@ -101,7 +112,9 @@ def test_shardings_must_be_read_as_they_were_made(monkeypatch: pytest.MonkeyPatc
 
 
 def test_linear_sets_hold_beside_every_cut() -> None:
-    """A local call that is right on a cut of this sample's positive bias, and on terms of it where nothing is cut."""
+    """A local call that is right on a cut of this sample's positive bias, and on terms of it where nothing is
+    cut.
+    """
 
     def lower(local: Local) -> list[object]:
         bias, left, right, *_ = local.args
@@ -156,20 +169,47 @@ def test_result_independent_of_a_factor_may_lack_it() -> None:
 
 
 UNSOUND = {
-    "a reduced factor is not declared": (mm_rule(reduce={}), "lacks k, which is not reduced, but ranks disagree"),
+    "a reduced factor is not declared": (
+        mm_rule(reduce={}),
+        "lacks k, which is not reduced, but ranks disagree",
+    ),
     "the wrong reduction": (mm_rule(reduce={"k": "max"}), "result 0 is off by"),
-    "not linear in both at once": (mm_rule(linear=(LEFT | RIGHT,)), r"result 0 of the linear set \{0, 1\} is off by"),
-    "an operand that does not exist": (mm_rule(linear=(frozenset({2}),)), "names no operands of the 2 there are"),
-    "sizes that differ from the shape": (mm_rule(sizes={"i": 2, "k": 6, "j": 2}), "dim 0 of operand 0 has 4 elements, its factors i make 2"),
+    "not linear in both at once": (
+        mm_rule(linear=(LEFT | RIGHT,)),
+        r"result 0 of the linear set \{0, 1\} is off by",
+    ),
+    "an operand that does not exist": (
+        mm_rule(linear=(frozenset({2}),)),
+        "names no operands of the 2 there are",
+    ),
+    "sizes that differ from the shape": (
+        mm_rule(sizes={"i": 2, "k": 6, "j": 2}),
+        "dim 0 of operand 0 has 4 elements, its factors i make 2",
+    ),
     "a factor without a size": (mm_rule(sizes={"i": 4, "k": 6}), "factor 'j' of operand 1 has no size"),
     "a rank that differs": (mm_rule(results=((X,),)), "result 0 has 1 dims in it, 2 in the call"),
     "a tensor too few": (mm_rule(operands=(MM[0],)), "it has 1 operands, the call 2"),
-    "an unknown name": (mm_rule(replicate=frozenset("z")), "replicate names the factor 'z', which no tensor has"),
-    "an unknown reduction": (mm_rule(reduce={"k": "mean"}), "reduction 'mean' of factor 'k' is not one of sum, max, min"),
-    "a factor twice in a tensor": (mm_rule(results=((X, X),), sizes={"i": 4, "k": 6, "j": 2}), "factor 'i' stands twice in result 0"),
-    "a lower that fails": (mm_rule(lower=lambda local: [local.emit("aten.mm", local.args[0], local.args[0])]), "the local call failed at the only rank"),
-    "a lower with too few results": (mm_rule(lower=lambda local: []), "lower gives 0 results, the call has 1"),
-}  # fmt: skip
+    "an unknown name": (
+        mm_rule(replicate=frozenset("z")),
+        "replicate names the factor 'z', which no tensor has",
+    ),
+    "an unknown reduction": (
+        mm_rule(reduce={"k": "mean"}),
+        "reduction 'mean' of factor 'k' is not one of sum, max, min",
+    ),
+    "a factor twice in a tensor": (
+        mm_rule(results=((X, X),), sizes={"i": 4, "k": 6, "j": 2}),
+        "factor 'i' stands twice in result 0",
+    ),
+    "a lower that fails": (
+        mm_rule(lower=lambda local: [local.emit("aten.mm", local.args[0], local.args[0])]),
+        "the local call failed at the only rank",
+    ),
+    "a lower with too few results": (
+        mm_rule(lower=lambda local: []),
+        "lower gives 0 results, the call has 1",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", sorted(UNSOUND))

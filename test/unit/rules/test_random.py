@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-import shardc.runtime.sampling  # noqa: F401  (defines the operators)
-from shardc.dialects.rules.proof import prove
+import shardc.runtime.operators.sampling  # noqa: F401  (defines the operators)
+from shardc.dialects.rules.proving.proof import prove
 
 SEED = torch.tensor(11)
 # id: (size, offsets, global_size), the rule

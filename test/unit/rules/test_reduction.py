@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proof import prove, sample
+from shardc.dialects.rules.proving.proof import prove, sample
 from shardc.dialects.rules.rule import load_rules
 
 X = sample(4, 6, 2)
@@ -53,9 +53,19 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.norm.Scalar", (X,), "([a,b,c])->([]) replicate={a,b,c}", []),
     ("aten.norm.ScalarOpt_dim", (X, None, (1,)), "([a,b,c])->([a,c]) replicate={b}", []),
     ("aten.norm.ScalarOpt_dim", (X, 1, (1,), True), "([a,b,c])->([a,1,c]) reduce={b}", []),
-    ("aten.norm.ScalarOpt_dim_dtype", (X, inf, (1,), False, torch.float64), "([a,b,c])->([a,c]) reduce_max={b}", []),
+    (
+        "aten.norm.ScalarOpt_dim_dtype",
+        (X, inf, (1,), False, torch.float64),
+        "([a,b,c])->([a,c]) reduce_max={b}",
+        [],
+    ),
     ("aten._foreach_norm.Scalar", ((sample(4), X),), "([a],[b,c,d])->([],[]) replicate={a,b,c,d}", []),
-    ("aten._foreach_norm.Scalar", ((sample(4), sample(6, 2)), inf), "([a],[b,c])->([],[]) reduce_max={a,b,c}", []),
+    (
+        "aten._foreach_norm.Scalar",
+        ((sample(4), sample(6, 2)), inf),
+        "([a],[b,c])->([],[]) reduce_max={a,b,c}",
+        [],
+    ),
     ("aten.max.dim", (X, 1), "([a,b,c])->([a,c],[a,c]) replicate={b}", []),
     ("aten.min.dim", (X, -1, True), "([a,b,c])->([a,b,1],[a,b,1]) replicate={c}", []),
     ("aten.median.dim", (X, 1), "([a,b,c])->([a,c],[a,c]) replicate={b}", []),
@@ -71,7 +81,7 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.std.correction", (X,), "([a,b,c])->([]) replicate={a,b,c}", []),
     ("aten.var_mean.correction", (X, (1,)), "([a,b,c])->([a,c],[a,c]) replicate={b}", []),
     ("aten.std_mean.correction", (X, (1,)), "([a,b,c])->([a,c],[a,c]) replicate={b}", []),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("target,args,einsum,linear", CASES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardc.dialects.rules.proof import prove, sample
+from shardc.dialects.rules.proving.proof import prove, sample
 
 X, INTEGERS = sample(4, 6, 2), sample(4, 6, dtype=torch.int64)
 TABLE = sample(4, 6).sort().values
@@ -16,7 +16,9 @@ CASES = {
     "cumsum from the end": ("aten.cumsum", (X, -2), MIDDLE),
     "cumsum of integers": ("aten.cumsum", (INTEGERS, -1), "([n0,d])->([n0,d]) replicate={d}"),
     "cumsum of integers into floats": (
-        "aten.cumsum", (INTEGERS, -1, torch.float64), "([n0,d])->([n0,d]) replicate={d}",
+        "aten.cumsum",
+        (INTEGERS, -1, torch.float64),
+        "([n0,d])->([n0,d]) replicate={d}",
     ),
     "cumsum of a scalar": ("aten.cumsum", (sample(), 0), "([])->([])"),
     "cumprod": ("aten.cumprod", (X, 1), MIDDLE),
@@ -30,13 +32,19 @@ CASES = {
     "topk": ("aten.topk", (X, 2, 1), "([n0,d,n2])->([n0,k,n2],[n0,k,n2]) replicate={d,k}"),
     "topk of all": ("aten.topk", (X, 6, 1), PAIR),
     "searchsorted in one row": (
-        "aten.searchsorted.Tensor", (TABLE[0], sample(4, 2)), "([s],[m0,m1])->([m0,m1]) reduce={s}",
+        "aten.searchsorted.Tensor",
+        (TABLE[0], sample(4, 2)),
+        "([s],[m0,m1])->([m0,m1]) reduce={s}",
     ),
     "searchsorted row by row": (
-        "aten.searchsorted.Tensor", (TABLE, sample(4, 2)), "([m0,s],[m0,m1])->([m0,m1]) reduce={s}",
+        "aten.searchsorted.Tensor",
+        (TABLE, sample(4, 2)),
+        "([m0,s],[m0,m1])->([m0,m1]) reduce={s}",
     ),
     "searchsorted in a table of the values' type": (
-        "aten.searchsorted.Tensor", (TABLE[0], sample(6)), "([s],[m0])->([m0]) reduce={s}",
+        "aten.searchsorted.Tensor",
+        (TABLE[0], sample(6)),
+        "([s],[m0])->([m0]) reduce={s}",
     ),
     "searchsorted with a sorter": (
         "aten.searchsorted.Tensor",
@@ -44,9 +52,11 @@ CASES = {
         "([m0,s],[m0,m1],[m0,s])->([m0,m1]) replicate={s}",
     ),
     "bucketize": (
-        "aten.bucketize.Tensor", (sample(4, 2), TABLE[0]), "([m0,m1],[s])->([m0,m1]) reduce={s}",
+        "aten.bucketize.Tensor",
+        (sample(4, 2), TABLE[0]),
+        "([m0,m1],[s])->([m0,m1]) reduce={s}",
     ),
-}  # fmt: skip
+}
 LINEAR = {"cumsum", "cumsum from the end", "cumsum of a scalar"}
 
 

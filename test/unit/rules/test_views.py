@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shardc.dialects.rules.pointwise import Factors
-from shardc.dialects.rules.proof import call_of, prove, sample
+from shardc.dialects.rules.proving.proof import call_of, prove, sample
 from shardc.dialects.rules.rule import find_rule, load_rules
 from shardc.dialects.rules.views import reshape_dims
 
@@ -99,9 +99,19 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.slice.Tensor", (X, 1, 0, 2**63 - 1), "([a,b,c])->([a,b,c])", LINEAR),
     ("aten.slice.Tensor", (X, -2, -9, 6), "([a,b,c])->([a,b,c])", LINEAR),
     ("aten.slice.Tensor", (X, 1, 0, None, 2), "([a,b,c])->([a,d,c]) replicate={b,d}", LINEAR),
-    ("aten.slice_backward", (sample(4, 3, 2), (4, 6, 2), 1, 2, 5, 1), "([a,b,c])->([a,d,c]) replicate={b,d}", LINEAR),
+    (
+        "aten.slice_backward",
+        (sample(4, 3, 2), (4, 6, 2), 1, 2, 5, 1),
+        "([a,b,c])->([a,d,c]) replicate={b,d}",
+        LINEAR,
+    ),
     ("aten.slice_backward", (X, (4, 6, 2), 1, 0, 2**63 - 1, 1), "([a,b,c])->([a,b,c])", LINEAR),
-    ("aten.slice_scatter", (X, sample(4, 3, 2), 1, 2, 5), "([a,b,c],[a,d,c])->([a,e,c]) replicate={b,d,e}", [{0, 1}]),
+    (
+        "aten.slice_scatter",
+        (X, sample(4, 3, 2), 1, 2, 5),
+        "([a,b,c],[a,d,c])->([a,e,c]) replicate={b,d,e}",
+        [{0, 1}],
+    ),
     ("aten.slice_scatter", (X, sample(4, 6, 2, seed=1), 1, 0, 6), "([a,b,c],[a,b,c])->([a,b,c])", [{0, 1}]),
     ("aten.select.int", (X, 1, -1), "([a,b,c])->([a,c]) replicate={b}", LINEAR),
     ("aten.select_backward", (sample(4, 2), (4, 6, 2), 1, 3), "([a,c])->([a,b,c]) replicate={b}", LINEAR),
@@ -110,9 +120,19 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.split.Tensor", (X, 4, 1), "([a,b,c])->([a,d,c],[a,e,c]) replicate={b,d,e}", LINEAR),
     ("aten.split_with_sizes", (X, (1, 5), 1), "([a,b,c])->([a,1,c],[a,d,c]) replicate={b,d}", LINEAR),
     ("aten.unsafe_split.Tensor", (X, 2, 0), "([a,b,c])->([d,b,c],[e,b,c]) replicate={a,d,e}", LINEAR),
-    ("aten.unsafe_split_with_sizes", (X, (2, 2), 0), "([a,b,c])->([d,b,c],[e,b,c]) replicate={a,d,e}", LINEAR),
+    (
+        "aten.unsafe_split_with_sizes",
+        (X, (2, 2), 0),
+        "([a,b,c])->([d,b,c],[e,b,c]) replicate={a,d,e}",
+        LINEAR,
+    ),
     ("aten.cat", ((sample(4, 6), sample(4, 2)), -1), "([a,b],[a,c])->([a,d]) replicate={b,c,d}", [{0, 1}]),
-    ("aten.cat", ((sample(0), sample(4, 2), sample(4, 2)), 0), "([a],[b,c],[d,c])->([e,c]) replicate={a,b,d,e}", [{0, 1, 2}]),
+    (
+        "aten.cat",
+        ((sample(0), sample(4, 2), sample(4, 2)), 0),
+        "([a],[b,c],[d,c])->([e,c]) replicate={a,b,d,e}",
+        [{0, 1, 2}],
+    ),
     ("aten.cat", ((X,), 1), "([a,b,c])->([a,b,c])", LINEAR),
     ("aten.stack", ((sample(4, 6), sample(4, 6)), -1), "([a,b],[a,b])->([a,b,c]) replicate={c}", [{0, 1}]),
     ("aten.flip", (X, (1,)), "([a,b,c])->([a,d,c]) replicate={b,d}", LINEAR),
@@ -123,19 +143,48 @@ CASES: list[tuple[str, tuple[Any, ...], str, list[set[int]]]] = [
     ("aten.constant_pad_nd", (X, (1, -1), 0.0), "([a,b,c])->([a,b,d]) replicate={c,d}", LINEAR),
     ("aten.constant_pad_nd", (X, (1, 1), 3.0), "([a,b,c])->([a,b,d]) replicate={c,d}", []),
     ("aten.reflection_pad1d", (X, (1, 0)), "([a,b,c])->([a,b,d]) replicate={c,d}", LINEAR),
-    ("aten.reflection_pad1d_backward", (sample(4, 6, 3), X, (1, 0)),
-     "([a,b,c],[a,b,d])->([a,b,e]) replicate={c,d,e}", LINEAR),
+    (
+        "aten.reflection_pad1d_backward",
+        (sample(4, 6, 3), X, (1, 0)),
+        "([a,b,c],[a,b,d])->([a,b,e]) replicate={c,d,e}",
+        LINEAR,
+    ),
     ("aten.diagonal", (X, 1, 0, 1), "([a,b,c])->([c,d]) replicate={a,b,d}", LINEAR),
     ("aten.diagonal_backward", (sample(2, 4), (4, 6, 2), 1, 0, 1), "", LINEAR),
     ("aten.diag_embed", (sample(4, 6), 1), "", LINEAR),
     ("aten.unfold", (X, 1, 3, 2), "([a,b,c])->([a,d,c,e]) replicate={b,d,e}", LINEAR),
-    ("aten.unfold_backward", (sample(4, 2, 2, 3), (4, 6, 2), 1, 3, 2), "([a,d,c,e])->([a,b,c]) replicate={b,d,e}", LINEAR),
-    ("aten.im2col", (sample(4, 6, 4, 6), (2, 3), (1, 1), (1, 0), (2, 1)), "([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}", LINEAR),
-    ("aten.im2col", (sample(4, 4, 4), (2, 2), (1, 1), (0, 0), (1, 1)), "([a,b,c])->([(a d),e]) replicate={b,c,d,e}", LINEAR),
-    ("aten.col2im", (sample(4, 16, 4), (4, 4), (2, 2), (1, 1), (0, 0), (2, 2)), "([a,(b e),f])->([a,b,c,d]) replicate={c,d,e,f}", LINEAR),
-    ("aten.view_as_real", (sample(4, 6, dtype=torch.complex128),), "([a,b])->([a,b,c]) replicate={c}", LINEAR),
+    (
+        "aten.unfold_backward",
+        (sample(4, 2, 2, 3), (4, 6, 2), 1, 3, 2),
+        "([a,d,c,e])->([a,b,c]) replicate={b,d,e}",
+        LINEAR,
+    ),
+    (
+        "aten.im2col",
+        (sample(4, 6, 4, 6), (2, 3), (1, 1), (1, 0), (2, 1)),
+        "([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}",
+        LINEAR,
+    ),
+    (
+        "aten.im2col",
+        (sample(4, 4, 4), (2, 2), (1, 1), (0, 0), (1, 1)),
+        "([a,b,c])->([(a d),e]) replicate={b,c,d,e}",
+        LINEAR,
+    ),
+    (
+        "aten.col2im",
+        (sample(4, 16, 4), (4, 4), (2, 2), (1, 1), (0, 0), (2, 2)),
+        "([a,(b e),f])->([a,b,c,d]) replicate={c,d,e,f}",
+        LINEAR,
+    ),
+    (
+        "aten.view_as_real",
+        (sample(4, 6, dtype=torch.complex128),),
+        "([a,b])->([a,b,c]) replicate={c}",
+        LINEAR,
+    ),
     ("aten.view_as_complex", (sample(4, 6, 2),), "([a,b,c])->([a,b]) replicate={c}", LINEAR),
-]  # fmt: skip
+]
 for _n in (2, 3):
     _x = sample(2, 4, 6, 8, 4)[..., 0] if _n == 2 else sample(2, 4, 6, 8, 4)
     _pad = (1, 1, 0, 0) if _n == 2 else (1, 1, 0, 0, 2, 0)

@@ -1,4 +1,6 @@
-"""The runtime stands alone: every artefact carries a copy to where neither shardc nor its dependencies are."""
+"""The runtime stands alone: every artefact carries a copy to where neither shardc nor its
+dependencies are.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 import shardc.runtime
 
-FILES = sorted(Path(str(shardc.runtime.__file__)).parent.glob("*.py"))
+FILES = sorted(Path(str(shardc.runtime.__file__)).parent.rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -28,4 +30,4 @@ def test_imports_torch_and_the_standard_library_alone(path: Path) -> None:
 
 
 def test_there_is_something_to_check() -> None:
-    assert {"step.py", "comm.py", "random.py", "attention.py"} <= {path.name for path in FILES}
+    assert {"step.py", "collectives.py", "random.py", "attention.py"} <= {path.name for path in FILES}

@@ -1,4 +1,6 @@
-"""``shardc::attention``: both paths against torch's own attention, slices against wholes, and how the op traces."""
+"""``shardc::attention``: both paths against torch's own attention, slices against wholes, and how the op
+traces.
+"""
 
 import importlib.util
 import math
@@ -15,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shardc.runtime import attention as module
+from shardc.runtime.operators import attention as module
 
 OP, BACKWARD = torch.ops.shardc.attention, torch.ops.shardc.attention_backward
 
@@ -404,7 +406,9 @@ def test_calls_of_libraries_are_what_torch_takes(library):
 
 @pytest.mark.parametrize("keys, mask", [(37, None), (37, torch.bool), (48, torch.float32)])
 def test_efficient_kernels_take_masks_and_grouped_heads(keys, mask):
-    """On tensors of a GPU that is not here, as above; that a bias is aligned is asserted, for only a GPU would refuse it."""
+    """On tensors of a GPU that is not here, as above; that a bias is aligned is asserted, for only a GPU
+    would refuse it.
+    """
     with FakeTensorMode():
         q, grad = (torch.empty(2, 4, 37, 64, device="cuda") for _ in range(2))
         k, v = (torch.empty(2, 2, keys, 64, device="cuda") for _ in range(2))

@@ -60,6 +60,29 @@ def test_bound_optimizer_and_scheduler(hyper: Hyperparameters, optimizer: torch.
             scheduler.step()
 
 
+def test_setting_one_changes_the_optimizer(hyper: Hyperparameters, optimizer: torch.optim.Optimizer) -> None:
+    held = optimizer.param_groups[0]["lr"] = torch.tensor(0.5)
+    hyper.bind(optimizer)
+    hyper.update({"group0.lr": 0.75, "group0.beta2": 0.95})
+    assert optimizer.param_groups[0]["lr"] is held and held == 0.75, "schedulers may hold the tensor"
+    assert optimizer.param_groups[0]["betas"] == (0.8, 0.95)
+    optimizer.param_groups[0]["lr"].fill_(0.125)
+    assert hyper["group0.lr"] == hyper.at_step(1)["group0.lr"] == 0.125
+
+
+def test_restored_numbers_go_to_the_next_optimizer_alone(
+    hyper: Hyperparameters, optimizer: torch.optim.Optimizer
+) -> None:
+    hyper.restore({"group0.lr": 0.75, "group0.beta2": 0.95, "group0.damp": 0.125})
+    hyper.bind(optimizer)
+    assert hyper.at_step(1) == {"group0.lr": 0.75, "group0.beta2": 0.95, "group0.damp": 0.125}
+    assert optimizer.param_groups[0]["lr"] == 0.75
+    other = torch.optim.AdamW([torch.zeros(1)], lr=0.5)
+    other.param_groups[0]["damp"] = 0.0
+    hyper.bind(other)
+    assert hyper["group0.lr"] == other.param_groups[0]["lr"] == 0.5
+
+
 def test_tensor_learning_rates(hyper: Hyperparameters, optimizer: torch.optim.Optimizer) -> None:
     optimizer.param_groups[0]["lr"] = torch.tensor(0.5)
     hyper.bind(optimizer)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shardc.runtime.connect import connect
+from shardc.runtime.comm.connect import connect
+from shardc.runtime.comm.layout import Interleaved, Leaf, cut, with_padding
+from shardc.runtime.comm.mesh import Mesh
 from shardc.runtime.errors import StateMismatch
-from shardc.runtime.layout import Interleaved, Leaf, cut, with_padding
-from shardc.runtime.mesh import Mesh
 from shardc.runtime.state import State
 
 MESH = Mesh((("data", 2), ("tensor", 2)), (("micro", 3),))
@@ -77,7 +77,9 @@ STORED = [0, 1, 2, 3, 8, 9, 12, 13, 4, 5, 6, 7, 10, 11, 14, 15]
 @pytest.mark.parametrize("axes", [(TENSOR,), (TENSOR, DATA), ()])
 @pytest.mark.parametrize("rank", range(4))
 def test_blocks_of_parts(axes: tuple, rank: int) -> None:
-    """Each block joined of its parts is what a cut of the stored tensor gives, also where parts are cut again."""
+    """Each block joined of its parts is what a cut of the stored tensor gives, also where parts are cut
+    again.
+    """
     leaf = Leaf("x", "param", (16, 3), torch.int64, (axes, ()), interleaved=QKV)
     value = torch.arange(48).view(16, 3)
     stored = value[STORED]

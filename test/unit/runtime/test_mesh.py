@@ -9,7 +9,7 @@ import pytest
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh as CompilerMesh
 from shardc.dialects.dist.mesh import MeshAxis
-from shardc.runtime.mesh import Mesh, inside, ways
+from shardc.runtime.comm.mesh import Mesh, inside, ways
 
 AXES = [
     {"name": "data", "size": 2, "kind": "space"},

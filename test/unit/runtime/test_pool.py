@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from shardc.runtime import pool
-from shardc.runtime.pool import ALIGNMENT_BYTES, POOLED_BYTES, SEGMENT_BYTES, Pool
+from shardc.runtime.kernels import pool
+from shardc.runtime.kernels.pool import ALIGNMENT_BYTES, POOLED_BYTES, SEGMENT_BYTES, Pool
 
 
 def spans(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from shardc.runtime import random
+from shardc.runtime.operators import random
 
 M32 = 0xFFFFFFFF
 F64 = torch.float64

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from shardc.runtime import sampling
+from shardc.runtime.operators import sampling
 
 SEED = torch.tensor(1234)
 OPS: dict[str, Callable[..., Tensor]] = {

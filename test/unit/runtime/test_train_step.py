@@ -34,8 +34,14 @@ def step(rank, w, m, lr, x, seed, c):
 def leaf(
     name: str, role: str, shape: list[int], dtype: str = "float64", dims: Any = None, **more: Any
 ) -> dict[str, Any]:
-    return {"name": name, "role": role, "shape": shape, "dtype": dtype,
-            "sharding": {"dims": dims or [[] for _ in shape], "partial": []}, **more}  # fmt: skip
+    return {
+        "name": name,
+        "role": role,
+        "shape": shape,
+        "dtype": dtype,
+        "sharding": {"dims": dims or [[] for _ in shape], "partial": []},
+        **more,
+    }
 
 
 @pytest.fixture

@@ -11,16 +11,18 @@ from threading import Thread
 import pytest
 import torch.distributed as dist
 
-from shardc.runtime import watch
+from shardc.runtime.comm import watch
+from shardc.runtime.comm.watch import Watch
 from shardc.runtime.errors import RuntimeFailure
-from shardc.runtime.watch import Watch
 
 WAIT_S = 2
 
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Watch, Watch]]:
-    """The watches of two ranks, each with a client of its own; a look at a key that is missing takes WAIT_S."""
+    """The watches of two ranks, each with a client of its own; a look at a key that is missing
+    takes WAIT_S.
+    """
     server = dist.TCPStore("127.0.0.1", 0, is_master=True)
     clients = [
         dist.TCPStore("127.0.0.1", server.port, is_master=False, timeout=timedelta(seconds=WAIT_S))
@@ -31,7 +33,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Watch, Watch]]:
     monkeypatch.setattr(Watch, "_linger", lambda self: None)
     made = []
     for rank, client in enumerate(clients):
-        monkeypatch.setattr(watch, "_get_default_store", lambda client=client: client)
+        monkeypatch.setattr(watch, "default_store", lambda client=client: client)
         monkeypatch.setattr(watch, "NUMBERS", itertools.count())
         made.append(Watch(rank, 2))
     yield made[0], made[1]
@@ -73,7 +75,9 @@ def test_the_first_reason_stands_and_is_what_a_broken_collective_says(pair: tupl
 
 
 def test_no_look_waits_for_a_reason_that_is_taken_back_meanwhile(pair: tuple[Watch, Watch]) -> None:
-    """A thread that waits for a missing key holds the process's connection to the store; all others wait with it."""
+    """A thread that waits for a missing key holds the process's connection to the store; all others wait with
+    it.
+    """
     first, second = pair
     looks, over = 0, False
     lost: list[Exception] = []

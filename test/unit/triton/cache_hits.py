@@ -1,8 +1,9 @@
-"""Binds every function of a folder of Triton modules as on a GPU that is not here, and prints which ones had to be
-compiled.
+"""Binds every function of a folder of Triton modules as on a GPU that is not here, and prints which ones had
+to be compiled.
 
-``python cache_hits.py FOLDER FUNCTIONS ARCH [BUILD]``: a JSON list of [module, function, types of its arguments, constants,
-warps, stages], the GPU's architecture (90), and what stands for a hash of Triton's files, if not these.
+``python cache_hits.py FOLDER FUNCTIONS ARCH [BUILD]``: a JSON list of [module, function, types of its
+arguments, constants, warps, stages], the GPU's architecture (90), and what stands for a hash of Triton's
+files, if not these.
 """
 
 import itertools
@@ -15,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from shardc.runtime.triton_kernels import Modules
+from shardc.runtime.kernels.triton_kernels import Modules
 
 TYPES = {
     "*fp32": torch.float32,

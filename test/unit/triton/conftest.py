@@ -1,4 +1,6 @@
-"""Tests of the Triton backend, without a GPU: kernels run in Triton's interpreter, and are compiled ahead of time."""
+"""Tests of the Triton backend, without a GPU: kernels run in Triton's interpreter, and are compiled ahead of
+time.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardc.backends.triton.interpret import Interpreter
+from shardc.backends.triton.interpreter.interpret import Interpreter
 
 from .programs import run_in_interpreter
 

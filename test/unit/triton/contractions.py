@@ -14,10 +14,10 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 
 from shardc.backends.body.extract import kernels
-from shardc.backends.triton.emit import emit_kernel
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.interpret import Interpreter
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.triton.emit.emit import emit_kernel
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.interpreter.interpret import Interpreter
+from shardc.cost.machine import GPUS
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.attention import attention
@@ -40,15 +40,22 @@ def emitted(body: Body, target: str = "sm_90", *, tf32: bool = False) -> Emitted
     with new_context(), ir.Location.unknown():
         module = ir.Module.parse(body.text("f"))
         (found,) = kernels(module)
-        return emit_kernel(found, TARGETS[target], tf32=tf32)
+        return emit_kernel(found, GPUS[target], tf32=tf32)
 
 
 def emitted_attention(
-    case: Case, mask: torch.Tensor | None = None, config: Mapping[str, int] | None = None, target: str = "sm_90",
-    *, unseen_lse: float = -math.inf, tf32: bool = False, symbolic: str = "",
-) -> tuple[Emitted, Emitted]:  # fmt: skip
-    """The forward and the backward module of an attention; sizes of the dims ``symbolic`` are numbers of each call,
-    in this order."""
+    case: Case,
+    mask: torch.Tensor | None = None,
+    config: Mapping[str, int] | None = None,
+    target: str = "sm_90",
+    *,
+    unseen_lse: float = -math.inf,
+    tf32: bool = False,
+    symbolic: str = "",
+) -> tuple[Emitted, Emitted]:
+    """The forward and the backward module of an attention; sizes of the dims ``symbolic`` are numbers of each
+    call, in this order.
+    """
     symbols = [Symbol(number, 32) for number in range(len(symbolic))]
 
     def type_of(role: str) -> TensorType:
@@ -93,7 +100,7 @@ def emitted_attention(
                 loc=loc,
                 ip=inside,
             )
-        forward, backward = (emit_kernel(k, TARGETS[target], tf32=tf32) for k in kernels(module))
+        forward, backward = (emit_kernel(k, GPUS[target], tf32=tf32) for k in kernels(module))
         return forward, backward
 
 
@@ -113,5 +120,8 @@ def interpret(
     *sizes: int,
 ) -> list[torch.Tensor]:
     """The results of a kernel, as the interpreter computes them."""
-    program = f"import torch\ncall = kernel({kernel.name!r}, {list(outputs)!r})\ndef graph(rank, inputs):\n    return call(*inputs)\n"
+    program = (
+        f"import torch\ncall = kernel({kernel.name!r}, {list(outputs)!r})\ndef graph(rank, "
+        f"inputs):\n    return call(*inputs)\n"
+    )
     return interpreter().run(program, [kernel], [*inputs, *sizes])

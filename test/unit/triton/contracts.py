@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 
-from shardc.backends.triton.compile import Compiled, Figures
-from shardc.backends.triton.matmul_model import SPILL_BOUND
+from shardc.backends.triton.aot.compile import Compiled, Figures
+from shardc.cost.matmul import SPILL_BOUND
 
 BARRIER_BYTES = 16
 """Of a thread's stack: ptxas keeps a barrier's state there in some matmuls, without a spill."""
 SLOW_PATH_BYTES = 48
 """Of a thread's stack, where the vendor's library computes sines of huge arguments."""
 SPILLS, SHARED, REGISTERS, MATRIX, LOCAL, WIDE = CONTRACTS = (
-    "spills as priced", "shared memory", "registers", "matrix instructions", "no local memory", "16-byte accesses",
-)  # fmt: skip
+    "spills as priced",
+    "shared memory",
+    "registers",
+    "matrix instructions",
+    "no local memory",
+    "16-byte accesses",
+)
 
 
 def violations(compiled: Compiled, *, whole: bool) -> dict[str, list[str]]:

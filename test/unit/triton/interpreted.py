@@ -9,10 +9,10 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernel_name, kernels
-from shardc.backends.triton.emit import emit_kernel
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.interpret import Interpreter
-from shardc.backends.triton.targets import Target
+from shardc.backends.triton.emit.emit import emit_kernel
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.interpreter.interpret import Interpreter
+from shardc.cost.machine import Gpu
 
 PROGRAM = """
 import torch
@@ -26,11 +26,11 @@ Output = tuple[tuple[Any, ...], torch.dtype] | int
 
 
 class InterpretedLibrary:
-    """What :class:`shardc.runtime.kernels.Library` is, for the kernels of ``module``."""
+    """What :class:`shardc.runtime.kernels.library.Library` is, for the kernels of ``module``."""
 
     path = None
 
-    def __init__(self, module: ir.Module, target: Target, interpreter: Interpreter) -> None:
+    def __init__(self, module: ir.Module, target: Gpu, interpreter: Interpreter) -> None:
         self.interpreter = interpreter
         self.emitted: dict[str, Emitted] = {}
         for kernel in kernels(module):
@@ -68,5 +68,7 @@ class InterpretedLibrary:
 def _put_back(
     outputs: Sequence[Output], given: Sequence[Any], made: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Results that were written into what the other process took for an operand are written into the operand."""
+    """Results that were written into what the other process took for an operand are written into
+    the operand.
+    """
     return tuple(given[o].copy_(m) if isinstance(o, int) else m for o, m in zip(outputs, made, strict=True))

@@ -12,14 +12,14 @@ from torch_mlir import ir
 
 from shardc.backends.body.extract import kernel_name, kernels
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.backends.triton.emit import emit_kernel
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.interpret import Interpreter
-from shardc.backends.triton.targets import TARGETS, Target
-from shardc.frontend.aot_graph import import_graph
+from shardc.backends.triton.emit.emit import emit_kernel
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.interpreter.interpret import Interpreter
+from shardc.cost.machine import GPUS, Gpu
+from shardc.frontend.graph.aot_graph import import_graph
 from shardc.passes.fuse.kern_fuse import fuse_module
 
-SM_90 = TARGETS["sm_90"]
+SM_90 = GPUS["sm_90"]
 BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 2.0**-9, torch.bfloat16: 2.0**-6}
 """Of an error, relative to the largest element of a result, by the coarsest dtype there is."""
 
@@ -37,14 +37,16 @@ def fused(f: Callable[..., Any], *tensors: Tensor) -> ir.Module:
     return module
 
 
-def emitted(module: ir.Module, target: Target = SM_90) -> list[Emitted]:
+def emitted(module: ir.Module, target: Gpu = SM_90) -> list[Emitted]:
     """Each kernel of a module once."""
     found = {kernel_name(op): op for op in kernels(module)}
     return [emit_kernel(op, target) for op in found.values()]
 
 
 def run_in_interpreter(interpreter: Interpreter, f: Callable[..., Any], *tensors: Tensor) -> None:
-    """Compares the kernels of ``f`` with eager in f64: a NaN for a NaN, dtypes and whole numbers as they are."""
+    """Compares the kernels of ``f`` with eager in f64: a NaN for a NaN, dtypes and whole numbers
+    as they are.
+    """
     module = fused(f, *tensors)
     made = emitted(module)
     assert made, "no kernel was made"

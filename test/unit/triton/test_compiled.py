@@ -17,19 +17,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_mlir import ir
 
-from shardc.backends.triton import compile as compiling
-from shardc.backends.triton.compile import compile_kernels
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.folder import write_folder
-from shardc.backends.triton.targets import TARGETS, find_target
+from shardc.backends.triton.aot import compile as compiling
+from shardc.backends.triton.aot.compile import compile_kernels
+from shardc.backends.triton.aot.folder import write_folder
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.cost.machine import GPUS, find_gpu
+from shardc.diagnostics.kernels import UnknownTarget
 from shardc.diagnostics.triton import (
     TooMuchSharedMemory,
     TritonCompileFailed,
     TritonMissing,
     TritonTooOld,
-    UnknownGpuTarget,
 )
-from shardc.runtime.triton_kernels import KEY
+from shardc.runtime.kernels.triton_kernels import KEY
 
 from .contractions import Case, emitted_attention
 from .programs import SM_90, emitted, fused
@@ -45,33 +45,38 @@ def _norm_backward(g: Tensor, x: Tensor, mean: Tensor, scale: Tensor, w: Tensor)
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
-    "gelu": (lambda x, b: F.gelu(x + b), (torch.empty(BIG, dtype=torch.bfloat16), torch.empty(BIG[1], dtype=torch.bfloat16))),
+    "gelu": (
+        lambda x, b: F.gelu(x + b),
+        (torch.empty(BIG, dtype=torch.bfloat16), torch.empty(BIG[1], dtype=torch.bfloat16)),
+    ),
     "swiglu": (lambda x, y: F.silu(x) * y, (torch.empty(BIG), torch.empty(BIG))),
     "softmax": (lambda x: torch.softmax(x, -1), (torch.empty(BIG, dtype=torch.bfloat16),)),
     "long softmax": (lambda x: torch.softmax(x, -1), (torch.empty(64, 50304),)),
-    "layer norm backward": (_norm_backward, (torch.empty(BIG), torch.empty(BIG), torch.empty(4096, 1), torch.empty(4096, 1), torch.empty(1024))),
+    "layer norm backward": (
+        _norm_backward,
+        (torch.empty(BIG), torch.empty(BIG), torch.empty(4096, 1), torch.empty(4096, 1), torch.empty(1024)),
+    ),
     "sum over rows": (lambda x: x.sum(0), (torch.empty(WIDE),)),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_contracts(target: str, tmp_path: Path) -> None:
-    """No spills and no traffic with local memory anywhere; all that pointwise kernels and rows read and write is 16
-    bytes a thread.
+    """No spills and no traffic with local memory anywhere; all that pointwise kernels and rows read and write
+    is 16 bytes a thread.
     """
     made = [
         replace(k, name=f"{k.name}_{n}")
         for n, (f, given) in enumerate(KERNELS.values())
-        for k in emitted(fused(f, *given), TARGETS[target])
+        for k in emitted(fused(f, *given), GPUS[target])
     ]
-    for compiled in compile_kernels(made, [TARGETS[target]], tmp_path):
+    for compiled in compile_kernels(made, [GPUS[target]], tmp_path):
         assert compiled.error is None, compiled.error
         sizes = {function.name: function.sizes for function in compiled.kernel.functions}
         for found in compiled.functions:
             assert found.spill_bytes == 0 and found.local_accesses == 0, found
             assert (
-                found.shared_bytes <= TARGETS[target].shared_bytes
-                and found.registers <= TARGETS[target].registers
+                found.shared_bytes <= GPUS[target].shared_bytes and found.registers <= GPUS[target].registers
             )
             if len(found.aligned) < len(sizes[found.name]):
                 continue  # the binary for other sizes than multiples of 16
@@ -85,7 +90,9 @@ def test_contracts(target: str, tmp_path: Path) -> None:
 
 
 def test_attention_without_matrix_instructions_spills_nothing(tmp_path: Path) -> None:
-    """Where the last block of keys is a ragged one: loaded ahead of the others, its factors spilled 184 to 272 bytes."""
+    """Where the last block of keys is a ragged one: loaded ahead of the others, its factors spilled 184 to
+    272 bytes.
+    """
     made = emitted_attention(Case(3, 6, 2, 257, 257, 54, 54, torch.float32, causal=False, heads_last=True))
     for compiled in compile_kernels(made, [SM_90], tmp_path):
         assert compiled.error is None, compiled.error
@@ -93,8 +100,8 @@ def test_attention_without_matrix_instructions_spills_nothing(tmp_path: Path) ->
 
 
 def test_an_unknown_target_names_those_that_there_are() -> None:
-    with pytest.raises(UnknownGpuTarget, match="'sm_89'; known ones are sm_80, sm_90, sm_100, gfx942"):
-        find_target("sm_89")
+    with pytest.raises(UnknownTarget, match="'sm_89'; known ones are sm_80, sm_90, sm_100, gfx942"):
+        find_gpu("sm_89")
 
 
 def test_too_much_shared_memory(tmp_path: Path) -> None:
@@ -133,8 +140,8 @@ def _softmax() -> tuple[Callable[..., Any], Tensor]:
 
 
 def test_compiled_binaries_are_found(tmp_path: Path) -> None:
-    """What Triton's own launch would look for is what was compiled: nothing is compiled again under the same Triton.
-    Sizes in symbols may be multiples of 16 or not; the number of a draw is any number.
+    """What Triton's own launch would look for is what was compiled: nothing is compiled again under the same
+    Triton. Sizes in symbols may be multiples of 16 or not; the number of a draw is any number.
     """
     functions = [
         _softmax(),
@@ -172,7 +179,9 @@ def test_binaries_of_another_triton_are_not_taken(tmp_path: Path) -> None:
 
 
 def test_another_gpu_compiles_from_the_source(tmp_path: Path) -> None:
-    """Binaries of sm_90 are of no use on sm_80: the module beside them is compiled at its first call there."""
+    """Binaries of sm_90 are of no use on sm_80: the module beside them is compiled at its first
+    call there.
+    """
     made = list(emitted(fused(*_softmax())))
     write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
     hits = _hits(tmp_path, made, "80")
@@ -185,13 +194,25 @@ def test_another_gpu_compiles_from_the_source(tmp_path: Path) -> None:
 def _hits(folder: Path, made: list[Emitted], arch: str, *build: str) -> dict[str, bool]:
     """For each function whether a process on such a GPU finds all of its binaries; the others it compiles."""
     asked = [
-        [k.name, f.name, [t for t in f.signature.values() if t != "constexpr"], dict(f.constants), f.num_warps, f.num_stages]
-        for k in made for f in k.functions
-    ]  # fmt: skip
+        [
+            k.name,
+            f.name,
+            [t for t in f.signature.values() if t != "constexpr"],
+            dict(f.constants),
+            f.num_warps,
+            f.num_stages,
+        ]
+        for k in made
+        for f in k.functions
+    ]
     command = [
-        sys.executable, str(Path(__file__).with_name("cache_hits.py")), str(folder / "kernels"), json.dumps(asked), arch,
+        sys.executable,
+        str(Path(__file__).with_name("cache_hits.py")),
+        str(folder / "kernels"),
+        json.dumps(asked),
+        arch,
         *build,
-    ]  # fmt: skip
+    ]
     environment = os.environ | {"TRITON_CACHE_DIR": str(folder / "user")}
     said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     return json.loads(said.splitlines()[-1])

@@ -5,27 +5,27 @@ from __future__ import annotations
 import pytest
 
 from shardc.backends.triton.config import carried_tile, flat_tile, limits_of, row_tile
-from shardc.backends.triton.targets import TARGETS, Target
+from shardc.cost.machine import GPUS, Gpu
 
-TARGET = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+TARGET = pytest.mark.parametrize("target", GPUS.values(), ids=GPUS)
 
 
 @TARGET
 @pytest.mark.parametrize("item_bytes", [1, 2, 4, 8])
-def test_each_thread_has_vectors(target: Target, item_bytes: int) -> None:
+def test_each_thread_has_vectors(target: Gpu, item_bytes: int) -> None:
     for count in (1, 1 << 12, 1 << 26):
         tile = flat_tile(count, item_bytes, target, {})
         assert tile.columns >= tile.warps * target.warp_size * (16 // item_bytes)
 
 
 @TARGET
-def test_few_elements_are_spread_over_the_units(target: Target) -> None:
+def test_few_elements_are_spread_over_the_units(target: Gpu) -> None:
     count = 2048 * target.units
     assert count // flat_tile(count, 4, target, {}).columns >= 2 * target.units
 
 
 @TARGET
-def test_rows(target: Target) -> None:
+def test_rows(target: Gpu) -> None:
     """Short ones share a program, as long as there are programs for all units; long ones are looped over."""
     limits = limits_of(target)
     short, few, long = (
@@ -38,20 +38,20 @@ def test_rows(target: Target) -> None:
 
 
 @TARGET
-def test_sums_over_rows_fill_the_units_once_or_twice(target: Target) -> None:
+def test_sums_over_rows_fill_the_units_once_or_twice(target: Gpu) -> None:
     tile = carried_tile(1 << 16, 1024, (4, 4), 2, limits_of(target), target, {}, True)
     assert target.units <= tile.programs <= 512
     assert carried_tile(4, 1024, (4, 4), 2, limits_of(target), target, {}, True).programs == 1
 
 
 def test_what_the_attribute_says_comes_first() -> None:
-    target = TARGETS["sm_90"]
+    target = GPUS["sm_90"]
     tile = row_tile(4096, 1000, 4, 2, limits_of(target), target, {"rows": 4, "warps": 2, "columns": 256})
     assert (tile.rows, tile.columns, tile.warps) == (4, 256, 2)
 
 
 def test_elements_of_eight_bytes_have_more_threads() -> None:
     """Each takes two registers."""
-    target = TARGETS["sm_90"]
+    target = GPUS["sm_90"]
     narrow, wide = (carried_tile(1 << 13, 1, (1, n), 1, limits_of(target), target, {}, False) for n in (4, 8))
     assert wide.warps == 2 * narrow.warps and wide.rows == narrow.rows

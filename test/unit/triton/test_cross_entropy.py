@@ -1,4 +1,6 @@
-"""Cross entropies of linear layers as Triton kernels: in the interpreter against eager in f64, and compiled."""
+"""Cross entropies of linear layers as Triton kernels: in the interpreter against eager in f64,
+and compiled.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 
 from shardc.backends.body.extract import kernels
-from shardc.backends.triton.compile import compile_kernels
-from shardc.backends.triton.emit import emit_kernel
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.triton.aot.compile import compile_kernels
+from shardc.backends.triton.emit.emit import emit_kernel
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.cost.machine import GPUS
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.kernel import kernel
@@ -23,7 +25,7 @@ from shardc.dialects.kern.linear_cross_entropy import linear_cross_entropy
 from shardc.dialects.kern.linear_cross_entropy_backward import linear_cross_entropy_backward
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
-from shardc.runtime.kernel_call import FINE
+from shardc.runtime.kernels.kernel_call import FINE
 
 from .contractions import interpret
 from .programs import BOUNDS
@@ -33,11 +35,20 @@ SMALL = {"block_m": 16, "block_n": 16, "block_k": 16, "warps": 1, "stages": 2}
 
 
 def emitted(
-    rows: int, classes: int, size: int, dtype: torch.dtype, target: str = "sm_90", made: str = "both", *,
-    tf32: bool = False, whole: bool = False, part: bool = False, **config: int,
-) -> tuple[Emitted, Emitted]:  # fmt: skip
-    """The forward and the backward module; ``made``: which gradients. ``whole``: with a bias and the sum of all classes.
-    ``part``: these are a part of the classes, too.
+    rows: int,
+    classes: int,
+    size: int,
+    dtype: torch.dtype,
+    target: str = "sm_90",
+    made: str = "both",
+    *,
+    tf32: bool = False,
+    whole: bool = False,
+    part: bool = False,
+    **config: int,
+) -> tuple[Emitted, Emitted]:
+    """The forward and the backward module; ``made``: which gradients. ``whole``: with a bias and the sum of
+    all classes. ``part``: these are a part of the classes, too.
     """
     row, matrix, weight = (
         TensorType((rows,), F32),
@@ -76,7 +87,7 @@ def emitted(
                 both = linear_cross_entropy_backward(inner, -0.5, loc=loc, ip=inside)
                 values = both[: len(results)] if made == "both" else [both[made == "dweight"]]
             yield_values(values, loc=loc, ip=inside)
-        forward, backward = (emit_kernel(k, TARGETS[target], tf32=tf32) for k in kernels(module))
+        forward, backward = (emit_kernel(k, GPUS[target], tf32=tf32) for k in kernels(module))
         return forward, backward
 
 
@@ -138,7 +149,9 @@ def test_values_with_a_bias_and_label_smoothing(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_values_of_parts_of_the_classes(dtype: torch.dtype) -> None:
-    """Two devices have 38 and 37 of 75 classes: each makes its largest logits and sums, and its part of the gradients."""
+    """Two devices have 38 and 37 of 75 classes: each makes its largest logits and sums, and its part of the
+    gradients.
+    """
     rows, classes, size, cut = 37, 75, 40, 38
     x, w, index, grad = given(rows, classes, size, dtype)
     bias, spread, row = torch.randn(classes).to(dtype), 0.01 * torch.randn(rows), ((rows,), F32)
@@ -217,7 +230,7 @@ def test_one_gradient_alone(made: str) -> None:
     assert torch.equal(got, wanted[made == "dweight"])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize(
     ("dtype", "whole", "part"),
     [
@@ -229,15 +242,16 @@ def test_one_gradient_alone(made: str) -> None:
     ids=["bf16", "f32", "bias", "part"],
 )
 def test_compiled(target: str, dtype: torch.dtype, whole: bool, part: bool, tmp_path: Path) -> None:
-    """The head of a 1B Llama: matrix instructions in every product, no spills, memory for a few chunks of the logits."""
+    """The head of a 1B Llama: matrix instructions in every product, no spills, memory for a few chunks of the
+    logits.
+    """
     rows, classes, size = 8192, 128256, 2048
     made = emitted(rows, classes, size, dtype, target, tf32=True, whole=whole, part=part)
-    for compiled in compile_kernels(made, [TARGETS[target]], tmp_path, processes=1):
+    for compiled in compile_kernels(made, [GPUS[target]], tmp_path, processes=1):
         assert compiled.error is None, compiled.error
         for found in compiled.functions:
             assert (
-                found.shared_bytes <= TARGETS[target].shared_bytes
-                and found.registers <= TARGETS[target].registers
+                found.shared_bytes <= GPUS[target].shared_bytes and found.registers <= GPUS[target].registers
             )
             assert found.spill_bytes == 0 and found.local_accesses == 0, found
             assert found.matrix_ops or found.name.endswith(("_join", "_wrong", "_dbias")), found

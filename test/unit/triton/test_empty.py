@@ -1,4 +1,6 @@
-"""Sums of no terms: matmuls without a K, rows without elements. They give what they start from, and read nothing."""
+"""Sums of no terms: matmuls without a K, rows without elements. They give what they start from, and read
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardc.backends.triton.compile import compile_kernels
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.triton.aot.compile import compile_kernels
+from shardc.cost.machine import GPUS
 
 from .contractions import emitted, interpret
 from .test_matmuls import product
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_a_product_without_terms_is_zero(element: str, target: str, tmp_path: Path) -> None:
     body, tensors = product((5, 7, 0), element=element)
     kernel = emitted(body, target)
     (got,) = interpret(kernel, tensors, [((5, 7), torch.float32)])
     assert torch.equal(got, torch.zeros(5, 7))
-    (compiled,) = compile_kernels([kernel], [TARGETS[target]], tmp_path, processes=1)
+    (compiled,) = compile_kernels([kernel], [GPUS[target]], tmp_path, processes=1)
     assert compiled.error is None
 
 

@@ -12,36 +12,38 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
-from shardc.backends.triton.library_model import matmul_call
-from shardc.backends.triton.stream_model import stream_s
-from shardc.backends.triton.targets import TARGETS, Target
-from shardc.driver.gpu_estimates import Estimator
-from shardc.driver.piece_model import ModelledMatmuls
-from shardc.driver.roofline import roofline
-from shardc.frontend.aot_graph import import_graph
-from shardc.passes.fuse.explain import FusionReport, explain_fusion
-from shardc.passes.fuse.piece import EveryPiece, Verdict
+from shardc.backends.triton.estimates import Estimator
+from shardc.backends.triton.target import TritonTarget
+from shardc.compiler.modelled_regions import ModelledRegions
+from shardc.cost.kernel import stream_s
+from shardc.cost.library import matmul_call
+from shardc.cost.machine import GPUS, Gpu
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.passes.fuse.grouping.capabilities import ALL
+from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion
+from shardc.passes.fuse.grouping.piece import EveryPiece, Verdict
+from shardc.report.roofline import roofline
 
 from .programs import as_list, emitted, fused
 from .test_golden import CASES
 
-H200 = TARGETS["sm_90"]
-EVERY = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+H200 = GPUS["sm_90"]
+EVERY = pytest.mark.parametrize("target", GPUS.values(), ids=GPUS)
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def chosen(f: Callable[..., Any], *tensors: Tensor, target: Target = H200) -> tuple[ir.Module, FusionReport]:
+def chosen(f: Callable[..., Any], *tensors: Tensor, target: Gpu = H200) -> tuple[ir.Module, FusionReport]:
     """The program of ``f``, fused as the models say, and the report of it."""
     module = import_graph(make_fx(lambda *t: as_list(f(*t)), tracing_mode="fake")(*tensors), "forward").module
-    return module, explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))))
+    return module, explain_fusion(module, matmuls=EveryPiece(ModelledRegions(TritonTarget(target))))
 
 
 @EVERY
 @pytest.mark.parametrize("name", [name for name in CASES if name != "adamw"])
-def test_no_kernel_is_faster_than_the_roofline(name: str, target: Target) -> None:
+def test_no_kernel_is_faster_than_the_roofline(name: str, target: Gpu) -> None:
     function, given = CASES[name]
     for kernel in emitted(fused(function, *given), target):
         assert kernel.estimate is not None
@@ -59,7 +61,7 @@ def test_traffic_is_what_a_kernel_reads_and_writes() -> None:
 
 
 @EVERY
-def test_large_streams_reach_nine_tenths_of_the_memory(target: Target) -> None:
+def test_large_streams_reach_nine_tenths_of_the_memory(target: Gpu) -> None:
     moved = 1 << 32
     assert moved / stream_s(moved, 1 << 18, 4, target) == pytest.approx(0.9 * target.memory_bytes_s, rel=0.02)
 
@@ -70,7 +72,7 @@ def test_few_programs_do_not_fill_the_memory() -> None:
 
 
 @EVERY
-def test_libraries_are_a_little_faster_than_the_same_tile_of_ours(target: Target) -> None:
+def test_libraries_are_a_little_faster_than_the_same_tile_of_ours(target: Gpu) -> None:
     def ours(x: Tensor, w: Tensor) -> Tensor:
         return x @ w
 
@@ -82,7 +84,7 @@ def test_libraries_are_a_little_faster_than_the_same_tile_of_ours(target: Target
 
 
 @EVERY
-def test_what_saves_traffic_goes_into_the_kernel(target: Target) -> None:
+def test_what_saves_traffic_goes_into_the_kernel(target: Gpu) -> None:
     """Few terms and much around the product: it is written and read again, if it is a call."""
     module, report = chosen(
         lambda x, w, y: F.relu(x @ w) + y, meta(8192, 64), meta(64, 8192), meta(8192, 8192), target=target
@@ -92,7 +94,9 @@ def test_what_saves_traffic_goes_into_the_kernel(target: Target) -> None:
 
 
 def test_products_of_f32_are_left_to_the_library() -> None:
-    """Which has faster ones where no matrix instructions may be used; with tf32 the same decision is another."""
+    """Which has faster ones where no matrix instructions may be used; with tf32 the same decision
+    is another.
+    """
     f32 = {"dtype": torch.float32}
     _, report = chosen(lambda x, w: F.relu(x @ w), meta(4096, 4096, **f32), meta(4096, 4096, **f32))
     assert [verdict.generated for _, verdict in report.choices] == [False]
@@ -101,9 +105,9 @@ def test_products_of_f32_are_left_to_the_library() -> None:
 
 
 @EVERY
-def test_attention_under_a_mask_is_a_kernel(target: Target) -> None:
-    """Those of PyTorch that take a mask are slower than flash attention; AMD has none, and scores would be written and
-    read several times.
+def test_attention_under_a_mask_is_a_kernel(target: Gpu) -> None:
+    """Those of PyTorch that take a mask are slower than flash attention; AMD has none, and scores would be
+    written and read several times.
     """
     q, mask = meta(2, 8, 2048, 64), meta(1, 1, 2048, 2048, dtype=torch.bool)
     _, report = chosen(
@@ -119,7 +123,7 @@ def test_attention_under_a_mask_is_a_kernel(target: Target) -> None:
 
 def test_equal_pieces_are_estimated_once_and_equally() -> None:
     w = meta(256, 256)
-    model = ModelledMatmuls(Estimator(H200))
+    model = ModelledRegions(TritonTarget(H200))
     module = import_graph(
         make_fx(lambda x, w: [F.gelu(F.gelu(F.gelu(x @ w) @ w) @ w)], tracing_mode="fake")(meta(512, 256), w),
         "forward",
@@ -129,7 +133,7 @@ def test_equal_pieces_are_estimated_once_and_equally() -> None:
     assert len({verdict for _, verdict in report.choices}) == len(model._known)
 
 
-def loss_step(rows: int, classes: int, size: int, target: Target) -> FusionReport:
+def loss_step(rows: int, classes: int, size: int, target: Gpu) -> FusionReport:
     """A linear layer, its cross entropy and their gradients, as a step is traced."""
 
     def f(x: Tensor, w: Tensor, index: Tensor, share: Tensor) -> tuple[Tensor, ...]:
@@ -145,12 +149,12 @@ def loss_step(rows: int, classes: int, size: int, target: Target) -> FusionRepor
         meta(rows, 1, dtype=torch.float32),
     )
     module = import_graph(make_fx(lambda *t: list(f(*t)), tracing_mode="fake")(*given), "forward").module
-    return explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), for_gpu=True)
+    return explain_fusion(module, matmuls=EveryPiece(ModelledRegions(TritonTarget(target))), capabilities=ALL)
 
 
 @EVERY
 @pytest.mark.parametrize("size", [512, 2048])
-def test_logits_are_not_held(size: int, target: Target) -> None:
+def test_logits_are_not_held(size: int, target: Gpu) -> None:
     """The head of a Llama 3 with 8192 tokens: computing logits twice takes at most half as long again."""
     report = loss_step(8192, 128256, size, target)
     (verdict,) = {verdict for _, verdict in report.choices}
@@ -172,7 +176,7 @@ def test_logits_that_cost_too_much_to_compute_twice_stay() -> None:
     given = meta(8192, 4096, **f32), meta(32000, 4096, **f32), meta(8192, 1, dtype=torch.int64)
     module = import_graph(make_fx(lambda *t: [f(*t)], tracing_mode="fake")(*given), "forward").module
     slow = EveryPiece(lambda piece: Verdict(False, "too slow") if piece.spared_bytes else Verdict(False, ""))
-    report = explain_fusion(module, matmuls=slow, for_gpu=True)
+    report = explain_fusion(module, matmuls=slow, capabilities=ALL)
     assert any(d.why == "too slow" and not d.fused for _, _, d in report.pairs)
     assert not any("linear_cross_entropy" in kernel.name for kernel in report.kernels)
 
@@ -183,11 +187,13 @@ def experts(rows: Tensor, matrices: Tensor, ends: Tensor, grad: Tensor) -> list[
 
 
 @EVERY
-def test_experts_are_kernels_where_pytorch_has_a_loop(target: Target) -> None:
+def test_experts_are_kernels_where_pytorch_has_a_loop(target: Gpu) -> None:
     """64 experts of 1024 rows each: PyTorch has one kernel for bf16 on sm_90 and sm_100, else 64 products."""
     given = meta(65536, 1024), meta(64, 1024, 2048), meta(64, dtype=torch.int32), meta(65536, 2048)
     module = import_graph(make_fx(experts, tracing_mode="fake")(*given), "forward").module
-    report = explain_fusion(module, matmuls=EveryPiece(ModelledMatmuls(Estimator(target))), for_gpu=True)
+    report = explain_fusion(
+        module, matmuls=EveryPiece(ModelledRegions(TritonTarget(target))), capabilities=ALL
+    )
     assert [v.generated for _, v in report.choices] == 2 * [target.name in ("sm_80", "gfx942")]
     assert all(v.why.startswith(f"estimated for {target.name}: ") for _, v in report.choices)
     estimates = [found.estimate for found in Estimator(target).program(module)]

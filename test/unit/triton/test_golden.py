@@ -32,15 +32,26 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "softmax": (lambda x: torch.softmax(x, -1), (torch.empty(4096, 1000, dtype=torch.bfloat16),)),
     "long_softmax": (lambda x: torch.softmax(x, -1), (torch.empty(64, 50304),)),
     "layer_norm_backward": (
-        lambda g, x, mean, scale, w: aten.native_layer_norm_backward(g, x, [512], mean, scale, w, w, [True] * 3),
-        (torch.empty(4096, 512), torch.empty(4096, 512), torch.empty(4096, 1), torch.empty(4096, 1), torch.empty(512)),
+        lambda g, x, mean, scale, w: aten.native_layer_norm_backward(
+            g, x, [512], mean, scale, w, w, [True] * 3
+        ),
+        (
+            torch.empty(4096, 512),
+            torch.empty(4096, 512),
+            torch.empty(4096, 1),
+            torch.empty(4096, 1),
+            torch.empty(512),
+        ),
     ),
     "embedding_backward": (
         lambda g, index: aten.embedding_dense_backward(g, index, 50257, -1, False),
-        (torch.empty(8, 1024, 768, dtype=torch.bfloat16, device="meta"), torch.empty(8, 1024, dtype=torch.int64, device="meta")),
+        (
+            torch.empty(8, 1024, 768, dtype=torch.bfloat16, device="meta"),
+            torch.empty(8, 1024, dtype=torch.int64, device="meta"),
+        ),
     ),
     "adamw": (_adamw, tuple(torch.empty(64, 64) for _ in range(4))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

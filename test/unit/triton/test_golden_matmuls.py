@@ -16,7 +16,10 @@ GOLDEN = Path(__file__).with_name("golden")
 
 
 BLOCKS = {"forward_queries": 128, "forward_keys": 64, "forward_warps": 8, "forward_stages": 3}
-TILES = "block_m = 128 : i64, block_n = 128 : i64, block_k = 32 : i64, warps = 4 : i64, stages = 3 : i64, group = 8 : i64"
+TILES = (
+    "block_m = 128 : i64, block_n = 128 : i64, block_k = 32 : i64, warps = 4 : i64, stages = 3 : i64, "
+    "group = 8 : i64"
+)
 
 
 def attention_forward() -> str:

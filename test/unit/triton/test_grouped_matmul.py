@@ -11,10 +11,10 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 
 from shardc.backends.body.extract import kernels
-from shardc.backends.triton.compile import compile_kernels
-from shardc.backends.triton.emit import emit_kernel
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.triton.aot.compile import compile_kernels
+from shardc.backends.triton.emit.emit import emit_kernel
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.cost.machine import GPUS
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.grouped_matmul import SHAPES, grouped_matmul
@@ -44,9 +44,15 @@ def shapes(shared: str, sizes: dict[str, int], turned: tuple[str, ...] = ()) -> 
 
 
 def emitted(
-    shared: str, sizes: dict[str, int], dtype: torch.dtype, turned: tuple[str, ...] = (), target: str = "sm_90", *,
-    tf32: bool = False, **config: int,
-) -> Emitted:  # fmt: skip
+    shared: str,
+    sizes: dict[str, int],
+    dtype: torch.dtype,
+    turned: tuple[str, ...] = (),
+    target: str = "sm_90",
+    *,
+    tf32: bool = False,
+    **config: int,
+) -> Emitted:
     left, right, out = (TensorType(shape, dtype) for shape in shapes(shared, sizes, turned))
     given = [left, right, TensorType((sizes["g"],), torch.int32)]
     with new_context() as context, ir.Location.unknown() as loc:
@@ -60,7 +66,7 @@ def emitted(
         made = grouped_matmul(list(body.arguments), builtin_type(out, context), turned, loc=loc, ip=inside)
         yield_values([made], loc=loc, ip=inside)
         (found,) = kernels(module)
-        return emit_kernel(found, TARGETS[target], tf32=tf32)
+        return emit_kernel(found, GPUS[target], tf32=tf32)
 
 
 def expected(left: Tensor, right: Tensor, ends: list[int], shared: str) -> Tensor:
@@ -106,7 +112,9 @@ ENDS = {
     "none": [0, 0],
     "one": [1],
 }
-"""Where groups end, as parts of what they share: all of it; some are empty; nobody has the last; all are empty."""
+"""Where groups end, as parts of what they share: all of it; some are empty; nobody has the last; all are
+empty.
+"""
 
 
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
@@ -153,7 +161,7 @@ def test_which_have_descriptors() -> None:
     for shared, turned in STRAIGHT.items():
         across = tuple({"left", "right"} - {*turned})
         for sizes, way, fits in ((ALIGNED, turned, True), (RAGGED, turned, False), (ALIGNED, across, False)):
-            texts = {t: emitted(shared, {**sizes, "g": 3}, BF16, way, t, **SMALL).text for t in TARGETS}
+            texts = {t: emitted(shared, {**sizes, "g": 3}, BF16, way, t, **SMALL).text for t in GPUS}
             found = {t for t, text in texts.items() if text.count("tl.make_tensor_descriptor(") == 2}
             assert found == ({"sm_90", "sm_100"} if fits else set()), (shared, way)
 
@@ -186,18 +194,15 @@ def test_equal_to_pytorch() -> None:
         torch.testing.assert_close(got, torch._grouped_mm(left, right, offs=ends), rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_compiled(target: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """An expert layer of Mixtral's size, forward and backward: matrix instructions, no spills."""
     sizes = {"m": 8192, "n": 14336, "k": 4096, "g": 8}
     forms = [("m", ()), ("m", ("right",)), ("n", ()), ("k", ("left",)), ("k", ())]
     made = [emitted(shared, sizes, dtype, turned, target, tf32=True) for shared, turned in forms]
-    for compiled in compile_kernels(made, [TARGETS[target]], tmp_path, processes=1):
+    for compiled in compile_kernels(made, [GPUS[target]], tmp_path, processes=1):
         assert compiled.error is None, compiled.error
         (found,) = compiled.functions
-        assert (
-            found.shared_bytes <= TARGETS[target].shared_bytes
-            and found.registers <= TARGETS[target].registers
-        )
+        assert found.shared_bytes <= GPUS[target].shared_bytes and found.registers <= GPUS[target].registers
         assert found.matrix_ops and found.spill_bytes == 0 and found.local_accesses == 0, found

@@ -1,4 +1,6 @@
-"""Functions fused with their matmuls in kernels, as Triton modules in the interpreter: against eager in f64."""
+"""Functions fused with their matmuls in kernels, as Triton modules in the interpreter: against
+eager in f64.
+"""
 
 from types import SimpleNamespace
 
@@ -8,9 +10,9 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.backends.triton.targets import TARGETS
-from shardc.driver.graph_program import load
-from shardc.frontend.aot_graph import import_graph
+from shardc.cost.machine import GPUS
+from shardc.dynamo.program import load
+from shardc.frontend.graph.aot_graph import import_graph
 from shardc.passes.fuse.kern_fuse import fuse_module
 
 from .contractions import interpreter
@@ -31,7 +33,7 @@ def check(f, *tensors: torch.Tensor, target: str = "sm_90", near: float = 2e-5) 
     fuse_module(module, lone=True, matmuls="generated")
     exact = f(*(t.double() for t in tensors))
     text = emit_graph(module, list(range(len(exact))))
-    library = InterpretedLibrary(module, TARGETS[target], interpreter())
+    library = InterpretedLibrary(module, GPUS[target], interpreter())
     assert "matmul" in [e.kind for e in library.emitted.values()]
     assert not any(name in text for name in ("aten.mm", "aten.addmm", "aten.bmm"))
     found = load(text, library)(SimpleNamespace(device=torch.device("cpu")), list(tensors))
@@ -40,7 +42,7 @@ def check(f, *tensors: torch.Tensor, target: str = "sm_90", near: float = 2e-5) 
         torch.testing.assert_close(got.double(), wanted, rtol=near, atol=near * scale)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_a_layer_of_a_transformer(target):
     """Bias, gelu, and a residual behind matmuls of [batch, length, size] tensors."""
     x, up, bias, down = torch.randn(2, 17, 24), torch.randn(40, 24), torch.randn(40), torch.randn(24, 40)

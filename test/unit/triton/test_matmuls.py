@@ -67,7 +67,9 @@ def exact(tensors: list[torch.Tensor], turned=(False, False)) -> torch.Tensor:
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize("sizes", [(37, 50, 45), (32, 64, 48)], ids=["ragged", "whole"])
 def test_operands_as_they_lie(sizes, turned, form):
-    """Whole sizes are read by tensor descriptors (but not for plain multiplications), ragged ones under masks."""
+    """Whole sizes are read by tensor descriptors (but not for plain multiplications), ragged ones under
+    masks.
+    """
     body, tensors = product(sizes, turned, config=FORMS[form])
     kernel = emitted(body, tf32=True)
     assert ("make_tensor_descriptor" in kernel.text) == (sizes == (32, 64, 48))
@@ -137,7 +139,9 @@ def test_terms_and_rows_along_several_axes():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_prologues(form):
-    """What is before the product is computed in its tile; beyond the last term it adds nothing, though exp(0) is 1."""
+    """What is before the product is computed in its tile; beyond the last term it adds nothing, though exp(0)
+    is 1.
+    """
     m, n, k = 21, 37, 19
     x, scale, w, y = torch.randn(m, k), torch.randn(m), torch.randn(k), torch.randn(k, n)
     body = Body("scaled", config=FORMS[form])
@@ -158,7 +162,10 @@ def test_a_narrow_factor_that_is_computed():
     x, scale, y = torch.rand(m, k).bfloat16(), torch.randn(m), torch.randn(k, n).bfloat16()
     body = Body("scaled", config=TILES)
     a, s, b = body.argument((m, k), "bf16"), body.argument((m,)), body.argument((k, n), "bf16")
-    code = "%w = arith.extf %0 : bf16 to f32\n%t = arith.mulf %w, %1 : f32\n%e = math.exp %t : f32\n%r = arith.truncf %e : f32 to bf16"
+    code = (
+        "%w = arith.extf %0 : bf16 to f32\n%t = arith.mulf %w, %1 : f32\n%e = math.exp %t : f32\n%r = "
+        "arith.truncf %e : f32 to bf16"
+    )
     scaled = body.map([a, (s, "d0")], code, "bf16")
     body.results = [dot(body, scaled, b, (m, n, k), ("d0, d2", "d2, d1"))]
     (got,) = interpret(emitted(body), [x, scale, y], [((m, n), torch.float32)])
@@ -240,10 +247,18 @@ def test_an_operand_off_its_alignment_is_copied():
     ("config", "error", "says"),
     [
         ("block_m = 48 : i64", TilingNotLegal, "block_m = 48 must be a power of 2"),
-        ("block_m = 256 : i64, block_n = 256 : i64, warps = 4 : i64, stages = 1 : i64", TilingNotLegal, "registers"),
-        ("block_m = 128 : i64, block_n = 128 : i64, block_k = 256 : i64, stages = 5 : i64", TooMuchSharedMemory, "232448"),
+        (
+            "block_m = 256 : i64, block_n = 256 : i64, warps = 4 : i64, stages = 1 : i64",
+            TilingNotLegal,
+            "registers",
+        ),
+        (
+            "block_m = 128 : i64, block_n = 128 : i64, block_k = 256 : i64, stages = 5 : i64",
+            TooMuchSharedMemory,
+            "232448",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_tiling_that_the_target_cannot_have(config, error, says):
     body, _ = product((512, 512, 512), element="bf16", config=config)
     with pytest.raises(error, match=says):

@@ -1,8 +1,8 @@
-"""Matmuls and attention at sizes that fill a GPU, compiled ahead of time: matrix instructions, no spills, shared memory
-within limits.
+"""Matmuls and attention at sizes that fill a GPU, compiled ahead of time: matrix instructions, no spills,
+shared memory within limits.
 
-Tiles are those that the models of costs choose, so that this also holds the closed forms of what is legal to what
-Triton makes.
+Tiles are those that the models of costs choose, so that this also holds the closed forms of what is legal to
+what Triton makes.
 """
 
 from dataclasses import replace
@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from shardc.backends.triton.compile import Compiled, compile_kernels
-from shardc.backends.triton.emitted import Emitted
-from shardc.backends.triton.targets import TARGETS
-from shardc.frontend.aot_graph import import_graph
+from shardc.backends.triton.aot.compile import Compiled, compile_kernels
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.cost.machine import GPUS
+from shardc.frontend.graph.aot_graph import import_graph
+from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.kern_fuse import fuse_module
 
 from .contractions import Body, Case, T, emitted, emitted_attention
@@ -109,9 +110,9 @@ ALLOWED_BYTES = 16
 """Of a thread's stack: ptxas keeps a barrier's state there in some kernels, without a spill."""
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_matmuls(target, tmp_path):
-    for compiled in compile_kernels(matmuls(target), [TARGETS[target]], tmp_path, processes=1):
+    for compiled in compile_kernels(matmuls(target), [GPUS[target]], tmp_path, processes=1):
         held_to(compiled)
 
 
@@ -126,32 +127,35 @@ def gelu_backward(x, w, y):
 @pytest.mark.parametrize(
     ("made", "m", "n", "k", "target"),
     [
-        (silu_gate, 2048, 2048, 2048, "sm_90"), (silu_gate, 2048, 2048, 2048, "sm_100"),
+        (silu_gate, 2048, 2048, 2048, "sm_90"),
+        (silu_gate, 2048, 2048, 2048, "sm_100"),
         (gelu_backward, 8192, 4096, 1024, "gfx942"),
     ],
-)  # fmt: skip
+)
 def test_spills_that_are_priced_are_those_that_there_are(made, m, n, k, target, tmp_path):
-    """Large tiles whose epilogue spills, chosen at their price: what compilers spill is some, and within its bound."""
+    """Large tiles whose epilogue spills, chosen at their price: what compilers spill is some, and within its
+    bound.
+    """
     x, w, y = (torch.empty(s, dtype=torch.bfloat16, device="meta") for s in ((m, k), (k, n), (m, n)))
     module = import_graph(make_fx(lambda *t: [made(*t)], tracing_mode="fake")(x, w, y), "forward").module
-    fuse_module(module, matmuls="generated", for_gpu=True)
-    (kernel,) = emitted_kernels(module, TARGETS[target])
-    (compiled,) = compile_kernels([kernel], [TARGETS[target]], tmp_path, processes=1)
+    fuse_module(module, matmuls="generated", capabilities=ALL)
+    (kernel,) = emitted_kernels(module, GPUS[target])
+    (compiled,) = compile_kernels([kernel], [GPUS[target]], tmp_path, processes=1)
     assert compiled.error is None and not any(violations(compiled, whole=True).values())
     (figures,) = compiled.functions
     assert priced(compiled) > 0 and figures.spill_bytes > ALLOWED_BYTES, figures
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_attention(target, tmp_path):
-    for compiled in compile_kernels(attentions(target), [TARGETS[target]], tmp_path, processes=1):
+    for compiled in compile_kernels(attentions(target), [GPUS[target]], tmp_path, processes=1):
         held_to(compiled)
 
 
 def test_a_target_of_less_shared_memory_has_another_configuration(monkeypatch, tmp_path):
     """What would not fit is not chosen: smaller tiles, or fewer stages, which compile within the limit."""
-    small = replace(TARGETS["sm_90"], shared_bytes=64 << 10)
-    monkeypatch.setitem(TARGETS, "small", small)
+    small = replace(GPUS["sm_90"], shared_bytes=64 << 10)
+    monkeypatch.setitem(GPUS, "small", small)
     whole, found = (emitted(linear("square", 4096, 4096, 4096), target) for target in ("sm_90", "small"))
     assert whole.functions[0].constants != found.functions[0].constants or whole.text != found.text
     (compiled,) = compile_kernels([found], [small], tmp_path, processes=1)

@@ -1,4 +1,6 @@
-"""Sums at computed indices as Triton kernels: in the interpreter against eager in f64, and compiled for each target."""
+"""Sums at computed indices as Triton kernels: in the interpreter against eager in f64, and compiled for each
+target.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from shardc.backends.torch.emit_graph import emit_graph
-from shardc.backends.triton.compile import compile_kernels
-from shardc.backends.triton.interpret import Interpreter
-from shardc.backends.triton.scatter import RUN
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.triton.aot.compile import compile_kernels
+from shardc.backends.triton.emit.scatter import RUN
+from shardc.backends.triton.interpreter.interpret import Interpreter
+from shardc.cost.machine import GPUS
 from shardc.diagnostics.triton import InterpreterFailed
 
 from .contractions import interpret
@@ -32,7 +34,9 @@ def gradient(rows: int, padding: int = -1) -> Callable[[Tensor, Tensor], Tensor]
 @pytest.mark.parametrize("width", [1, 16, 100, 300])
 @pytest.mark.parametrize("rows", [1, 5, 300])
 def test_gradients_of_embeddings(check: Check, rows: int, width: int) -> None:
-    """Rows that many positions name, over several runs, and rows that none does; alone, and where another sum waits."""
+    """Rows that many positions name, over several runs, and rows that none does; alone, and where another sum
+    waits.
+    """
     index, updates = torch.randint(rows, (3, 43)), torch.randn(3, 43, width)
     check(gradient(rows, 0), updates, index.to(torch.int32))
     check(lambda u, i, t: gradient(rows)(u, i) + t, updates, index, torch.randn(rows, width))
@@ -63,11 +67,15 @@ SCATTERS: dict[str, Callable[..., Any]] = {
     "rows from the end": lambda t, i, u: aten.index_put(t, [i - 6], u, True),
     "rows of what is made": lambda t, i, u: aten.index_put(t * 2, [i], u, True),
     "into ones": lambda t, i, u: aten.index_put(torch.ones_like(t), [i], u, True),
-    "a middle dim": lambda t, i, u: aten.index_put(t, [None, i[:, 0]], u.flatten(0, 1).transpose(0, 1)[:, :3], True),
+    "a middle dim": lambda t, i, u: aten.index_put(
+        t, [None, i[:, 0]], u.flatten(0, 1).transpose(0, 1)[:, :3], True
+    ),
     "index_add": lambda t, i, u: aten.index_add(t, 1, i[0], u.flatten(0, 1).transpose(0, 1)[:, 3:5]),
     "a vector": lambda t, i, u: aten.index_add(t[:, 0, 0] * 1, 0, i.view(-1), u[..., 0, 0].reshape(-1)),
-    "scatter_add of rows": lambda t, i, u: aten.scatter_add(t[0], 0, i.view(6, 1).expand(6, 33), u.view(-1, 33)[:6]),
-}  # fmt: skip
+    "scatter_add of rows": lambda t, i, u: aten.scatter_add(
+        t[0], 0, i.view(6, 1).expand(6, 33), u.view(-1, 33)[:6]
+    ),
+}
 
 
 @pytest.mark.parametrize("name", SCATTERS)
@@ -100,19 +108,21 @@ def test_a_wrong_index_is_an_error(interpreter: Interpreter, index: list[int]) -
         interpreter.run(emit_graph(module, [0]), emitted(module), [table, torch.tensor(index), updates])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_compiled(target: str, tmp_path: Path) -> None:
-    """No atomics, no spills, 16 bytes a load of the updates; the gradient of a tied embedding of GPT-2, and one of bf16."""
+    """No atomics, no spills, 16 bytes a load of the updates; the gradient of a tied embedding of GPT-2, and
+    one of bf16.
+    """
     wide = fused(
         lambda u, i, t: gradient(50257)(u, i) + t,
         *_gpt2(torch.float32),
         torch.empty(50257, 768, device="meta"),
     )
     narrow = fused(gradient(50257), *_gpt2(torch.bfloat16))
-    for kernel in (*emitted(wide, TARGETS[target]), *emitted(narrow, TARGETS[target])):
+    for kernel in (*emitted(wide, GPUS[target]), *emitted(narrow, GPUS[target])):
         assert "atomic" not in kernel.text
         assert kernel.estimate is not None and kernel.estimate.roofline_s < kernel.estimate.seconds
-        (compiled,) = compile_kernels([kernel], [TARGETS[target]], tmp_path, processes=1)
+        (compiled,) = compile_kernels([kernel], [GPUS[target]], tmp_path, processes=1)
         assert compiled.error is None, compiled.error
         for function in compiled.functions:
             assert function.spill_bytes == 0 and function.local_accesses == 0, function

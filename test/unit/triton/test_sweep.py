@@ -1,5 +1,5 @@
-"""A sample of the sweep of `test/bench/triton_code.py`: the same contracts, for another model each day. All of it, for
-every target, is run by hand: `docs/triton_code.md`.
+"""A sample of the sweep of `test/bench/triton_code.py`: the same contracts, for another model each day. All
+of it, for every target, is run by hand: `docs/triton_code.md`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from pathlib import Path
 import triton_code
 from contracts import CONTRACTS, SPILLS, has_products, violations
 
-from shardc.backends.triton.compile import Compiled, Figures, compile_kernels
-from shardc.backends.triton.emitted import Emitted, Estimate, Jit
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.triton.aot.compile import Compiled, Figures, compile_kernels
+from shardc.backends.triton.emit.emitted import Emitted, Jit
+from shardc.cost.kernel import Estimate
+from shardc.cost.machine import GPUS
 
 from .programs import SM_90
 
@@ -27,7 +28,7 @@ AT_MOST = 12
 def test_kernels_of_the_day(tmp_path: Path) -> None:
     model, name = PAIRS[date.today().toordinal() % len(PAIRS)]
     (subject,) = (s for s in triton_code.subjects() if s.name == f"{model} bf16 even")
-    target = TARGETS[name]
+    target = GPUS[name]
     module = triton_code.fused(subject.make(), subject.lone, "generated")
     refused: dict[str, str] = {}
     made = sorted(
@@ -58,9 +59,20 @@ def {name}(x_ptr, BLOCK: tl.constexpr):
 
 
 GOOD = {
-    "name": "f", "binary": "", "metadata": "", "num_warps": 4, "shared_bytes": 0, "registers": 32, "spill_bytes": 0,
-    "local_accesses": 0, "loads": 2, "wide_loads": 2, "stores": 1, "wide_stores": 1, "matrix_ops": 0,
-}  # fmt: skip
+    "name": "f",
+    "binary": "",
+    "metadata": "",
+    "num_warps": 4,
+    "shared_bytes": 0,
+    "registers": 32,
+    "spill_bytes": 0,
+    "local_accesses": 0,
+    "loads": 2,
+    "wide_loads": 2,
+    "stores": 1,
+    "wide_stores": 1,
+    "matrix_ops": 0,
+}
 
 
 def test_what_breaks_a_contract() -> None:
@@ -98,14 +110,18 @@ def test_matmuls_spill_no_more_than_twice_what_is_priced() -> None:
 
 def test_the_page_has_no_paths_of_a_machine() -> None:
     row = {
-        "kind": "matmul", "target": "sm_90", "subject": "a model", "functions": [], "error": "",
+        "kind": "matmul",
+        "target": "sm_90",
+        "subject": "a model",
+        "functions": [],
+        "error": "",
         "contracts": {SPILLS: ["f: 17 bytes, 0 priced"]},
-    }  # fmt: skip
+    }
     places = {
         "/a/test/b/test/gpu/models.py:52": "test/gpu/models.py:52",
         "/home/x/shardc/test/gpu/models.py:52": "test/gpu/models.py:52",
         f"{triton_code.ROOT}/test/bench/whole_models.py:102": "test/bench/whole_models.py:102",
-        "/x/test/lib/python3.11/site-packages/transformers/models/t5/modeling_t5.py:84": "transformers/models/t5/modeling_t5.py:84",
+        "/x/test/lib/python3.11/site-packages/transformers/models/t5/modeling_t5.py:84": "transformers/models/t5/modeling_t5.py:84",  # noqa: E501
     }
     for title, shown in places.items():
         rows = [

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,10 +16,12 @@ from recording import Recording, recorded
 from torch import nn
 from torch_mlir import ir
 
+from shardc.backends.base import CompiledKernels
 from shardc.backends.body.extract import kernels as kernels_of
-from shardc.backends.triton.interpret import Interpreter
+from shardc.backends.cpu.target import CpuTarget
+from shardc.backends.triton.interpreter.interpret import Interpreter
+from shardc.compiler.compilation import Compilation
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import kernels
 
 from .interpreted import InterpretedLibrary
 from .programs import SM_90
@@ -79,17 +80,19 @@ def test_every_kernel_of_a_training_step(
 ) -> None:
     """Forward, backward, and AdamW of all parameters in one launch."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("shardc.driver.program_cache.store", lambda *_: None)
+    monkeypatch.setattr("shardc.dynamo.program_cache.store", lambda *_: None)
     found: dict[str, float] = {}
     alive: list[ir.Module] = []
 
-    def interpreted(graph: Any) -> Recording | None:
-        if not kernels_of(graph.module):
-            return None
-        alive.append(ir.Module.parse(graph.module.operation.get_asm(), graph.module.context))
+    def compiled(self: CpuTarget, module: ir.Module, tf32: bool = False) -> CompiledKernels:
+        return CompiledKernels(tmp_path if kernels_of(module) else None)
+
+    def interpreted(self: Compilation, module: ir.Module, path: Path) -> Recording:
+        alive.append(ir.Module.parse(module.operation.get_asm(), module.context))
         return recorded(alive[-1], InterpretedLibrary(alive[-1], SM_90, interpreter), found)
 
-    monkeypatch.setattr(kernels, "_library", interpreted)
+    monkeypatch.setattr(CpuTarget, "compile", compiled)
+    monkeypatch.setattr(Compilation, "_load", interpreted)
     torch._dynamo.reset()
     model, batch = (tiny(kind), (torch.randint(0, 64, (2, 17)),)) if kind in TINY else made(kind)
     model = model.to(dtype).train()

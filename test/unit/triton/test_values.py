@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shardc.backends.triton.interpret import Interpreter
+from shardc.backends.triton.interpreter.interpret import Interpreter
 from shardc.diagnostics.triton import InterpreterFailed
 
 aten = torch.ops.aten

@@ -7,19 +7,19 @@ import time
 
 from torch_mlir import ir
 
-from shardc.runtime.kernels import SEAL, sealed
-from shardc.tuner.builder import cpu_job as builder
-from shardc.tuner.extract_tasks import configured
-from shardc.tuner.point import Point
-from shardc.tuner.runner import cpu_job as runner
-from shardc.tuner.task import Task
+from shardc.backends.cpu.tuning import build_job as builder
+from shardc.backends.cpu.tuning import run_job as runner
+from shardc.backends.tuning.kernel_text import configured
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import Task
+from shardc.runtime.kernels.library import SEAL, sealed
 
 HANGS = b"this one hangs"
 
 
 def build(asked: tuple[Task, Point | None]) -> bytes:
-    """What the sketch of the point says: a compiler that crashes, or takes for ever; a kernel that computes something
-    else, writes beyond its memory, or takes for ever.
+    """What the sketch of the point says: a compiler that crashes, or takes for ever; a kernel that computes
+    something else, writes beyond its memory, or takes for ever.
     """
     task, point = asked
     match point.sketch if point else "":

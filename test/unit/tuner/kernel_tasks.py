@@ -8,11 +8,11 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
-from shardc.driver.pipelines import build, run
-from shardc.frontend.aot_graph import import_graph
+from shardc.backends.tuning.task import Task
+from shardc.frontend.graph.aot_graph import import_graph
 from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.manager.pass_pipelines import build, run
 from shardc.tuner.extract_tasks import tasks_of
-from shardc.tuner.task import Task
 
 
 def fused(function: Callable[..., Sequence[torch.Tensor]], *inputs: torch.Tensor) -> ir.Module:

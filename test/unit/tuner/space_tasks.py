@@ -6,7 +6,7 @@ from pathlib import Path
 from torch_mlir import ir
 
 from shardc.backends.body.extract import extract_kernels, kernels
-from shardc.tuner.task import NAME, Task
+from shardc.backends.tuning.task import NAME, Task
 
 sys.path.append(str(Path(__file__).parents[1] / "cpu"))
 from attention_kernels import Case, attention_module  # noqa: F401

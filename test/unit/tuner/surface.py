@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Parameter, Sketch, Space
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Outcome, Trial
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Parameter, Sketch, Space
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
@@ -31,7 +31,7 @@ def text(m: int, n: int, k: int) -> str:
           linalg.yield %q : f32
       }} -> tensor<{m}x{n}xf32>
       return %r : tensor<{m}x{n}xf32>
-    }}"""
+    }}"""  # noqa: E501
 
 
 def task(m: int = 64, n: int = 64, k: int = 64, label: str = "matmul") -> Task:

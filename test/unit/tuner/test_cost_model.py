@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from surface import Surface, space, task, text, true_s
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.tuner.cost_model.base import Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, WORST, BoostedTrees, target_of
 from shardc.tuner.cost_model.kernel_features import kernel_features
 from shardc.tuner.cost_model.kriging import LENGTHS, interpolated, places
 from shardc.tuner.cost_model.point_features import point_features
 from shardc.tuner.cost_model.recall import recall, spearman
-from shardc.tuner.point import Point
-from shardc.tuner.trial import Outcome, Trial
 
 
 def shown(count, of=None, seed=0):

@@ -22,20 +22,26 @@ from torch_mlir import ir
 
 from shardc.backends.cpu.compile import compile_functions
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.product import Product
+from shardc.backends.cpu.matmul.product import Product
+from shardc.backends.cpu.tuning import matmul as cpu_matmul
+from shardc.backends.tuning.sketches import together
+from shardc.backends.tuning.space import Sketch, Space
+from shardc.cost.machine import Cpu
 from shardc.dialects.context import new_context
-from shardc.tuner.space.cpu import matmul as cpu_matmul
-from shardc.tuner.space.cpu.machine import CLOCK_HZ, Machine
+from shardc.dialects.kern.config import config
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.space.sketches import together
-from shardc.tuner.space.space import Sketch, Space
 
-AVX512 = Machine(64, 32, (48 << 10, 1 << 20, 32 << 20))
+AVX512 = Cpu(64, 32, (48 << 10, 1 << 20, 32 << 20))
 CASE = Case(1, 2, 2, 64, 80, 16, 16, causal=True)
 BODIES = {
-    "matmul": matmul(48, 80, 64), "bf16": matmul(48, 80, 64, element="bf16"), "softmax": softmax(32, 1024),
-    "columns": columns(300, 64), "turned": turned(64, 96), "total": total(1 << 16), "pointwise": pointwise(64, 2048),
-}  # fmt: skip
+    "matmul": matmul(48, 80, 64),
+    "bf16": matmul(48, 80, 64, element="bf16"),
+    "softmax": softmax(32, 1024),
+    "columns": columns(300, 64),
+    "turned": turned(64, 96),
+    "total": total(1 << 16),
+    "pointwise": pointwise(64, 2048),
+}
 
 
 def tasks(threads=1):
@@ -50,9 +56,7 @@ def compiled(of, point):
     """The library of a task at a point."""
     with new_context() as context, ir.Location.unknown():
         functions = ir.Module.parse(of.text)
-        i64 = ir.IntegerType.get_signless(64, context)
-        said = {name: ir.IntegerAttr.get(i64, value) for name, value in point.values}
-        functions.body.operations[0].operation.attributes["kern.config"] = ir.DictAttr.get(said)
+        functions.body.operations[0].operation.attributes["kern.config"] = config(dict(point.values), context)
         return compile_functions(functions)
 
 
@@ -96,11 +100,13 @@ def test_a_matmul_s_estimate_is_the_sum_of_its_cycles(wide):
     }
     cycles = ("products", "ends", "behind", "right", "left", "results", "meetings")
     total = sum(found.counts(values)[name] for name in cycles)
-    assert total <= found.estimate_s(values) * CLOCK_HZ <= 1.1 * total
+    assert total <= found.estimate_s(values) * Cpu.clock_hz <= 1.1 * total
 
 
 def test_what_is_made_once_or_of_one_loop_costs_once():
-    """The powers of an Adam's corrections are not taken for each element, nor is an op of two results made twice."""
+    """The powers of an Adam's corrections are not taken for each element, nor is an op of two results made
+    twice.
+    """
 
     def first_s(function):
         return (space := space_of(task_of(function, a, b, step))).estimate_s(space.ranked(1)[0])
@@ -129,7 +135,9 @@ def test_the_default_is_a_point(name):
 
 
 def test_parameters_without_an_effect_are_not_there():
-    """Nothing is shared among threads where there is one, and a row of 1024 of a short tensor is not streamed by it."""
+    """Nothing is shared among threads where there is one, and a row of 1024 of a short tensor is not streamed
+    by it.
+    """
     names = {name: {p.name for p in space_of(of).sketches[0].parameters} for name, of in tasks().items()}
     assert names["matmul"] == {"tile_m", "tile_n", "block_m", "block_n", "block_k", "left", "right"}
     assert names["bf16"] == names["matmul"] - (
@@ -152,7 +160,7 @@ def sketch(product, machine=AVX512, apart=(2048, 2048)):
 @pytest.fixture
 def wide(monkeypatch):
     """Vectors of 64 bytes and 32 registers, whatever this machine has."""
-    from shardc.backends.cpu import tiles
+    from shardc.backends.cpu.matmul import tiles
 
     monkeypatch.setattr(tiles, "vector_bytes", lambda: 64)
     monkeypatch.setattr(tiles, "vector_registers", lambda: 32)
@@ -197,7 +205,9 @@ def test_no_two_points_make_the_same_tiles(wide):
 
 
 def test_the_model_knows_what_was_measured(wide):
-    """On 16 x 4096 x 4096 blocks of 1024 columns take 1.5 times as long as those of 256; narrow tiles are slower."""
+    """On 16 x 4096 x 4096 blocks of 1024 columns take 1.5 times as long as those of 256; narrow tiles are
+    slower.
+    """
     few = sketch(Product(1, 16, 4096, 4096, 4, 1, *LIE))
     tile = {"tile_m": 4, "tile_n": 64, "block_m": 48, "block_k": 1024, "left": 1, "right": 1}
     assert few.estimate_s({**tile, "block_n": 256}) < few.estimate_s({**tile, "block_n": 1024})

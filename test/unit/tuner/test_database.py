@@ -1,4 +1,6 @@
-"""Trials on disk: what is written stays, from whatever many processes; what is chosen is of today's generator."""
+"""Trials on disk: what is written stays, from whatever many processes; what is chosen is of today's
+generator.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,9 @@ from pathlib import Path
 import pytest
 from kernel_tasks import matmul_gelu, rows
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import (
     NotATuningExport,
     TuningDatabaseNewer,
@@ -22,9 +27,6 @@ from shardc.diagnostics.tuner import (
 from shardc.tuner.database import Database, exchange, open_database, place, schema, shipped
 from shardc.tuner.database import database as database_module
 from shardc.tuner.database.place import SHIPPED
-from shardc.tuner.point import Point
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Outcome, Trial
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +67,9 @@ def test_the_best_was_measured_and_is_of_the_last_trial_of_its_point(database: D
 WRITERS = """
 import os
 from shardc.tuner.database import open_database
-from shardc.tuner.point import Point
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Outcome, Trial
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 path, text = Path(sys.argv[1]), Path(sys.argv[4]).read_text()
 writers, count = int(sys.argv[2]), int(sys.argv[3])
 
@@ -95,12 +97,12 @@ def start(number):
 
 children = [start(number) for number in range(writers)]
 sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
-"""
+"""  # noqa: E501
 
 
 def start_writers(path: Path, writers: int, count: int, text: Path) -> subprocess.Popen[str]:
-    """A process with ``writers`` children that record ``count`` pairs of trials each, and print who they are and the
-    number of each pair when it is recorded.
+    """A process with ``writers`` children that record ``count`` pairs of trials each, and print who they are
+    and the number of each pair when it is recorded.
     """
     script = f"import sys\nfrom pathlib import Path\nsys.path[:0] = {sys.path!r}\n{WRITERS}"
     command = [sys.executable, "-c", script, str(path), str(writers), str(count), str(text)]

@@ -7,11 +7,13 @@ from itertools import cycle
 
 import pytest
 
-from shardc.tuner.runner.decision import Rule, Verdict, take_turns
+from shardc.backends.tuning.decision import Rule, Verdict, take_turns
 
 
 class Clock:
-    """Calls of given milliseconds, each with a factor of noise; ``calls`` is who was called on which inputs."""
+    """Calls of given milliseconds, each with a factor of noise; ``calls`` is who was called on
+    which inputs.
+    """
 
     def __init__(self, noise) -> None:
         self._noise, self.calls = iter(noise), []

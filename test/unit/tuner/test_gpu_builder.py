@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from kernel_tasks import matmul_gelu
 
-from shardc.backends.triton.compile import Compiled, Figures
-from shardc.diagnostics.triton import UnknownGpuTarget
-from shardc.tuner.builder.gpu import GpuBuilder
+from shardc.backends.triton.aot.compile import Compiled, Figures
+from shardc.backends.triton.tuning.builder import GpuBuilder
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
+from shardc.diagnostics.kernels import UnknownTarget
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.point import Point
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.trial import Outcome, Trial
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels cannot be compiled")
 
@@ -49,10 +49,13 @@ def test_what_a_binary_has_is_told_to_the_cost_model():
 @pytest.mark.parametrize(
     ("spill_bytes", "priced", "registers", "warps", "said"),
     [
-        (8, 0, 255, 4, "spills 8 bytes"), (9, 4, 255, 4, "spills 9 bytes"), (8, 4, 255, 4, ""),
-        (0, 0, 255, 16, "needs 130560 registers, sm_90 has 65536"), (0, 0, 128, 16, ""),
+        (8, 0, 255, 4, "spills 8 bytes"),
+        (9, 4, 255, 4, "spills 9 bytes"),
+        (8, 4, 255, 4, ""),
+        (0, 0, 255, 16, "needs 130560 registers, sm_90 has 65536"),
+        (0, 0, 128, 16, ""),
     ],
-)  # fmt: skip
+)
 def test_what_a_binary_takes_decides(
     monkeypatch, spill_bytes: int, priced: int, registers: int, warps: int, said: str
 ):
@@ -63,7 +66,7 @@ def test_what_a_binary_takes_decides(
         spilling = [replace(k, estimate=replace(k.estimate, spill_bytes=priced)) for k in kernels]
         return [Compiled(kernel, targets[0], (figures,)) for kernel in spilling]
 
-    monkeypatch.setattr("shardc.tuner.builder.gpu.compile_kernels", compiled)
+    monkeypatch.setattr("shardc.backends.triton.tuning.builder.compile_kernels", compiled)
     (built,) = GpuBuilder(1).build(task(), [space_of(task()).ranked(1)[0]])
     assert (built.path is None) == bool(said) and said in built.said
     taken = {name: built.figures[name] for name in ("registers", "spill_bytes", "shared_bytes")}
@@ -77,5 +80,5 @@ def test_what_needs_more_shared_memory_than_there_is_is_not_built():
 
 
 def test_an_unknown_target_is_an_error():
-    with Measurer() as measurer, pytest.raises(UnknownGpuTarget):
+    with Measurer() as measurer, pytest.raises(UnknownTarget):
         list(measurer.measure(replace(task(), target="sm_13"), [Point.of("matmul", {})]))

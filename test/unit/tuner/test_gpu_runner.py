@@ -1,4 +1,6 @@
-"""Points of a GPU's task are checked and timed on it. Here Triton's interpreter stands for it: values are real."""
+"""Points of a GPU's task are checked and timed on it. Here Triton's interpreter stands for it: values are
+real.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +16,29 @@ from kernel_tasks import fused, matmul_gelu, rows
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
 from shardc.backends.body.extract import kernels
-from shardc.backends.measure.clocks import DeviceClock
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.registry import find_target
+from shardc.backends.triton.clock import DeviceClock
+from shardc.backends.triton.tuning import run_job as gpu_job
+from shardc.backends.triton.tuning import runner as gpu_runner
+from shardc.backends.triton.tuning.builder import GpuBuilder
+from shardc.backends.triton.tuning.run_job import GpuBench
+from shardc.backends.triton.tuning.runner import GpuRunner
+from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.decision import Pairs, Rule
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome
+from shardc.commands.tune import tune_jobs
+from shardc.cost.machine import GPUS
 from shardc.diagnostics.tuner import GpuNotHere
 from shardc.dialects.kern.config import read_config
-from shardc.driver.tune import tune_jobs
-from shardc.driver.tuned import use_tuned
-from shardc.runtime import triton_kernels
-from shardc.tuner.builder.built import Built
-from shardc.tuner.builder.gpu import GpuBuilder
+from shardc.runtime.kernels import triton_kernels
+from shardc.tuner.apply_tuned import use_tuned
 from shardc.tuner.database import open_database
 from shardc.tuner.extract_tasks import tasks_of
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.runner import gpu as gpu_runner
-from shardc.tuner.runner import gpu_job
-from shardc.tuner.runner.decision import Pairs, Rule
-from shardc.tuner.runner.gpu import GpuRunner
-from shardc.tuner.runner.gpu_job import GpuBench
 from shardc.tuner.session import Budget
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.task import Task
 from shardc.tuner.task_scheduler import Job
-from shardc.tuner.trial import Outcome
 
 INTERPRETED = {"TRITON_INTERPRET": "1"}
 RULE = Rule(most=5)
@@ -67,7 +70,7 @@ def behaving(built: Built, name: str, launch: str) -> Built:
 
 def test_points_are_checked_and_timed_in_turns():
     points = list(space_of(task()).ranked(2))
-    with Measurer(processes=1, rule=RULE, gpu_runner=GpuRunner(environment=INTERPRETED)) as measurer:
+    with Measurer(processes=1, rule=RULE, runners={"triton": GpuRunner(environment=INTERPRETED)}) as measurer:
         trials = list(measurer.measure(task(), points))
         confirmed = measurer.confirm(task(), points[1])
     assert [t.point for t in trials] == points
@@ -122,7 +125,7 @@ def test_where_its_gpu_is_not_a_kernel_is_not_run(built: Built, monkeypatch: pyt
     with Measurer(processes=1) as measurer:
         assert not measurer.runs(task())
         assert next(measurer.measure(task(), [space_of(task()).ranked(1)[0]])).outcome is Outcome.BUILT
-    monkeypatch.setattr(gpu_runner, "gpu_here", lambda: TARGETS["sm_80"])
+    monkeypatch.setattr(gpu_runner, "gpu_here", lambda: GPUS["sm_80"])
     with pytest.raises(GpuNotHere, match="there is sm_80"):
         GpuRunner().measure(task(), built, built.path, RULE)
     assert GpuRunner().runs("sm_80") and not GpuRunner().runs("sm_90")
@@ -154,13 +157,13 @@ def test_events_of_the_device_time_it(monkeypatch: pytest.MonkeyPatch):
 def test_what_was_measured_is_chosen_and_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHARDC_TUNING_DB", str(tmp_path / "tuning.db"))
     module = fused(lambda x: [torch.softmax(x * 2, -1)], torch.randn(32, 64))
-    ((of, _),) = tasks_of(module, target="sm_90")
+    ((of, _),) = tasks_of(module, find_target("sm_90"))
     assert of.text == rows().text
-    measurer = Measurer(processes=1, rule=RULE, gpu_runner=GpuRunner(environment=INTERPRETED))
+    measurer = Measurer(processes=1, rule=RULE, runners={"triton": GpuRunner(environment=INTERPRETED)})
     with measurer, open_database() as database:
         result = tune_jobs([Job(of)], database, measurer, Budget(trials=3, regret=0.0))
         best = min((t for t in database.trials(of) if t.ok), key=lambda t: t.ratio)
         database.record(of, [replace(best, ratio=0.5)])
     assert all(t.ok for t in result.tasks[0].trials)
-    use_tuned(module, "sm_90")
+    use_tuned(module, find_target("sm_90"))
     assert [read_config(k.attributes["config"]) for k in kernels(module)] == [best.point.config]

@@ -1,4 +1,6 @@
-"""Spaces of kernels on GPUs that are not here: the backend takes every legal point, and chooses one of them itself."""
+"""Spaces of kernels on GPUs that are not here: the backend takes every legal point, and chooses one of them
+itself.
+"""
 
 import random
 
@@ -7,19 +9,22 @@ from space_tasks import Case, attention_module, columns, matmul, module_of, poin
 from torch_mlir import ir
 
 from shardc.backends.triton.config import tile_of
-from shardc.backends.triton.emit import emit_function, read_kernel
-from shardc.backends.triton.matmul_model import choose
-from shardc.backends.triton.names import said_of_function
-from shardc.backends.triton.targets import TARGETS
+from shardc.backends.triton.emit.emit import emit_function, read_kernel
+from shardc.backends.triton.emit.names import said_of_function
+from shardc.backends.triton.tuning.matmul import tiling_of
+from shardc.cost.machine import GPUS
+from shardc.cost.tilings import choose
 from shardc.dialects.context import new_context
+from shardc.dialects.kern.config import config
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.space.triton.matmul import tiling_of
 
 CASE = Case(1, 4, 2, 256, 256, 64, 64, causal=True)
 BODIES = {
-    "matmul": matmul(512, 1024, 2048, element="bf16"), "softmax": softmax(4096, 1024), "columns": columns(8192, 512),
+    "matmul": matmul(512, 1024, 2048, element="bf16"),
+    "softmax": softmax(4096, 1024),
+    "columns": columns(8192, 512),
     "pointwise": pointwise(512, 1024),
-}  # fmt: skip
+}
 
 
 def tasks(target):
@@ -32,13 +37,11 @@ def emitted(of, point):
     with new_context() as context, ir.Location.unknown():
         functions = ir.Module.parse(of.text)
         function = functions.body.operations[0].operation
-        i64 = ir.IntegerType.get_signless(64, context)
-        said = {name: ir.IntegerAttr.get(i64, value) for name, value in point.values}
-        function.attributes["kern.config"] = ir.DictAttr.get(said)
-        return emit_function(function, said_of_function(function), TARGETS[of.target])
+        function.attributes["kern.config"] = config(dict(point.values), context)
+        return emit_function(function, said_of_function(function), GPUS[of.target])
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_the_backend_takes_legal_points_of_every_sketch(target):
     draw = random.Random(0)
     for of in tasks(target).values():
@@ -50,25 +53,25 @@ def test_the_backend_takes_legal_points_of_every_sketch(target):
             assert warps & {f.num_warps for f in made.functions}
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", GPUS)
 def test_what_the_backend_chooses_itself_is_a_point(target):
     with new_context(), ir.Location.unknown():
         for name, of in tasks(target).items():
             if name in ("forward", "backward"):
                 continue
             functions = ir.Module.parse(of.text)
-            kernel = read_kernel(functions.body.operations[0].operation, TARGETS[target])
+            kernel = read_kernel(functions.body.operations[0].operation, GPUS[target])
             space = space_of(of)
             if kernel.matmul is not None:
                 product = kernel.find_matmul(kernel.matmul)[0].product
-                chosen = choose(product, TARGETS[target])
+                chosen = choose(product, GPUS[target])
                 sketches = {s.name.removeprefix("matmul_"): s for s in space.sketches}
                 form = "persistent" if chosen.persistent else "split" if chosen.split > 1 else "tiles"
                 values = {p.name: getattr(chosen, p.name) for p in sketches[form].parameters}
                 assert sketches[form].refusal(values) is None and tiling_of(values) == chosen
             else:
                 (function,) = kernel.functions
-                tile = tile_of(kernel.extent(function), kernel.limits, TARGETS[target], {})
+                tile = tile_of(kernel.extent(function), kernel.limits, GPUS[target], {})
                 (sketch,) = space.sketches
                 values = {
                     p.name: getattr(tile, "columns" if p.name == "block" else p.name)
@@ -81,7 +84,9 @@ def test_what_the_backend_chooses_itself_is_a_point(target):
 
 
 def test_a_point_without_a_form_has_none():
-    """All three blocks say the whole tile: what the model would split or loop over is then a program a tile."""
+    """All three blocks say the whole tile: what the model would split or loop over is then a
+    program a tile.
+    """
     of = task(module_of(matmul(16, 64, 8192, element="bf16")), "sm_90")
     space = space_of(of)
     tiles = next(s for s in space.sketches if s.name == "matmul_tiles")

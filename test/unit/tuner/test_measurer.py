@@ -8,26 +8,29 @@ from pathlib import Path
 import pytest
 from kernel_tasks import matmul_gelu, rows
 
+from shardc.backends.cpu.target import RUN_JOB
+from shardc.backends.cpu.tuning.builder import CpuBuilder
+from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.decision import Pairs, Rule, Verdict
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.process import Refused
+from shardc.backends.tuning.runner import Runner
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome
 from shardc.diagnostics.tuner import TaskNotTunable
-from shardc.tuner.builder.built import Built
-from shardc.tuner.builder.cpu import CpuBuilder
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.point import Point
-from shardc.tuner.process import Refused
-from shardc.tuner.runner.cpu import CpuRunner
-from shardc.tuner.runner.decision import Pairs, Rule, Verdict
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Outcome
 
 GOOD = Point.of("good", {"block_m": 16})
 
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch):
-    """A measurer whose compiler and runner fail at points that say so; limits are long enough for those that do not."""
+    """A measurer whose compiler and runner fail at points that say so; limits are long enough for those that
+    do not.
+    """
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     builder = CpuBuilder(1, limit_s=5, job="bad_jobs:build")
-    with Measurer(builder=builder, runner=CpuRunner(limit_s=5, job="bad_jobs:run")) as measurer:
+    with Measurer(builders={"cpu": builder}, runners={"cpu": Runner("bad_jobs:run", limit_s=5)}) as measurer:
         yield measurer
 
 
@@ -85,7 +88,12 @@ class Compiled:
 
 
 class Lucky:
-    """A runner in which whatever is new seems faster than the incumbent by a fifth, and nothing is faster than the default."""
+    """A runner in which whatever is new seems faster than the incumbent by a fifth, and nothing is faster
+    than the default.
+    """
+
+    def runs(self, target):
+        return True
 
     def start(self, threads):
         pass
@@ -101,7 +109,7 @@ class Lucky:
 
 def test_luck_against_incumbents_does_not_multiply():
     points = [Point.of("t", {"block_m": n}) for n in range(1, 9)]
-    with Measurer(builder=Compiled(), runner=Lucky()) as measurer:
+    with Measurer(builders={"cpu": Compiled()}, runners={"cpu": Lucky()}) as measurer:
         trials = list(measurer.measure(matmul_gelu(), points))
     assert [t.ratio for t in trials] == [0.9, *[0.98] * 7]
 
@@ -117,7 +125,7 @@ class Fragile(Lucky):
 
 def test_what_fails_beside_the_default_is_no_incumbent():
     points = [Point.of("t", {"block_m": n}) for n in (1, 2, 3)]
-    with Measurer(builder=Compiled(), runner=Fragile()) as measurer:
+    with Measurer(builders={"cpu": Compiled()}, runners={"cpu": Fragile()}) as measurer:
         trials = list(measurer.measure(matmul_gelu(), points))
     assert [t.ok for t in trials] == [True, False, False]
     assert {(t.outcome, t.ratio, t.said) for t in trials[1:]} == {(Outcome.WRONG, None, "result 0 is off")}
@@ -127,7 +135,7 @@ def test_a_task_without_a_reference_costs_itself():
     """The process that was asked for it has no reference of the task before either."""
     task = rows()
     lost = Task(task.text.replace("func.func", "func.none", 1), task.target, task.threads)
-    builder, runner = CpuBuilder(1), CpuRunner()
+    builder, runner = CpuBuilder(1), Runner(RUN_JOB)
     with closing(builder), closing(runner):
         (built,) = builder.build(task, [GOOD])
         assert isinstance(runner.measure(task, built, built.path, Rule(most=2)), Pairs)

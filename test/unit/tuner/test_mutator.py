@@ -6,9 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from surface import space
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Parameter, Sketch, Space
 from shardc.tuner.mutator import crossed, mutated
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Parameter, Sketch, Space
 
 
 @st.composite

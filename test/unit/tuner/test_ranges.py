@@ -6,10 +6,10 @@ from pathlib import Path
 
 from kernel_tasks import matmul_gelu, rows
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.tuner.database import open_database
 from shardc.tuner.database.ranges import ranges
-from shardc.tuner.point import Point
-from shardc.tuner.trial import Outcome, Trial
 
 
 def trial(tile: int, ratio: float | None) -> Trial:

@@ -8,13 +8,14 @@ from kernel_tasks import fused
 from torch.nn import functional as F
 from torch_mlir import ir
 
-from shardc.tuner.extract_tasks import configured, kernels_of, tasks_of
+from shardc.backends.tuning.inputs import index_bounds, make_inputs, sum_lengths
+from shardc.backends.tuning.kernel_text import configured
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.reference import bound_of, make_reference
+from shardc.backends.tuning.task import Task
+from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.point import Point
-from shardc.tuner.runner.inputs import index_bounds, make_inputs, sum_lengths
-from shardc.tuner.runner.reference import bound_of, make_reference
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.task import Task
 
 KINDS = {
     "rows": (lambda x, w: [F.layer_norm(x * 2, (64,), w)], torch.randn(33, 64), torch.randn(64)),
@@ -119,7 +120,9 @@ def test_what_takes_roots_gets_positive_numbers():
 
 
 def test_what_follows_a_long_sum_is_not_flat_there():
-    """Factors are small, so that a tanh of 1024 terms is not 1 nearly everywhere, where nothing could be told."""
+    """Factors are small, so that a tanh of 1024 terms is not 1 nearly everywhere, where nothing could be
+    told.
+    """
     function = lambda a, b: [torch.tanh(a @ b)]  # noqa: E731
     ((task, _),) = tasks_of(fused(function, torch.randn(64, 1024), torch.randn(1024, 64)), threads=1)
     op = configured(task, None)

@@ -5,8 +5,8 @@ import random
 import pytest
 from surface import Surface, space, true_s
 
+from shardc.backends.tuning.point import Point
 from shardc.diagnostics.tuner import UnknownStrategy
-from shardc.tuner.point import Point
 from shardc.tuner.search_strategy.evolutionary import Evolutionary, Settings
 from shardc.tuner.search_strategy.registry import STRATEGIES, make_strategy
 

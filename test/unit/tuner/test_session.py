@@ -1,17 +1,19 @@
-"""A session divides its budget, never measures a point twice, goes on after a kill where it was, and says why it ends."""
+"""A session divides its budget, never measures a point twice, goes on after a kill where it was, and says why
+it ends.
+"""
 
 from dataclasses import replace
 
 import pytest
 from surface import Memory, Surface, space, task, true_s
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable, UnknownStrategy
 from shardc.tuner.cost_model.base import Estimates
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
-from shardc.tuner.point import Point
 from shardc.tuner.session import INTERRUPTED, LOOKS, Budget, TuningInterrupted, tune
 from shardc.tuner.task_scheduler import Job
-from shardc.tuner.trial import Outcome, Trial
 
 HEAVY, LIGHT = Job(task(512, 512, 512, "heavy"), 100), Job(task(64, 64, 64, "light"), 1)
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Parameter, Sketch, Space
 from shardc.diagnostics.tuner import EmptySpace
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Parameter, Sketch, Space
 
 
 def product_at_most(limit):

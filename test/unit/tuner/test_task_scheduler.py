@@ -1,4 +1,6 @@
-"""Trials go where a step's time is and where they still gain; what they are expected to gain shrinks with them."""
+"""Trials go where a step's time is and where they still gain; what they are expected to gain shrinks with
+them.
+"""
 
 import math
 import random
@@ -6,17 +8,19 @@ import random
 import pytest
 from surface import task
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.tuner.expected_gain import FIRST, expected_gain
-from shardc.tuner.point import Point
 from shardc.tuner.task_scheduler import Job, Progress, TaskScheduler
-from shardc.tuner.trial import Outcome, Trial
 
 
 def progress(calls=1, estimate_s=1e-3, ratios=(), default_s=1e-3):
     made = [
-        Trial(Point.of("p", {"n": n + 1}), Outcome.MEASURED, r, r * default_s) if math.isfinite(r) else Trial(Point.of("p", {"n": n + 1}), Outcome.CRASHED)
+        Trial(Point.of("p", {"n": n + 1}), Outcome.MEASURED, r, r * default_s)
+        if math.isfinite(r)
+        else Trial(Point.of("p", {"n": n + 1}), Outcome.CRASHED)
         for n, r in enumerate(ratios)
-    ]  # fmt: skip
+    ]
     return Progress(Job(task(), calls), estimate_s, made)
 
 
@@ -65,7 +69,8 @@ def test_equal_jobs_go_in_order_and_exhausted_ones_are_passed_over():
 
 
 def test_estimates_of_what_was_not_measured_are_scaled_by_what_was():
-    # Estimated alike; the measured one took a hundred times as long as estimated, so the other is taken to as well.
+    # Estimated alike; the measured one took a hundred times as long as estimated, so the other is taken to as
+    # well.
     measured, unknown = progress(1, 1e-3, [1.0, 0.9, 0.8, 0.7, 0.9], 0.1), progress(1, 1e-3)
     assert TaskScheduler([measured, unknown], 8).next() is unknown
 

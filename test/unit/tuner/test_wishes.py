@@ -2,21 +2,26 @@
 
 import pytest
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Parameter, Sketch, Space
 from shardc.diagnostics.tuner import MalformedWishes, UnknownWish
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Parameter, Sketch, Space
 from shardc.tuner.space.wishes import check_names, read_wishes, wished
 
 SIZES = (1, 2, 4)
 SKETCH = Sketch(
-    "tiled", (Parameter("tile_m", SIZES), Parameter("tile_n", SIZES)),
-    lambda v: None if v["tile_m"] * v["tile_n"] <= 8 else "more than 8", lambda v: 1 / (v["tile_m"] * v["tile_n"]),
-)  # fmt: skip
+    "tiled",
+    (Parameter("tile_m", SIZES), Parameter("tile_n", SIZES)),
+    lambda v: None if v["tile_m"] * v["tile_n"] <= 8 else "more than 8",
+    lambda v: 1 / (v["tile_m"] * v["tile_n"]),
+)
 SPACE = Space((SKETCH,))
 
 
 def test_pins_forbids_and_added_points_hold():
-    text = '{"pin": {"tile_m": 2}, "forbid": [{"tile_n": 4}], "add": [{"sketch": "tiled", "tile_m": 2, "tile_n": 3}]}'
+    text = (
+        '{"pin": {"tile_m": 2}, "forbid": [{"tile_n": 4}], "add": [{"sketch": "tiled", "tile_m": 2, '
+        '"tile_n": 3}]}'
+    )
     wishes = read_wishes(text)
     check_names(wishes, [SPACE])
     points = list(wished(SPACE, wishes).points())

@@ -14,7 +14,9 @@ WIDTH, EXPERTS, CAPACITY, LENGTH = 16, 4, 12, 8
 
 
 class Experts(nn.Module):
-    """Each token goes to its two best experts, as long as those have places; an expert has ``CAPACITY`` of them."""
+    """Each token goes to its two best experts, as long as those have places; an expert has ``CAPACITY`` of
+    them.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""Message passing on a graph: gather the ends of the edges, a message for each, scatter-add into the nodes."""
+"""Message passing on a graph: gather the ends of the edges, a message for each, scatter-add into
+the nodes.
+"""
 
 from __future__ import annotations
 

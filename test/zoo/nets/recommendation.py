@@ -1,4 +1,6 @@
-"""A recommender after DLRM (Naumov et al. 2019): embedding tables, a bag of items, pairwise products, an MLP."""
+"""A recommender after DLRM (Naumov et al. 2019): embedding tables, a bag of items, pairwise
+products, an MLP.
+"""
 
 from __future__ import annotations
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-import shardc.runtime.random  # noqa: F401  (registers shardc::uniform)
+import shardc.runtime.operators.random  # noqa: F401  (registers shardc::uniform)
 from shardc.frontend.selected.rewriter import Rewriter, handles, with_dim
 from shardc.frontend.selected.selection import Number, Value, fixed
+from shardc.runtime.torch_private import schema_of
 
 aten = torch.ops.aten
 
@@ -42,14 +43,16 @@ def _elementwise(r: Rewriter, node: Node) -> Value:
 
 
 def _on_tensors(r: Rewriter, node: Node) -> tuple[Any, list[Any]]:
-    """The op and its arguments; numbers that depend on values are tensors, so it is the overload that takes one."""
+    """The op and its arguments; numbers that depend on values are tensors, so it is the overload that takes
+    one.
+    """
     target: Any = node.target
     args = [r.number(argument) for argument in node.args]
-    for schema, before in zip(target._schema.arguments, node.args, strict=False):
+    for declared, before in zip(schema_of(target).arguments, node.args, strict=False):
         is_number = isinstance(before, Node) and isinstance(r.values.get(before), Number)
-        if is_number and str(schema.type) != "Tensor":
-            names = (target._overloadname.replace("Scalar", "Tensor"), "Tensor")
-            packet = target._overloadpacket
+        if is_number and str(declared.type) != "Tensor":
+            names = (schema_of(target).overload_name.replace("Scalar", "Tensor"), "Tensor")
+            packet = target.overloadpacket
             target = next((getattr(packet, name) for name in names if name in packet.overloads()), None)
             if target is None:
                 raise r.refused(node)

@@ -27,7 +27,8 @@ def _chosen(r: Rewriter, mask: Node) -> tuple[Selection, int]:
 
 
 def _mask_of(r: Rewriter, value: Value, indices: Any) -> tuple[int, Node] | None:
-    """Position and mask if the indices are one mask, or its elements' places in a tensor of its shape; else None.
+    """Position and mask if the indices are one mask, or its elements' places in a tensor of its shape; else
+    None.
 
     Raises SizeDependsOnValues for a mask among other indices.
     """
@@ -141,7 +142,9 @@ def _masked(r: Rewriter, value: Value, at: int, mask: Node) -> Value:
 def _numbers(
     r: Rewriter, value: Value, indices: Any
 ) -> tuple[list[Value | None], tuple[Selection | None, ...]]:
-    """Indices that mean the same places, 0 where there are none, and the selections of the dims that they make."""
+    """Indices that mean the same places, 0 where there are none, and the selections of the dims that they
+    make.
+    """
     given = {i: r.value(index) for i, index in enumerate(indices) if index is not None}
     if any(value.dims[i] for i in given):
         raise r.refused(r.node)

@@ -42,7 +42,9 @@ def _slice_backward(r: Rewriter, node: Node) -> Value:
 
 
 def _cut(r: Rewriter, own: Selection | None, places: int, size: Any, start: Any, end: Any) -> Selection:
-    """From ``start`` to before ``end`` of the elements of a dim, which counts ``size`` of them at ``places`` places."""
+    """From ``start`` to before ``end`` of the elements of a dim, which counts ``size`` of them at ``places``
+    places.
+    """
     bounds = [n.meta["val"] if isinstance(n, Node) else n for n in (0 if start is None else start, end)]
     bounds = [size if n is None or surely(n >= size) else n for n in bounds]
     inside = all(surely(n >= 0) and surely(n <= size) for n in bounds)

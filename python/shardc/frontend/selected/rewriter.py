@@ -9,13 +9,11 @@ from typing import Any
 
 import sympy
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
-from torch.utils import _pytree as pytree
 
 from shardc.diagnostics.frontend import SizeDependsOnValues
-from shardc.frontend.cleanup import where_of
-from shardc.frontend.insertion import insert_before
+from shardc.frontend.importing.cleanup import where_of
+from shardc.frontend.importing.insertion import insert_before
 from shardc.frontend.selected.selection import (
     Number,
     Selection,
@@ -27,11 +25,14 @@ from shardc.frontend.selected.selection import (
     is_symbolic,
     surely,
 )
+from shardc.runtime.torch_private import FakeTensor, pytree
 
 aten = torch.ops.aten
 Handler = Callable[["Rewriter", Node], Any]
 HANDLERS: dict[object, Handler] = {}
-"""By operator, or the tag of many. A handler gives a Value, a Number, a tuple of Values, or a node of fixed shape."""
+"""By operator, or the tag of many. A handler gives a Value, a Number, a tuple of Values, or a node of fixed
+shape.
+"""
 
 
 def handles(*targets: object) -> Callable[[Handler], Handler]:
@@ -85,7 +86,9 @@ class Rewriter:
         )
 
     def _number(self, node: Node) -> None:
-        """Nodes that make the same call have one representative: a mask that is computed twice is one mask."""
+        """Nodes that make the same call have one representative: a mask that is computed twice is
+        one mask.
+        """
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
         key = (
             node.target,
@@ -221,7 +224,9 @@ class Rewriter:
         raise self.refused(self.node)
 
     def repeated(self, selection: Selection, before: int, after: int) -> Selection:
-        """As a dim has it that merges ``before`` elements in front of this selection's dim and ``after`` behind it."""
+        """As a dim has it that merges ``before`` elements in front of this selection's dim and ``after``
+        behind it.
+        """
         root = selection.origin or selection
         before, after = before * selection.before, after * selection.after
         if before == after == 1:
@@ -292,7 +297,9 @@ class Rewriter:
     def agreed(
         self, values: Sequence[Value], dims: Sequence[int | None]
     ) -> tuple[list[Value], Selection | None]:
-        """Values whose given dims (None where a value has no such dim) mean the same elements, at the same places."""
+        """Values whose given dims (None where a value has no such dim) mean the same elements, at the same
+        places.
+        """
         pairs = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None]
         present = [(v, d) for v, d in pairs if v.dims[d] or v.shape[d] != 1]
         selections = [v.dims[d] for v, d in present if v.dims[d] is not None]

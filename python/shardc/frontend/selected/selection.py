@@ -18,8 +18,8 @@ class Selection:
     """Of ``size`` places those where ``mask`` (bool [size]) is true, in their order.
 
     ``span``: they are known to be the places from its start to before its end. ``origin``: each of ``before``
-    repetitions holds every place of that selection ``after`` times in a row, as a dim does that others were merged
-    into.
+    repetitions holds every place of that selection ``after`` times in a row, as a dim does that others were
+    merged into.
     """
 
     size: int
@@ -32,7 +32,9 @@ class Selection:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of fixed shape that stands for one whose shape depends on values; a selection or None for each dim."""
+    """A tensor of fixed shape that stands for one whose shape depends on values; a selection or None for each
+    dim.
+    """
 
     node: Node
     dims: tuple[Selection | None, ...]

@@ -9,6 +9,7 @@ from torch.fx import Node
 
 from shardc.frontend.selected.rewriter import Rewriter, handles, with_dim
 from shardc.frontend.selected.selection import Value
+from shardc.runtime.torch_private import schema_of
 
 aten = torch.ops.aten
 
@@ -32,7 +33,7 @@ def _reduce(r: Rewriter, node: Node) -> Value:
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     dims = [given] if isinstance(given, int) else list(given or range(rank))  # type: ignore[call-overload]
     dims = [dim % rank for dim in dims]
-    name = node.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]
+    name = schema_of(node.target).name.removeprefix("aten::")  # type: ignore[union-attr]
     fill = _NEUTRAL[name](value.node.meta["val"].dtype)
     made = r.call(node.target, r.filled(value, dims, fill), *node.args[1:], **node.kwargs)
     keeps = made.meta["val"].dim() == rank

@@ -97,7 +97,9 @@ def _groups(before: list[sympy.Expr], after: list[sympy.Expr]) -> list[tuple[lis
 
 
 def _is_shorter(have: sympy.Expr, want: sympy.Expr) -> bool:
-    """Whether ``want`` is a multiple of ``have`` rather than the other way round; by size where both are numbers."""
+    """Whether ``want`` is a multiple of ``have`` rather than the other way round; by size where both are
+    numbers.
+    """
     if have.is_Integer and want.is_Integer:
         return bool(have < want)
     return sympy.fraction(sympy.cancel(want / have))[1] == 1

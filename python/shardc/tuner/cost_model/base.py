@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Space
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Trial
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Trial
 
 
 class CostModel(Protocol):
@@ -19,7 +19,9 @@ class CostModel(Protocol):
         """Takes in what became of points; those that failed count as the worst."""
 
     def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
-        """Ranks: the smallest is expected to be the fastest. They compare within a task only, and are no times."""
+        """Ranks: the smallest is expected to be the fastest. They compare within a task only, and are no
+        times.
+        """
 
 
 class Estimates:

@@ -1,4 +1,6 @@
-"""``BoostedTrees``: gradient-boosted trees (LightGBM) over features of kernels and points, trained as trials come in."""
+"""``BoostedTrees``: gradient-boosted trees (LightGBM) over features of kernels and points, trained as trials
+come in.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,34 @@ from typing import Any
 
 import numpy as np
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.tuner.cost_model.kernel_features import kernel_features
 from shardc.tuner.cost_model.kriging import interpolated, places
 from shardc.tuner.cost_model.point_features import count_features, point_features
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Space
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Outcome, Trial
+from shardc.tuner.task_tuning import tuning_of
 
 WORST = 2.0
 """The logarithm of the ratio of what failed, and of whatever is slower than that."""
 PRETRAINED = Path(__file__).with_name("pretrained_cpu.txt")
 """Trees trained on the project's own trials: ``python test/bench/tune_pretrain.py``."""
 SETTINGS = {
-    "objective": "regression", "learning_rate": 0.1, "num_leaves": 15, "min_data_in_leaf": 4, "lambda_l2": 1.0,
-    "feature_fraction": 0.8, "bagging_fraction": 0.9, "bagging_freq": 1, "deterministic": True, "force_row_wise": True,
-    "num_threads": 1, "seed": 1, "verbosity": -1,
-}  # fmt: skip
+    "objective": "regression",
+    "learning_rate": 0.1,
+    "num_leaves": 15,
+    "min_data_in_leaf": 4,
+    "lambda_l2": 1.0,
+    "feature_fraction": 0.8,
+    "bagging_fraction": 0.9,
+    "bagging_freq": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "num_threads": 1,
+    "seed": 1,
+    "verbosity": -1,
+}
 LEAST = 12
 """Trials before trees are grown on them."""
 GROWN = 1.25
@@ -40,8 +53,8 @@ ROUNDS = 60
 
 @dataclass(frozen=True)
 class Example:
-    """Features of a tried ``point`` and the logarithm of its ratio. ``task`` groups those that compare; ``before``: what
-    was said of it without a trial.
+    """Features of a tried ``point`` and the logarithm of its ratio. ``task`` groups those that compare;
+    ``before``: what was said of it without a trial.
     """
 
     task: str
@@ -52,16 +65,19 @@ class Example:
 
 
 def target_of(trial: Trial) -> float | None:
-    """What is learned from a trial: the logarithm of its ratio, WORST where it failed, None where it was not run."""
+    """What is learned from a trial: the logarithm of its ratio, WORST where it failed, None where it was not
+    run.
+    """
     if trial.ok and trial.ratio:
         return max(-WORST, min(WORST, math.log(trial.ratio)))
     return None if trial.outcome is Outcome.BUILT else WORST
 
 
 class BoostedTrees:
-    """Trees that were trained before (``pretrained``: LightGBM's text; None: there are none) say where to start from,
-    trees of the session's own trials what to add to that, and for what these leave neighbours among the task's trials
-    (``kriging.py``), which say something from the first of them on. Ranks only: the numbers are no times.
+    """Trees that were trained before (``pretrained``: LightGBM's text; None: there are none) say where to
+    start from, trees of the session's own trials what to add to that, and for what these leave neighbours
+    among the task's trials (``kriging.py``), which say something from the first of them on. Ranks only: the
+    numbers are no times.
     """
 
     def __init__(self, pretrained: Path | None = PRETRAINED) -> None:
@@ -109,7 +125,9 @@ class BoostedTrees:
         return interpolated(places(space, [e.point for e in tried]), left, places(space, points))
 
     def features(self, task: Task, space: Space, point: Point) -> Mapping[str, float]:
-        """By name: of the kernel, the point, what the space's model counts, and of the binary if there is one."""
+        """By name: of the kernel, the point, what the space's model counts, and of the binary if there is
+        one.
+        """
         if (task.key, point) not in self._rows:
             self._rows[task.key, point] = self._features(task, space, point)
         return self._rows[task.key, point]
@@ -133,12 +151,12 @@ class BoostedTrees:
         return Trees.load(self._pretrained) if self._pretrained is not None else None
 
     def _before(self, task: Task, space: Space, points: Sequence[Point]) -> np.ndarray:
-        """What is said before the session's own trials: of a CPU's task by the pretrained trees, or else by the estimate
-        alone.
+        """What is said before the session's own trials: by the pretrained trees, where they have seen such
+        kernels, or else by the estimate alone.
         """
         new = [p for p in dict.fromkeys(points) if (task.key, p) not in self._said]
         rows = [self.features(task, space, p) for p in new]
-        if new and self._older is not None and task.target.split()[0] == "cpu":
+        if new and self._older is not None and tuning_of(task.target).is_pretrained:
             self._said |= {
                 (task.key, p): float(v) for p, v in zip(new, self._older.predict(rows), strict=True)
             }
@@ -155,8 +173,8 @@ class BoostedTrees:
 
 
 class Trees:
-    """A booster and the names of its features, in their order. What a row does not have is missing to it. ``sign``: -1
-    for one that gives large numbers to what is good.
+    """A booster and the names of its features, in their order. What a row does not have is missing to it.
+    ``sign``: -1 for one that gives large numbers to what is good.
     """
 
     def __init__(self, booster: Any, sign: float = 1.0) -> None:

@@ -1,4 +1,6 @@
-"""What the cost model is told of a kernel, whatever its configuration: work, bytes, sizes, and its structure."""
+"""What the cost model is told of a kernel, whatever its configuration: work, bytes, sizes, and
+its structure.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from torch_mlir import ir
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.attention import attention_of
 from shardc.dialects.kern.attention_backward import attention_backward_of
+from shardc.dialects.kern.generic import GENERIC, GenericLoops
 
 UNKNOWN_SIZE = 512
 """What a size counts as that is known only at run time."""
@@ -23,9 +26,9 @@ SLOW = ("math.", "arith.divf", "arith.remf")
 
 @dataclass(frozen=True)
 class KernelFeatures:
-    """``values`` by name, logarithms to base 2 of what grows with sizes. ``sizes``: of the loops of the op with the most
-    work, ``m`` (the outer), ``n`` (the inner) and ``k`` (of sums). ``element_bytes``: of its inputs. ``family``: a hash of
-    the ops without their sizes; kernels of one family are alike.
+    """``values`` by name, logarithms to base 2 of what grows with sizes. ``sizes``: of the loops of the op
+    with the most work, ``m`` (the outer), ``n`` (the inner) and ``k`` (of sums). ``element_bytes``: of its
+    inputs. ``family``: a hash of the ops without their sizes; kernels of one family are alike.
     """
 
     values: Mapping[str, float]
@@ -47,7 +50,7 @@ class _Counts:
 
 @lru_cache(maxsize=1024)
 def kernel_features(text: str) -> KernelFeatures:
-    """Of the text of a :class:`~shardc.tuner.task.Task`."""
+    """Of the text of a :class:`~shardc.backends.tuning.task.Task`."""
     module = ir.Module.parse(text, new_context())
     function = module.body.operations[0].operation
     counts = _Counts()
@@ -59,10 +62,19 @@ def kernel_features(text: str) -> KernelFeatures:
     total = sum(read) + sum(written)
     m, n, k = (counts.sizes[name] for name in "mnk")
     values = {
-        "work": _log(counts.work), "slow": _log(counts.slow), "bytes": _log(total), "written": _log(sum(written)),
-        "intensity": _log(counts.work / max(1.0, total)), "ops": float(counts.ops), "reductions": float(counts.reductions),
-        "inputs": float(len(read)), "outputs": float(len(written)), "m": _log(m), "n": _log(n), "k": _log(k),
-    }  # fmt: skip
+        "work": _log(counts.work),
+        "slow": _log(counts.slow),
+        "bytes": _log(total),
+        "written": _log(sum(written)),
+        "intensity": _log(counts.work / max(1.0, total)),
+        "ops": float(counts.ops),
+        "reductions": float(counts.reductions),
+        "inputs": float(len(read)),
+        "outputs": float(len(written)),
+        "m": _log(m),
+        "n": _log(n),
+        "k": _log(k),
+    }
     widths = [_width(a.type) for a in block.arguments if isinstance(a.type, ir.RankedTensorType)]
     element = min((w for w in widths if w > 1), default=4)
     values["element_bytes"] = float(element)
@@ -76,7 +88,7 @@ def _log(value: float) -> float:
 
 def _count(op: ir.Operation, counts: _Counts) -> None:
     counts.said += [op.name, *(_kind(v.type) for v in (*op.operands, *op.results))]
-    if op.name == "linalg.generic":
+    if op.name == GENERIC:
         _generic(op, counts)
     elif op.name in ("kern.attention", "kern.attention_backward"):
         _attention(op, counts)
@@ -85,15 +97,11 @@ def _count(op: ir.Operation, counts: _Counts) -> None:
 
 
 def _generic(op: ir.Operation, counts: _Counts) -> None:
-    maps = [ir.AffineMapAttr(a).value for a in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    reduces = ["reduction" in str(a) for a in ir.ArrayAttr(op.attributes["iterator_types"])]
-    sizes = [1] * len(reduces)
-    for map_, value in zip(maps, op.operands, strict=True):
-        for expression, size in zip(map_.results, _shape(value.type), strict=False):
-            if isinstance(expression, ir.AffineDimExpr):
-                sizes[expression.position] = max(sizes[expression.position], size)
-    names = [o.operation.name for o in op.regions[0].blocks[0].operations][:-1]
-    counts.said += [str(reduces), *(str(m) for m in maps), *names]
+    loops = GenericLoops(op)
+    reduces, sizes = list(loops.reduces), [max(1, size) for size in loops.typed_sizes(UNKNOWN_SIZE)]
+    names = [inner.name for inner in loops.body_ops]
+    texts = [str(ir.AffineMapAttr(a).value) for a in op.attributes["indexing_maps"]]
+    counts.said += [str(reduces), *texts, *names]
     times = float(prod(sizes))
     counts.ops += 1
     counts.reductions += any(reduces)
@@ -101,17 +109,17 @@ def _generic(op: ir.Operation, counts: _Counts) -> None:
     counts.slow += times * sum(name.startswith(SLOW) for name in names)
     if times * (1 + any(reduces)) >= counts.most:
         counts.most = times * (1 + any(reduces))
-        counts.sizes = _letters(maps, sizes, reduces)
+        counts.sizes = _letters(loops, sizes)
 
 
-def _letters(maps: list[ir.AffineMap], sizes: list[int], reduces: list[bool]) -> dict[str, int]:
-    """Loops that only the first factor of a sum of products changes along are ``m``, only the second ``n``; of other ops
-    ``n`` is the last loop that is no sum, ``m`` the others.
+def _letters(loops: GenericLoops, sizes: list[int]) -> dict[str, int]:
+    """Loops that only the first factor of a sum of products changes along are ``m``, only the second ``n``;
+    of other ops ``n`` is the last loop that is no sum, ``m`` the others.
     """
-    k = prod(s for s, r in zip(sizes, reduces, strict=True) if r)
-    parallel = [d for d, r in enumerate(reduces) if not r and sizes[d] != 1]
-    reads = [{e.position for e in map_.results if isinstance(e, ir.AffineDimExpr)} for map_ in maps[:2]]
-    if any(reduces) and len(maps) > 2:
+    k = prod(s for s, r in zip(sizes, loops.reduces, strict=True) if r)
+    parallel = [d for d, r in enumerate(loops.reduces) if not r and sizes[d] != 1]
+    if any(loops.reduces) and len(loops.maps) > 2:
+        reads = loops.maps[:2]
         left, right = ([d for d in parallel if d in reads[i] and d not in reads[1 - i]] for i in (0, 1))
         if left and right:
             return {"m": prod(sizes[d] for d in left), "n": prod(sizes[d] for d in right), "k": k}

@@ -1,25 +1,34 @@
-"""What the cost model is told of a point: its values, how they cut the kernel's loops, what tiles hold, the estimate."""
+"""What the cost model is told of a point: its values, how they cut the kernel's loops, what tiles hold, the
+estimate.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 
+from shardc.backends.tuning.point import Point
 from shardc.tuner.cost_model.kernel_features import KernelFeatures
-from shardc.tuner.point import Point
 
 CUTS = {"rows": "m", "columns": "n", "queries": "m", "keys": "n", "piece": "n"}
 """The loop that a parameter cuts, where its name does not end with it."""
-TILES = (("block_m", "block_k"), ("block_k", "block_n"), ("block_m", "block_n"), ("tile_m", "tile_n"), ("tile_n", "block_k"),
-         ("rows", "columns"), ("queries", "keys"))  # fmt: skip
+TILES = (
+    ("block_m", "block_k"),
+    ("block_k", "block_n"),
+    ("block_m", "block_n"),
+    ("tile_m", "tile_n"),
+    ("tile_n", "block_k"),
+    ("rows", "columns"),
+    ("queries", "keys"),
+)
 """Parameters whose product is the elements of something that is held at once."""
 
 
 def point_features(
     kernel: KernelFeatures, point: Point, default: Point, estimate: float, figures: Mapping[str, float]
 ) -> dict[str, float]:
-    """By name. ``estimate``: the logarithm of the model's time over that of the ``default`` configuration; ``figures``:
-    of the compiled binary, if it was compiled.
+    """By name. ``estimate``: the logarithm of the model's time over that of the ``default`` configuration;
+    ``figures``: of the compiled binary, if it was compiled.
     """
     config, usual = point.config, default.config
     found = {**kernel.values, "estimate": estimate, f"sketch {point.sketch}": 1.0}

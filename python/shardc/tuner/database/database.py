@@ -13,20 +13,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import TuningDatabaseNewer, TuningDatabaseNotWritable, TuningDatabaseWarning
-from shardc.tuner.database.generator import generator
 from shardc.tuner.database.place import database_path
 from shardc.tuner.database.schema import MIGRATIONS, migrate
-from shardc.tuner.point import Point
 from shardc.tuner.signature import distance, signature
-from shardc.tuner.task import Task
-from shardc.tuner.trial import Outcome, Trial
+from shardc.tuner.task_tuning import generator
 
 WAIT_S = 30.0
 """How long one process waits for another's writing."""
 NEAR = 0.6
-"""Sizes of which each is within this power of two of the other's may share a configuration: half as much more. Beyond
-it what is taken over loses as often as it gains (decision 53)."""
+"""Sizes of which each is within this power of two of the other's may share a configuration: half as much
+more. Beyond it what is taken over loses as often as it gains (decision 53).
+"""
 WORTH = 0.97
 """The ratio that a configuration must be under to be taken over from other sizes."""
 _COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
@@ -36,8 +37,8 @@ _COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
 class Found:
     """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made.
 
-    ``near`` is the label of the task whose it is, where that has other sizes; None if it was measured on this task.
-    ``shipped``: it came with shardc, and was measured on a machine of the same target.
+    ``near`` is the label of the task whose it is, where that has other sizes; None if it was measured on this
+    task. ``shipped``: it came with shardc, and was measured on a machine of the same target.
     """
 
     point: Point
@@ -58,8 +59,8 @@ class Found:
 def open_database(path: Path | None = None) -> Database:
     """The database at ``path``, or at :func:`database_path`, made if there is none.
 
-    One that is damaged is moved aside, with a TuningDatabaseWarning that names it, and a new one begun. Raises
-    TuningDatabaseNewer, TuningDatabaseNotWritable.
+    One that is damaged is moved aside, with a TuningDatabaseWarning that names it, and a new one begun.
+    Raises TuningDatabaseNewer, TuningDatabaseNotWritable.
     """
     path = path or database_path()
     try:
@@ -85,8 +86,9 @@ def set_aside(path: Path, error: Exception) -> None:
 
 
 class Database:
-    """An open database. Whatever one call writes is there whole or not at all, whoever else writes at the time, and stays
-    there when the call has returned. A context manager. One thread at a time may write with it.
+    """An open database. Whatever one call writes is there whole or not at all, whoever else writes at the
+    time, and stays there when the call has returned. A context manager. One thread at a time may write with
+    it.
 
     Only trials of today's code generator are chosen from and given back; those of others are kept.
     """
@@ -149,8 +151,9 @@ class Database:
         return [Task(*row) for row in rows]
 
     def best(self, task: Task) -> Found | None:
-        """The best point measured for a task; else that of the task of the same kernel with the nearest sizes (NEAR),
-        if it is worth it (WORTH). Whether such a point is legal at these sizes is for its space to say.
+        """The best point measured for a task; else that of the task of the same kernel with the nearest sizes
+        (NEAR), if it is worth it (WORTH). Whether such a point is legal at these sizes is for its space to
+        say.
         """
         return self._best(task) or self._near(task)
 
@@ -200,7 +203,8 @@ class Database:
             form.shape_class,
         )
         return self._connection.execute(
-            "INSERT INTO tasks (structure, target, threads, text, label, dtype, skeleton, sizes, shape_class) "
+            "INSERT INTO tasks (structure, target, threads, text, label, dtype, skeleton, sizes, "
+            "shape_class) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             row,
         ).lastrowid
@@ -208,7 +212,8 @@ class Database:
     def add(self, number: int, rows: Sequence[tuple[object, ...]]) -> None:
         """Rows of trials, generator first and time last; inside of :meth:`writing`."""
         self._connection.executemany(
-            f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
+            f"?, ?)",
             [(number, *row) for row in rows],
         )
 
@@ -218,7 +223,8 @@ class Database:
 
     def _best_of(self, number: int, of: str, near: str | None = None) -> Found | None:
         row = self._connection.execute(
-            "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? AND outcome = 'measured' "
+            "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? AND outcome = "
+            "'measured' "
             "ORDER BY ratio, id LIMIT 1",
             (number, of),
         ).fetchone()
@@ -264,9 +270,15 @@ def _written(trial: Trial) -> tuple[object, ...]:
     point = trial.point
     figures = json.dumps(dict(trial.figures))
     return (
-        point.sketch, json.dumps(point.values), str(trial.outcome), trial.ratio, trial.seconds, trial.spread,
-        trial.said, figures,
-    )  # fmt: skip
+        point.sketch,
+        json.dumps(point.values),
+        str(trial.outcome),
+        trial.ratio,
+        trial.seconds,
+        trial.spread,
+        trial.said,
+        figures,
+    )
 
 
 def _read(row: tuple[object, ...]) -> Trial:

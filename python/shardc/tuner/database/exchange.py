@@ -7,19 +7,30 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shardc.backends.tuning.task import Task
 from shardc.diagnostics.tuner import NotATuningExport
 from shardc.tuner.database.database import Database
-from shardc.tuner.database.generator import generator
-from shardc.tuner.task import Task
+from shardc.tuner.task_tuning import generator
 
 TASK = ("text", "target", "threads", "label")
 TRIAL = (
-    "generator", "sketch", "point", "outcome", "ratio", "seconds", "spread", "said", "figures", "made_at",
-)  # fmt: skip
+    "generator",
+    "sketch",
+    "point",
+    "outcome",
+    "ratio",
+    "seconds",
+    "spread",
+    "said",
+    "figures",
+    "made_at",
+)
 
 
 def export_trials(database: Database, path: Path, best_only: bool = False) -> int:
-    """Writes a line for each task with its trials, or only the best of each generator; gives the number of trials."""
+    """Writes a line for each task with its trials, or only the best of each generator; gives the number of
+    trials.
+    """
     count = 0
     with path.open("w") as file:
         for line in _lines(database, "best" if best_only else "trials"):
@@ -29,7 +40,9 @@ def export_trials(database: Database, path: Path, best_only: bool = False) -> in
 
 
 def import_trials(database: Database, path: Path) -> int:
-    """Adds the trials of an export that are not there yet, all or none; gives their number. Raises NotATuningExport."""
+    """Adds the trials of an export that are not there yet, all or none; gives their number. Raises
+    NotATuningExport.
+    """
     return _add(database, _read(path))
 
 
@@ -39,15 +52,16 @@ def merge(database: Database, other: Database) -> int:
 
 
 def prune(database: Database, keep: int = 16) -> int:
-    """Keeps the ``keep`` best points of each task that today's generators measured, by their last trials, and nothing
-    else; gives the number of trials that went.
+    """Keeps the ``keep`` best points of each task that today's generators measured, by their last trials, and
+    nothing else; gives the number of trials that went.
     """
     with database.writing() as connection:
         kept = [
             number
             for task, target in connection.execute("SELECT id, target FROM tasks").fetchall()
             for (number,) in connection.execute(
-                "SELECT id FROM latest WHERE task = ? AND generator = ? AND outcome = 'measured' ORDER BY ratio, id LIMIT ?",
+                "SELECT id FROM latest WHERE task = ? AND generator = ? AND outcome = 'measured' ORDER BY "
+                "ratio, id LIMIT ?",
                 (task, generator(target), keep),
             )
         ]

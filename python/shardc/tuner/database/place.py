@@ -1,13 +1,15 @@
-"""Where the tuning database lies, and a word for what it says: for compiles that load nothing else of the tuner."""
+"""Where the tuning database lies, and a word for what it says: for compiles that load nothing else of the
+tuner.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from functools import cache
 from pathlib import Path
 
-from shardc.backends.cpu.cache import cache_folder
+from shardc.cache.disk import cache_folder
+from shardc.environment import SHIPPED_TUNING, TUNING_DB
 
 SHIPPED = Path(__file__).with_name("shipped.jsonl")
 """The points that come with shardc (``shipped.py``)."""
@@ -15,22 +17,19 @@ SHIPPED = Path(__file__).with_name("shipped.jsonl")
 
 def database_path() -> Path:
     """``$SHARDC_TUNING_DB``, else beside the folder of compiled kernels."""
-    if named := os.environ.get("SHARDC_TUNING_DB"):
-        return Path(named)
-    return cache_folder().with_name(f"{cache_folder().name}-tuning.db")
+    return TUNING_DB.get() or cache_folder().with_name(f"{cache_folder().name}-tuning.db")
 
 
 def shipped_file() -> Path | None:
-    """The file of the points that come with shardc, or the one that ``$SHARDC_SHIPPED_TUNING`` names; None where that is
-    empty: nothing but what was measured here is used.
+    """The file of the points that come with shardc, or the one that ``$SHARDC_SHIPPED_TUNING`` names; None
+    where that is empty: nothing but what was measured here is used.
     """
-    named = os.environ.get("SHARDC_SHIPPED_TUNING")
-    return SHIPPED if named is None else Path(named) if named else None
+    return SHIPPED if SHIPPED_TUNING.text() is None else SHIPPED_TUNING.get()
 
 
 def tuning_choices() -> str:
-    """Changes whenever a kernel's configuration may: part of the key of whatever is compiled with it. Empty where
-    nothing is tuned.
+    """Changes whenever a kernel's configuration may: part of the key of whatever is compiled with it. Empty
+    where nothing is tuned.
     """
     shipped = shipped_file()
     return " ".join(filter(None, [_choices(database_path()), shipped_choices(shipped) if shipped else ""]))
@@ -43,8 +42,8 @@ def shipped_choices(file: Path) -> str:
 
 
 def _choices(path: Path) -> str:
-    """What :meth:`shardc.tuner.database.database.Database.choices` says; nothing where that cannot be read, which is
-    told where it is used.
+    """What :meth:`shardc.tuner.database.database.Database.choices` says; nothing where that cannot be read,
+    which is told where it is used.
     """
     if not path.is_file():
         return ""

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import Task
 from shardc.tuner.database.cover import Cover, cover
 from shardc.tuner.database.database import Database
-from shardc.tuner.point import Point
 from shardc.tuner.signature import signature
-from shardc.tuner.task import Task
 
 
 @dataclass(frozen=True)
 class Range:
-    """Kernels that differ in sizes alone, and a few points that serve all of them: ``cover.worst`` times at most what
-    each takes with its own best.
+    """Kernels that differ in sizes alone, and a few points that serve all of them: ``cover.worst`` times at
+    most what each takes with its own best.
     """
 
     tasks: Sequence[Task]
@@ -23,8 +23,9 @@ class Range:
 
 
 def ranges(database: Database, target: str, bound: float = 1.05, most: int | None = None) -> list[Range]:
-    """Of each kernel that was measured on ``target`` at several sizes, with as many threads, the fewest points with
-    which each size is within ``bound`` of its best, or the best ``most`` points. Kernels in the order in which they came.
+    """Of each kernel that was measured on ``target`` at several sizes, with as many threads, the fewest
+    points with which each size is within ``bound`` of its best, or the best ``most`` points. Kernels in the
+    order in which they came.
     """
     found: dict[tuple[str, int], dict[Task, dict[Point, float]]] = {}
     for task in database.tasks(target):

@@ -1,7 +1,9 @@
-"""The best points that come with shardc: consulted where this machine's own database knows nothing of a kernel.
+"""The best points that come with shardc: consulted where this machine's own database knows nothing of a
+kernel.
 
-They lie in a file of JSON lines, a kernel on a target each, in the order of their keys. What it takes to find one is the
-hash of a kernel's text, so a compile reads the file and nothing else; a start from the caches reads its hash alone.
+They lie in a file of JSON lines, a kernel on a target each, in the order of their keys. What it takes to find
+one is the hash of a kernel's text, so a compile reads the file and nothing else; a start from the caches
+reads its hash alone.
 """
 
 from __future__ import annotations
@@ -12,19 +14,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import Task
 from shardc.tuner.database.database import NEAR, WORTH, Database, Found
-from shardc.tuner.database.generator import generator
 from shardc.tuner.database.place import SHIPPED, shipped_file
-from shardc.tuner.extract_tasks import host_target
-from shardc.tuner.point import Point
 from shardc.tuner.signature import distance, signature
-from shardc.tuner.task import Task
+from shardc.tuner.task_tuning import generator, local_tuning
 
 
 def best_shipped(task: Task) -> Found | None:
     """The point for a task; else that of the same kernel with the nearest sizes, as
-    :meth:`shardc.tuner.database.database.Database.best` says it. Only what was measured on the very target (a CPU's
-    model, or a GPU), with as many threads and by today's generator, is looked at.
+    :meth:`shardc.tuner.database.database.Database.best` says it. Only what was measured on the very target (a
+    CPU's model, or a GPU), with as many threads and by today's generator, is looked at.
     """
     known = _entries(shipped_file()).get((task.target, task.threads, generator(task.target)))
     if not known:
@@ -45,12 +46,13 @@ def ships_for(target: str) -> bool:
 
 
 def ship(database: Database, file: Path = SHIPPED, target: str | None = None) -> int:
-    """Writes the best point of each kernel that was measured on ``target`` (this machine's CPU) by today's generator and
-    gains (WORTH), to ``file``, from which what was there for the target before goes; gives the number of points.
+    """Writes the best point of each kernel that was measured on ``target`` (this machine's CPU) by today's
+    generator and gains (WORTH), to ``file``, from which what was there for the target before goes; gives the
+    number of points.
 
     Entries of other targets, or of other generators, stay as they are.
     """
-    target = target or host_target()
+    target = target or local_tuning().task_target
     before = [e for of in _entries(file).values() for e in of.values() if e["target"] != target]
     new = [entry for task in database.tasks(target) if (entry := _entry(database, task)) is not None]
     order = sorted([*before, *new], key=lambda e: (e["target"], e["threads"], e["generator"], e["structure"]))
@@ -65,10 +67,18 @@ def _entry(database: Database, task: Task) -> dict[str, Any] | None:
         return None
     form = signature(task)
     return {
-        "structure": task.structure, "target": task.target, "threads": task.threads, "label": task.label,
-        "generator": generator(task.target), "skeleton": form.skeleton, "sizes": form.sizes,
-        "sketch": found.point.sketch, "point": found.point.values, "ratio": round(found.ratio, 4), "trials": found.trials,
-    }  # fmt: skip
+        "structure": task.structure,
+        "target": task.target,
+        "threads": task.threads,
+        "label": task.label,
+        "generator": generator(task.target),
+        "skeleton": form.skeleton,
+        "sizes": form.sizes,
+        "sketch": found.point.sketch,
+        "point": found.point.values,
+        "ratio": round(found.ratio, 4),
+        "trials": found.trials,
+    }
 
 
 def _found(entry: dict[str, Any]) -> Found:

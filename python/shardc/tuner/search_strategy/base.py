@@ -6,9 +6,9 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Space
-from shardc.tuner.trial import Trial
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
+from shardc.backends.tuning.trial import Trial
 
 Score = Callable[[Sequence[Point]], Sequence[float]]
 """Ranks points of one task: the smallest is expected to be the fastest."""

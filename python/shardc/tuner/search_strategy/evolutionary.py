@@ -1,4 +1,6 @@
-"""``Evolutionary``: mutation and crossover on decision traces, ranked by the cost model (Ansor, section 5.1)."""
+"""``Evolutionary``: mutation and crossover on decision traces, ranked by the cost model (Ansor,
+section 5.1).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
 from shardc.tuner.mutator import crossed, mutated
-from shardc.tuner.point import Point
 from shardc.tuner.search_strategy.base import Score, SearchStrategy
-from shardc.tuner.space.space import Space
 
 HINTS = 2
 """Points of similar tasks that are tried before all others of a batch."""
@@ -18,9 +20,10 @@ HINTS = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """``population`` points live for ``generations``; ``crossover`` of the children have two parents, ``epsilon`` of a
-    batch is drawn from the whole space, and ``first`` of the first batch, whose ranks no trial has confirmed; a space of
-    at most ``listed`` legal points is ranked whole instead, and so searched whole if the budget allows.
+    """``population`` points live for ``generations``; ``crossover`` of the children have two parents,
+    ``epsilon`` of a batch is drawn from the whole space, and ``first`` of the first batch, whose ranks no
+    trial has confirmed; a space of at most ``listed`` legal points is ranked whole instead, and so searched
+    whole if the budget allows.
     """
 
     population: int = 256
@@ -32,8 +35,8 @@ class Settings:
 
 
 class Evolutionary(SearchStrategy):
-    """Starts from the best by the space's estimates, the best of similar tasks (``hints``), and draws; goes on from the
-    fastest that were measured.
+    """Starts from the best by the space's estimates, the best of similar tasks (``hints``), and draws; goes
+    on from the fastest that were measured.
     """
 
     def __init__(

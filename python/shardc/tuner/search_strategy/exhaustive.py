@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from shardc.tuner.point import Point
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
 from shardc.tuner.search_strategy.base import Score, SearchStrategy
-from shardc.tuner.space.space import Space
 
 
 class Exhaustive(SearchStrategy):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardc.tuner.point import Point
+from shardc.backends.tuning.point import Point
 from shardc.tuner.search_strategy.base import SearchStrategy
 
 DRAWS = 200

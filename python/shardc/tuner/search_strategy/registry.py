@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from shardc.backends.tuning.space import Space
 from shardc.diagnostics.tuner import UnknownStrategy
 from shardc.tuner.search_strategy.analytic import Analytic
 from shardc.tuner.search_strategy.base import Score, SearchStrategy
 from shardc.tuner.search_strategy.evolutionary import Evolutionary
 from shardc.tuner.search_strategy.exhaustive import Exhaustive
 from shardc.tuner.search_strategy.random import Random
-from shardc.tuner.space.space import Space
 
 STRATEGIES: dict[str, Callable[[Space, random.Random, Score], SearchStrategy]] = {
     "evolutionary": Evolutionary,

@@ -8,18 +8,20 @@ from typing import ClassVar
 from torch_mlir import ir
 
 from shardc.backends.body.extract import extract_kernels, kernels
-from shardc.passes.base import Pass
+from shardc.backends.tuning.space import Space
+from shardc.passes.manager.base import Pass
 from shardc.tuner.space.of_task import space_of_module
-from shardc.tuner.space.space import Space
 
 
 @dataclass(frozen=True)
 class KernSpace(Pass):
-    """Says of each ``kern.kernel`` what the tuner may choose: ``kern.space`` has its sketches, each with the values of
-    its parameters, ``kern.points`` how many of their combinations are legal, ``kern.best`` the one that the model of
-    costs takes for the best. ``target``: ``cpu``, or a GPU's name such as ``sm_90``; ``threads`` those of a CPU.
+    """Says of each ``kern.kernel`` what the tuner may choose: ``kern.space`` has its sketches, each with the
+    values of its parameters, ``kern.points`` how many of their combinations are legal, ``kern.best`` the one
+    that the model of costs takes for the best. ``target``: ``cpu``, or a GPU's name such as ``sm_90``;
+    ``threads`` those of a CPU.
 
-        kern.space = {columns = {rows = array<i64: 16, 32, 64>}}, kern.points = 3 : i64, kern.best = "columns(rows=64)"
+        kern.space = {columns = {rows = array<i64: 16, 32, 64>}}, kern.points = 3 : i64, kern.best =
+        "columns(rows=64)"
     """
 
     name: ClassVar[str] = "kern-space"

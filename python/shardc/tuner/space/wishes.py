@@ -1,9 +1,10 @@
 """What a user says of spaces: points to pin, to forbid and to add, as JSON.
 
-``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul", "tile_m": 6, ...}]}``
+``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul",
+"tile_m": 6, ...}]}``
 
-``pin`` holds for each kernel that has such a parameter. An entry of ``forbid`` stands for every point that has its
-values; one of ``add`` names all parameters of its sketch, of any values.
+``pin`` holds for each kernel that has such a parameter. An entry of ``forbid`` stands for every point that
+has its values; one of ``add`` names all parameters of its sketch, of any values.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Sketch, Space
 from shardc.diagnostics.tuner import MalformedWishes, UnknownWish
-from shardc.tuner.point import Point
-from shardc.tuner.space.space import Sketch, Space
 
 KINDS = ("pin", "forbid", "add")
 Entry = Mapping[str, int | str]

@@ -153,6 +153,50 @@ func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
 
 // -----
 
+func.func @f(%ins: !torch.tuple<vtensor<[5],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op a linalg.generic of its body may not have affine_map<(d0) -> (d0 + 1)>: each dim must follow a loop of its own}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<5xf32>):
+    %e = tensor.empty() : tensor<4xf32>
+    %s = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0 + 1)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]} ins(%x : tensor<5xf32>) outs(%e : tensor<4xf32>) {
+    ^bb0(%a: f32, %b: f32):
+      linalg.yield %a : f32
+    } -> tensor<4xf32>
+    %t = builtin.unrealized_conversion_cast %s : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[5],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[2,4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op a tensor.extract_slice of its body must keep all dims}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<2x4xf32>):
+    %s = tensor.extract_slice %x[1, 0] [1, 4] [1, 1] : tensor<2x4xf32> to tensor<4xf32>
+    %t = builtin.unrealized_conversion_cast %s : tensor<4xf32> to tuple<tensor<4xf32>>
+    "kern.yield"(%t) : (tuple<tensor<4xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[2,4],f32>>) -> !torch.tuple<vtensor<[4],f32>>
+  return
+}
+
+// -----
+
+func.func @f(%ins: !torch.tuple<vtensor<[4],f32>>) {
+  // expected-error@+1 {{'kern.kernel' op a tensor.extract_slice of its body must have numbers as offsets and strides}}
+  %outs = "kern.kernel"(%ins) ({
+  ^bb0(%x: tensor<4xf32>):
+    %i = arith.constant 1 : index
+    %s = tensor.extract_slice %x[%i] [2] [1] : tensor<4xf32> to tensor<2xf32>
+    %t = builtin.unrealized_conversion_cast %s : tensor<2xf32> to tuple<tensor<2xf32>>
+    "kern.yield"(%t) : (tuple<tensor<2xf32>>) -> ()
+  }) {kern.name = "k"} : (!torch.tuple<vtensor<[4],f32>>) -> !torch.tuple<vtensor<[2],f32>>
+  return
+}
+
+// -----
+
 func.func @f(%ins: !torch.vtensor<[4],f32>) {
   // expected-error@+1 {{'kern.kernel' op takes and gives tuples of values (torch.prim.TupleConstruct), not !torch.vtensor<[4],f32>}}
   %outs = "kern.kernel"(%ins) ({

@@ -1,6 +1,6 @@
-// RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated for-gpu=true}' --split-input-file %s | filecheck %s
+// RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated grouped-matmuls=true}' --split-input-file %s | filecheck %s
 // RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated}' --split-input-file %s | filecheck %s --check-prefix=CALL
-// RUN: shardc-opt --pipeline 'kern-fuse{for-gpu=true}' --split-input-file %s | filecheck %s --check-prefix=CALL
+// RUN: shardc-opt --pipeline 'kern-fuse{grouped-matmuls=true}' --split-input-file %s | filecheck %s --check-prefix=CALL
 
 // Rows of experts, and the gradient of their matrices: transposes are read as they lie, names go with the results.
 // CHECK-LABEL: func.func @step

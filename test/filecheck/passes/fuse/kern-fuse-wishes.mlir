@@ -1,6 +1,6 @@
 // RUN: shardc-opt --kern-fuse %s | filecheck %s
-// RUN: shardc-opt --pipeline 'kern-fuse{forbid=aten.add.Tensor+tanh}' %s | filecheck %s --check-prefix=FORBID
-// RUN: shardc-opt --pipeline 'kern-fuse{forbid=0.0+0.1,tanh+exp force=exp+0.3}' %s | filecheck %s --check-prefix=BOTH
+// RUN: shardc-opt --pipeline 'kern-fuse{forbid-fusion=aten.add.Tensor+tanh}' %s | filecheck %s --check-prefix=FORBID
+// RUN: shardc-opt --pipeline 'kern-fuse{forbid-fusion=0.0+0.1,tanh+exp force-fusion=exp+0.3}' %s | filecheck %s --check-prefix=BOTH
 
 // Pairs of ops by target, by short target, by number (of block and call).
 // CHECK: kern.ops = ["aten.add.Tensor", "aten.tanh", "aten.exp", "aten.neg"]

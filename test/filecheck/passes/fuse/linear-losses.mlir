@@ -1,4 +1,4 @@
-// RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated for-gpu=true}' --split-input-file %s | filecheck %s
+// RUN: shardc-opt --pipeline 'kern-fuse{matmuls=generated linear-losses=true}' --split-input-file %s | filecheck %s
 // RUN: shardc-opt --kern-fuse --split-input-file %s | filecheck %s --check-prefix=CPU
 
 // A linear layer, the logarithm of its softmax at one class a row, and the gradients: two kernels, no logits.
@@ -6,7 +6,7 @@
 // CHECK-NOT: torch.aten.mm
 // CHECK: "kern.linear_cross_entropy"(%{{.*}}) : (tensor<24x12xbf16>, tensor<50x12xbf16>, tensor<24xi64>)
 // CHECK: kern.calls = ["0.1", "0.2", "0.3", "0.4"], kern.checks =
-// CHECK-SAME: index {} is out of bounds for dimension 1 with size 50
+// CHECK-SAME: Target {} is out of bounds.
 // CHECK: "kern.linear_cross_entropy_backward"(%{{.*}}) {operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0>, scale = -1.000000e+00 : f64}
 // CHECK: dist.phase = "backward", kern.calls = ["0.5", "0.6", "0.7", "0.8", "0.9", "0.10", "0.12"]
 // CHECK: torch.prim.TupleUnpack %{{.*}} {dist.name = "grad:head.weight#1"}
@@ -64,8 +64,10 @@ func.func @step(%rows: !torch.vtensor<[24,12],f32>, %w: !torch.vtensor<[50,12],f
 // CHECK-NOT: torch.operator
 // CPU: torch.operator "torch.shardc.linear_cross_entropy"
 func.func @step(%rows: !torch.vtensor<[24,12],bf16>, %w: !torch.vtensor<[50,12],bf16>, %bias: !torch.vtensor<[50],bf16>, %index: !torch.vtensor<[24],si64>, %grad: !torch.vtensor<[24],f32>, %spread: !torch.vtensor<[24],f32>) -> (!torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50],bf16>) {
-  %l:3 = torch.operator "torch.shardc.linear_cross_entropy"(%rows, %w, %bias, %index) {dist.phase = "forward"} : (!torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>, !torch.vtensor<[24],si64>) -> (!torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>)
-  %d:3 = torch.operator "torch.shardc.linear_cross_entropy_backward"(%grad, %spread, %rows, %w, %bias, %index, %l#1) {dist.phase = "backward"} : (!torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>, !torch.vtensor<[24],si64>, !torch.vtensor<[24],f32>) -> (!torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>)
+  %none = torch.constant.none
+  %one = torch.constant.float 1.0
+  %l:4 = torch.operator "torch.shardc.linear_cross_entropy"(%rows, %w, %index, %bias) {dist.phase = "forward"} : (!torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[24],si64>, !torch.vtensor<[50],bf16>) -> (!torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>, !torch.vtensor<[24],f32>)
+  %d:3 = torch.operator "torch.shardc.linear_cross_entropy_backward"(%grad, %rows, %w, %index, %l#1, %none, %bias, %spread, %none, %one) {dist.phase = "backward"} : (!torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[24],si64>, !torch.vtensor<[24],f32>, !torch.none, !torch.vtensor<[50],bf16>, !torch.vtensor<[24],f32>, !torch.none, !torch.float) -> (!torch.vtensor<[24,12],bf16>, !torch.vtensor<[50,12],bf16>, !torch.vtensor<[50],bf16>)
   return %l#0, %d#0, %d#2 : !torch.vtensor<[24],f32>, !torch.vtensor<[24,12],bf16>, !torch.vtensor<[50],bf16>
 }
 

@@ -74,5 +74,4 @@ func.func @step(%w0: !torch.vtensor<[2,4],f32> {dist.name = "w0", dist.role = "p
 // ONCE-NOT: UNSHARD
 // ONCE-LABEL: func.func @step_1
 
-// REFUSED: WrongGather: parameters cannot be gathered for 'batch'
-// REFUSED: 'micro-batch' is nearest
+// REFUSED: BadArgument: gather is 'batch', not 'micro-batch' or 'step'; did you mean 'micro-batch'?

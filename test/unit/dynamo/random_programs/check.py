@@ -9,16 +9,19 @@ from dataclasses import replace
 
 import torch
 
-from shardc.backends.eager.tolerance import difference, magnitude, own_precision, wide
+from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision, wide
+from shardc.compiler.warn_once import warned
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.driver import dynamo, kernels
+from shardc.dynamo import backend as dynamo
 
 from .how import How
 from .program import Program, Tensor
 from .seen import Seen, in_f64, see
 
 FLOOR = 0.05
-"""Of the largest number of a program: what cancels out, such as a gradient of 0, has that number's rounding errors."""
+"""Of the largest number of a program: what cancels out, such as a gradient of 0, has that number's rounding
+errors.
+"""
 NUDGES = 3
 """How often rounding errors are drawn to see what a program makes of such."""
 REFUSED = (RuntimeError, IndexError, ValueError, TypeError)
@@ -33,8 +36,8 @@ def problem(program: Program, how: How, refusals: list[str] | None = None) -> st
     """
     torch._dynamo.reset()
     dynamo._said.clear()
-    kernels._said.clear()
-    settings = {"numerics": how.numerics, "matmuls": how.matmuls}
+    warned.clear()
+    settings = {"rounding": how.numerics, "matmuls": how.matmuls}
     run = torch.compile(program.function(), backend="shardc", dynamic=how.is_dynamic, options=settings)
     for call in how.calls:
         found = _problem_of_call(program, how, run, call, [] if refusals is None else refusals)
@@ -118,7 +121,10 @@ def _differs(found: Seen, eager: Seen, exact: Seen, program: Program) -> str:
         allowed = _allowed(program, exact, theirs, reference)
         gap = difference(_finite(ours, theirs, reference), _finite(reference, theirs, reference))
         if not gap <= allowed:
-            return f"{name} is off by {gap:.3g}, more than {allowed:.3g}; the largest is {magnitude(reference):.3g}"
+            return (
+                f"{name} is off by {gap:.3g}, more than {allowed:.3g}; the largest is "
+                f"{magnitude(reference):.3g}"
+            )
     return ""
 
 

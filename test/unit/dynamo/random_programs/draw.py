@@ -18,9 +18,12 @@ MOST_ELEMENTS = 20_000
 LAYOUTS = ("contiguous", "contiguous", "transposed", "offset", "strided", "expanded", "channels_last")
 DTYPES = ("f32", "f32", "f32", "bf16", "f16", "f64", "i64", "i32", "u8", "b8")
 WITHIN = {
-    "bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "autocast": torch.bfloat16,
-    "f16": torch.float16, "half": torch.float16,
-}  # fmt: skip
+    "bf16": torch.bfloat16,
+    "bfloat16": torch.bfloat16,
+    "autocast": torch.bfloat16,
+    "f16": torch.float16,
+    "half": torch.float16,
+}
 """Words that say of a line what it rounds to on its way."""
 REFUSED = (RuntimeError, IndexError, TypeError, ValueError, ArithmeticError, AttributeError)
 """What PyTorch raises for a line that does not fit its values."""
@@ -123,7 +126,9 @@ class Draw:
         self.values[name] = made
 
     def _in_place(self, text: str, fields: Fields, name: str) -> None:
-        """On a copy, most of the time; it stays the copy's name. What is written to is not exact from then on."""
+        """On a copy, most of the time; it stays the copy's name. What is written to is not exact from then
+        on.
+        """
         target = fields.first
         values = {n: v.detach().clone() if v.is_leaf else v.clone() for n, v in self.values.items()}
         fresh = self.random.random() < 0.6

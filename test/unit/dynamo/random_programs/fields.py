@@ -82,7 +82,10 @@ class Fields(dict[str, str]):
                     else f"{self.first}[None, None]"
                 )
             case "l4":
-                return f"{self.first}.flatten()[:1].expand({self.first}.shape[-3] if {self.first}.dim() > 2 else 1)"
+                return (
+                    f"{self.first}.flatten()[:1].expand({self.first}.shape[-3] if {self.first}.dim() > "
+                    f"2 else 1)"
+                )
             case "new":
                 return f"v{len(self.draw.values)}"
             case "r":
@@ -145,9 +148,15 @@ def _is_any(draw: Draw, name: str) -> bool:
 
 
 FIRST = {
-    "x": _is_float, "i": _is_int, "v": _is_any, "e": _is_exact, "o": _is_float,
-    "q": _is_float, "x3": _is_float, "x4": _is_float,
-}  # fmt: skip
+    "x": _is_float,
+    "i": _is_int,
+    "v": _is_any,
+    "e": _is_exact,
+    "o": _is_float,
+    "q": _is_float,
+    "x3": _is_float,
+    "x4": _is_float,
+}
 PARTNERS = {"y": _is_float, "n": _is_int, "m": _is_bool, "f": _is_exact}
 
 

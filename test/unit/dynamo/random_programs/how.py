@@ -13,14 +13,14 @@ DYNAMIC = ("dynamic", "marked", "automatic")
 @dataclass(frozen=True)
 class How:
     """``sizes``: ``static`` calls once; the others call again with other sizes, compiled by
-    ``torch.compile(dynamic=True)`` (``dynamic``), with dims marked by ``maybe_mark_dynamic`` (``marked``), or as
-    PyTorch does by itself (``automatic``).
+    ``torch.compile(dynamic=True)`` (``dynamic``), with dims marked by ``maybe_mark_dynamic`` (``marked``), or
+    as PyTorch does by itself (``automatic``).
     """
 
     numerics: str = "fused"
     sizes: str = "static"
     threads: int = 1
-    matmuls: str = "measured"
+    matmuls: str = "auto"
 
     @property
     def is_dynamic(self) -> bool | None:
@@ -41,10 +41,12 @@ class How:
 
 
 def drawn_how(seed: int, sizes: str = "") -> How:
-    """How the program of a number is run; ``sizes`` is a kind of sizes, ``forced`` any but static ones, or empty."""
+    """How the program of a number is run; ``sizes`` is a kind of sizes, ``forced`` any but static ones, or
+    empty.
+    """
     r = random.Random(seed)
     numerics, is_dynamic, threads = r.choice(("fused", "eager")), r.random() < 0.2, r.choice((1, 1, 2))
-    matmuls = r.choice(("measured", "generated", "generated", "extern"))
+    matmuls = r.choice(("auto", "generated", "generated", "extern"))
     drawn = r.choice(("dynamic", *DYNAMIC))
     if not sizes:
         sizes = drawn if is_dynamic else "static"

@@ -13,15 +13,23 @@ import torch
 Tensor = torch.Tensor
 
 NAMES = {
-    "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
-    "i64": torch.int64, "i32": torch.int32, "u8": torch.uint8, "b8": torch.bool,
-}  # fmt: skip
+    "f32": torch.float32,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "f64": torch.float64,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "u8": torch.uint8,
+    "b8": torch.bool,
+}
 WIDE = {name: torch.float64 if dtype.is_floating_point else dtype for name, dtype in NAMES.items()}
 
 
 @dataclass(frozen=True)
 class Given:
-    """An input: shape, dtype by name, layout, whether its gradient is asked for, whether it has infinities and NaN."""
+    """An input: shape, dtype by name, layout, whether its gradient is asked for, whether it has infinities
+    and NaN.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -87,7 +95,9 @@ class Program:
         ]
 
     def _size(self, n: int, call: int) -> int:
-        """Dims of one size have one size in each call: all larger in the second, later as it is drawn for each size."""
+        """Dims of one size have one size in each call: all larger in the second, later as it is drawn for
+        each size.
+        """
         if n < 3 or call == 0:
             return n
         if call == 1:

@@ -10,7 +10,9 @@ from .program import Program
 
 
 def reduced(program: Program, fails: Callable[[Program], bool]) -> Program:
-    """A program that fails as well and from which nothing more can be taken: no line, result, gradient or layout."""
+    """A program that fails as well and from which nothing more can be taken: no line, result, gradient or
+    layout.
+    """
     while smaller := next((p for p in _smaller(program) if fails(p)), None):
         program = smaller
     return program

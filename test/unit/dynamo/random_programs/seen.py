@@ -56,7 +56,9 @@ def see(
 
 
 def in_f64(program: Program, call: int = 0, nudge: float = 0.0, seed: int = 0) -> Seen:
-    """In f64 throughout; ``nudge`` moves all inputs of floats, and what each op makes, by that part of themselves."""
+    """In f64 throughout; ``nudge`` moves all inputs of floats, and what each op makes, by that part of
+    themselves.
+    """
     inputs = [_widened(i) for i in program.inputs(call)]
     mode: AbstractContextManager[Any] = nullcontext()
     if nudge:

@@ -1,4 +1,6 @@
-"""Attention, forward and backward: masks, grouped heads, sizes and scales; what lies otherwise; and what stays PyTorch's."""
+"""Attention, forward and backward: masks, grouped heads, sizes and scales; what lies otherwise; and what
+stays PyTorch's.
+"""
 
 import torch
 import torch.nn.functional as F

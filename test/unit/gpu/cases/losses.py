@@ -1,4 +1,6 @@
-"""Language models whose loss holds no logits: ignored labels, a bias, label smoothing, weights of classes, tied words."""
+"""Language models whose loss holds no logits: ignored labels, a bias, label smoothing, weights of classes,
+tied words.
+"""
 
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,7 @@
 """Which ops of a flat rank program run in which time loop.
 
-Programs are written as lines ``name = op operands``: ``slice`` takes an iteration's part, ``sum`` stands for the way
-out of a loop, any other op is a call. They become MLIR with each op's name in ``dist.name``.
+Programs are written as lines ``name = op operands``: ``slice`` takes an iteration's part, ``sum`` stands for
+the way out of a loop, any other op is a call. They become MLIR with each op's name in ``dist.name``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from torch_mlir import ir
 from shardc.dialects.context import new_context
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.manager.program import find_function
 from shardc.passes.partition.loop_plan import LoopPlan, plan_loops
 from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
-from shardc.passes.program import find_function
 
 WHOLE, PART = "!torch.vtensor<[8,8],f32>", "!torch.vtensor<[4,8],f32>"
 HEAD = """
@@ -32,10 +32,16 @@ def _module(program: str) -> str:
         given = [types[o] for o in operands]
         if op == "slice":
             types[name] = PART
-            text = f'"dist.slice"(%{operands[0]}) {{axes = ["micro"], dim = 0, dist.name = "{name}"}} : ({given[0]}) -> {PART}'
+            text = (
+                f'"dist.slice"(%{operands[0]}) {{axes = ["micro"], dim = 0, dist.name = "{name}"}} : '
+                f"({given[0]}) -> {PART}"
+            )
         elif op == "device_slice":
             types[name] = PART
-            text = f'"dist.slice"(%{operands[0]}) {{axes = ["data"], dim = 0, dist.name = "{name}"}} : ({given[0]}) -> {PART}'
+            text = (
+                f'"dist.slice"(%{operands[0]}) {{axes = ["data"], dim = 0, dist.name = "{name}"}} : '
+                f"({given[0]}) -> {PART}"
+            )
         elif op == "sum":
             types[name] = given[0]
             attributes = f'{EDGE_KIND} = "sum", axes = ["micro"], dist.name = "{name}"'
@@ -46,7 +52,10 @@ def _module(program: str) -> str:
             text = f'"dist.all_gather"(%{operands[0]}) {{{attributes}}} : ({given[0]}) -> {WHOLE}'
         elif op == "add":
             types[name] = given[0]
-            text = f'torch.aten.add.Tensor %{operands[0]}, %{operands[1]}, %one {{dist.name = "{name}"}} : {given[0]}, {given[1]}, !torch.int -> {given[0]}'
+            text = (
+                f'torch.aten.add.Tensor %{operands[0]}, %{operands[1]}, %one {{dist.name = "{name}"}} : '
+                f"{given[0]}, {given[1]}, !torch.int -> {given[0]}"
+            )
         else:
             types[name] = given[0]
             text = f'torch.aten.{op} %{operands[0]} {{dist.name = "{name}"}} : {given[0]} -> {given[0]}'
@@ -119,7 +128,9 @@ def test_a_whole_value_between_two_parts_takes_two_loops() -> None:
 
 
 def test_ops_run_in_the_last_loop_that_can_have_them() -> None:
-    """``b`` could run in the first loop, but only the second reads it: computed there, it need not be kept."""
+    """``b`` could run in the first loop, but only the second reads it: computed there, it need
+    not be kept.
+    """
     _, names = _plan("""
         a = slice x
         b = relu a

@@ -158,7 +158,9 @@ def test_refused(text: str, mesh: Mesh, error: type[ShardcError], said: str) -> 
     ("text", "axis"), [("data*data", "data"), ("zero1*zero3", "data"), ("data:tensor*tensor", "tensor")]
 )
 def test_one_axis_for_two_presets(text: str, axis: str) -> None:
-    """An axis cuts one dim of a value only: what would cut a weight one way and the batch another is refused too."""
+    """An axis cuts one dim of a value only: what would cut a weight one way and the batch another is refused
+    too.
+    """
     with pytest.raises(AxisOfTwoPresets, match=f"both use mesh axis '{axis}'"):
         _plan(text)
 

@@ -16,8 +16,8 @@ from shardc.dialects.aten.schema import number_of
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.context import new_context
 from shardc.dialects.location import source_line
-from shardc.dialects.rules.proof import sample
-from shardc.driver.pipelines import build, run
+from shardc.dialects.rules.proving.proof import sample
+from shardc.passes.manager.pass_pipelines import build, run
 
 STEP = """
 "dist.mesh"() {{sym_name = "mesh", axes = [["tensor", {ways}, "space"]]}} : () -> ()
@@ -30,7 +30,7 @@ func.func @step(
   %1 = torch.aten._{name}_backward_data %g, %0, %dim, %dtype : {y}, {y}, !torch.int, !torch.int -> {x} loc("model.py":8:1)
   return %0, %1 : {y}, {x}
 }}
-"""
+"""  # noqa: E501
 BOTH = pytest.mark.parametrize("name", ["log_softmax", "softmax"])
 
 

@@ -1,9 +1,9 @@
 """What programs are made of: lines by kind, a file each.
 
-``{x}`` is a value of floats, ``{i}`` of integers, ``{v}`` any, ``{e}`` one that rounding has not touched, ``{o}`` one
-that may be written to; ``{y}`` ``{f}`` ``{n}`` ``{m}`` are floats, exact ones, integers and booleans that broadcast
-with it. The rest are numbers, dims and indices that fit it, written with its sizes where they depend on them, so that
-a program fits other sizes too.
+``{x}`` is a value of floats, ``{i}`` of integers, ``{v}`` any, ``{e}`` one that rounding has not touched,
+``{o}`` one that may be written to; ``{y}`` ``{f}`` ``{n}`` ``{m}`` are floats, exact ones, integers and
+booleans that broadcast with it. The rest are numbers, dims and indices that fit it, written with its sizes
+where they depend on them, so that a program fits other sizes too.
 """
 
 from . import (
@@ -14,6 +14,7 @@ from . import (
     integers,
     layers,
     matmul,
+    mixed,
     modes,
     normalization,
     pointwise,
@@ -23,9 +24,21 @@ from . import (
 )
 
 _FILES = {
-    pointwise: 9, exact: 3, integers: 2, reduction: 4, normalization: 2, view: 5, copy: 2, indexing: 2, matmul: 2,
-    layers: 1, sizes: 2, modes: 1, in_place: 1.5,
-}  # fmt: skip
+    pointwise: 9,
+    exact: 3,
+    integers: 2,
+    reduction: 4,
+    normalization: 2,
+    view: 5,
+    copy: 2,
+    indexing: 2,
+    matmul: 2,
+    layers: 1,
+    sizes: 2,
+    modes: 1,
+    mixed: 2,
+    in_place: 1.5,
+}
 LINES = {
     file.__name__.rpartition(".")[2]: [line.strip() for line in file.LINES.strip().splitlines()]
     for file in _FILES

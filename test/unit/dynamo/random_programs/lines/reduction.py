@@ -54,4 +54,4 @@ LINES = """
     F.triplet_margin_loss({x}, {x} * 0.5, {x} + 1)
     F.poisson_nll_loss({x}.tanh(), {y}.to({x}.dtype).expand_as({x}))
     F.multilabel_soft_margin_loss({x}.flatten(0, -2), ({x}.flatten(0, -2) > 0).to({x}.dtype))
-"""
+"""  # noqa: E501

@@ -1,4 +1,6 @@
-"""Arithmetic on sizes, as models do it: parts, heads, positions, masks and scales from the shape of a value."""
+"""Arithmetic on sizes, as models do it: parts, heads, positions, masks and scales from the shape
+of a value.
+"""
 
 LINES = """
     {x} * {x}.shape[{d}]
@@ -45,4 +47,4 @@ LINES = """
     torch.full(({x}.shape[-1],), {c}) * {x}
     {x}.new_full({x}.shape[:1], 2)
     torch.bmm({x}.flatten(0, -2)[None].expand(2, -1, -1), {x}.flatten(0, -2).mT[None].expand(2, -1, -1)) * 0.1
-"""
+"""  # noqa: E501

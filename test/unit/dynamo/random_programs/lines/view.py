@@ -60,5 +60,5 @@ LINES = """
     {v}.unsqueeze(-1).expand(*{v}.shape, 2)[..., 0]
     {v}.narrow({d}, -1, 1)
     {v}.broadcast_to((2, *{v}.shape))[1]
-    {v}.view(i32) if {v}.dtype == torch.float32 else {v}
+    {v}.view(i32) if {v}.dtype == torch.float32 else {v}.detach()
 """

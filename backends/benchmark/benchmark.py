@@ -1,0 +1,120 @@
+"""Which of several ways to compute the same is the fastest here: each is built and timed, the winner
+remembered.
+
+A way is a :class:`Candidate`: anything that can be built and called on inputs that it makes itself, such as
+ATen's operator, a library's, or a generated kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from shardc.backends.benchmark.choices import Choice, deciding, find_choice, keep_choice
+from shardc.backends.benchmark.clocks import Clock, HostClock
+from shardc.runtime.torch_private import disable_current_modes, without_autocast
+
+log = logging.getLogger(__name__)
+
+BUDGET_S = 0.02
+"""How long the calls that count may take, all candidates of one contest together."""
+ROUNDS = (4, 20)
+"""The fewest and the most calls of each candidate that count."""
+LONG_S = 0.2
+"""How long they may take before half as many rounds are enough: what takes so long is little disturbed."""
+MARGIN = 0.98
+"""Part of the first candidate's time that another must stay under to be chosen: less is within the noise."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way. ``build`` makes its inputs, and gives a function that computes it once.
+
+    ``version`` says what it is besides its name (a generated kernel's hash): choices made among others do not
+    count.
+    """
+
+    name: str
+    build: Callable[[], Callable[[], object]]
+    version: str = ""
+
+
+def choose(subject: str, candidates: Sequence[Candidate]) -> str:
+    """The name of what :func:`decide` finds."""
+    return decide(subject, candidates).name
+
+
+def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = None) -> Choice:
+    """The fastest candidate for ``subject`` by ``clock`` (the host's), with all their times, from the record
+    or by measurement.
+
+    The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and
+    one that cannot be built or called here is out. Choices are remembered on disk by ``subject``, the
+    candidates and what the clock's measurements hold for; of several processes one measures, and the others
+    choose as it did. Raises torch.OutOfMemoryError, which says nothing of who is faster, and is not
+    remembered.
+    """
+    clock = clock or HostClock()
+    key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), clock.surroundings()])
+    found = find_choice(key)
+    if found is not None and found.name in [c.name for c in candidates]:
+        return found
+    with deciding(key):
+        return find_choice(key) or _held(key, subject, candidates, clock)
+
+
+def _held(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
+    """The winner of a contest that is held now, remembered."""
+    seconds = measure(candidates, clock)
+    found = Choice(_winner(candidates[0].name, seconds), seconds)
+    log.debug("%s: %s of %s", subject, found.name, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
+    keep_choice(key, found)
+    return found
+
+
+def surroundings() -> str:
+    """What a measurement by the host's clock holds for."""
+    return HostClock().surroundings()
+
+
+def _winner(first: str, seconds: dict[str, float]) -> str:
+    if not seconds:
+        return first
+    best = min(seconds, key=seconds.__getitem__)
+    return best if first not in seconds or seconds[best] < MARGIN * seconds[first] else first
+
+
+def measure(candidates: Sequence[Candidate], clock: Clock | None = None) -> dict[str, float]:
+    """Seconds of the shortest call of each candidate, called in turns. Those that fail are left out.
+
+    Raises torch.OutOfMemoryError.
+    """
+    clock = clock or HostClock()
+    # Measuring is no part of whatever is being traced or compiled around it.
+    with disable_current_modes(), torch.no_grad(), without_autocast():
+        calls = {c.name: call for c in candidates if (call := _built(c)) is not None}
+        seconds: dict[str, list[float]] = {name: [] for name in calls}
+        spent, least, most = 0.0, *ROUNDS
+        for number in range(most if calls else 0):
+            if (number >= least and spent >= BUDGET_S) or (2 * number >= least and spent >= LONG_S):
+                break
+            for name, call in calls.items():
+                seconds[name].append(clock.seconds(call))
+                spent += seconds[name][-1]
+    return {name: min(times) for name, times in seconds.items()}
+
+
+def _built(candidate: Candidate) -> Callable[[], object] | None:
+    """A candidate, built and called once; None if it cannot be."""
+    try:
+        call = candidate.build()
+        call()
+    except torch.OutOfMemoryError:  # a GPU's memory is taken by others, for now
+        raise
+    except Exception:  # a library may lack a dtype or a shape; the other candidates remain
+        log.debug("%s cannot be measured", candidate.name, exc_info=True)
+        return None
+    return call

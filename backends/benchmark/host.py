@@ -1,0 +1,31 @@
+"""The machine that measurements are made on."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+
+_OF_A_MODEL = {
+    "model name",
+    "cpu family",
+    "model",
+    "stepping",
+    "CPU implementer",
+    "CPU architecture",
+    "CPU variant",
+    "CPU part",
+    "CPU revision",
+}
+"""What ``/proc/cpuinfo`` says of a processor's model, on x86-64 and on aarch64."""
+
+
+@cache
+def host_model() -> str:
+    """The processor's name: LLVM orders instructions by it."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            lines = [line.split(":", 1) for line in file if ":" in line]
+    except OSError:
+        return platform.processor()
+    found = dict.fromkeys((name.strip(), value.strip()) for name, value in lines)
+    return " ".join(value for name, value in found if name in _OF_A_MODEL)

@@ -1,0 +1,79 @@
+"""A kernel whose body is one op of ``kern`` (an attention, a scatter_add, ...) instead of loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch_mlir import ir
+
+from shardc.backends.body.signature import config_of, in_place_of, symbols_and_shapes
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.size import AnySize, Symbol
+
+_ANY_RESULTS = ("kern.scatter_add", "kern.linear_cross_entropy", "kern.linear_cross_entropy_backward")
+"""Ops of which a kernel may leave out results."""
+
+
+@dataclass(eq=False)
+class Structured:
+    """A function of :func:`shardc.backends.body.extract.extract` that holds ``op`` alone. ``shapes`` are
+    those of its arguments and results in ``symbols``, None where types say them.
+    """
+
+    function: ir.Operation
+    op: ir.Operation
+    symbols: list[Symbol]
+    shapes: Sequence[tuple[AnySize, ...]] | None
+
+    @property
+    def name(self) -> str:
+        return ir.StringAttr(self.function.attributes["sym_name"]).value
+
+    @cached_property
+    def results(self) -> list[int]:
+        """Numbers of the op's results that the function gives."""
+        given = list(list(self.function.regions[0].blocks[0].operations)[-1].operation.operands)
+        return [list(self.op.results).index(value) for value in given]
+
+    @property
+    def config(self) -> dict[str, int]:
+        return config_of(self.function)
+
+    @property
+    def in_place(self) -> dict[int, int]:
+        return in_place_of(self.function)
+
+
+def read_structured(function: ir.Operation) -> Structured | None:
+    """The op of ``function``'s body; None for a body of loops.
+
+    Raises:
+        KernelNotSupported: the op shares the body with others, or does not take the function's arguments and
+        give its
+            results, each in their order.
+    """
+    block = function.regions[0].blocks[0]
+    op, *rest = [view.operation for view in block.operations]
+    if not any(each.name.startswith("kern.") for each in (op, *rest)):
+        return None
+    symbols, shapes = symbols_and_shapes(function)
+    tensors, made = list(block.arguments)[: len(block.arguments) - len(symbols)], list(op.results)
+    given = list(rest[0].operands) if len(rest) == 1 else []
+    kept = [v for v in made if v in given] if op.name in _ANY_RESULTS else made
+    if not given or list(op.operands) != tensors or given != kept:
+        found = next(each.name for each in (op, *rest) if each.name.startswith("kern."))
+        raise KernelNotSupported(what=f"a {found} that shares a kernel with other ops")
+    return Structured(function, op, symbols, shapes)
+
+
+def scatter_in_place(body: Structured) -> bool:
+    """Whether the result of a ``kern.scatter_add`` is in the memory of its init. Raises KernelNotSupported
+    for any other memory, and where the sums are not the first result.
+    """
+    if body.results[0] != 0 or body.in_place not in ({}, {0: 2}):
+        raise KernelNotSupported(
+            what="a kern.scatter_add whose first result is not out, or lies not in init's memory"
+        )
+    return bool(body.in_place)

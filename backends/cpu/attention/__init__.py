@@ -1,0 +1,1 @@
+"""Attention kernels as loops over memory."""

@@ -1,0 +1,85 @@
+"""The mask of a block of scores."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, memref, scf, vector
+
+from shardc.backends.cpu.attention.turning import Read, Turning
+from shardc.backends.cpu.emit.loops import bounded_loop, when
+from shardc.backends.cpu.lanes.lanes import Matrix
+
+if TYPE_CHECKING:
+    from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
+
+
+def fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Value:
+    """``scores[key, query]`` = the mask; and whether it lets any of them be seen: if not, they are not
+    written.
+
+    Lanes beyond the last query repeat it.
+    """
+    source = _source(blocks, rows, keys)
+    count = rows.count if source.row_stride != 0 else blocks.lanes.index(1)
+    seen = _any_seen(blocks, source, count, keys.count)
+    with when(seen):
+        if source.row_stride != 0:
+            turning = Turning(blocks.lanes, rows.count, keys.count, blocks.queries)
+            turning.into_lanes(source, scores, lambda value, start: value, _reader(blocks))
+        else:
+            _spread(blocks, source, keys, scores)
+    return seen
+
+
+def _source(blocks: Blocks, rows: Rows, keys: Keys) -> Matrix:
+    layout = blocks.spec.tensors["mask"]
+    b, h, m, n = (layout.stride(dim) for dim in "bhmn")
+    start = blocks.lanes.sum((rows.b, b), (rows.h, h), (rows.first, m), (keys.first, n))
+    return Matrix(blocks.memory["mask"], start, m, n)
+
+
+def _reader(blocks: Blocks) -> Read:
+    """How what is added to scores is read: truth values as 0 and -inf."""
+    lanes, truth = blocks.lanes, isinstance(blocks.element("mask"), ir.IntegerType)
+
+    def read(buffer: ir.Value, position: ir.Value, wide: bool) -> ir.Value:
+        if not truth:
+            return lanes.load(buffer, position) if wide else lanes.scalar(buffer, position)
+        if wide:
+            found = vector.load(lanes.of(blocks.element("mask")), buffer, [position])
+            return arith.select(_nonzero(found), lanes.splat(0.0), lanes.splat(-inf))
+        shown, hidden = arith.constant(lanes.float, 0.0), arith.constant(lanes.float, -inf)
+        return arith.select(_nonzero(memref.load(buffer, [position])), shown, hidden)
+
+    return read
+
+
+def _nonzero(value: ir.Value) -> ir.Value:
+    zero = ir.IntegerAttr.get(ir.IntegerType.get_signless(8), 0)
+    if isinstance(value.type, ir.VectorType):
+        zero = ir.DenseElementsAttr.get_splat(value.type, zero)
+    return arith.cmpi(arith.CmpIPredicate.ne, value, arith.constant(value.type, zero))
+
+
+def _any_seen(blocks: Blocks, source: Matrix, rows: ir.Value, columns: ir.Value) -> ir.Value:
+    byte, read = ir.IntegerType.get_signless(8), _reader(blocks)
+    none = arith.constant(byte, 0)
+    with bounded_loop(blocks.lanes.elements, 0, rows, carry=[none]) as (r, outer):
+        with bounded_loop(blocks.lanes.elements, 0, columns, carry=list(outer.inner_iter_args)) as (c, inner):
+            value = read(source.buffer, source.at(blocks.lanes, r, c), False)
+            visible = arith.cmpf(arith.CmpFPredicate.UNE, value, arith.constant(value.type, -inf))
+            scf.YieldOp([arith.ori(inner.inner_iter_args[0], arith.extui(byte, visible))])
+        scf.YieldOp(list(inner.results))
+    return _nonzero(outer.results[0])
+
+
+def _spread(blocks: Blocks, source: Matrix, keys: Keys, scores: Matrix) -> None:
+    """Of a mask that is the same for all queries."""
+    read = _reader(blocks)
+    with blocks.loop(0, keys.count) as (n, _):
+        value = blocks.lanes.splat(read(source.buffer, source.at(blocks.lanes, 0, n), False))
+        for start in blocks.lane_starts():
+            blocks.lanes.store(value, scores.buffer, scores.at(blocks.lanes, n, start))

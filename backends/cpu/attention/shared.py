@@ -1,0 +1,292 @@
+"""``kern.attention`` and its backward as loops over memory: what the two share.
+
+Scores of a block of queries and a block of keys are kept with the queries in vector lanes,
+``[keys, queries]``. So the softmax's maxima and sums are lane by lane, and keys and values are read where
+they lie, an element at a time, whatever their strides and head size; only queries are copied, once for all
+keys. Blocks that causality or the mask hides whole are not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from math import inf, prod
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, func
+
+from shardc.backends.cpu.attention.mask import fill_mask
+from shardc.backends.cpu.attention.turning import Turning
+from shardc.backends.cpu.config import Config
+from shardc.backends.cpu.emit.buffers import Buffers, count_of, memory
+from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.backends.cpu.emit.loops import bounded_loop, when
+from shardc.backends.cpu.host import vector_lanes, vector_registers
+from shardc.backends.cpu.lanes.lanes import Initial, Lanes, Matrix, Product
+from shardc.dialects.kern.attention_maps import ROLES, Attention
+from shardc.dialects.kern.size import AnySize, Symbol, hint
+from shardc.dialects.kern.types import element_type
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A block of queries: of batch ``b`` and head ``h``, ``count`` of them from ``first`` on."""
+
+    b: ir.Value
+    h: ir.Value
+    first: ir.Value
+    count: ir.Value
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A block of keys, ``count`` of them from ``first`` on."""
+
+    first: ir.Value
+    count: ir.Value
+
+
+class Blocks:
+    """The function ``@name_body`` of one attention, and what its loops are made of. It takes numbers for the
+    ``symbols``.
+
+    ``queries`` and ``keys`` are those of a block; ``blocks`` is how many blocks of queries there are, of all
+    heads ``row_blocks``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: list[str],
+        outputs: list[str],
+        spec: Attention,
+        symbols: list[Symbol],
+        config: Config,
+        module: ir.Module,
+    ) -> None:
+        self.spec, self.sizes, self.config = spec, spec.sizes, config
+        self.inputs, self.outputs = len(inputs), len(outputs)
+        index, context = ir.IndexType.get(), module.context
+        held = [spec.tensors[role].type for role in (*inputs, *outputs)]
+        types = [memory(count_of(t.shape), element_type(t.dtype, context)) for t in held]
+        with ir.InsertionPoint(module.body):
+            self.function = func.FuncOp(f"{name}_body", ([index] * (2 + len(symbols)) + types, []))
+        self.block = self.function.add_entry_block()
+        self.thread, self.threads, *arguments = self.block.arguments
+        self.symbols = dict(zip(symbols, arguments, strict=False))
+        self.memory = dict(zip((*inputs, *outputs), arguments[len(symbols) :], strict=True))
+        self.buffers = Buffers(self.block)
+        self.registers = vector_registers()
+        self.lanes = Lanes(self.block, vector_lanes(), self.symbols)
+        self.queries = block_of_queries(hint(self.sizes["m"]), config.queries, self.lanes.width)
+        self.keys = min(config.keys, self.sizes["n"]) if isinstance(self.sizes["n"], int) else config.keys
+        with ir.InsertionPoint(self.block):
+            self.blocks = self._blocks()
+            self.row_blocks = self.lanes.times(self.sizes["b"] * self.sizes["h"], self.blocks)
+        self.is_wide = str(self.element("k")) == "f32"
+
+    def _blocks(self) -> ir.Value | int:
+        rows = self.sizes["m"]
+        if isinstance(rows, int):
+            return -(-rows // self.queries)
+        return arith.ceildivui(self.lanes.index(rows), self.lanes.index(self.queries))
+
+    @property
+    def padded_rows(self) -> AnySize:
+        """The rows of all blocks of a head, at most."""
+        return self.blocks * self.queries if isinstance(self.blocks, int) else self.sizes["m"] + self.queries
+
+    def element(self, role: str) -> ir.Type:
+        return ir.MemRefType(self.memory[role].type).element_type
+
+    def emitted(self, name: str, units: ir.Value | AnySize, products: int) -> Emitted:
+        """What is known of the function, whose threads share ``units`` of its ``products`` over scores."""
+        sizes = self.sizes
+        work = products * prod(sizes[d] for d in "bhmn") * (sizes["d"] + sizes["e"])
+        # half of it are additions, which take a fourth of the time of those in other kernels
+        per_thread = self.config.work_per_thread * (16 if self.spec.causal else 8)
+        threads = hint(work) // per_thread
+        if isinstance(units, int):
+            threads = min(threads, units)
+        return Emitted(
+            name,
+            self.inputs,
+            self.outputs,
+            max(1, threads),
+            self.buffers,
+            0,
+            len(self.symbols),
+            work,
+            per_thread,
+        )
+
+    # Places
+
+    def private(self, rows: AnySize, columns: int) -> Matrix:
+        """A thread's own buffer of f32."""
+        buffer = self.buffers.add("private", rows * columns, self.lanes.float)
+        return Matrix(buffer, self.lanes.index(0), columns)
+
+    def shared(self, rows: AnySize, columns: int) -> Matrix:
+        """A buffer of f32 that all threads see."""
+        return Matrix(
+            self.buffers.add("shared", rows * columns, self.lanes.float), self.lanes.index(0), columns
+        )
+
+    def tensor(self, role: str, b: ir.Value, h: ir.Value, first: ir.Value | int = 0) -> Matrix:
+        """Rows (queries or keys) of a tensor from ``first`` on; ``h`` is the head of its own, or of its
+        group.
+        """
+        layout = self.spec.tensors[role]
+        over, row, column = (layout.stride(d) for d in ("h", *_inner(role)))
+        start = self.lanes.sum((b, layout.stride("b")), (h, over), (first, row))
+        return Matrix(self.memory[role], start, row, column)
+
+    def kv_head(self, h: ir.Value) -> ir.Value:
+        return h if self.spec.group == 1 else arith.divui(h, self.lanes.index(self.spec.group))
+
+    def rows(self, b: ir.Value, h: ir.Value, block: ir.Value) -> Rows:
+        first = self.lanes.sum((block, self.queries))
+        left = arith.subi(self.lanes.index(self.sizes["m"]), first)
+        return Rows(b, h, first, arith.minui(left, self.lanes.index(self.queries)))
+
+    def loop(
+        self, low: ir.Value | int, high: ir.Value | int, step: ir.Value | int = 1
+    ) -> AbstractContextManager:
+        return bounded_loop(self.lanes.elements, low, high, step)
+
+    def lane_starts(self) -> range:
+        """Of the vectors in a row of scores."""
+        return range(0, self.queries, self.lanes.width)
+
+    # What a block of queries begins and ends with
+
+    def clear(self, into: Matrix, rows: ir.Value | int) -> None:
+        start = into.start
+        with self.loop(start, self.lanes.sum(start, (rows, into.row_stride)), self.lanes.width) as (p, _):
+            self.lanes.store(self.lanes.splat(0.0), into.buffer, p)
+
+    def turn(self, role: str, rows: Rows, columns: int, into: Matrix, scale: float = 1.0) -> None:
+        """``into[column, query] = tensor[query, column] * scale``, 0 for queries that there are none of."""
+        lanes = self.lanes
+
+        def finish(value: ir.Value, start: ir.Value) -> ir.Value:
+            scaled = value if scale == 1.0 else arith.mulf(value, lanes.splat(scale))
+            return lanes.before(scaled, arith.subi(rows.count, start), 0.0)
+
+        source = self.tensor(role, rows.b, rows.h, rows.first)
+        Turning(lanes, rows.count, columns, self.queries).into_lanes(source, into, finish)
+
+    def copy(
+        self, source: Matrix, rows: ir.Value | int, columns: int, into: Matrix, scale: float = 1.0
+    ) -> None:
+        """``into[row, column] = source[row, column] * scale``."""
+        with self.loop(0, rows) as (r, _), self.loop(0, columns) as (c, _):
+            value = self.lanes.scalar(source.buffer, source.at(self.lanes, r, c))
+            value = value if scale == 1.0 else arith.mulf(value, arith.constant(self.lanes.float, scale))
+            self.lanes.put(value, into.buffer, into.at(self.lanes, r, c))
+
+    def turn_back(self, source: Matrix, role: str, rows: Rows, columns: int) -> None:
+        """``tensor[query, column] = source[column, query]``."""
+        into = self.tensor(role, rows.b, rows.h, rows.first)
+        Turning(self.lanes, rows.count, columns, self.queries).from_lanes(source, into)
+
+    # Blocks of keys
+
+    @contextmanager
+    def key_blocks(
+        self, high: ir.Value | int, part: ir.Value | int = 0, parts: ir.Value | int = 1
+    ) -> Iterator[Keys]:
+        """Blocks of the keys before ``high``: every ``parts``-th, from number ``part`` on."""
+        with self.loop(self.lanes.sum((part, self.keys)), high, self.lanes.sum((parts, self.keys))) as (
+            first,
+            _,
+        ):
+            yield Keys(
+                first, arith.minui(arith.subi(self.lanes.index(high), first), self.lanes.index(self.keys))
+            )
+
+    @contextmanager
+    def seen_blocks(
+        self, rows: Rows, scores: Matrix, part: ir.Value | int = 0, parts: ir.Value | int = 1
+    ) -> Iterator[Keys]:
+        """Blocks of the keys that some of these queries see; where there is a mask, ``scores`` hold it."""
+        with self.key_blocks(self._seen_keys(rows), part, parts) as keys:
+            if "mask" not in self.memory:
+                yield keys
+                return
+            with when(fill_mask(self, rows, keys, scores)):
+                yield keys
+
+    def _seen_keys(self, rows: Rows) -> ir.Value:
+        if not self.spec.causal:
+            return self.lanes.index(self.sizes["n"])
+        return self.lanes.clamp(
+            self.lanes.sum(rows.first, rows.count, self.spec.q_offset), 0, self.sizes["n"]
+        )
+
+    def operand(self, role: str, rows: Rows, keys: Keys, wide: Matrix | None) -> Matrix:
+        """A block of keys or values in f32: where it lies, or copied into ``wide``."""
+        source = self.tensor(role, rows.b, self.kv_head(rows.h), keys.first)
+        if wide is None:
+            return source
+        self.copy(source, keys.count, wide.row_stride, wide)
+        return wide
+
+    def wide(self, columns: int) -> Matrix | None:
+        """A buffer for a block of keys or values that are not f32."""
+        return None if self.is_wide else self.private(self.keys, columns)
+
+    def score(self, keys: Matrix, turned: Matrix, rows: Rows, block: Keys, scores: Matrix) -> None:
+        """``scores[key, query]``, -inf where causality hides it; ``turned`` queries are scaled."""
+        start = self.kept(scores) if "mask" in self.memory else self.zero
+        self.product(keys, turned, scores, block.count, self.sizes["d"], start)
+        if self.spec.causal:
+            self._hide(rows, block, scores)
+
+    def _hide(self, rows: Rows, block: Keys, scores: Matrix) -> None:
+        """Of block's keys those from the first that a query of these does not see."""
+        diagonal = self.lanes.sum(rows.first, self.spec.q_offset)
+        first = arith.maxsi(arith.subi(self.lanes.sum(diagonal, 1), block.first), self.lanes.index(0))
+        with self.loop(first, block.count) as (n, _):
+            beyond = arith.subi(arith.addi(block.first, n), diagonal)
+            for start in self.lane_starts():
+                at = scores.at(self.lanes, n, start)
+                seen = self.lanes.since(
+                    self.lanes.load(scores.buffer, at), self.lanes.sum(beyond, -start), -inf
+                )
+                self.lanes.store(seen, scores.buffer, at)
+
+    # Products
+
+    def product(
+        self,
+        left: Matrix,
+        right: Matrix,
+        into: Matrix,
+        rows: ir.Value | int,
+        depth: ir.Value | int,
+        start: Initial,
+    ) -> None:
+        vectors = into.row_stride // self.lanes.width
+        Product(left, right, into, rows, depth, vectors).emit(self.lanes, self.registers, start)
+
+    def zero(self, position: ir.Value, vector: int) -> ir.Value:
+        return self.lanes.splat(0.0)
+
+    def kept(self, into: Matrix) -> Initial:
+        """Sums that go on from what is there."""
+        return lambda position, vector: self.lanes.load(into.buffer, position)
+
+
+def _inner(role: str) -> str:
+    """The dims of a tensor's rows and columns."""
+    return (ROLES[role] + "-")[2:4]
+
+
+def block_of_queries(count: int, most: int, width: int) -> int:
+    """Lanes of a block: the multiple of ``width`` up to ``most`` that leaves the fewest empty over all
+    queries.
+    """
+    return min(range(width, max(width, most) + 1, width), key=lambda size: (-(-count // size) * size, -size))

@@ -1,0 +1,77 @@
+"""Contractions as candidates: the calls of each form, on tensors made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import torch
+
+from shardc.backends.benchmark.benchmark import Candidate, choose
+from shardc.backends.torch.functions import WITH_OUT
+from shardc.cost.work import MEASURED_FLOPS, SMALL_FLOPS
+from shardc.dialects.aten.schema import overload
+from shardc.passes.extern.contraction import Contraction, LibraryCall, forms
+from shardc.runtime.kernels.pool import POOLED_BYTES, contiguous
+from shardc.runtime.torch_private import schema_of
+
+
+def measured_form(contraction: Contraction) -> str:
+    """The name of the fastest of the contraction's forms on this machine.
+
+    Small ones are ATen's: what a library gains is less than its longer call costs. Large ones are measured on
+    a smaller one.
+    """
+    if contraction.flops < SMALL_FLOPS:
+        return "aten"
+    small = contraction.shrunk(MEASURED_FLOPS)
+    return choose(str(small), candidates(small))
+
+
+def candidates(contraction: Contraction) -> list[Candidate]:
+    """A candidate for each form, ATen's first."""
+    return [
+        Candidate(name, partial(_build, contraction, calls)) for name, calls in forms(contraction).items()
+    ]
+
+
+def _build(contraction: Contraction, calls: Sequence[LibraryCall]) -> Callable[[], torch.Tensor]:
+    tensors = made_inputs(contraction)
+
+    def run() -> torch.Tensor:
+        for call in calls:
+            tensors["result"] = _call(call, tensors, (contraction.m, contraction.n), contraction.dtype)
+        return tensors["result"]
+
+    return run
+
+
+def _call(
+    call: LibraryCall, tensors: dict[str, torch.Tensor], shape: tuple[int, int], dtype: torch.dtype
+) -> torch.Tensor:
+    """One call as programs make it: ATen's large products are written to memory of the pool."""
+    arguments = {**{name: tensors[slot] for name, slot in call.reads.items()}, **call.arguments}
+    if call.target in WITH_OUT and shape[0] * shape[1] * dtype.itemsize >= POOLED_BYTES:
+        return overload(WITH_OUT[call.target])(**arguments, out=contiguous(shape, dtype))
+    return overload(call.target)(**{**_absent(call.target), **arguments})
+
+
+@cache
+def _absent(target: str) -> dict[str, None]:
+    """The parameters of an operator that have no default, as None: a library's operators want every one."""
+    return {p.name: None for p in schema_of(overload(target)).arguments if not p.has_default_value()}
+
+
+def made_inputs(contraction: Contraction) -> dict[str, torch.Tensor]:
+    """Tensors of a contraction's shapes, layouts and dtype, by the names of :class:`LibraryCall`."""
+    c = contraction
+    full = partial(torch.full, fill_value=0.5, dtype=c.dtype, device="cpu")
+    left = full((c.m, c.k)) if c.left_by_row else full((c.k, c.m)).t()
+    right = full((c.k, c.n)) if c.right_by_row else full((c.n, c.k)).t()
+    return {
+        "left": left,
+        "right": right,
+        "right_t": right.t(),
+        "bias": full((c.n,)),
+        "other": full((c.m, c.n)),
+    }

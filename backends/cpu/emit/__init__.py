@@ -1,0 +1,1 @@
+"""From a kernel's body to loops over memory."""

@@ -1,0 +1,256 @@
+"""One element of a tensor of the body, as scalar ops at the place where it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, memref
+
+from shardc.backends.body.graph import Argument, Computed, Extract, Generic, Slice, Splat, Value, View
+from shardc.backends.body.linear import Axis, Index, Linear, row_major
+from shardc.backends.body.roots import base
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.generic import loop_of
+from shardc.dialects.kern.size import AnySize, Size, Symbol, evaluate, hint
+
+REASSOCIATE = "#arith.fastmath<reassoc>"  # on the op that adds to a sum, so that it may run in vector lanes
+
+
+@dataclass(eq=False)
+class Place:
+    """A place in the loops: where the axes stand, and what is already computed there or in the loops around
+    it.
+    """
+
+    axes: dict[Axis, ir.Value] = field(default_factory=dict)
+    known: dict[object, ir.Value] = field(default_factory=dict)
+    around: Place | None = None
+
+    def inside(self, axes: dict[Axis, ir.Value]) -> Place:
+        return Place({**self.axes, **axes}, {}, self)
+
+    def find(self, key: object) -> ir.Value | None:
+        place: Place | None = self
+        while place is not None:
+            if key in place.known:
+                return place.known[key]
+            place = place.around
+        return None
+
+
+@dataclass(eq=False)
+class Kept:
+    """Where later stages find a value: at the offset, in elements, in a buffer that begins at offset
+    ``start``.
+    """
+
+    buffer: ir.Value
+    offset: Linear
+    start: ir.Value | None = None
+
+
+@dataclass(eq=False)
+class Elements:
+    """Makes elements. ``buffers``: values that lie in memory whole; ``kept``: values of the row at one index.
+
+    ``symbols`` are those of the function's sizes, ``sizes`` what the ``index`` values of the kernel's body
+    are in them. ``merged`` are axes that count as nothing in offsets (see
+    :func:`shardc.backends.body.nest.merge_axes`).
+    """
+
+    entry: ir.Block
+    buffers: dict[Value, ir.Value]
+    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
+    sizes: dict[ir.Value, AnySize] = field(default_factory=dict)
+    kept: dict[tuple[Value, Index], Kept] = field(default_factory=dict)
+    merged: set[Axis] = field(default_factory=set)
+    constants: dict[AnySize, ir.Value] = field(default_factory=dict)
+    copied: dict[ir.Value, ir.Value] = field(default_factory=dict)
+
+    def number(self, value: AnySize) -> ir.Value:
+        """A number or a size, of type index, made once at the function's entry."""
+        if value not in self.constants:
+            if isinstance(value, Size):
+                self.constants[value] = evaluate(
+                    value, self.symbols.__getitem__, self.number, self._times, self._plus
+                )
+            else:
+                with ir.InsertionPoint.at_block_begin(self.entry):
+                    self.constants[value] = arith.constant(ir.IndexType.get(), value)
+        return self.constants[value]
+
+    def _times(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        with _after([a, b], self.entry):
+            return arith.muli(a, b)
+
+    def _plus(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        with _after([a, b], self.entry):
+            return arith.addi(a, b)
+
+    def position(self, expression: Linear, place: Place) -> ir.Value:
+        """The value of an index expression."""
+        if (found := place.find(expression)) is not None:
+            return found
+        total: ir.Value | None = None
+        terms = [(place.axes[a], factor) for a, factor in expression.terms if a not in self.merged]
+        for axis, factor in sorted(terms, key=lambda term: -abs(hint(term[1]))):
+            part = axis if factor == 1 else arith.muli(axis, self.number(factor))
+            total = part if total is None else arith.addi(total, part)
+        if expression.constant != 0 or total is None:
+            constant = self.number(expression.constant)
+            total = constant if total is None else arith.addi(total, constant)
+        place.known[expression] = total
+        return total
+
+    def element(self, value: Value, index: Index, place: Place) -> ir.Value:
+        """Element ``index`` of ``value``, computed at most once in each place."""
+        if isinstance(value, Splat):
+            return self.scalar(value.scalar)
+        if (found := place.find((value, index))) is not None:
+            return found
+        if kept := self.kept.get((value, index)):
+            position = self.position(kept.offset, place)
+            position = position if kept.start is None else arith.subi(position, kept.start)
+            made = self.load(kept.buffer, position, value.element)
+        elif value in self.buffers:
+            made = self.load(
+                self.buffers[value], self.position(row_major(index, value.shape), place), value.element
+            )
+        elif isinstance(value, Slice):
+            made = self.element(value.source, value.source_index(index), place)
+        elif isinstance(value, View):
+            made = self._through_view(value, index, place)
+        elif isinstance(value, Computed):
+            dims = value.generic.dims_at(value.number, index)
+            place.known[(value, index)] = self.results(value.generic, dims, {}, place)[value.number]
+            return place.known[(value, index)]
+        else:
+            raise KernelNotSupported(what=f"reading a tensor that nothing wrote ({type(value).__name__})")
+        place.known[(value, index)] = made
+        return made
+
+    def _through_view(self, value: View, index: Index, place: Place) -> ir.Value:
+        if value.follows:
+            return self.element(value.source, value.source_index(index), place)
+        source = base(value)
+        if isinstance(source, Splat):
+            return self.scalar(source.scalar)
+        return self.load(
+            self.buffers[source], self.position(row_major(index, value.shape), place), value.element
+        )
+
+    def results(
+        self, generic: Generic, dims: Index, accumulators: dict[int, ir.Value], place: Place
+    ) -> list[ir.Value]:
+        """What the body of ``generic`` yields at ``dims``; ``accumulators`` stand for its inits."""
+        operands: dict[ir.Value, ir.Value] = {}
+        for number in generic.read_operands:
+            result = number - len(generic.inputs)
+            operands[generic.block.arguments[number]] = (
+                accumulators[result]
+                if result in accumulators
+                else self.element(generic.operands[number], generic.operand_index(number, dims), place)
+            )
+        joins = {join.op for result in accumulators if (join := generic.join(result)) is not None}
+        for op in generic.body_ops:
+            if (loop := loop_of(op.results[0])) is not None:
+                operands[op.results[0]] = self.position(dims[loop], place)
+                continue
+            if op.name == "tensor.extract":
+                extract = generic.extracts[op.results[0]]
+                positions = [operands[v] if v in operands else self.scalar(v) for v in list(op.operands)[1:]]
+                operands[op.results[0]] = self._extracted(generic, extract, positions, dims, place)
+                continue
+            read = [operands[v] if v in operands else self.scalar(v) for v in op.operands]
+            copy = _copy(op, read)
+            if op in joins and "fastmath" in copy.attributes:
+                copy.attributes["fastmath"] = ir.Attribute.parse(REASSOCIATE)
+            operands.update(zip(op.results, copy.results, strict=True))
+        return [operands[v] if v in operands else self.scalar(v) for v in generic.yielded]
+
+    def _extracted(
+        self, generic: Generic, extract: Extract, positions: list[ir.Value], dims: Index, place: Place
+    ) -> ir.Value:
+        """The element that an extract reads at ``positions``."""
+        index = extract.index(generic, dims)
+        for loop, position, value in zip(extract.loops, index, positions, strict=True):
+            if loop is None:
+                ((axis, _),) = position.terms
+                place.axes[axis] = value
+        return self.element(extract.source, index, place)
+
+    def part(self, generic: Generic, value: ir.Value, dims: Index, place: Place) -> ir.Value:
+        """A scalar on the way to what the body of ``generic`` yields at ``dims``, one that no accumulator is
+        in.
+        """
+        key = (generic, value)
+        if (found := place.find(key)) is not None:
+            return found
+        if isinstance(value, ir.BlockArgument) and value.owner == generic.block:
+            number = value.arg_number
+            made = self.element(generic.operands[number], generic.operand_index(number, dims), place)
+        elif (op := generic.made_here(value)) is None:
+            made = self.scalar(value)
+        else:
+            made = _copy(op, [self.part(generic, v, dims, place) for v in op.operands]).results[0]
+        place.known[key] = made
+        return made
+
+    def scalar(self, value: ir.Value | ir.Attribute) -> ir.Value:
+        """A scalar of the kernel's body that depends on no tensor, made once at the function's entry."""
+        if value not in self.copied:
+            if isinstance(value, ir.Attribute):
+                with ir.InsertionPoint.at_block_begin(self.entry):
+                    self.copied[value] = arith.constant(value.type, value)
+            elif value in self.sizes:
+                self.copied[value] = self.number(self.sizes[value])
+            else:
+                op = value.owner
+                read = [self.scalar(v) for v in op.operands]
+                with _after(read, self.entry):
+                    self.copied[value] = _copy(op.operation, read).results[0]
+        return self.copied[value]
+
+    def load(self, buffer: ir.Value, position: ir.Value, element: ir.Type) -> ir.Value:
+        loaded = memref.load(buffer, [position])
+        return arith.trunci(element, loaded) if loaded.type != element else loaded
+
+    def fetch(self, value: Argument, position: ir.Value, level: int) -> None:
+        """Has an argument's element brought into the first cache or the second."""
+        i32 = ir.IntegerType.get_signless(32)
+        ir.Operation.create(
+            "memref.prefetch",
+            operands=[self.buffers[value], position],
+            attributes={
+                "isWrite": ir.BoolAttr.get(False),
+                "localityHint": ir.IntegerAttr.get(i32, 4 - level),
+                "isDataCache": ir.BoolAttr.get(True),
+            },
+        )
+
+    def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
+        held = ir.MemRefType(buffer.type).element_type
+        memref.store(arith.extui(held, value) if value.type != held else value, buffer, [position])
+
+
+def _after(values: list[ir.Value], entry: ir.Block) -> ir.InsertionPoint:
+    """At the start of the function if nothing must come before."""
+    if not values:
+        return ir.InsertionPoint.at_block_begin(entry)
+    made = {v.owner.operation for v in values if not isinstance(v, ir.BlockArgument)}
+    if not made:
+        return ir.InsertionPoint.at_block_begin(entry)
+    last = [op for op in entry.operations if op.operation in made][-1]
+    after = list(entry.operations)
+    at = after.index(last) + 1
+    return ir.InsertionPoint(after[at]) if at < len(after) else ir.InsertionPoint(entry)
+
+
+def _copy(op: ir.Operation, operands: list[ir.Value]) -> ir.Operation:
+    """The same op on ``operands``: with the body's own fast-math flags, and no others."""
+    if len(op.regions):
+        raise KernelNotSupported(what=f"{op.name} in a body")
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    results = [r.type for r in op.results]
+    return ir.Operation.create(op.name, results=results, operands=operands, attributes=attributes)

@@ -1,0 +1,207 @@
+"""The entry of each kernel, which a thread pool can call, and what a library says of its kernels:
+LLVM's dialect, as text.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+
+from shardc.backends.cpu.emit.buffers import ALIGNMENT_BYTES, Buffers
+from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.dialects.kern.size import AnySize, Size, evaluate, hint
+
+INFO_SUFFIX = "_info"
+SIZES_SUFFIX = "_sizes"
+TARGET_SYMBOL = "shardc_target"
+
+
+def entries(kernels: list[Emitted], target: str) -> str:
+    """A module of the LLVM dialect: the entries, the kernels' figures and the name of the target.
+
+    Entry ``name(void **pointers)``: inputs, outputs, symbolic sizes, workspace; that of a flat kernel: a
+    count, and so many times the number of elements, inputs, outputs. ``name_info``: six i64, the numbers of
+    inputs and of outputs with memory of their own, the most threads that pay, bytes of workspace that threads
+    share and that each has, and for flat kernels the number of elements for which a thread pays (else 0).
+    ``name_sizes``, for kernels with symbolic sizes alone: JSON that says how many these are, and what the
+    work, and the bytes of workspace, are in them. Bodies, ``name_body``, are declared.
+    """
+    return "\n".join(["module {", _DECLARATIONS, _target(target), *(_entry(k) for k in kernels), "}"])
+
+
+_DECLARATIONS = """
+llvm.func @omp_get_thread_num() -> i32
+llvm.func @omp_get_num_threads() -> i32"""
+
+
+def _target(target: str) -> str:
+    text = target + "\\00"
+    return f'llvm.mlir.global constant @{TARGET_SYMBOL}("{text}") {{addr_space = 0 : i32}}'
+
+
+def _entry(kernel: Emitted) -> str:
+    return "\n".join(
+        [_flat_entry(kernel) if kernel.elements_per_thread else _plain_entry(kernel), _info(kernel)]
+    )
+
+
+_THREADS = """
+  %thread32 = llvm.call @omp_get_thread_num() : () -> i32
+  %threads32 = llvm.call @omp_get_num_threads() : () -> i32
+  %thread = llvm.sext %thread32 : i32 to i64
+  %threads = llvm.sext %threads32 : i32 to i64"""
+
+
+def _flat_entry(kernel: Emitted) -> str:
+    pointers = kernel.inputs + kernel.outputs
+    slots = "\n".join(
+        f"  %slot{at} = llvm.getelementptr %call[{at + 1}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
+        f"  %p{at} = llvm.load %slot{at} : !llvm.ptr -> !llvm.ptr"
+        for at in range(pointers)
+    )
+    types = ", ".join(["i64"] * 3 + ["!llvm.ptr"] * pointers)
+    arguments = ", ".join(["%thread", "%threads", "%size", *(f"%p{at}" for at in range(pointers))])
+    return f"""llvm.func @{kernel.name}(%pointers: !llvm.ptr) {{{_THREADS}
+  %zero = llvm.mlir.constant(0 : i64) : i64
+  %one = llvm.mlir.constant(1 : i64) : i64
+  %width = llvm.mlir.constant({pointers + 1} : i64) : i64
+  %count = llvm.load %pointers : !llvm.ptr -> i64
+  llvm.br ^head(%zero : i64)
+^head(%number: i64):
+  %more = llvm.icmp "slt" %number, %count : i64
+  llvm.cond_br %more, ^call, ^end
+^call:
+  %before = llvm.mul %number, %width : i64
+  %first = llvm.add %before, %one : i64
+  %call = llvm.getelementptr %pointers[%first] : (!llvm.ptr, i64) -> !llvm.ptr, i64
+  %size = llvm.load %call : !llvm.ptr -> i64
+{slots}
+  llvm.call @{kernel.name}_body({arguments}) : ({types}) -> ()
+  %next = llvm.add %number, %one : i64
+  llvm.br ^head(%next : i64)
+^end:
+  llvm.return
+}}
+llvm.func @{kernel.name}_body({types})"""
+
+
+class _Arithmetic:
+    """Lines of i64 arithmetic; ``symbols`` names the sizes."""
+
+    def __init__(self, symbols: list[str]) -> None:
+        self.lines: list[str] = []
+        self._symbols, self._names = symbols, count()
+
+    def number(self, value: int) -> str:
+        return self._line(f"llvm.mlir.constant({value} : i64) : i64")
+
+    def plus(self, a: str, b: str) -> str:
+        return self._line(f"llvm.add {a}, {b} : i64")
+
+    def times(self, a: str, b: str) -> str:
+        return self._line(f"llvm.mul {a}, {b} : i64")
+
+    def bytes(self, size: AnySize) -> str:
+        """The bytes of a buffer; those of a symbolic size are rounded up here."""
+        value = evaluate(size, lambda s: self._symbols[s.number], self.number, self.times, self.plus)
+        if not isinstance(size, Size):
+            return value
+        more = self.plus(value, self.number(ALIGNMENT_BYTES - 1))
+        return self._line(f"llvm.and {more}, {self.number(-ALIGNMENT_BYTES)} : i64")
+
+    def total(self, sizes: list[AnySize]) -> str:
+        total = self.number(0)
+        for size in sizes:
+            total = self.plus(total, self.bytes(size))
+        return total
+
+    def at(self, base: str, offset: str) -> str:
+        return self._line(f"llvm.getelementptr {base}[{offset}] : (!llvm.ptr, i64) -> !llvm.ptr, i8")
+
+    def _line(self, text: str) -> str:
+        name = f"%v{next(self._names)}"
+        self.lines.append(f"  {name} = {text}")
+        return name
+
+
+def _plain_entry(kernel: Emitted) -> str:
+    buffers, pointers = kernel.buffers, kernel.inputs + kernel.outputs
+    lines = [f"llvm.func @{kernel.name}(%pointers: !llvm.ptr) {{"]
+    slots = [f"%p{at}" for at in range(pointers)] + [f"%s{at}" for at in range(kernel.sizes)] + ["%workspace"]
+    for at, slot in enumerate(slots):
+        lines += [
+            f"  %slot{at} = llvm.getelementptr %pointers[{at}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
+            f"  {slot} = llvm.load %slot{at} : !llvm.ptr -> "
+            f"{'i64' if slot.startswith('%s') else '!llvm.ptr'}",
+        ]
+    arithmetic = _Arithmetic(slots[pointers:-1])
+    work = _workspace(arithmetic, buffers) if buffers.kinds else []
+    arguments = ["%thread", "%threads", *slots[pointers:-1], *slots[:pointers], *work]
+    plain = 2 + kernel.sizes
+    types = ", ".join(["i64"] * plain + ["!llvm.ptr"] * (len(arguments) - plain))
+    lines += [_THREADS, *arithmetic.lines]
+    lines += [
+        f"  llvm.call @{kernel.name}_body({', '.join(arguments)}) : ({types}) -> ()",
+        "  llvm.return",
+        "}",
+    ]
+    lines.append(f"llvm.func @{kernel.name}_body({types})")
+    return "\n".join(lines)
+
+
+def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
+    """Where each buffer begins: the shared ones, then each thread's private ones, then the parts of all
+    threads.
+    """
+    privates = arithmetic.at("%workspace", arithmetic.total(buffers.shared))
+    private = arithmetic.total(buffers.private)
+    mine = arithmetic.at(privates, arithmetic.times("%thread", private))
+    found = []
+    for kind, number in buffers.kinds:
+        before = arithmetic.total(getattr(buffers, kind)[:number])
+        if kind == "partial":
+            found.append(
+                arithmetic.at(privates, arithmetic.times("%threads", arithmetic.plus(private, before)))
+            )
+        else:
+            found.append(arithmetic.at("%workspace" if kind == "shared" else mine, before))
+    return found
+
+
+def _info(kernel: Emitted) -> str:
+    buffers = kernel.buffers
+    shared, thread = _bound(buffers.shared), _bound(buffers.private + buffers.partial)
+    figures = [
+        kernel.inputs,
+        kernel.outputs,
+        kernel.max_threads,
+        hint(shared),
+        hint(thread),
+        kernel.elements_per_thread,
+    ]
+    text = (
+        f"llvm.mlir.global external constant @{kernel.name}{INFO_SUFFIX}(dense<{figures}> : "
+        f"tensor<{len(figures)}xi64>)"
+        f" : !llvm.array<{len(figures)} x i64>"
+    )
+    if not kernel.sizes:
+        return text
+    terms = {"work": _terms(kernel.work), "shared": _terms(shared), "thread": _terms(thread)}
+    found = json.dumps({"sizes": kernel.sizes, "work_per_thread": kernel.work_per_thread, **terms}).replace(
+        '"', "\\22"
+    )
+    name = f"{kernel.name}{SIZES_SUFFIX}"
+    return f'{text}\nllvm.mlir.global external constant @{name}("{found}\\00") {{addr_space = 0 : i32}}'
+
+
+def _bound(sizes: list[AnySize]) -> AnySize:
+    """The bytes of all buffers together, at most."""
+    return sum(sizes) + ALIGNMENT_BYTES * sum(isinstance(size, Size) for size in sizes)
+
+
+def _terms(size: AnySize) -> list[list[int]]:
+    """``[[64, 0, 1]]`` for ``64 * s0 * s1``: products to be added, each a factor and the numbers
+    of symbols.
+    """
+    terms = size.terms if isinstance(size, Size) else (((), size),)
+    return [[factor, *(s.number for s in monomial)] for monomial, factor in terms]

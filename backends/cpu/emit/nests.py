@@ -1,0 +1,187 @@
+"""Which roots share loops: nests of a row loop, cut over the threads, with everything that a row needs
+inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from shardc.backends.body import nest as body
+from shardc.backends.body.contraction import Contraction, find_contraction, is_contraction
+from shardc.backends.body.graph import Argument
+from shardc.backends.body.linear import Axis, Index, Picked, row_major
+from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
+from shardc.backends.body.roots import Reads, Root, Roots
+from shardc.backends.cpu.emit.parts import part_axes
+from shardc.dialects.kern.size import hint
+
+PARALLEL_ROWS = (
+    16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
+)
+
+
+@dataclass(eq=False)
+class Nest(body.Nest):
+    """Rows are cut over the threads.
+
+    ``split``: there are no rows; the one axis of all loops is cut itself. ``waits``: something it reads was
+    written since the last barrier. ``transposed``: something is contiguous along a row axis, and rows are
+    therefore run through in short pieces; ``turned`` are arguments of which a piece is copied first, so that
+    it is contiguous along the row. A nest with a ``contraction`` has no rows: its loops are those of a
+    matmul, and what reads the result is over them too. ``written_out`` are axes inside the rows (see
+    :func:`~shardc.backends.cpu.emit.parts.part_axes`) whose steps stand one after the other, without a loop.
+    """
+
+    split: bool = False
+    waits: bool = False
+    transposed: bool = False
+    turned: list[tuple[Argument, Index]] = field(default_factory=list)
+    written_out: list[Axis] = field(default_factory=list)
+    contraction: Contraction | None = None
+
+    def carried(self, root: Root) -> bool:
+        return bool(self.order) and set(self.order) <= root.reduced if self.split else super().carried(root)
+
+
+def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
+    """All roots in nests, in an order in which they can run."""
+    done: set[Root] = set()
+    nests: list[Nest] = []
+    remaining = list(roots.items)
+    near_ones = components(remaining)
+    while remaining:
+        if product := next(
+            (r for r in remaining if is_contraction(r) and is_ready(r, done, roots, reads)), None
+        ):
+            nests.append(_matmul(product, remaining, done, roots, reads))
+            done |= set(nests[-1].roots)
+            remaining = [r for r in remaining if r not in done]
+            continue
+        near = [r for r in remaining if near_ones[r] == near_ones[remaining[0]] and not is_contraction(r)]
+        rows, members = max(
+            (
+                (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
+                for rows in _candidates(near, reads)
+            ),
+            key=lambda found: (bool(found[1]), not _strided(*found, reads), len(found[1])),
+        )
+        nests.append(_nest(rows, members, reads))
+        done |= set(members)
+        remaining = [r for r in remaining if r not in done]
+    _place_barriers(nests, roots, reads)
+    return nests
+
+
+def _matmul(
+    product: Root, remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
+) -> Nest:
+    """A contraction with the roots over its result's loops that read nothing but this, there, and what is
+    done.
+    """
+    index = product.result_index(0)
+
+    def reads_here(root: Root) -> bool:
+        return all(
+            isinstance(v, Argument) or roots.of[v] in done or (roots.of[v] is product and i == index)
+            for v, i in reads[root].ends
+        )
+
+    after = [r for r in remaining if not r.is_reduction and r.parallel == product.parallel and reads_here(r)]
+    nest = _nest(frozenset(), [product, *after], reads)
+    nest.contraction = find_contraction(product, nest.order)
+    return nest
+
+
+def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozenset[Axis]]:
+    """Sets of row axes to try, the better of equal ones first."""
+    found: list[frozenset[Axis]] = []
+    for root in remaining:
+        if not root.is_reduction:
+            found.append(root.parallel)
+            continue
+        fast = fast_axis([root], reads)
+        carried = [root.reduced] if root.combiners else []
+        if fast in root.parallel:
+            rest = root.parallel - {fast}
+            many = hint(prod(root.loops[a] for a in rest)) >= PARALLEL_ROWS
+            found += [rest, *carried] if many else [*carried, rest]
+        else:
+            found += [root.parallel] if root.parallel else carried
+            found += carried
+        found.append(root.parallel)
+    return list(dict.fromkeys(found))
+
+
+def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) -> list[Root]:
+    """Those that are not written across the rows: such a one has a nest of its own."""
+    return [
+        root
+        for root in roots
+        if root.is_reduction or not rows < root.parallel or fast_axis([root], reads) not in rows
+    ]
+
+
+def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:
+    """Whether a reduction inside the rows would step across what lies contiguous: a vector lane at a time."""
+    return any(
+        root.reduced and rows <= root.parallel and fast_axis([root], reads) in rows for root in members
+    )
+
+
+def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> Nest:
+    sizes = {axis: size for root in members for axis, size in root.loops.items()}
+    offsets = offsets_of(members, reads)
+    slowest = {axis: max((hint(o.factor(axis)) for o in offsets), default=0) for axis in sizes}
+    order = sorted(sizes, key=lambda axis: -slowest[axis])
+    nest = Nest([a for a in order if a in rows], members, sizes=sizes, order=order)
+    merge_axes(nest, offsets, reads)
+    parts = [a for a in nest.order if a in part_axes(members, reads, sizes)]
+    if any(nest.inner(root) for root in members) or not nest.rows:
+        nest.written_out = [a for a in parts if a not in nest.rows]
+        return nest
+    fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
+    nest.rows.remove(fast)
+    nest.transposed = any(
+        o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows
+    )
+    if nest.transposed and len(nest.rows) == 1:
+        nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
+    elif not nest.transposed:  # inside of the loop over ``fast``, what the parts both read is loaded once
+        nest.written_out = [a for a in parts if a != fast]
+        nest.rows = [a for a in nest.rows if a not in nest.written_out]
+        nest.order = [a for a in nest.order if a not in nest.written_out] + nest.written_out
+    nest.split = not nest.rows
+    return nest
+
+
+def _turned(
+    row: Axis, fast: Axis, members: list[Root], reads: dict[Root, Reads]
+) -> Iterator[tuple[Argument, Index]]:
+    """The arguments that are read across the rows, each with its index."""
+    for value, index in (end for root in members for end in reads[root].ends):
+        if isinstance(value, Argument) and index is not None:
+            offset = row_major(index, value.shape)
+            picks = any(isinstance(axis, Picked) for axis, _ in offset.terms)
+            if not picks and offset.factor(row) == 1 and hint(offset.factor(fast)) > 1:
+                yield value, index
+
+
+def _place_barriers(nests: list[Nest], roots: Roots, reads: dict[Root, Reads]) -> None:
+    written: set[Root] = set()
+    for nest in nests:
+        touched = [v for r in nest.roots for v, _ in (*reads[r].ends, *reads[r].between)]
+        read = {roots.of[v] for v in touched if v in roots.of} - set(nest.roots)
+        if read & written:
+            nest.waits = True
+            written = set()
+        carried = {r for r in nest.roots if nest.carried(r)}
+        written = carried or written | set(nest.roots)  # joining carried results has a barrier of its own
+
+
+def read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict[Root, Reads]) -> set[Root]:
+    """Roots of ``nest`` that other nests read."""
+    others = [r for other in nests if other is not nest for r in other.roots]
+    found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
+    return found & set(nest.roots)

@@ -1,0 +1,263 @@
+"""``kern.scatter_add`` as loops over memory.
+
+First the threads write what rows hold that nobody names: zeros, or ``init``, where out is not its memory.
+Then each takes a part of the columns and adds updates to their rows in order: nothing is added twice or
+atomically, and rows that nobody names are not looked at again. Rows of 16 bits are added up in f32, and so
+one at a time: one thread chains the positions with the same index, and the threads share the chains, and
+pieces of their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
+
+import torch
+from torch_mlir import ir
+from torch_mlir.dialects import arith, func, memref, scf
+
+from shardc.backends.body.structured import Structured, scatter_in_place
+from shardc.backends.cpu.config import Config
+from shardc.backends.cpu.emit.buffers import Buffers, count_of, memory, width_bytes
+from shardc.backends.cpu.emit.element import Elements
+from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.backends.cpu.emit.loops import barrier, bounded_loop, share, when
+from shardc.backends.cpu.emit.streams import LINE_BYTES
+from shardc.dialects.kern.scatter_add import ScatterAdd, scatter_add_of
+from shardc.dialects.kern.size import AnySize, Symbol, hint
+from shardc.dialects.kern.types import element_type
+from shardc.runtime.kernels.kernel_call import FINE
+
+FEW_ROWS = 64
+"""With fewer rows than this, rows are cut into pieces as short as a cache line."""
+
+
+def emit_scatter(body: Structured, module: ir.Module) -> Emitted:
+    """Adds the loops of a ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
+    spec, tells, in_place = (
+        scatter_add_of(body.op, body.shapes),
+        len(body.results) > 1,
+        scatter_in_place(body),
+    )
+    return _Scatter(body.name, spec, tells, in_place, body.symbols, Config.of(body.config), module).emit()
+
+
+class _Scatter:
+    """The function ``@name_body``. ``tells`` whether it has ``wrong`` as a result; ``in_place``:
+    out is init's memory.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: ScatterAdd,
+        tells: bool,
+        in_place: bool,
+        symbols: list[Symbol],
+        config: Config,
+        module: ir.Module,
+    ) -> None:
+        self.name, self.spec, self.in_place, self.config = name, spec, in_place, config
+        self.i64, index = ir.IntegerType.get_signless(64, module.context), ir.IndexType.get()
+        held = [spec.index, spec.updates, *[spec.out] * (spec.has_init + (not in_place))]
+        types = [memory(count_of(t.shape), element_type(t.dtype, module.context)) for t in held]
+        types += [memory(1, self.i64)] * tells
+        with ir.InsertionPoint(module.body):
+            self.function = func.FuncOp(f"{name}_body", ([index] * (2 + len(symbols)) + types, []))
+        block = self.block = self.function.add_entry_block()
+        self.thread, self.threads, *arguments = block.arguments
+        self.symbols = dict(zip(symbols, arguments, strict=False))
+        self.elements = Elements(block, {}, self.symbols)
+        self.index, self.updates, *rest = arguments[len(symbols) :]
+        self.init = rest[0] if spec.has_init else None
+        self.out = rest[0] if in_place else rest[spec.has_init]
+        self.wrong = rest[-1] if tells else None
+        self.element = ir.MemRefType(self.out.type).element_type
+        self.is_wide = spec.out.dtype in (torch.float16, torch.bfloat16)
+        self.sum_type = ir.F32Type.get() if self.is_wide else self.element
+        self.buffers = Buffers(block)
+        if self.is_wide:
+            self.last = self.buffers.add("shared", spec.rows, self.i64)
+            self.next = self.buffers.add("shared", spec.count + 1, self.i64)
+            self.chains = self.buffers.add("shared", spec.count + 1, self.i64)
+            self.sums = self.buffers.add("private", spec.inner, self.sum_type)
+
+    def emit(self) -> Emitted:
+        spec = self.spec
+        with ir.InsertionPoint(self.block):
+            if not self.in_place:
+                self._fill()
+            with when(arith.cmpi(arith.CmpIPredicate.eq, self.thread, self.elements.number(0))):
+                self._check()
+                if self.is_wide:
+                    self._chain()
+            barrier()
+            if self.is_wide:
+                self._add_chains()
+            else:
+                self._add_in_order()
+        self.buffers.finish(self.function)
+        added, written = 2 * prod(spec.updates.shape), 0 if self.in_place else prod(spec.out.shape)
+        work, per_thread = added + written, self.config.work_per_thread
+        inputs, new = 2 + spec.has_init, (not self.in_place) + (self.wrong is not None)
+        threads = max(1, hint(work) // per_thread)
+        return Emitted(self.name, inputs, new, threads, self.buffers, 0, len(self.symbols), work, per_thread)
+
+    def _fill(self) -> None:
+        """out as it is where nobody adds anything."""
+        zero = arith.constant(self.element, 0 if isinstance(self.element, ir.IntegerType) else 0.0)
+        low, high = share(
+            self.elements, prod(self.spec.out.shape), self.thread, self.threads, multiple=LINE_BYTES
+        )
+        with bounded_loop(self.elements, low, high) as (at, _):
+            memref.store(zero if self.init is None else memref.load(self.init, [at]), self.out, [at])
+
+    def _check(self) -> None:
+        """The largest index that is wrong, if that is asked for."""
+        if self.wrong is None:
+            return
+        fine = arith.constant(self.i64, FINE)
+        with bounded_loop(self.elements, 0, self.spec.count, carry=[fine]) as (position, loop):
+            index, _, counted, inside = self._row(position)
+            is_wrong = arith.andi(counted, arith.xori(inside, arith.constant(inside.type, 1)))
+            scf.YieldOp([arith.maxsi(loop.inner_iter_args[0], arith.select(is_wrong, index, fine))])
+        memref.store(loop.results[0], self.wrong, [self.elements.number(0)])
+
+    def _row(self, position: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+        """The index there as i64, the row that it names, whether it counts at all, and whether there is such
+        a row.
+        """
+        spec, index = self.spec, memref.load(self.index, [position])
+        index = index if index.type == self.i64 else arith.extsi(self.i64, index)
+        counted = arith.constant(ir.IntegerType.get_signless(1), 1)
+        if spec.ignored is not None:
+            counted = arith.cmpi(arith.CmpIPredicate.ne, index, arith.constant(self.i64, spec.ignored))
+        rows, row = arith.index_cast(self.i64, self.elements.number(spec.rows)), index
+        if spec.wraps:
+            below = arith.cmpi(arith.CmpIPredicate.slt, index, arith.constant(self.i64, 0))
+            row = arith.select(below, arith.addi(index, rows), index)
+        inside = arith.cmpi(arith.CmpIPredicate.ult, row, rows)
+        return index, _position(row), counted, inside
+
+    @contextmanager
+    def _used(self, position: ir.Value) -> Iterator[ir.Value]:
+        """What is done for a position whose update is added to a row: to this one."""
+        _, row, counted, inside = self._row(position)
+        with when(arith.andi(counted, inside)):
+            yield row
+
+    def _start(self, size: AnySize, outer: ir.Value, at: ir.Value) -> ir.Value:
+        """Where row ``at`` of ``size`` begins, after those of ``outer`` as many."""
+        number = self.elements.number
+        return arith.muli(arith.addi(arith.muli(outer, number(size)), at), number(self.spec.inner))
+
+    def _update(self, base: ir.Value, at: ir.Value) -> ir.Value:
+        return self._widened(memref.load(self.updates, [arith.addi(base, at)]))
+
+    def _widened(self, value: ir.Value) -> ir.Value:
+        return arith.extf(self.sum_type, value) if self.is_wide else value
+
+    def _add_in_order(self) -> None:
+        """Adds each update to its row in memory, a thread those of its columns."""
+        spec, line = self.spec, LINE_BYTES // width_bytes(self.element)
+        low, high = share(self.elements, spec.inner, self.thread, self.threads, multiple=line)
+        with (
+            bounded_loop(self.elements, 0, spec.outer) as (outer, _),
+            bounded_loop(self.elements, 0, spec.count) as (at, _),
+        ):
+            base = self._start(spec.count, outer, at)
+            with self._used(at) as row:
+                into = self._start(spec.rows, outer, row)
+                with bounded_loop(self.elements, low, high) as (column, _):
+                    place = arith.addi(into, column)
+                    memref.store(
+                        _plus(memref.load(self.out, [place]), self._update(base, column)), self.out, [place]
+                    )
+
+    # Sums of 16 bits
+
+    def _chain(self) -> None:
+        """``chains`` holds the first position of each chain, and after all others how many there are;
+        ``next`` of a position is the one after it in its chain, or -1. While they are made, ``last`` of a row
+        is its last position so far.
+        """
+        number, none, first = self.elements.number, arith.constant(self.i64, -1), arith.constant(self.i64, 0)
+        count = number(self.spec.count)
+        with bounded_loop(self.elements, 0, count) as (position, _), self._used(position) as row:
+            memref.store(none, self.last, [row])
+        with bounded_loop(self.elements, 0, count, carry=[number(0)]) as (position, loop):
+            (found,) = loop.inner_iter_args
+            _, row, counted, inside = self._row(position)
+            branch = scf.IfOp(arith.andi(counted, inside), [found.type], has_else=True)
+            with ir.InsertionPoint(branch.then_block):
+                here, last = arith.index_cast(self.i64, position), memref.load(self.last, [row])
+                is_new = arith.cmpi(arith.CmpIPredicate.slt, last, first)
+                memref.store(here, self.chains, [found])
+                memref.store(
+                    here, self.next, [arith.select(is_new, count, _position(arith.maxsi(last, first)))]
+                )
+                memref.store(none, self.next, [position])
+                memref.store(here, self.last, [row])
+                scf.YieldOp([arith.select(is_new, arith.addi(found, number(1)), found)])
+            with ir.InsertionPoint(branch.else_block):
+                scf.YieldOp([found])
+            scf.YieldOp([branch.results[0]])
+        memref.store(arith.index_cast(self.i64, loop.results[0]), self.chains, [count])
+
+    def _add_chains(self) -> None:
+        """Threads take pieces of the rows of chains in turn."""
+        number, inner, line = self.elements.number, self.elements.number(self.spec.inner), LINE_BYTES // 2
+        found = _position(memref.load(self.chains, [number(self.spec.count)]))
+        shortest = self.config.columns if hint(self.spec.rows) >= FEW_ROWS else line
+        pieces = arith.minui(self.threads, arith.ceildivui(inner, number(shortest)))
+        piece = arith.muli(arith.ceildivui(inner, arith.muli(pieces, number(line))), number(line))
+        total = arith.muli(arith.muli(found, pieces), number(self.spec.outer))
+        with bounded_loop(self.elements, self.thread, total, self.threads) as (unit, _):
+            low, rest = arith.muli(arith.remui(unit, pieces), piece), arith.divui(unit, pieces)
+            chain, outer = arith.remui(rest, found), arith.divui(rest, found)
+            self._add_chain(
+                outer, memref.load(self.chains, [chain]), low, arith.minui(inner, arith.addi(low, piece))
+            )
+
+    def _add_chain(self, outer: ir.Value, first: ir.Value, low: ir.Value, high: ir.Value) -> None:
+        """Adds up the columns from ``low`` to before ``high`` of the row of the chain from position ``first``
+        on.
+        """
+        spec = self.spec
+        _, row, _, _ = self._row(_position(first))
+        into = self._start(spec.rows, outer, row)
+        with bounded_loop(self.elements, low, high) as (column, _):
+            memref.store(
+                self._widened(memref.load(self.out, [arith.addi(into, column)])), self.sums, [column]
+            )
+        with self._positions(first) as position:
+            base = self._start(spec.count, outer, position)
+            with bounded_loop(self.elements, low, high) as (column, _):
+                memref.store(
+                    _plus(memref.load(self.sums, [column]), self._update(base, column)), self.sums, [column]
+                )
+        with bounded_loop(self.elements, low, high) as (column, _):
+            total = arith.truncf(self.element, memref.load(self.sums, [column]))
+            memref.store(total, self.out, [arith.addi(into, column)])
+
+    @contextmanager
+    def _positions(self, first: ir.Value) -> Iterator[ir.Value]:
+        """What is done for each position of a chain, from ``first`` on."""
+        loop = scf.WhileOp([first.type], [first])
+        before, after = (region.blocks.append(first.type) for region in (loop.before, loop.after))
+        with ir.InsertionPoint(before):
+            at = before.arguments[0]
+            scf.ConditionOp(arith.cmpi(arith.CmpIPredicate.sge, at, arith.constant(at.type, 0)), [at])
+        with ir.InsertionPoint(after):
+            position = _position(after.arguments[0])
+            yield position
+            scf.YieldOp([memref.load(self.next, [position])])
+
+
+def _position(value: ir.Value) -> ir.Value:
+    return arith.index_cast(ir.IndexType.get(), value)
+
+
+def _plus(a: ir.Value, b: ir.Value) -> ir.Value:
+    return arith.addi(a, b) if isinstance(a.type, ir.IntegerType) else arith.addf(a, b)

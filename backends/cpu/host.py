@@ -1,0 +1,92 @@
+"""The CPU that code is made for: the host's, by its name and the instruction sets that it has,
+or one with fewer of them.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from shardc.diagnostics.kernels import UnsupportedTarget
+from shardc.environment import TARGET
+from shardc.runtime.kernels.library import cpu_features
+
+NEEDED = {"x86_64": {"avx2", "fma", "f16c"}, "aarch64": {"asimd"}}
+"""The instruction sets without which there are no loops for an architecture."""
+LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"}
+"""Linux's names where LLVM's are not the same without the underscore."""
+
+
+def target() -> str:
+    """``x86_64 avx avx2 ...``: the architecture and its instruction sets, in one line.
+
+    ``$SHARDC_TARGET``, in the same form, names one that has fewer than this machine.
+    """
+    return " ".join([architecture(), *sorted(features())])
+
+
+def architecture() -> str:
+    """Of the target, as ``uname -m`` names it."""
+    return (TARGET.get() or [platform.machine()])[0]
+
+
+def features() -> frozenset[str]:
+    """The target's instruction sets, as Linux names them."""
+    named = TARGET.get()
+    return frozenset(named[1:]) if named else cpu_features()
+
+
+def check_target() -> None:
+    """Raises UnsupportedTarget if there are no loops for the target, or this machine cannot
+    compile for it.
+    """
+    needed = NEEDED.get(architecture())
+    if platform.system() != "Linux" or needed is None:
+        raise UnsupportedTarget(
+            target=f"{architecture()} ({platform.system()})", problem="there are no loops for it"
+        )
+    if missing := needed - features():
+        raise UnsupportedTarget(target=target(), problem=f"it lacks {' '.join(sorted(missing))}")
+    if architecture() != platform.machine() or not features() <= cpu_features():
+        lacks = " ".join(sorted(features() - cpu_features())) or architecture()
+        raise UnsupportedTarget(
+            target=target(), problem=f"code is made for this machine alone, which lacks {lacks}"
+        )
+
+
+def without() -> str:
+    """LLVM's attribute of a function that must do without what this machine has and the target has not:
+    ``-avx512f,...``.
+    """
+    return ",".join(
+        f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features())
+    )
+
+
+def vector_bytes() -> int:
+    """The width of a vector register."""
+    return 64 if "avx512f" in features() else 32 if architecture() == "x86_64" else 16
+
+
+def multiplies_pairs() -> bool:
+    """Whether an instruction adds up products of pairs of bf16 in f32 (AVX512-BF16's ``vdpbf16ps``)."""
+    return {"avx512f", "avx512_bf16"} <= features()
+
+
+def scales_by_powers_of_two() -> bool:
+    """Whether an instruction multiplies a vector of f32 by powers of two (AVX-512's ``vscalefps``)."""
+    return "avx512f" in features()
+
+
+def has_tables() -> bool:
+    """Whether there are the instructions of :mod:`shardc.backends.cpu.lanes.tables`."""
+    return {"avx512f", "avx512dq"} <= features()
+
+
+def vector_lanes() -> int:
+    """The f32 lanes of one."""
+    return vector_bytes() // 4
+
+
+def vector_registers() -> int:
+    """How many vector registers there are."""
+    return 16 if architecture() == "x86_64" and "avx512f" not in features() else 32

@@ -1,0 +1,59 @@
+"""Largest and smallest values, NaN where there is one, by two instructions a vector instead of four.
+
+x86's instruction for the larger of two gives the second where one is NaN (aarch64's gives NaN). So the terms'
+squares are added up beside: their sum is NaN where a term is, and nowhere else, for no square is negative
+infinity.
+"""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith
+
+from shardc.backends.body.roots import Root
+from shardc.backends.cpu.emit.element import Elements, Place
+from shardc.backends.cpu.host import architecture
+
+_PLAIN = {"arith.maximumf": "arith.maxnumf", "arith.minimumf": "arith.minnumf"}
+"""The op that need not know of NaN."""
+_PLACED = ("tensor.extract", "linalg.index")
+_UNORDERED = 14
+"""The predicate of ``arith.cmpf`` that is true for NaN alone."""
+
+
+def is_extreme(root: Root) -> bool:
+    """Whether ``root`` is the largest or smallest of f32 or f64 terms, and nothing else, on x86. Not of what
+    is read at computed indices, or made of the loop's own position.
+    """
+    found = root.combiners or []
+    if (
+        architecture() != "x86_64"
+        or len(found) != 1
+        or found[0].op not in _PLAIN
+        or any(op.operation.name in _PLACED for op in root.generic.block)
+    ):
+        return False
+    return isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
+
+
+def step(root: Root, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place) -> list[ir.Value]:
+    """The extreme and the sum of squares with one more term. The extreme is any number if a term was NaN."""
+    op, joined = root.generic.join(0)
+    term = elements.part(root.generic, joined, root.dims, place)
+    larger = ir.Operation.create(
+        _PLAIN[op.name],
+        results=[term.type],
+        operands=[term, so_far],
+        attributes={"fastmath": _flags("nnan,nsz")},
+    )
+    square = arith.mulf(term, term, fastmath=_flags("contract"))
+    return [larger.result, arith.addf(squares, square, fastmath=_flags("reassoc,contract"))]
+
+
+def _flags(names: str) -> ir.Attribute:
+    return ir.Attribute.parse(f"#arith.fastmath<{names}>")
+
+
+def checked(extreme: ir.Value, squares: ir.Value) -> ir.Value:
+    """NaN if a term was."""
+    return arith.select(arith.cmpf(_UNORDERED, squares, squares), squares, extreme)

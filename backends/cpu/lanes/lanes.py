@@ -1,0 +1,209 @@
+"""Arithmetic on vectors of f32 lanes and on indices, at the insertion point; and products of matrices in
+lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, math, memref, scf, vector
+
+from shardc.backends.cpu.emit.element import Elements
+from shardc.backends.cpu.emit.loops import bounded_loop
+from shardc.dialects.kern.size import AnySize, Symbol
+
+Index = ir.Value | AnySize
+
+
+@dataclass(eq=False)
+class Lanes:
+    """Vectors of ``width`` lanes of f32. Buffers are of f32, positions in elements.
+    ``symbols`` are those of the function's sizes.
+    """
+
+    entry: ir.Block
+    width: int
+    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
+    elements: Elements = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.elements = Elements(self.entry, {}, self.symbols)
+        self.float = ir.F32Type.get()
+        self.type = self.of(self.float)
+
+    def index(self, value: Index) -> ir.Value:
+        return value if isinstance(value, ir.Value) else self.elements.number(value)
+
+    def times(self, a: Index, b: Index) -> Index:
+        """A number or size if both are one."""
+        if isinstance(a, ir.Value) or isinstance(b, ir.Value):
+            return arith.muli(self.index(a), self.index(b))
+        return a * b
+
+    def sum(self, *terms: Index | tuple[Index, Index]) -> ir.Value:
+        """Of the terms, each of which may be a pair of an index and a factor."""
+        total: ir.Value | None = None
+        constant: AnySize = 0
+        for term in terms:
+            value, factor = term if isinstance(term, tuple) else (term, 1)
+            part = 0 if factor == 0 else value if factor == 1 else self.times(value, factor)
+            if isinstance(part, ir.Value):
+                total = part if total is None else arith.addi(total, part)
+            else:
+                constant = constant + part
+        if total is None:
+            return self.index(constant)
+        return total if constant == 0 else arith.addi(total, self.index(constant))
+
+    def clamp(self, value: ir.Value, low: Index, high: Index) -> ir.Value:
+        return arith.minsi(arith.maxsi(value, self.index(low)), self.index(high))
+
+    def splat(self, value: float | ir.Value) -> ir.Value:
+        if isinstance(value, ir.Value):
+            return vector.broadcast(self.type, value)
+        return arith.constant(
+            self.type, ir.DenseElementsAttr.get_splat(self.type, ir.FloatAttr.get(self.float, value))
+        )
+
+    def of(self, element: ir.Type) -> ir.Type:
+        return ir.VectorType.get([self.width], element)
+
+    def load(self, buffer: ir.Value, position: ir.Value) -> ir.Value:
+        """The elements from there on, in f32."""
+        element = ir.MemRefType(buffer.type).element_type
+        found = vector.load(self.of(element), buffer, [position])
+        return found if element == self.float else arith.extf(self.type, found)
+
+    def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
+        """Lanes of f32, rounded to the buffer's type."""
+        element = ir.MemRefType(buffer.type).element_type
+        vector.store(
+            value if element == self.float else arith.truncf(self.of(element), value), buffer, [position]
+        )
+
+    def scalar(self, buffer: ir.Value, position: ir.Value) -> ir.Value:
+        """The element there, in f32."""
+        found = memref.load(buffer, [position])
+        return found if found.type == self.float else arith.extf(self.float, found)
+
+    def put(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
+        """An f32, rounded to the buffer's type."""
+        element = ir.MemRefType(buffer.type).element_type
+        memref.store(value if element == self.float else arith.truncf(element, value), buffer, [position])
+
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        return vector.fma(a, b, c)
+
+    def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        """The larger; b where a is NaN."""
+        return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
+
+    def instead(self, value: ir.Value, bad: float, good: float) -> ir.Value:
+        """``value``, or ``good`` in lanes where it is ``bad``."""
+        return arith.select(
+            arith.cmpf(arith.CmpFPredicate.OEQ, value, self.splat(bad)), self.splat(good), value
+        )
+
+    def exp(self, value: ir.Value) -> ir.Value:
+        return math.exp(value)
+
+    def before(self, value: ir.Value, number: ir.Value, others: float) -> ir.Value:
+        """``value`` in the lanes before ``number``, an index that may be any, and ``others`` in the rest."""
+        return arith.select(self._numbered(arith.CmpIPredicate.slt, number), value, self.splat(others))
+
+    def since(self, value: ir.Value, number: ir.Value, others: float) -> ir.Value:
+        """``value`` in the lanes from ``number`` on."""
+        return arith.select(self._numbered(arith.CmpIPredicate.sge, number), value, self.splat(others))
+
+    def _numbered(self, predicate: arith.CmpIPredicate, number: ir.Value) -> ir.Value:
+        i32 = ir.IntegerType.get_signless(32)
+        lanes = self.of(i32)
+        numbers = arith.constant(lanes, ir.Attribute.parse(f"dense<{list(range(self.width))}> : {lanes}"))
+        return arith.cmpi(predicate, numbers, vector.broadcast(lanes, arith.index_cast(i32, number)))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Elements of a buffer: (row, column) lies at ``start + row * row_stride + column * column_stride``."""
+
+    buffer: ir.Value
+    start: ir.Value
+    row_stride: AnySize
+    column_stride: AnySize = 1
+
+    def at(self, lanes: Lanes, row: Index, column: Index) -> ir.Value:
+        return lanes.sum(self.start, (row, self.row_stride), (column, self.column_stride))
+
+
+Initial = Callable[[ir.Value, int], ir.Value]
+"""(position in the result, number of the vector in its row) -> what a sum starts from."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """``into[i, :] = initial + sum over k < depth of left[i, k] * right[k, :]`` for i below ``rows``.
+
+    ``left`` is read an element at a time, in place and in whatever order it lies; ``right`` and ``into`` have
+    rows of whole vectors, ``vectors`` of them. A last tile that is not full does the last row several times.
+    """
+
+    left: Matrix
+    right: Matrix
+    into: Matrix
+    rows: Index
+    depth: Index
+    vectors: int
+
+    def emit(self, lanes: Lanes, registers: int, initial: Initial) -> None:
+        done = 0
+        for count in chunks(self.vectors, registers):
+            self._columns(lanes, range(done, done + count), tile_rows(count, registers), initial)
+            done += count
+
+    def _columns(self, lanes: Lanes, columns: range, tile: int, initial: Initial) -> None:
+        rows = lanes.index(self.rows)
+        static = isinstance(self.rows, int)
+        tiles = lanes.index(self.rows // tile) if static else arith.divui(rows, lanes.index(tile))
+        whole = arith.muli(tiles, lanes.index(tile))
+        with bounded_loop(lanes.elements, 0, whole, tile) as (first, _):
+            self._tile(lanes, columns, [lanes.sum(first, r) for r in range(tile)], initial)
+        if static and self.rows % tile == 0:
+            return
+        last = lanes.sum(rows, -1)
+        with bounded_loop(lanes.elements, whole, rows, tile) as (first, _):
+            self._tile(lanes, columns, [arith.minui(lanes.sum(first, r), last) for r in range(tile)], initial)
+
+    def _tile(self, lanes: Lanes, columns: range, rows: Sequence[ir.Value], initial: Initial) -> None:
+        positions = [[self.into.at(lanes, row, column * lanes.width) for column in columns] for row in rows]
+        sums = [initial(p, column) for row in positions for p, column in zip(row, columns, strict=True)]
+        starts = [self.left.at(lanes, row, 0) for row in rows]
+        loop = scf.ForOp(lanes.index(0), lanes.index(self.depth), lanes.index(1), sums)
+        with ir.InsertionPoint(loop.body):
+            k, held = loop.induction_variable, list(loop.inner_iter_args)
+            right = [lanes.load(self.right.buffer, self.right.at(lanes, k, c * lanes.width)) for c in columns]
+            made = []
+            for r, start in enumerate(starts):
+                factor = lanes.splat(
+                    lanes.scalar(self.left.buffer, lanes.sum(start, (k, self.left.column_stride)))
+                )
+                made += [lanes.fma(factor, x, held[r * len(right) + c]) for c, x in enumerate(right)]
+            scf.YieldOp(made)
+        flat = [p for row in positions for p in row]
+        for value, position in zip(loop.results, flat, strict=True):
+            lanes.store(value, self.into.buffer, position)
+
+
+def chunks(vectors: int, registers: int) -> list[int]:
+    """How many vectors of a row go at once: as many as leave a tile several rows, in parts of like size."""
+    most = 4 if registers >= 32 else 2
+    parts = -(-vectors // most)
+    return [vectors // parts + (part < vectors % parts) for part in range(parts)]
+
+
+def tile_rows(vectors: int, registers: int) -> int:
+    """Rows of a tile whose sums stay in registers, beside a row of the right factor and an element of the
+    left one.
+    """
+    return min(8, (registers - 1 - vectors) // vectors)

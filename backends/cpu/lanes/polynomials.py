@@ -1,0 +1,285 @@
+"""exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of
+libm.
+
+f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions of exp and
+log, the coefficients of log, sin and cos are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S.
+Moshier), of erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the
+rational one of Eigen (``MathFunctionsImpl.h``); those of exp are least squares of the relative error,
+reweighted until it is even. Errors, in ulp against f64, are asserted in
+``test/unit/cpu/test_polynomials.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf, ldexp, pi
+
+from torch_mlir import ir
+
+from shardc.backends.cpu.lanes.scalars import OEQ, OGT, OLT, ULT, Scalars
+from shardc.backends.cpu.lanes.tables import LANES, TABLED
+
+_LOG2_E = 1.44269504088896341
+_ROUNDER_OF_F64 = 1.5 * 2.0**52
+_INVERSE_TURN, _INVERSE_TURN_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041F, 198
+"""1 / (2 pi) * 2**198, the first two bits of which are 0."""
+_PART_BITS = 28
+_PARTS_OF_INVERSE_TURN = [
+    ldexp(_INVERSE_TURN >> (_INVERSE_TURN_BITS - end) & ((1 << _PART_BITS) - 1), -end)
+    for end in range(2 + _PART_BITS, _INVERSE_TURN_BITS + 1, _PART_BITS)
+]
+
+_EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.9999994040e-1]
+"""(exp(r) - 1 - r) / r**2 for |r| up to ln(2) / 2: exp(r) to 3.1e-9."""
+
+
+def _exp_of(s: Scalars, r: ir.Value) -> ir.Value:
+    """exp(r) - 1."""
+    return s.fma(s.polynomial(r, _EXP), s.mul(r, r), r)
+
+
+def _exp_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x = n ln 2 + r with an integer n: n as an i32, and exp(r) - 1."""
+    n, i = s.rounded(x, _LOG2_E)
+    r = s.fma(n, s.number(-0.693145751953125), x)
+    r = s.fma(n, s.number(-1.428606765330187e-06), r)
+    return i, _exp_of(s, r)
+
+
+def _exp(s: Scalars, x: ir.Value) -> ir.Value:
+    n, minus_one = _exp_parts(s, s.clamp(x, -104.0, 88.8))
+    return s.scaled(s.add(minus_one, s.number(1.0)), n)
+
+
+def _exp2(s: Scalars, x: ir.Value) -> ir.Value:
+    x = s.clamp(x, -151.0, 128.5)
+    n, i = s.rounded(x)
+    r = s.mul(s.sub(x, n), s.number(0.6931471805599453))
+    return s.scaled(s.add(_exp_of(s, r), s.number(1.0)), i)
+
+
+def _expm1(s: Scalars, x: ir.Value) -> ir.Value:
+    """2**n (exp(r) - 1) + (2**n - 1): no cancellation, because n is 0 wherever the result is small."""
+    inside = s.clamp(x, -17.5, 88.0)
+    n, minus_one = _exp_parts(s, inside)
+    scale = s.power_of_two(n)
+    small = s.fma(scale, minus_one, s.sub(scale, s.number(1.0)))
+    large = s.compare(OGT, x, s.number(88.0))
+    return s.select(large, _exp(s, x), small)
+
+
+def _log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x = 2**e * (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1], x a positive normal: e and f as f32."""
+    i = s.make("arith.bitcast", x, type_=s.integer)
+    above = s.make("arith.subi", i, s.bits(0x3F3504F3))
+    e = s.make("arith.shrsi", above, s.bits(23))
+    mantissa = s.make("arith.subi", i, s.make("arith.shli", e, s.bits(23)))
+    f = s.sub(s.make("arith.bitcast", mantissa, type_=s.float), s.number(1.0))
+    return s.make("arith.sitofp", e, type_=s.float), f
+
+
+def _log_of(s: Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
+    """e ln 2 + log(1 + f)."""
+    p = s.polynomial(
+        f,
+        [
+            7.0376836292e-2,
+            -1.1514610310e-1,
+            1.1676998740e-1,
+            -1.2420140846e-1,
+            1.4249322787e-1,
+            -1.6668057665e-1,
+            2.0000714765e-1,
+            -2.4999993993e-1,
+            3.3333331174e-1,
+        ],
+    )
+    square = s.mul(f, f)
+    tail = s.fma(s.mul(p, square), f, s.mul(e, s.number(-2.12194440e-4)))
+    tail = s.fma(square, s.number(-0.5), tail)
+    return s.fma(e, s.number(0.693359375), s.add(f, tail))
+
+
+def _log_edges(s: Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Value:
+    """The logarithm's values at ``zero`` (-inf), below it (NaN), at infinity and NaN."""
+    result = s.select(s.compare(OEQ, x, s.number(inf)), x, result)
+    result = s.select(s.compare(OEQ, x, s.number(zero)), s.number(-inf), result)
+    bad = s.compare(ULT, x, s.number(zero))
+    return s.select(bad, s.number(float("nan")), result)
+
+
+def _log(s: Scalars, x: ir.Value) -> ir.Value:
+    tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
+    e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
+    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
+    return _log_edges(s, x, 0.0, _log_of(s, e, f))
+
+
+def _log2(s: Scalars, x: ir.Value) -> ir.Value:
+    tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
+    e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
+    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
+    part = _log_of(s, s.number(0.0), f)
+    return _log_edges(s, x, 0.0, s.fma(part, s.number(1.4426950408889634), e))
+
+
+def _log1p(s: Scalars, x: ir.Value) -> ir.Value:
+    """log(u) + (x - (u - 1)) / u with u = 1 + x: the second term is what rounding u lost (Kahan)."""
+    u = s.make("arith.addf", s.number(1.0), x)
+    e, f = _log_parts(s, s.select(s.compare(OGT, u, s.number(0.0)), u, s.number(1.0)))
+    lost = s.make("arith.subf", x, s.make("arith.subf", u, s.number(1.0)))
+    near = s.add(_log_of(s, e, f), s.div(lost, u))
+    return _log_edges(s, x, -1.0, s.select(s.compare(OEQ, u, s.number(1.0)), x, near))
+
+
+def _erf(s: Scalars, x: ir.Value) -> ir.Value:
+    """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
+    t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
+    outer = s.polynomial(
+        t,
+        [
+            -1.72853470e-5,
+            3.83197126e-4,
+            -3.88396438e-3,
+            2.42546219e-2,
+            -1.06777877e-1,
+            -6.34846687e-1,
+            -1.28717512e-1,
+        ],
+    )
+    n, minus_one = _exp_parts(
+        s, s.fma(outer, t, s.arithmetic("arith.negf", t))
+    )  # of -20 to 0: a normal number
+    outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
+    inner = s.polynomial(
+        q, [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
+    )
+    far = s.compare(OGT, t, s.number(0.927734375))
+    return s.select(far, s.arithmetic("math.copysign", outer, x), s.fma(inner, x, x))
+
+
+def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
+    """The polynomials' quotient is near 1 where x is subnormal, and times x it is more than 1 at 9.7."""
+    t = s.clamp(x, -9.7, 9.7)
+    q = s.mul(t, t)
+    above = [
+        -2.76076847742355e-16,
+        2.00018790482477e-13,
+        -8.60467152213735e-11,
+        5.12229709037114e-08,
+        1.48572235717979e-05,
+        6.37261928875436e-04,
+        4.89352455891786e-03,
+    ]
+    below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
+    return s.clamp(s.mul(t, s.div(s.polynomial(q, above), s.polynomial(q, below))), -1.0, 1.0)
+
+
+def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """x = (n + f) pi / 2 with an integer n and f in [-1/2, 1/2], for every f32: n as an i32, modulo 4, and f
+    pi / 2.
+
+    1 / (2 pi) stands in parts of 28 bits, so that products with x are exact in f64, and so is what is left of
+    them without whole turns (Payne and Hanek, 1983, in floating point). Without the quarters that it has by
+    then, the sum is rounded in proportion to itself, however near x is to a multiple of pi / 2.
+    """
+    wide = s.make("arith.extf", x, type_=s.double)
+    turns, quarters = s.wide(0.0), s.wide(_ROUNDER_OF_F64)
+    for part in _PARTS_OF_INVERSE_TURN:
+        product = s.mul(wide, s.wide(part))
+        turns = s.add(turns, s.sub(product, s.arithmetic("math.roundeven", product)))
+        whole = s.arithmetic("math.roundeven", s.mul(turns, s.wide(4.0)))
+        turns, quarters = s.fma(whole, s.wide(-0.25), turns), s.add(quarters, whole)
+    angle = s.make("arith.truncf", s.mul(turns, s.wide(2 * pi)), type_=s.float)
+    bits = s.make("arith.bitcast", quarters, type_=s.of(ir.IntegerType.get_signless(64)))
+    return s.make("arith.trunci", bits, type_=s.integer), angle
+
+
+def _sine(s: Scalars, n: ir.Value, r: ir.Value) -> ir.Value:
+    """sin(r + n pi / 2) for r in [-pi / 4, pi / 4]."""
+    square = s.mul(r, r)
+    sin = s.polynomial(square, [-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1])
+    sin = s.fma(s.mul(sin, square), r, r)
+    cos = s.polynomial(square, [2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2])
+    cos = s.fma(s.mul(cos, square), square, s.fma(square, s.number(-0.5), s.number(1.0)))
+    size = s.select(s.is_set(n, 1), cos, sin)
+    return s.select(s.is_set(n, 2), s.arithmetic("arith.negf", size), size)
+
+
+def _sin(s: Scalars, x: ir.Value) -> ir.Value:
+    return s.select(s.compare(OEQ, x, s.number(0.0)), x, _sine(s, *_quarters(s, x)))  # -0 stays -0
+
+
+def _cos(s: Scalars, x: ir.Value) -> ir.Value:
+    n, r = _quarters(s, x)
+    return _sine(s, s.make("arith.addi", n, s.bits(1)), r)
+
+
+def _rsqrt(s: Scalars, x: ir.Value) -> ir.Value:
+    return s.div(s.number(1.0), s.arithmetic("math.sqrt", x))
+
+
+EXPANSIONS: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
+    "math.exp": _exp,
+    "math.exp2": _exp2,
+    "math.expm1": _expm1,
+    "math.log": _log,
+    "math.log2": _log2,
+    "math.log1p": _log1p,
+    "math.erf": _erf,
+    "math.tanh": _tanh,
+    "math.rsqrt": _rsqrt,
+    "math.sin": _sin,
+    "math.cos": _cos,
+}
+
+
+def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
+    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all
+    over ``module``.
+
+    ``scales``: the target multiplies a vector by powers of two with one instruction (AVX-512's
+    ``vscalefps``). ``tables``: it has the instructions of :mod:`shardc.backends.cpu.lanes.tables`.
+    """
+    with module.context, ir.Location.unknown():
+        for op in list(walk(module.operation)):
+            if is_expanded(op):
+                with ir.InsertionPoint(op):
+                    made = _expanded(Scalars(_shape(op.results[0].type), scales), op, tables)
+                op.results[0].replace_all_uses_with(made)
+                op.erase()
+
+
+def is_expanded(op: ir.Operation) -> bool:
+    """Whether arithmetic takes the place of ``op``."""
+    return op.name in EXPANSIONS and isinstance(
+        _scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type
+    )
+
+
+def _shape(type_: ir.Type) -> list[int] | None:
+    return list(ir.VectorType(type_).shape) if isinstance(type_, ir.VectorType) else None
+
+
+def _scalar(type_: ir.Type) -> ir.Type:
+    return ir.VectorType(type_).element_type if isinstance(type_, ir.VectorType) else type_
+
+
+def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
+    expansion = EXPANSIONS[op.name]
+    if tables and scalars.shape == [LANES]:
+        expansion = TABLED.get(op.name, expansion)
+    type_ = op.results[0].type
+    if type_ == scalars.float:
+        return expansion(scalars, op.operands[0])
+    wide = scalars.make("arith.extf", op.operands[0], type_=scalars.float)
+    return scalars.make("arith.truncf", expansion(scalars, wide), type_=type_)
+
+
+def walk(op: ir.Operation) -> Iterator[ir.Operation]:
+    """All ops inside of ``op``, outer ones first."""
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield view.operation
+                yield from walk(view.operation)

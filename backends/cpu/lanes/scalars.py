@@ -1,0 +1,143 @@
+"""Builds f32 arithmetic at the insertion point, on scalars or on vectors."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+ROUNDER, _ROUNDER_BITS = (
+    1.5 * 2.0**23,
+    0x4B400000,
+)  # added to an f32, it rounds it to an integer in its last places
+NE = 1  # arith.cmpi predicate
+OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones are false for NaN
+
+
+class Scalars:
+    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one.
+
+    ``contract`` allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
+    """
+
+    def __init__(self, shape: list[int] | None, scales: bool) -> None:
+        self.shape, self.scales = shape, scales
+        self.float = self.of(ir.F32Type.get())
+        self.integer = self.of(ir.IntegerType.get_signless(32))
+        self.double = self.of(ir.F64Type.get())
+        self.contract = ir.Attribute.parse("#arith.fastmath<contract>")
+
+    def make(
+        self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute
+    ) -> ir.Value:
+        return ir.Operation.create(
+            name, results=[type_ or operands[0].type], operands=list(operands), attributes=attributes
+        ).result
+
+    def of(self, scalar: ir.Type) -> ir.Type:
+        return scalar if self.shape is None else ir.VectorType.get(self.shape, scalar)
+
+    def constant(self, type_: ir.Type, scalar: ir.Attribute) -> ir.Value:
+        value = scalar if self.shape is None else ir.DenseElementsAttr.get_splat(type_, scalar)
+        return self.make("arith.constant", type_=type_, value=value)
+
+    def arithmetic(self, name: str, *operands: ir.Value) -> ir.Value:
+        return self.make(name, *operands, fastmath=self.contract)
+
+    def number(self, value: float) -> ir.Value:
+        return self.constant(self.float, ir.FloatAttr.get(ir.F32Type.get(), value))
+
+    def wide(self, value: float) -> ir.Value:
+        """A number as an f64."""
+        return self.constant(self.double, ir.FloatAttr.get(ir.F64Type.get(), value))
+
+    def bits(self, value: int) -> ir.Value:
+        return self.constant(self.integer, ir.IntegerAttr.get(ir.IntegerType.get_signless(32), value))
+
+    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.addf", a, b)
+
+    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.subf", a, b)
+
+    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.mulf", a, b)
+
+    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
+        return self.arithmetic("arith.divf", a, b)
+
+    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        return self.arithmetic("math.fma", a, b, c)
+
+    def polynomial(self, x: ir.Value, coefficients: list[float]) -> ir.Value:
+        """Of the highest power's coefficient first, by Estrin's scheme: Horner's needs fewer multiplications,
+        but each waits for the one before it, and a core holds too few elements at once to fill that time.
+        """
+        terms = [self.number(c) for c in reversed(coefficients)]
+        while len(terms) > 1:
+            if len(terms) == 3:
+                return self.fma(self.fma(terms[2], x, terms[1]), x, terms[0])
+            pairs = [self.fma(high, x, low) for low, high in zip(terms[::2], terms[1::2], strict=False)]
+            terms = pairs + terms[2 * len(pairs) :]
+            x = self.mul(x, x)
+        return terms[0]
+
+    def compare(self, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
+        i64 = ir.IntegerType.get_signless(64)
+        one = self.of(ir.IntegerType.get_signless(1))
+        return self.make("arith.cmpf", a, b, type_=one, predicate=ir.IntegerAttr.get(i64, predicate))
+
+    def is_set(self, n: ir.Value, bit: int) -> ir.Value:
+        """Whether an i32 has ``bit`` (1, 2, 4, ...)."""
+        i64 = ir.IntegerType.get_signless(64)
+        one = self.of(ir.IntegerType.get_signless(1))
+        found = self.make("arith.andi", n, self.bits(bit))
+        return self.make("arith.cmpi", found, self.bits(0), type_=one, predicate=ir.IntegerAttr.get(i64, NE))
+
+    def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
+        return self.make("arith.select", condition, yes, no, type_=yes.type)
+
+    def clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
+        """Within ``low`` and ``high``; NaN stays NaN."""
+        x = self.select(self.compare(OLT, x, self.number(low)), self.number(low), x)
+        return self.select(self.compare(OGT, x, self.number(high)), self.number(high), x)
+
+    def power_of_two(self, n: ir.Value) -> ir.Value:
+        """2**n for an integer n of a normal f32's exponent."""
+        biased = self.make("arith.addi", n, self.bits(127))
+        return self.make("arith.bitcast", self.make("arith.shli", biased, self.bits(23)), type_=self.float)
+
+    def rounded(self, x: ir.Value, factor: float = 1.0) -> tuple[ir.Value, ir.Value]:
+        """``x * factor`` rounded to an integer below 2**22, as an f32 and as an i32;
+        no conversion, so NaN is harmless.
+        """
+        shifted = self.fma(x, self.number(factor), self.number(ROUNDER))
+        bits = self.make("arith.bitcast", shifted, type_=self.integer)
+        return self.sub(shifted, self.number(ROUNDER)), self.make(
+            "arith.subi", bits, self.bits(_ROUNDER_BITS)
+        )
+
+    def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
+        """x * 2**n, which overflows to infinity and underflows through the subnormals:
+        without an instruction in two steps.
+        """
+        if self.scales:
+            return self._times_power(x, n)
+        half = self.make("arith.shrsi", n, self.bits(1))
+        return self.mul(
+            self.mul(x, self.power_of_two(half)), self.power_of_two(self.make("arith.subi", n, half))
+        )
+
+    def _times_power(self, x: ir.Value, n: ir.Value) -> ir.Value:
+        """x * 2**n, as LLVM's intrinsic: its op of MLIR takes no vectors."""
+        return (
+            self.make("llvm.intr.ldexp", x, n) if self.shape is None else self.intrinsic("llvm.ldexp", x, n)
+        )
+
+    def intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:
+        """LLVM's function of that name, whose result has its first operand's type."""
+        return self.make(
+            "llvm.call_intrinsic",
+            *operands,
+            intrin=ir.StringAttr.get(name),
+            op_bundle_sizes=ir.DenseI32ArrayAttr.get([]),
+            operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
+        )

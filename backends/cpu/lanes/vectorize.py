@@ -1,0 +1,320 @@
+"""Innermost loops with functions of ``tables.py`` run in vectors that are written here.
+
+LLVM's loop vectorizer knows no numbers in registers that are looked up. It is left all loops without such
+functions, and all that hold what is not understood here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, scf, vector
+
+from shardc.backends.cpu.emit.loops import LOOP
+from shardc.backends.cpu.lanes.polynomials import is_expanded, walk
+from shardc.backends.cpu.lanes.tables import LANES, TABLED
+
+_PLAIN = {"math.sqrt", "math.fma", "math.absf", "math.copysign", "math.roundeven", "math.floor", "math.ceil"}
+"""Functions that are an instruction."""
+_NOTHING = -0.0
+"""What a sum starts from, beside what it is to start from."""
+_SUMS = 4
+"""Vectors of terms that a sum takes side by side."""
+_SAME, _NEXT, _LANES = "the same in all steps", "one more in each step", "another in each step"
+
+
+def vectorize(module: ir.Module) -> None:
+    """Puts the steps of such loops of ``module`` into lanes."""
+    with module.context, ir.Location.unknown():
+        for loop in [op for op in walk(module.operation) if op.name == "scf.for"]:
+            lanes = _Lanes(loop.opview)
+            if lanes.understood():
+                lanes.write()
+
+
+@dataclass(eq=False)
+class _Lanes:
+    """One loop. ``kinds``: how what it computes changes from step to step; what is not in it comes from
+    outside.
+    """
+
+    loop: scf.ForOp
+    kinds: dict[ir.Value, str] = field(default_factory=dict)
+
+    def understood(self) -> bool:
+        """Whether the loop is to be put in lanes, and can be. Fills ``kinds``."""
+        *ops, end = (view.operation for view in self.loop.body.operations)
+        if (
+            not any(op.name in TABLED and is_expanded(op) for op in ops)
+            or _constant(self.loop.operands[2]) != 1
+        ):
+            return False
+        self.kinds[self.loop.induction_variable] = _NEXT
+        added = dict(zip(self.loop.inner_iter_args, end.operands, strict=True))
+        for accumulator, total in added.items():
+            if not _adds(total, accumulator):
+                return False
+        for op in ops:
+            if any(result in added.values() for result in op.results):
+                continue
+            kind = self._kind(op)
+            if kind is None:
+                return False
+            self.kinds.update(dict.fromkeys(op.results, kind))
+        return self._apart(ops)
+
+    def _kind(self, op: ir.Operation) -> str | None:
+        """Of the results of an op; None if it is not understood."""
+        kinds = [self.kinds.get(v, _SAME) for v in op.operands]
+        if len(op.regions) or any(v in self.loop.inner_iter_args for v in op.operands):
+            return None
+        if op.name == "memref.load":
+            return {_SAME: _SAME, _NEXT: _LANES}.get(kinds[1])
+        if op.name == "memref.store":
+            return _LANES if kinds[2] == _NEXT and kinds[0] != _NEXT else None
+        if not op.name.startswith(("arith.", "math.")) or len(op.results) != 1:
+            return None
+        if set(kinds) <= {_SAME}:
+            return _SAME
+        (type_,) = (r.type for r in op.results)
+        if isinstance(type_, ir.IndexType):
+            steps = op.name == "arith.addi" or (op.name == "arith.subi" and kinds[0] == _NEXT)
+            return _NEXT if steps and sorted(kinds) == sorted([_NEXT, _SAME]) else None
+        if op.name == "arith.index_cast":
+            return _LANES if kinds == [_NEXT] else None
+        if _NEXT in kinds or (op.name.startswith("math.") and op.name not in _PLAIN and not is_expanded(op)):
+            return None
+        return _LANES
+
+    def _apart(self, ops: list[ir.Operation]) -> bool:
+        """Whether a buffer that is written is read and written at one position alone: no step
+        sees another's.
+        """
+        touched: dict[ir.Value, set[ir.Value]] = {}
+        for op in ops:
+            if op.name in ("memref.load", "memref.store"):
+                buffer, position = list(op.operands)[-2:]
+                touched.setdefault(buffer, set()).add(position)
+        return all(len(touched[op.operands[1]]) == 1 for op in ops if op.name == "memref.store")
+
+    def write(self) -> None:
+        """Puts vectors in the place of the loop: several steps of them at once, then single ones, the last of
+        which has lanes that do nothing. Sums stay vectors through the loop around it, if that only hands them
+        on.
+        """
+        count = _length(*list(self.loop.operands)[:2])
+        copies = _SUMS if len(self.loop.inner_iter_args) else 1
+        if count is not None:
+            copies = max(1, min(copies, count // LANES))
+        around = self._around()
+        whole = around or self.loop
+        with ir.InsertionPoint(whole.operation):
+            nothing = [self._splat(_NOTHING, a.type) for a in self.loop.inner_iter_args]
+            if around is None:
+                found = self._vectors(count, [nothing] * copies)
+            else:
+                found = self._around_vectors(around, count, [nothing] * copies)
+            joined = [_joined(vectors) for vectors in zip(*found, strict=True)]
+            ends = [_sum(v, start) for v, start in zip(joined, list(whole.operands)[3:], strict=True)]
+        for old, new in zip(whole.results, ends, strict=True):
+            old.replace_all_uses_with(new)
+        whole.operation.erase()
+
+    def _around(self) -> scf.ForOp | None:
+        """The loop around this one, if all it does with its carried values is to hand them to this one and
+        on.
+        """
+        parent = self.loop.operation.parent
+        if parent is None or parent.name != "scf.for" or not len(self.loop.inner_iter_args):
+            return None
+        around = parent.opview
+        end = list(around.body.operations)[-1].operation
+        given, made = list(around.inner_iter_args), list(self.loop.results)
+        plain = given == list(self.loop.operands)[3:] and made == list(end.operands)
+        return around if plain and all(len(list(v.uses)) == 1 for v in (*given, *made)) else None
+
+    def _around_vectors(
+        self, around: scf.ForOp, count: int | None, sums: list[list[ir.Value]]
+    ) -> list[list[ir.Value]]:
+        """The loop around, with vectors in the place of what it carries, and this loop's vectors in it."""
+        wide = scf.ForOp(*list(around.operands)[:3], [v for vectors in sums for v in vectors])
+        *ops, _ = (view.operation for view in around.body.operations)
+        at = ops.index(self.loop.operation)
+        for op in ops[:at]:
+            wide.body.append(op)
+        with ir.InsertionPoint(wide.body):
+            found = self._vectors(count, _chunks(wide.inner_iter_args, len(sums)))
+        for op in ops[at + 1 :]:
+            wide.body.append(op)
+        with ir.InsertionPoint(wide.body):
+            scf.YieldOp([v for vectors in found for v in vectors])
+        around.induction_variable.replace_all_uses_with(wide.induction_variable)
+        return _chunks(wide.results, len(sums))
+
+    def _vectors(self, count: int | None, sums: list[list[ir.Value]]) -> list[list[ir.Value]]:
+        """The loops over vectors, of ``count`` steps in all if that is a number."""
+        low, high = list(self.loop.operands)[:2]
+        at_once = len(sums) * LANES
+        if count is None:
+            length = arith.maxsi(arith.subi(high, low), _index(0))
+            whole = arith.subi(length, arith.remui(length, _index(at_once)))
+        else:
+            whole = _index(count - count % at_once)
+        middle = arith.addi(low, whole)
+        found = self._steps(low, middle, _index(at_once), sums, None)
+        if count is None or count % at_once:
+            ragged = count is None or count % LANES != 0
+            found[:1] = self._steps(middle, high, _index(LANES), found[:1], high if ragged else None)
+        return found
+
+    def _steps(
+        self, low: ir.Value, high: ir.Value, step: ir.Value, sums: list[list[ir.Value]], end: ir.Value | None
+    ) -> list[list[ir.Value]]:
+        """A loop with a vector of each list of ``sums``; lanes from ``end`` on do nothing."""
+        loop = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
+        loop.operation.attributes[LOOP] = ir.Attribute.parse(
+            "#llvm.loop_annotation<unroll = <disable = true>>"
+        )
+        made: list[ir.Value] = []
+        with ir.InsertionPoint(loop.body):
+            for number, held in enumerate(_chunks(loop.inner_iter_args, len(sums))):
+                at = loop.induction_variable
+                at = arith.addi(at, _index(number * LANES)) if number else at
+                mask = None if end is None else _mask(arith.subi(end, at))
+                made += self._step(at, held, mask)
+            scf.YieldOp(made)
+        return _chunks(loop.results, len(sums))
+
+    def _step(self, at: ir.Value, sums: list[ir.Value], mask: ir.Value | None) -> list[ir.Value]:
+        """One vector's worth of steps, from ``at`` on. Returns the sums with their terms."""
+        *ops, end = (view.operation for view in self.loop.body.operations)
+        values: dict[ir.Value, ir.Value] = {self.loop.induction_variable: at}
+        accumulators = list(self.loop.inner_iter_args)
+        totals = {total: n for n, total in enumerate(end.operands)}
+        for op in ops:
+            if op.results and op.results[0] in totals:
+                n = totals[op.results[0]]
+                (term,) = (v for v in op.operands if v != accumulators[n])
+                term = self._vector(term, values)
+                if mask is not None:
+                    term = arith.select(mask, term, self._splat(_NOTHING, accumulators[n].type))
+                sums[n] = arith.addf(sums[n], term)
+            else:
+                self._op(op, values, mask)
+        return sums
+
+    def _op(self, op: ir.Operation, values: dict[ir.Value, ir.Value], mask: ir.Value | None) -> None:
+        if op.name == "memref.store":
+            value, (buffer, position) = self._vector(op.operands[0], values), list(op.operands)[1:]
+            if mask is None:
+                vector.store(value, buffer, [values.get(position, position)])
+            else:
+                vector.maskedstore(buffer, [values.get(position, position)], mask, value)
+            return
+        (result,) = op.results
+        if self.kinds[result] != _LANES:
+            values[result] = _again(op, [values.get(v, v) for v in op.operands], result.type)
+        elif op.name == "memref.load":
+            buffer, position = op.operands
+            type_, position = _lanes(result.type), values.get(position, position)
+            if mask is None:
+                values[result] = vector.load(type_, buffer, [position])
+            else:
+                zero = arith.constant(type_, _splat_of(type_, 0))
+                values[result] = vector.maskedload(type_, buffer, [position], mask, zero)
+        elif op.name == "arith.index_cast":
+            first = arith.index_cast(result.type, values.get(op.operands[0], op.operands[0]))
+            values[result] = arith.addi(vector.broadcast(_lanes(result.type), first), _numbered(result.type))
+        else:
+            operands = [self._vector(v, values) for v in op.operands]
+            values[result] = _again(op, operands, _lanes(result.type))
+
+    def _vector(self, value: ir.Value, values: dict[ir.Value, ir.Value]) -> ir.Value:
+        found = values.get(value, value)
+        return found if isinstance(found.type, ir.VectorType) else vector.broadcast(_lanes(found.type), found)
+
+    def _splat(self, number: float, type_: ir.Type) -> ir.Value:
+        lanes = _lanes(type_)
+        return arith.constant(lanes, _splat_of(lanes, number))
+
+
+def _adds(total: ir.Value, accumulator: ir.Value) -> bool:
+    """Whether ``total`` adds one more term, in whatever order, and nothing else reads it or the
+    accumulator.
+    """
+    if isinstance(total, ir.BlockArgument) or not isinstance(total.type, ir.F32Type):
+        return False
+    op = total.owner.operation
+    flags = str(op.attributes["fastmath"]) if "fastmath" in op.attributes else ""
+    read = [use.owner.operation for use in accumulator.uses]
+    return op.name == "arith.addf" and "reassoc" in flags and read == [op] and len(list(total.uses)) == 1
+
+
+def _length(low: ir.Value, high: ir.Value) -> int | None:
+    """How many steps there are, if that is a number."""
+    first, last = _constant(low), _constant(high)
+    if first is not None and last is not None:
+        return max(0, last - first)
+    if isinstance(high, ir.BlockArgument) or high.owner.operation.name != "arith.addi":
+        return None
+    a, b = high.owner.operation.operands
+    return _constant(b) if a == low else _constant(a) if b == low else None
+
+
+def _constant(value: ir.Value) -> int | None:
+    if isinstance(value, ir.BlockArgument) or value.owner.operation.name != "arith.constant":
+        return None
+    return ir.IntegerAttr(value.owner.operation.attributes["value"]).value
+
+
+def _chunks(values: Iterable[ir.Value], count: int) -> list[list[ir.Value]]:
+    """``count`` lists of equal length."""
+    found = list(values)
+    each = len(found) // count
+    return [found[k * each : (k + 1) * each] for k in range(count)]
+
+
+def _joined(vectors: Sequence[ir.Value]) -> ir.Value:
+    """Their sum, pairs of them first."""
+    found = list(vectors)
+    while len(found) > 1:
+        pairs = [found[k : k + 2] for k in range(0, len(found), 2)]
+        found = [arith.addf(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return found[0]
+
+
+def _sum(lanes: ir.Value, start: ir.Value) -> ir.Value:
+    reassociate = ir.Attribute.parse("#arith.fastmath<reassoc>")
+    return vector.reduction(start.type, vector.CombiningKind.ADD, lanes, acc=start, fastmath=reassociate)
+
+
+def _mask(left: ir.Value) -> ir.Value:
+    return vector.create_mask(_lanes(ir.IntegerType.get_signless(1)), [left])
+
+
+def _again(op: ir.Operation, operands: list[ir.Value], type_: ir.Type) -> ir.Value:
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    return ir.Operation.create(op.name, results=[type_], operands=operands, attributes=attributes).result
+
+
+def _lanes(element: ir.Type) -> ir.Type:
+    return ir.VectorType.get([LANES], element)
+
+
+def _numbered(element: ir.Type) -> ir.Value:
+    lanes = _lanes(element)
+    numbers = [ir.IntegerAttr.get(element, n) for n in range(LANES)]
+    return arith.constant(lanes, ir.DenseElementsAttr.get(numbers, lanes))
+
+
+def _splat_of(lanes: ir.Type, number: float) -> ir.Attribute:
+    element = ir.VectorType(lanes).element_type
+    integer = isinstance(element, ir.IntegerType)
+    scalar = ir.IntegerAttr.get(element, int(number)) if integer else ir.FloatAttr.get(element, number)
+    return ir.DenseElementsAttr.get_splat(lanes, scalar)
+
+
+def _index(number: int) -> ir.Value:
+    return arith.constant(ir.IndexType.get(), number)

@@ -1,0 +1,79 @@
+"""The innermost loop of a matmul: a tile of the result in vector registers; each step adds an outer product
+to it.
+"""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+from torch_mlir.dialects import arith, memref, scf, vector
+
+from shardc.backends.cpu.emit.element import Elements
+from shardc.backends.cpu.emit.loops import bounded_loop
+from shardc.backends.cpu.matmul.pack import Left, Right
+from shardc.backends.cpu.matmul.tiles import Tiles
+
+
+def register_tile(
+    elements: Elements,
+    tiles: Tiles,
+    left: tuple[Left, ir.Value, ir.Value],
+    right: tuple[Right, ir.Value],
+    result: tuple[ir.Value, ir.Value],
+    count: ir.Value | int,
+    first: ir.Value | None,
+) -> None:
+    """Adds ``count`` terms to a tile. Each operand is memory and where the tile begins in it, the left one
+    with the number of the last row from there that it has; the result has ``tiles.n`` elements a row.
+    ``first``: whether nothing is there to be added to (None: never anything).
+    """
+    number, lanes = elements.number, tiles.lanes
+    (packed, a, last), (panel, b), (memory, c) = left, right, result
+    rows = [arith.addi(a, packed.offset(elements, i, last)) for i in range(tiles.m)]
+    type_ = ir.VectorType.get([lanes], ir.MemRefType(memory.type).element_type)
+    zero = elements.scalar(ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, 0.0)))
+    places = [
+        arith.addi(c, number(i * tiles.n + j)) for i in range(tiles.m) for j in range(0, tiles.n, lanes)
+    ]
+    loaded = ir.VectorType.get([lanes * tiles.terms], ir.MemRefType(panel.buffer.type).element_type)
+    with bounded_loop(elements, 0, count, tiles.terms, [zero] * len(places)) as (k, loop):
+        row = arith.addi(b, arith.muli(k, number(panel.step)))
+        columns = [
+            vector.load(loaded, panel.buffer, [arith.addi(row, number(j * tiles.terms))])
+            for j in range(0, tiles.n, lanes)
+        ]
+        step = arith.muli(k, number(packed.step))
+        sums = list(loop.inner_iter_args)
+        for i, start in enumerate(rows):
+            term = _everywhere(packed.buffer, arith.addi(start, step), loaded, tiles.terms)
+            for j, column in enumerate(columns):
+                at = i * len(columns) + j
+                sums[at] = _added(sums[at], term, column, tiles.terms)
+        scf.YieldOp(sums)
+    for value, at in zip(loop.results, places, strict=True):
+        if (
+            first is not None
+        ):  # blocks of terms are summed by themselves: the error grows with a block's length
+            value = arith.select(first, value, arith.addf(value, vector.load(type_, memory, [at])))
+        vector.store(value, memory, [at])
+
+
+def _everywhere(buffer: ir.Value, at: ir.Value, type_: ir.VectorType, terms: int) -> ir.Value:
+    """``terms`` elements from ``at`` on, again and again in a vector of ``type_``."""
+    if terms == 1:
+        return vector.broadcast(type_, memref.load(buffer, [at]))
+    pair = vector.load(ir.VectorType.get([terms], type_.element_type), buffer, [at])
+    whole = ir.IntegerType.get_signless(type_.element_type.width * terms)
+    lane = vector.bitcast(ir.VectorType.get([1], whole), pair)
+    return vector.bitcast(type_, vector.broadcast(ir.VectorType.get([type_.shape[0] // terms], whole), lane))
+
+
+def _added(total: ir.Value, x: ir.Value, y: ir.Value, terms: int) -> ir.Value:
+    """``total + x * y`` in each lane, or the sum of a pair of products there."""
+    if terms == 1:
+        return vector.fma(x, y, total)
+    name = {"intrin": ir.StringAttr.get("llvm.x86.avx512bf16.dpbf16ps.512")}
+    sizes = {
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([3, 0]),
+    }
+    return ir.Operation.create("llvm.call_intrinsic", [total.type], [total, x, y], name | sizes).result

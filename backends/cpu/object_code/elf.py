@@ -1,0 +1,249 @@
+"""Links one x86-64 object file of LLVM's large code model into a shared object, where a machine has no
+linker.
+
+The layout is the least that ``dlopen`` takes: one segment of headers, symbols, code and constants, one of the
+global offset table and the dynamic section. Formats and relocations: System V ABI, AMD64 supplement, chapters
+4 and 5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardc.diagnostics.kernels import LinkFailed
+
+PAGE = 4096
+ALLOCATED, RELOCATIONS, SYMBOLS, NO_BITS = 0x2, 4, 2, 8
+PC64, GOTOFF64, GOTPC64, GOT64 = 24, 25, 29, 27
+GLOB_DAT, RELATIVE = 6, 8
+HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = (
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+)
+HEADERS_BYTES = 64 + 4 * 56
+GOT_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
+SYMBOL, RELA, PROGRAM_HEADER, DYNAMIC = "<IBBHQQ", "<QQq", "<IIQQQQQQ", "<QQ"
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: str
+    kind: int
+    flags: int
+    content: bytes
+    link: int
+    info: int
+    alignment: int
+
+
+@dataclass(frozen=True)
+class _Symbol:
+    name: str
+    info: int
+    section: int
+    value: int
+    size: int
+
+    @property
+    def is_global(self) -> bool:
+        return self.info >> 4 != 0
+
+
+def link_object(content: bytes) -> bytes:
+    """The shared object of an object file. Symbols that it lacks are found in the process when it is loaded.
+
+    Raises:
+        LinkFailed: a relocation of a kind that LLVM has not made so far.
+    """
+    return _Linker(_sections(content)).image()
+
+
+class _Linker:
+    """Lays out the parts, then fills them in. Addresses are offsets in the file."""
+
+    def __init__(self, sections: list[_Section]) -> None:
+        self.sections = sections
+        self.symbols = list(_symbols(sections))
+        self.exported = [s for s in self.symbols if s.is_global and s.section and s.name]
+        undefined = [s.name for s in self.symbols if not s.section and s.name not in ("", GOT_SYMBOL)]
+        self.missing = list(dict.fromkeys(undefined))
+        self.relocations = [
+            (section.info, *found)
+            for section in sections
+            if section.kind == RELOCATIONS and _is_loaded(sections[section.info])
+            for found in _relocations(section)
+        ]
+        self.slots = list(
+            dict.fromkeys(symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64)
+        )
+        names = [*self.missing, *(s.name for s in self.exported)]
+        self.names = b"\0" + b"".join(name.encode() + b"\0" for name in names)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Headers, hash table, symbols, names, relocations, sections;
+        on a page of its own, the table and the dynamic section.
+        """
+        symbols = 1 + len(self.missing) + len(self.exported)
+        sizes = {
+            HASH: 4 * (3 + symbols),
+            SYMTAB: 24 * symbols,
+            STRTAB: len(self.names),
+            RELA_TABLE: 24 * len(self.slots),
+        }
+        at = HEADERS_BYTES
+        self.place: dict[int, int] = {}
+        for tag, size in sizes.items():
+            self.place[tag] = _round(at, 16)
+            at = self.place[tag] + size
+        self.address: dict[int, int] = {}
+        for number, section in enumerate(self.sections):
+            if _is_loaded(section):
+                self.address[number] = _round(at, max(1, section.alignment))
+                at = self.address[number] + len(section.content)
+        self.end, self.got = at, _round(at, PAGE)
+        self.dynamic = self.got + 8 * max(1, len(self.slots))
+
+    def image(self) -> bytes:
+        dynamic = self._dynamic_section()
+        image = bytearray(self.dynamic + len(dynamic))
+        parts = {
+            0: _headers(self.end, self.got, self.dynamic, len(image)),
+            self.place[HASH]: self._hash_table(),
+            self.place[SYMTAB]: self._dynamic_symbols(),
+            self.place[STRTAB]: self.names,
+            self.place[RELA_TABLE]: b"".join(map(self._slot, range(len(self.slots)))),
+            self.dynamic: dynamic,
+            **{start: self.sections[number].content for number, start in self.address.items()},
+        }
+        for start, part in parts.items():
+            image[start : start + len(part)] = part
+        for section, offset, symbol, kind, addend in self.relocations:
+            where = self.address[section] + offset
+            struct.pack_into("<q", image, where, self._relocated(section, where, symbol, kind) + addend)
+        return bytes(image)
+
+    def _relocated(self, section: int, where: int, symbol: int, kind: int) -> int:
+        if kind == GOTPC64:
+            return self.got - where
+        if kind == GOT64:
+            return 8 * self.slots.index(symbol)
+        if kind == GOTOFF64 and self.symbols[symbol].section:
+            return self._value(self.symbols[symbol]) - self.got
+        if kind == PC64 and self.symbols[symbol].section:
+            return self._value(self.symbols[symbol]) - where
+        output = (
+            f"a relocation of kind {kind} to {self.symbols[symbol].name!r} in {self.sections[section].name}"
+        )
+        raise LinkFailed(linker="shardc's linker", code=1, output=output)
+
+    def _value(self, symbol: _Symbol) -> int:
+        return self.address[symbol.section] + symbol.value
+
+    def _hash_table(self) -> bytes:
+        """One bucket with all symbols in a chain: there are few."""
+        count = 1 + len(self.missing) + len(self.exported)
+        chain = [0, *range(2, count), 0][:count]
+        return struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
+
+    def _dynamic_symbols(self) -> bytes:
+        packed = [struct.pack(SYMBOL, self._name(name), 0x10, 0, 0, 0, 0) for name in self.missing]
+        packed += [
+            struct.pack(SYMBOL, self._name(s.name), s.info, 0, 1, self._value(s), s.size)
+            for s in self.exported
+        ]
+        return bytes(24) + b"".join(packed)
+
+    def _name(self, name: str) -> int:
+        return self.names.index(b"\0" + name.encode() + b"\0") + 1
+
+    def _slot(self, number: int) -> bytes:
+        """How the loader fills an entry of the global offset table."""
+        symbol, where = self.symbols[self.slots[number]], self.got + 8 * number
+        if symbol.section:
+            return struct.pack(RELA, where, RELATIVE, self._value(symbol))
+        return struct.pack(RELA, where, (1 + self.missing.index(symbol.name)) << 32 | GLOB_DAT, 0)
+
+    def _dynamic_section(self) -> bytes:
+        sizes = {
+            STRTAB_BYTES: len(self.names),
+            SYMBOL_BYTES: 24,
+            RELA_BYTES: 24 * len(self.slots),
+            RELA_ENTRY_BYTES: 24,
+        }
+        return b"".join(
+            struct.pack(DYNAMIC, *entry) for entry in [*self.place.items(), *sizes.items(), (0, 0)]
+        )
+
+
+def _sections(content: bytes) -> list[_Section]:
+    start, (size, count, names) = (
+        struct.unpack_from("<Q", content, 40)[0],
+        struct.unpack_from("<HHH", content, 58),
+    )
+    raw = [struct.unpack_from("<IIQQQQIIQQ", content, start + n * size) for n in range(count)]
+    strings = content[raw[names][4] : raw[names][4] + raw[names][5]]
+    return [
+        _Section(
+            _string(strings, name),
+            kind,
+            flags,
+            bytes(length) if kind == NO_BITS else content[offset : offset + length],
+            link,
+            info,
+            alignment,
+        )
+        for name, kind, flags, _, offset, length, link, info, alignment, _ in raw
+    ]
+
+
+def _symbols(sections: list[_Section]) -> Iterator[_Symbol]:
+    for section in sections:
+        if section.kind == SYMBOLS:
+            for name, info, _, index, value, size in struct.iter_unpack(SYMBOL, section.content):
+                yield _Symbol(_string(sections[section.link].content, name), info, index, value, size)
+
+
+def _relocations(section: _Section) -> Iterator[tuple[int, int, int, int]]:
+    """Offset, number of the symbol, kind, addend."""
+    for offset, info, addend in struct.iter_unpack(RELA, section.content):
+        yield offset, info >> 32, info & 0xFFFFFFFF, addend
+
+
+def _is_loaded(section: _Section) -> bool:
+    """Code and data; not the tables for unwinding, which C++ exceptions alone need."""
+    return bool(section.flags & ALLOCATED) and section.name != ".eh_frame"
+
+
+def _headers(end: int, got: int, dynamic: int, total: int) -> bytes:
+    """The ELF header and four program headers: code and constants, table, dynamic section, a stack without
+    code.
+    """
+    identity = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
+    elf = identity + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
+    segments = [
+        (1, 5, 0, end, PAGE),
+        (1, 6, got, total - got, PAGE),
+        (2, 6, dynamic, total - dynamic, 8),
+        (0x6474E551, 6, 0, 0, 16),
+    ]
+    return elf + b"".join(
+        struct.pack(PROGRAM_HEADER, kind, flags, start, start, start, size, size, alignment)
+        for kind, flags, start, size, alignment in segments
+    )
+
+
+def _string(table: bytes, at: int) -> str:
+    return table[at : table.index(b"\0", at)].decode()
+
+
+def _round(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

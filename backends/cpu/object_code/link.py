@@ -1,0 +1,59 @@
+"""From an object file to a shared object. x86-64 needs no linker of the system."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from shardc.backends.cpu.object_code.elf import link_object
+from shardc.diagnostics.kernels import LinkFailed, NoLinker
+from shardc.environment import LINKER
+
+LINKERS = ("ld", "ld.lld", "mold", "cc", "gcc", "clang")
+
+
+def system_linker() -> list[str] | None:
+    """The command that links here: ``$SHARDC_LINKER``, if it is set; none on x86-64, which ``elf.py`` links
+    for itself; elsewhere the first of :data:`LINKERS` on the path.
+
+    Raises:
+        NoLinker: one is needed and there is none.
+    """
+    if named := LINKER.get():
+        return named
+    if platform.machine() == "x86_64":
+        return None
+    for name in LINKERS:
+        if found := shutil.which(name):
+            return [found]
+    raise NoLinker(looked=", ".join(LINKERS))
+
+
+def shared_object(content: bytes, linker: list[str] | None) -> bytes:
+    """The shared object of an object file, made by :func:`system_linker`. What is not defined in it is found
+    in the process that loads it. Raises LinkFailed.
+    """
+    if linker is None:
+        return link_object(content)
+    with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
+        object_file = Path(folder, "kernels.o")
+        object_file.write_bytes(content)
+        return _linked(linker, object_file)
+
+
+def _linked(linker: list[str], object_file: Path) -> bytes:
+    library = object_file.with_suffix(".so")
+    command = [*linker, "-shared", "-o", str(library), str(object_file)]
+    if Path(linker[0]).name.startswith(("cc", "gcc", "clang")):
+        command.insert(1, "-nostdlib")
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise LinkFailed(linker=" ".join(linker), code=error.errno, output=error.strerror) from error
+    if ran.returncode:
+        output = (ran.stderr or ran.stdout).strip()[:500]
+        raise LinkFailed(linker=" ".join(linker), code=ran.returncode, output=output)
+    return library.read_bytes()

@@ -1,0 +1,98 @@
+"""Loops over memory become LLVM IR. Runs in a process of its own (``worker.py``):
+imports neither torch nor our dialects.
+"""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+from torch_mlir.passmanager import PassManager
+
+from shardc.backends.cpu.emit.loops import LOOP
+from shardc.backends.cpu.lanes.polynomials import expand_math, walk
+from shardc.backends.cpu.lanes.vectorize import vectorize
+
+LOWER = (
+    "canonicalize,cse,lower-affine,loop-invariant-code-motion,arith-expand{include-bf16=true},convert-scf-to-cf,"
+    "convert-vector-to-llvm,convert-math-to-llvm,convert-math-to-libm,expand-strided-metadata,finalize-memref-to-llvm,"
+    "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-index-to-llvm,convert-arith-to-llvm,"
+    "convert-cf-to-llvm,reconcile-unrealized-casts,canonicalize,cse"
+)
+
+SCALES = "kern.scales_by_powers_of_two"
+"""An attribute of a module whose target does so with one instruction
+(:func:`shardc.backends.cpu.lanes.polynomials.expand_math`)."""
+TABLES = "kern.tables_in_registers"
+"""One of a module whose target has the instructions of :mod:`shardc.backends.cpu.lanes.tables`."""
+
+
+def lower(module: ir.Module, entries: str, without: str) -> None:
+    """Turns ``module`` into the LLVM dialect and adds the definitions of ``entries``, a module's text.
+
+    ``without`` is LLVM's list of what functions must not use: ``-avx512f,-avx512vl``. Raises MLIRError.
+    """
+    with module.context, ir.Location.unknown():
+        PassManager.parse("builtin.module(canonicalize,cse)").run(module.operation)
+        tables = TABLES in module.operation.attributes
+        if tables:
+            vectorize(module)
+        expand_math(module, SCALES in module.operation.attributes, tables)
+        PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
+        _move_bits(module)
+        limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
+        for function in module.body:
+            for block in function.regions[0].blocks:
+                _annotate(block.operations[len(block.operations) - 1].operation)
+            if len(function.regions[0].blocks):
+                function.attributes["passthrough"] = ir.ArrayAttr.get(
+                    [ir.StringAttr.get("noinline"), *limits]
+                )
+        _append(ir.Module.parse(entries), module)
+
+
+def _annotate(branch: ir.Operation) -> None:
+    """What was said of a loop where it was ``scf.for`` stands where LLVM reads it."""
+    if LOOP in branch.attributes:
+        branch.attributes["loop_annotation"] = branch.attributes[LOOP]
+        del branch.attributes[LOOP]
+
+
+def _move_bits(module: ir.Module) -> None:
+    """bf16 lanes under a mask are moved as integers: where there is no arithmetic of bf16, LLVM calls a
+    library to round each that it takes out of a vector.
+    """
+    for op in list(walk(module.operation)):
+        if op.name == "llvm.intr.masked.load" and _is_bf16(op.results[0].type):
+            mask, nothing = list(op.operands)[1:3]
+            with ir.InsertionPoint(op):
+                lanes = _bitcast(nothing, ir.IntegerType.get_signless(16))
+                bits = ir.Operation.create(
+                    op.name, [lanes.type], [op.operands[0], mask, lanes], attributes=dict(_attributes(op))
+                ).result
+                op.results[0].replace_all_uses_with(_bitcast(bits, ir.BF16Type.get()))
+            op.erase()
+        elif op.name == "llvm.intr.masked.store" and _is_bf16(op.operands[0].type):
+            with ir.InsertionPoint(op):
+                op.operands[0] = _bitcast(op.operands[0], ir.IntegerType.get_signless(16))
+
+
+def _is_bf16(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.VectorType) and isinstance(ir.VectorType(type_).element_type, ir.BF16Type)
+
+
+def _bitcast(lanes: ir.Value, element: ir.Type) -> ir.Value:
+    type_ = ir.VectorType.get(ir.VectorType(lanes.type).shape, element)
+    return ir.Operation.create("llvm.bitcast", [type_], [lanes]).result
+
+
+def _attributes(op: ir.Operation) -> list[tuple[str, ir.Attribute]]:
+    return [(name, op.attributes[name]) for name in op.attributes]
+
+
+def _append(extra: ir.Module, module: ir.Module) -> None:
+    """Moves the definitions of ``extra`` to the end of ``module``; bodies declared in it stand
+    there already.
+    """
+    present = {ir.StringAttr(o.attributes["sym_name"]).value for o in module.body}
+    for op in list(extra.body):
+        if ir.StringAttr(op.attributes["sym_name"]).value not in present:
+            op.operation.clone(ip=ir.InsertionPoint(module.body))

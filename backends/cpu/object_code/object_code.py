@@ -1,0 +1,153 @@
+"""Machine code, made in a process of its own: a crash of MLIR or LLVM is an error here,
+and not the end of the user's process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from torch_mlir import ir
+
+from shardc.backends.cpu.object_code.worker import make
+from shardc.diagnostics.kernels import KernelNotLowered
+from shardc.runtime.kernels.team import openmp_path
+
+WORKER = Path(__file__).with_name("worker.py")
+LIMIT_S = 900
+"""A compile that takes longer is given up."""
+
+_lock = threading.Lock()
+_worker: subprocess.Popen[bytes] | None = None
+
+
+def start_worker() -> None:
+    """Starts the process if there is none: what calls this before there is something to compile does not wait
+    for it later.
+    """
+    with _lock, suppress(OSError):  # which is an error of what is then compiled
+        _running()
+
+
+def object_code(module: ir.Module, entries: str, without: str) -> bytes:
+    """The object file of the functions of ``module`` and of ``entries``
+    (:func:`shardc.backends.cpu.emit.entries.entries`).
+
+    It does ``without`` the instruction sets that :func:`shardc.backends.cpu.host.without` names.
+
+    Raises:
+        KernelNotLowered: MLIR or LLVM refused the module, or ended its process.
+    """
+    return _made_by(_ask_worker, module, entries, without)
+
+
+def object_code_here(module: ir.Module, entries: str, without: str) -> bytes:
+    """The same in this process, which a crash of MLIR or LLVM ends: for processes that are there for it."""
+    return _made_by(lambda folder: make(Path(folder), openmp_path()), module, entries, without)
+
+
+def _made_by(compiler: Callable[[str], str], module: ir.Module, entries: str, without: str) -> bytes:
+    """What ``compiler`` makes of a folder, for which it answers why it did not."""
+    with tempfile.TemporaryDirectory(prefix="shardc-") as name:
+        folder = Path(name)
+        bytecode = io.BytesIO()
+        module.operation.write_bytecode(bytecode)
+        (folder / "loops.mlir").write_bytes(bytecode.getvalue())
+        (folder / "entries.mlir").write_text(entries)
+        (folder / "without.txt").write_text(without)
+        if problem := compiler(name):
+            said = folder / "said.txt"
+            more = " ".join(said.read_text(errors="replace").split()) if said.exists() else ""
+            raise KernelNotLowered(
+                names=_names(module), reason=": ".join(filter(None, [problem, more]))[:500]
+            )
+        return (folder / "kernels.o").read_bytes()
+
+
+def _ask_worker(folder: str) -> str:
+    try:
+        return _ask(folder)
+    except OSError as error:
+        return f"{sys.executable!r} did not start as the compiler ({error.strerror or error})"
+
+
+def _ask(folder: str) -> str:
+    """Has the worker compile what is in ``folder``; why it did not, if it did not."""
+    code = 0
+    with _lock:
+        for _ in range(2):  # it may have waited long enough for something to do, and end just now
+            worker = _running()
+            try:
+                answer = _answer(worker, folder)
+            except BaseException:  # an interrupt: nobody waits any more for what it is at
+                _end()
+                raise
+            if answer is None:
+                _end()
+                return f"the compiler took more than {LIMIT_S} s"
+            if answer:
+                return answer.decode().strip()
+            code = worker.wait()
+            if code:
+                break
+    return (
+        f"the compiler was ended by {signal.Signals(-code).name}"
+        if code < 0
+        else f"the compiler ended with exit code {code}"
+    )
+
+
+def _answer(worker: subprocess.Popen[bytes], folder: str) -> bytes | None:
+    """The worker's line; empty if it ended, None if it takes too long."""
+    with suppress(BrokenPipeError):
+        worker.stdin.write(os.fsencode(folder) + b"\n")
+        worker.stdin.flush()
+    return worker.stdout.readline() if select.select([worker.stdout], [], [], LIMIT_S)[0] else None
+
+
+def _running() -> subprocess.Popen[bytes]:
+    global _worker
+    if _worker is None or _worker.poll() is not None:
+        _end()
+        command = [sys.executable, "-I", "-S", str(WORKER), openmp_path(), *filter(None, sys.path)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        _worker = subprocess.Popen(
+            command, **pipes, start_new_session=True
+        )  # an interrupt is for the user's process
+    return _worker
+
+
+def _end() -> None:
+    if _worker is not None:
+        _worker.kill()
+        _worker.wait()
+        _worker.stdout.close()
+        with suppress(BrokenPipeError):
+            _worker.stdin.close()
+
+
+def _after_fork() -> None:
+    """A child has a worker of its own: the parent's answers the parent."""
+    global _worker, _lock
+    if _worker is not None:
+        _worker.returncode = 0  # it is not the child's to wait for
+    _worker, _lock = None, threading.Lock()
+
+
+atexit.register(_end)
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _names(module: ir.Module) -> str:
+    functions = [o for o in module.body if len(o.regions[0].blocks)]
+    return ", ".join(ir.StringAttr(f.attributes["sym_name"]).value.removesuffix("_body") for f in functions)

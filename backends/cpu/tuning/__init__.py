@@ -1,0 +1,1 @@
+"""Configurations of kernels on CPUs: what ``backends/cpu`` leaves open, a file for each structure."""

@@ -1,0 +1,84 @@
+"""Points of CPU kernels become libraries of one kernel each."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
+from shardc.backends.tuning.task import Task
+
+LIMIT_S = 60.0
+"""A compile that takes longer is given up."""
+
+
+class CpuBuilder:
+    """Compiles points in ``processes`` at once, on all cores but one if not given: one that crashes or takes
+    longer than ``limit_s`` is not built, and costs only itself. Libraries lie in a folder that goes with the
+    builder.
+
+    ``job`` is what the processes run, ``module:function``.
+    """
+
+    def __init__(
+        self,
+        processes: int | None = None,
+        limit_s: float = LIMIT_S,
+        job: str = "shardc.backends.cpu.tuning.build_job:build",
+    ) -> None:
+        self._limit_s, processes = limit_s, processes or max(1, (os.cpu_count() or 2) - 1)
+        self._folder = tempfile.TemporaryDirectory(prefix="shardc-tune-")
+        self._all = [Process(job, {"OMP_NUM_THREADS": "1"}) for _ in range(processes)]
+        self._free: SimpleQueue[Process] = SimpleQueue()
+        for process in self._all:
+            self._free.put(process)
+        self._threads = ThreadPoolExecutor(processes, "shardc-builder")
+
+    def start(self) -> None:
+        """Starts the processes, before there is something to build."""
+        for process in self._all:
+            process.start()
+
+    def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
+        """Each point, in order, as soon as it is built; later ones are being built meanwhile."""
+        jobs: list[Future[Built]] = [self._threads.submit(self._one, task, point) for point in points]
+        try:
+            for job in jobs:
+                yield job.result()
+        finally:
+            for job in jobs:
+                job.cancel()
+
+    def close(self) -> None:
+        self._threads.shutdown(cancel_futures=True)
+        for process in self._all:
+            process.end()
+        self._folder.cleanup()
+
+    def _one(self, task: Task, point: Point | None) -> Built:
+        started = time.monotonic()
+        process = self._free.get()
+        try:
+            library = process.ask((task, point), self._limit_s)
+        except Refused as error:
+            return Built(point, seconds=time.monotonic() - started, said=str(error))
+        except Ended as error:
+            return Built(point, seconds=time.monotonic() - started, said=f"the compiler ended with {error}")
+        except TookTooLong:
+            said = f"the compiler took more than {self._limit_s:g} s"
+            return Built(point, seconds=time.monotonic() - started, said=said)
+        finally:
+            self._free.put(process)
+        code = hashlib.sha256(library).hexdigest()[:32]
+        path = Path(self._folder.name, f"{code}.so")
+        if not path.exists():
+            path.write_bytes(library)
+        return Built(point, path, code, time.monotonic() - started)

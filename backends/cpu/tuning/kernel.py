@@ -1,0 +1,102 @@
+"""The sketches of a kernel on a CPU, read from its function as ``backends/cpu`` reads it."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.backends.body.axes import join_axes
+from shardc.backends.body.graph import Argument, Computed, Graph
+from shardc.backends.body.nest import recursion
+from shardc.backends.body.read_graph import read_graph
+from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
+from shardc.backends.body.structured import read_structured
+from shardc.backends.cpu.emit.buffers import width_bytes
+from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
+from shardc.backends.cpu.emit.stages import cost
+from shardc.backends.cpu.matmul.product import along_k, as_it_lies, find_product
+from shardc.backends.cpu.tuning import attention, matmul, rows, scatter
+from shardc.backends.cpu.tuning.body import Loops, made_once
+from shardc.backends.cpu.tuning.machine import this_machine
+from shardc.backends.tuning.sketches import together
+from shardc.backends.tuning.space import Sketch
+from shardc.cost.machine import Cpu
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.attention import AttentionOp, attention_of
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
+from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
+from shardc.dialects.kern.size import hint
+
+
+def sketches(functions: ir.Module, threads: int, machine: Cpu | None = None) -> tuple[Sketch, ...]:
+    """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
+
+    Raises KernelNotSupported as the backend does.
+    """
+    machine = machine or this_machine()
+    function = functions.body.operations[0].operation
+    body = read_structured(function)
+    if body is not None:
+        if body.op.name == ScatterAddOp.OPERATION_NAME:
+            return (scatter.sketch(scatter_add_of(body.op, body.shapes), threads, machine),)
+        if body.op.name not in (AttentionOp.OPERATION_NAME, AttentionBackwardOp.OPERATION_NAME):
+            raise KernelNotSupported(what=body.op.name)
+        backward = body.op.name != AttentionOp.OPERATION_NAME
+        spec = (attention_backward_of if backward else attention_of)(body.op, body.shapes)
+        return (attention.sketch(spec, backward, threads, machine),)
+    graph = read_graph(function)
+    with recursion(1000 + 20 * len(graph.generics)):
+        return (together(_nests(functions, graph, threads, machine)),)
+
+
+def _nests(functions: ir.Module, graph: Graph, threads: int, machine: Cpu) -> list[Sketch]:
+    roots = find_roots(graph)
+    join_axes(roots)
+    reads = {root: roots.reads(root) for root in roots.items}
+    nests = find_nests(roots, reads)
+    found: list[Sketch] = []
+    for nest in nests:
+        if nest.contraction is not None:
+            found.append(_matmul(graph, nest, roots, reads, threads, machine))
+        elif nest.order:
+            later = read_later(nest, nests, roots, reads)
+            found.append(rows.sketch(Loops(functions, nest, roots, reads, later, graph), threads, machine))
+    return found
+
+
+def _matmul(
+    graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], threads: int, machine: Cpu
+) -> Sketch:
+    contraction = nest.contraction
+    assert contraction is not None
+    root = contraction.root
+    value = next(v for v in graph.computed if v.generic is root.generic and v.number == 0)
+    product, factors = find_product(nest, contraction, value, roots)
+    known = made_once(graph)
+    read_bytes, work = [], []
+    for factor in factors:
+        operands = [
+            (root.generic.operands[n], root.generic.operand_index(n, root.dims)) for n in factor.operands
+        ]
+        ends = [base(v) for v, _ in roots.reads_of(operands).ends]
+        read_bytes.append(max((width_bytes(v.element) for v in ends), default=4))
+        work.append(sum(cost(v, roots, known) for v, _ in operands if not isinstance(v, Argument)))
+    along = tuple(
+        along_k(f, axes, root, roots) for f, axes in zip(factors, (contraction.m, contraction.n), strict=True)
+    )
+    item = product.sum_bytes // product.terms
+    lie = [
+        as_it_lies(f, fast, slow, root, roots)
+        for f, fast, slow in zip(
+            factors, (contraction.k, contraction.n), (contraction.m, contraction.k), strict=True
+        )
+    ]
+    apart = [
+        hint(o[1].factor(axes[0])) * item if o else 0
+        for o, axes in zip(lie, (contraction.m, contraction.k), strict=True)
+    ]
+    if product.terms > 1:
+        apart[1] = 0  # pairs along k must lie side by side
+    made = {v.generic if isinstance(v, Computed) else v: v for r in nest.roots[1:] for v, _ in r.read()}
+    after = sum(cost(v, roots, known) for v in made.values())
+    operands = matmul.Operands(along, tuple(read_bytes), tuple(work), after, tuple(apart))
+    return matmul.sketch(product, operands, threads, machine)

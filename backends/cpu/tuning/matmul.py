@@ -1,0 +1,234 @@
+"""Matmuls: register tiles, blocks that stay in the caches, and what threads share
+(``backends/cpu/matmul/nest.py``).
+
+The estimate counts cycles of the thread that has the most to do: products of the register tile, which are
+bound by multiply-adds, by loads or by the second cache; what a tile begins and ends with; packing; and what
+comes from the caches behind. Its form is that of Low et al.,
+"Analytical modeling is enough for high-performance BLIS" (2016).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import gcd
+
+from shardc.backends.cpu.config import Config
+from shardc.backends.cpu.matmul.product import COLUMNS, IN_PLACE, MATMULS, PACKED, ROWS, Product
+from shardc.backends.cpu.matmul.tiles import MAX_ROWS, Tiles
+from shardc.backends.tuning.sketches import NEAR
+from shardc.backends.tuning.space import Parameter, Sketch
+from shardc.cost.machine import Cpu
+
+BLOCKS = {"block_m": (48, 96, 192, 768), "block_n": (128, 256, 1024, 4096), "block_k": (256, 512, 1024, 4096)}
+SUMS = 12
+"""Vectors that a register tile adds up at least, if the matmul has so many: fewer leave multiply-adds
+waiting.
+"""
+BEHIND = 0.2
+"""Part of the time of reading the left operand again, where it lies, that products do not hide."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What is known of a matmul besides its sizes: whether factors lie along k, bytes that an element of each
+    is made from, additions that make it, and those that make an element of what is stored. ``apart``: the
+    bytes from row to row (left: along m, right: along k) of a factor that may be read where it lies, else 0.
+    """
+
+    along_k: tuple[bool, bool]
+    read_bytes: tuple[int, int]
+    work: tuple[int, int]
+    after: int = 0
+    apart: tuple[int, int] = (0, 0)
+
+
+def sketch(product: Product, operands: Operands, threads: int, machine: Cpu) -> Sketch:
+    """The tiles of one matmul."""
+    lanes = machine.vector_bytes // product.sum_bytes
+    default = product.tiles(Config())
+    rows = sorted({_even(product.m, t) for t in range(1, MAX_ROWS + 1)})
+    columns = sorted({lanes * _even(-(-product.n // lanes), v) for v in range(1, 7)})
+    parameters = [Parameter("tile_m", tuple(rows)), Parameter("tile_n", tuple(columns))]
+    for name, values in BLOCKS.items():
+        parameters.append(Parameter(name, values))
+    for name, apart in zip(("left", "right"), operands.apart, strict=True):
+        if apart:
+            parameters.append(Parameter(name, (PACKED, IN_PLACE)))
+    if threads > 1:
+        parameters.append(
+            Parameter("share", (ROWS, COLUMNS, MATMULS) if product.batch > 1 else (ROWS, COLUMNS))
+        )
+    space = _Matmul(product, operands, threads, machine, default, tuple(parameters))
+    return Sketch("matmul", tuple(parameters), space.refusal, space.estimate_s, space.counts)
+
+
+@dataclass(frozen=True)
+class _Matmul:
+    product: Product
+    operands: Operands
+    threads: int
+    machine: Cpu
+    default: Tiles
+    parameters: tuple[Parameter, ...]
+
+    def refusal(self, values: Mapping[str, int]) -> str | None:
+        registers, lanes = self.machine.registers, self.default.lanes
+        m, vectors = values["tile_m"], values["tile_n"] // lanes
+        if (taken := m * vectors + vectors + 1) > registers:
+            return f"a tile of {m} x {values['tile_n']} takes {taken} vector registers of {registers}"
+        if values.get("right") == IN_PLACE and self.product.n % values["tile_n"]:
+            return (
+                f"right = {IN_PLACE} reads whole tiles, and {values['tile_n']} does not divide "
+                f"{self.product.n}"
+            )
+        if m * vectors < self._least():
+            return (
+                f"a tile of {m} x {values['tile_n']} adds up {m * vectors} vectors, where "
+                f"{self._least()} hide latency"
+            )
+        config = Config.of(values)
+        tiles = self.product.tiles(config)
+        if (tiles.m, tiles.n) != (m, values["tile_n"]):
+            return f"a tile of {m} x {values['tile_n']} is evened out to {tiles.m} x {tiles.n}"
+        for parameter in self.parameters[2:5]:
+            name, value = parameter.name, values[parameter.name]
+            for other in (
+                parameter.values[: parameter.values.index(value)] if value in parameter.values else ()
+            ):
+                if self.product.tiles(Config.of({**values, name: other})) == tiles:
+                    return f"{name} = {value} makes the blocks that {other} makes: {getattr(tiles, name)}"
+        return None
+
+    def _least(self) -> int:
+        """Sums of a tile that is worth trying, in vectors."""
+        whole = self.product.m * -(-self.product.n // self.default.lanes)
+        return min(SUMS, whole, self.default.m * self.default.n // self.default.lanes)
+
+    def estimate_s(self, values: Mapping[str, int]) -> float:
+        config = Config.of(values)
+        tiles = self.product.tiles(config)
+        cycles = sum(self._cycles(tiles, config).values()) * (1 + NEAR * self._steps(values))
+        return cycles / self.machine.clock_hz
+
+    def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:
+        """Cycles of each kind, and the bytes that register tiles and blocks hold."""
+        config = Config.of(values)
+        t, item = self.product.tiles(config), self.product.sum_bytes // self.product.terms
+        held = {
+            "left tile": t.m * t.block_k,
+            "right tile": t.n * t.block_k,
+            "left block": t.block_m * t.block_k,
+            "right block": min(t.block_n, self.product.n) * t.block_k,
+            "sums": min(t.block_n, self.product.n) * t.block_m,
+        }
+        kept = (
+            -(-self.product.n // t.block_n)
+            * -(-self.product.m // t.block_m)
+            * -(-self.product.k // t.block_k)
+        )
+        return {**self._cycles(t, config), **{name: n * item for name, n in held.items()}, "blocks": kept}
+
+    def _steps(self, values: Mapping[str, int]) -> int:
+        """How far the point is from the default, in steps of its parameters."""
+        total = 0
+        for parameter in self.parameters[:5]:
+            if values[parameter.name] in parameter.values:
+                here = parameter.values.index(values[parameter.name])
+                there = getattr(self.default, parameter.name.replace("tile_", ""))
+                nearest = min(range(len(parameter.values)), key=lambda i: abs(parameter.values[i] - there))
+                total += abs(here - nearest)
+        return total
+
+    def _cycles(self, t: Tiles, config: Config) -> dict[str, float]:
+        """By what they go to."""
+        p, machine, cost = self.product, self.machine, partial(_bytes_cycles, self.machine)
+        item = p.sum_bytes // p.terms
+        alone, by_columns = p.alone(config), p.by_columns(t, config)
+        lies = p.reads_left(config), p.reads_right(t, config)
+        together = 1 if alone else self.threads
+        matmuls = -(-p.batch // self.threads) if alone else p.batch
+        blocks = -(-p.n // t.block_n)
+        panels, tiles = -(-min(p.n, t.block_n) // t.n), -(-p.m // t.m)
+        if by_columns:
+            panels = -(-panels // together)
+        elif not alone:
+            tiles = -(-tiles // together)
+        row_blocks, terms_blocks = -(-tiles * t.m // t.block_m), -(-p.k // t.block_k)
+        panels_all = panels * blocks if blocks == 1 or by_columns else -(-p.n // t.n)
+        # register tiles
+        step = self._step(t, item, lies[1])
+        ends = 20 + (t.m * t.n // t.lanes) * (1.0 if terms_blocks == 1 else 2.5)
+        found = {
+            "products": tiles * panels_all * -(-p.k // p.terms) * step,
+            "ends": tiles * panels_all * terms_blocks * ends,
+        }
+        behind = 0.0
+        # what they read from behind the second cache
+        right, left = panels * p.k * t.n * item, min(t.block_m, tiles * t.m) * t.block_k * item
+        if left + 2 * t.n * t.block_k * item > 0.75 * machine.caches[1]:
+            behind += 0.5 * panels_all * tiles * t.m * p.k * item / machine.rates[2]
+        if not lies[1]:
+            behind += blocks * row_blocks * cost(right, right) * (0.3 if row_blocks > 1 else 0.15)
+        partials = panels * t.block_m * t.n * p.sum_bytes
+        if terms_blocks > 1:
+            behind += blocks * row_blocks * terms_blocks * 0.5 * cost(2 * partials, partials + left)
+        found["behind"] = behind
+        found["right"] = self._right(t, item, together, right, row_blocks, lies[1])
+        found["left"] = self._left(blocks, tiles * t.m, t, lies[0])
+        # what is made of the result
+        elements = tiles * t.m * panels_all * t.n
+        stored = 2 * p.sum_bytes / machine.rate(p.m * p.n * p.sum_bytes)
+        found["results"] = (
+            elements * ((0.5 + self.operands.after) / t.lanes + stored) + tiles * t.m * panels_all * 6
+        )
+        found["meetings"] = 0 if alone or self.threads == 1 else blocks * 2 * machine.barrier
+        return {name: matmuls * cycles for name, cycles in found.items()}
+
+    def _step(self, t: Tiles, item: int, lies: bool) -> float:
+        """Cycles of a register tile for each step along k."""
+        machine, vectors = self.machine, t.n // t.lanes
+        products, loads = t.m * vectors, t.m + vectors
+        panel = t.n * t.block_k * item
+        level = 0 if panel + t.m * t.block_k * item <= 0.75 * machine.caches[0] else 1
+        pages = 0.0
+        if lies:  # rows of the panel share few sets of the caches if a power of two lies between them
+            apart = self.operands.apart[1]
+            sets = machine.sets // gcd(machine.sets, max(1, apart // machine.line_bytes))
+            level = max(level, 1) if t.block_k <= sets * machine.ways else 2
+            pages = machine.page * min(1.0, apart / 4096) * min(1.0, t.block_k / 256)
+        fetched = t.n * t.terms * item / machine.rates[level] if level else 0.0
+        bound = max(products / machine.fma, machine.latency, loads / 2, fetched)
+        rows = machine.row if self.operands.along_k[0] else machine.vector
+        return bound + rows * t.m + machine.vector * vectors + 0.08 * fetched + pages
+
+    def _right(self, t: Tiles, item: int, together: int, block: float, row_blocks: int, lies: bool) -> float:
+        """Cycles to bring the right operand near: packed in blocks of so many bytes, or read for each block
+        of rows.
+        """
+        p, cost, (_, read) = self.product, partial(_bytes_cycles, self.machine), self.operands.read_bytes
+        columns = -(-p.n // t.n) * t.n / together
+        if lies:
+            return row_blocks * cost(p.n * p.k * read, p.n * p.k * read)
+        made = columns * p.k * ((0.5 if self.operands.along_k[1] else 0.25) + self.operands.work[1] / t.lanes)
+        return made + cost(columns * p.k * read, p.n * p.k * read) + 1.5 * cost(columns * p.k * item, block)
+
+    def _left(self, blocks: int, rows: int, t: Tiles, lies: bool) -> float:
+        """The same of the left one, for each block of columns."""
+        p, cost = self.product, partial(_bytes_cycles, self.machine)
+        held = p.m * p.k * self.operands.read_bytes[0]
+        read = rows * p.k * self.operands.read_bytes[0]
+        made = rows * p.k * (0.7 + self.operands.work[0] / t.lanes)
+        later = min(held, self.machine.caches[2] / 2)
+        again = (blocks - 1) * cost(read, later)
+        return cost(read, held) + (BEHIND * again if lies else blocks * made + again)
+
+
+def _bytes_cycles(machine: Cpu, bytes_: float, held: float) -> float:
+    """Cycles to move so many bytes, of so many that are held."""
+    return bytes_ / machine.rate(held)
+
+
+def _even(size: int, most: int) -> int:
+    return -(-size // -(-size // most))

@@ -1,0 +1,1 @@
+"""The ops of ``kern`` on real tensors."""

@@ -1,0 +1,54 @@
+"""``kern.attention`` and its backward on real tensors, by the plain path of
+:mod:`shardc.runtime.operators.attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.kern.attention import AttentionOp, attention_of
+from shardc.dialects.kern.attention_backward import attention_backward_of
+from shardc.dialects.kern.attention_maps import ROLES, Attention
+from shardc.runtime.operators.attention import Problem, plain_attention, plain_attention_backward
+
+Tensor = torch.Tensor
+
+
+def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:
+    """The results of either op. ``widen``: every floating type stands for f64."""
+    forward = op.name == AttentionOp.OPERATION_NAME
+    spec = attention_of(op) if forward else attention_backward_of(op)
+    roles = list(spec.tensors)
+    given = {role: _in_order(spec, role, value) for role, value in zip(roles, operands, strict=False)}
+    mask = given.get("mask")
+    if mask is not None and not mask.is_floating_point():
+        mask = mask.bool()
+    problem = Problem(given["q"], given["k"], given["v"], mask, spec.causal, spec.scale, spec.q_offset)
+    if forward:
+        out, lse = plain_attention(problem)
+        found = [out, lse.masked_fill(lse == -inf, spec.unseen_lse)]
+    else:
+        found = list(plain_attention_backward(problem, given["grad_out"], given["out"], given["lse"]))
+    return [_in_memory(spec, role, value) for role, value in zip(roles[len(operands) :], found, strict=True)]
+
+
+def _in_order(spec: Attention, role: str, value: Tensor) -> Tensor:
+    """With the dims that the role has by name; those that the tensor lacks have size 1."""
+    order, sizes = _positions(spec, role), value.shape
+    unread = [at for at in range(len(sizes)) if at not in order.values()]
+    shape = [sizes[order[dim]] if dim in order else 1 for dim in ROLES[role]]
+    return value.permute([*order.values(), *unread]).reshape(shape)
+
+
+def _in_memory(spec: Attention, role: str, value: Tensor) -> Tensor:
+    order = list(_positions(spec, role).values())
+    return value.permute([order.index(at) for at in range(len(order))])
+
+
+def _positions(spec: Attention, role: str) -> dict[str, int]:
+    order = spec.tensors[role].order
+    return {dim: order[dim] for dim in ROLES[role] if dim in order}

@@ -1,0 +1,243 @@
+"""A kernel's body on real tensors: each ``linalg`` op at once, over its index maps, with torch ops (no
+element loops).
+
+An operand becomes a tensor with one dim for each dim of the iteration space (of size 1 where its map does not
+read it), the op's region is evaluated on such tensors, and what it yields is put in the order of the result's
+map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.eager.aten import WIDE
+from shardc.backends.eager.kern.attention import run_attention
+from shardc.backends.eager.kern.grouped_matmul import run_grouped_matmul
+from shardc.backends.eager.kern.linear_cross_entropy import run_linear_cross_entropy
+from shardc.backends.eager.kern.scalar_ops import EVALUATE, REDUCE, attribute_value
+from shardc.backends.eager.kern.scatter import run_scatter_add
+from shardc.dialects.kern.generic import GenericLoops, Join, loop_of
+from shardc.dialects.kern.kernel import checks, kernel_body
+from shardc.dialects.kern.types import read_builtin
+from shardc.runtime.kernels.kernel_call import check
+
+Tensor = torch.Tensor
+Environment = dict[ir.Value, Any]
+
+
+def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
+    """The results of a ``kern.kernel`` on ``operands``. ``widen``: every floating type stands for f64.
+
+    Raises NotImplementedError for an op that this interpreter does not know, and IndexOutOfRange where a
+    check fails.
+    """
+    results = _run(*kernel_body(op), operands, widen)
+    for number, message in checks(op).items():
+        check(int(results[number].item()), message)
+    return results
+
+
+def run_function(function: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
+    """The same for a function of :func:`shardc.backends.body.extract.extract`, whose checks are left to the
+    caller.
+    """
+    block = function.regions[0].blocks[0]
+    *ops, last = (view.operation for view in block.operations)
+    return _run(list(block.arguments), ops, list(last.operands), operands, widen)
+
+
+def _run(
+    arguments: Sequence[ir.Value],
+    ops: Sequence[ir.Operation],
+    yielded: Sequence[ir.Value],
+    operands: Sequence[Tensor],
+    widen: bool,
+) -> list[Tensor]:
+    operands = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
+    values: Environment = dict(zip(arguments, map(_to_memory, operands), strict=True))
+    for inner in ops:
+        values[inner.results[0]] = _Body(values, widen).run(inner)
+        for result, value in zip(inner.results, _listed(values[inner.results[0]]), strict=True):
+            values[result] = value
+    return [_from_memory(values[v], v.type, widen) for v in yielded]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _to_memory(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.int8) if tensor.dtype == torch.bool else tensor
+
+
+def _from_memory(tensor: Tensor, type_: ir.Type, widen: bool) -> Tensor:
+    found = read_builtin(type_)
+    assert found is not None
+    dtype = WIDE.get(found.dtype, found.dtype) if widen else found.dtype
+    return tensor.to(dtype).clone()
+
+
+class _Body:
+    """Runs the ops of one kernel."""
+
+    def __init__(self, values: Environment, widen: bool) -> None:
+        self._values, self._widen = values, widen
+
+    def run(self, op: ir.Operation) -> Any:
+        """The result of an op of the body, a list of them if it has several."""
+        match op.name:
+            case "arith.constant":
+                return attribute_value(op, self._widen)
+            case "tensor.empty":
+                return torch.empty(self._shape(op.results[0], op.operands), dtype=self._dtype(op.results[0]))
+            case "tensor.expand_shape":
+                return self._values[op.operands[0]].reshape(self._shape(op.results[0], list(op.operands)[1:]))
+            case "tensor.collapse_shape":
+                tensor = self._values[op.operands[0]]
+                groups = [
+                    [tensor.shape[ir.IntegerAttr(d).value] for d in group]
+                    for group in op.attributes["reassociation"]
+                ]
+                return tensor.reshape([prod(group) for group in groups])
+            case "arith.muli" | "arith.addi":
+                left, right = (self._values[v] for v in op.operands)
+                return left * right if op.name == "arith.muli" else left + right
+            case "tensor.extract_slice":
+                static = (
+                    list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"]))
+                    for n in ("offsets", "sizes", "strides")
+                )
+                offsets, sizes, strides = static
+                parts = zip(offsets, self._sizes(sizes, list(op.operands)[1:]), strides, strict=True)
+                index = tuple(slice(first, first + size * step, step) for first, size, step in parts)
+                return self._values[op.operands[0]][index]
+            case "linalg.fill":
+                value, out = (self._values[v] for v in op.operands)
+                return torch.full_like(out, value.item() if isinstance(value, Tensor) else value)
+            case "linalg.generic":
+                return self._generic(op)
+            case "kern.attention" | "kern.attention_backward":
+                return run_attention(op, [self._values[v] for v in op.operands], self._widen)
+            case "kern.linear_cross_entropy" | "kern.linear_cross_entropy_backward":
+                return run_linear_cross_entropy(op, [self._values[v] for v in op.operands], self._widen)
+            case "kern.grouped_matmul":
+                return run_grouped_matmul(op, [self._values[v] for v in op.operands], self._widen)
+            case "kern.scatter_add":
+                return run_scatter_add(op, [self._values[v] for v in op.operands])
+        raise NotImplementedError(f"the oracle does not know {op.name} in a kernel")
+
+    def _shape(self, value: ir.Value, sizes: Sequence[ir.Value]) -> list[int]:
+        return self._sizes(list(ir.RankedTensorType(value.type).shape), sizes)
+
+    def _sizes(self, static: Sequence[int], sizes: Sequence[ir.Value]) -> list[int]:
+        """``static`` with ``sizes`` where it has no number."""
+        rest = iter(sizes)
+        return [int(self._values[next(rest)]) if n == ir.ShapedType.get_dynamic_size() else n for n in static]
+
+    def _dtype(self, value: ir.Value) -> torch.dtype:
+        element = str(ir.RankedTensorType(value.type).element_type)
+        if element == "i8":
+            return torch.int8
+        found = read_builtin(value.type)
+        assert found is not None
+        return WIDE.get(found.dtype, found.dtype) if self._widen else found.dtype
+
+    def _generic(self, op: ir.Operation) -> list[Tensor]:
+        loops = GenericLoops(op)
+        operands = [torch.as_tensor(self._values[v]) for v in op.operands]
+        region = _Region(loops, loops.loop_sizes([t.shape for t in operands]), self._values, self._widen)
+        for argument, tensor, map_ in zip(loops.block.arguments, operands, loops.maps, strict=True):
+            region.values[argument] = _spread(tensor, map_, region.sizes)
+        kept = [loop for loop, reduces in enumerate(loops.reduces) if not reduces]
+        results = []
+        for number, found in enumerate(region.run()):
+            order = [kept.index(loop) for loop in loops.maps[loops.input_count + number]]
+            dtype = self._dtype(op.results[number])
+            results.append(found.expand([region.sizes[loop] for loop in kept]).permute(order).to(dtype))
+        return results
+
+
+def _spread(tensor: Tensor, map_: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    """``tensor`` with a dim for each loop, of size 1 where ``map_`` does not have it."""
+    order = sorted(range(len(map_)), key=map_.__getitem__)
+    return tensor.permute(order).reshape([n if loop in map_ else 1 for loop, n in enumerate(sizes)])
+
+
+class _Region:
+    """The region of a ``linalg.generic`` at all places of its loops at once: ``values`` have a dim for each
+    loop.
+    """
+
+    def __init__(self, loops: GenericLoops, sizes: Sequence[int], outer: Environment, widen: bool) -> None:
+        self.values: Environment = {}
+        self.sizes = sizes
+        self._loops, self._outer, self._widen = loops, outer, widen
+        self._reduced = [loop for loop, reduces in enumerate(loops.reduces) if reduces]
+
+    def run(self) -> list[Tensor]:
+        """A tensor for each result, with a dim for each loop that is no reduction."""
+        joins = {v: self._loops.join(n) for n, v in enumerate(self._loops.yielded)} if self._reduced else {}
+        never = [v for v, join in joins.items() if join is not None and self._factors(join)]
+        never += [joins[v].term for v in never]
+        for op in self._loops.body_ops:
+            if not any(value == op.results[0] for value in never):
+                self.values[op.results[0]] = self._evaluated(op)
+        results = [self._reduce(joins[v]) if self._reduced else self._value(v) for v in self._loops.yielded]
+        return [torch.as_tensor(found).squeeze(tuple(self._reduced)) for found in results]
+
+    def _value(self, value: ir.Value) -> Any:
+        return self.values[value] if value in self.values else self._outer[value]
+
+    def _evaluated(self, op: ir.Operation) -> Tensor:
+        if op.name == "arith.constant":
+            return attribute_value(op, self._widen)
+        if (loop := loop_of(op.results[0])) is not None:
+            size = self.sizes[loop]
+            return torch.arange(size).reshape([size if d == loop else 1 for d in range(len(self.sizes))])
+        operands = [self._value(v) for v in op.operands]
+        if op.name == "tensor.extract":
+            return operands[0][tuple(operands[1:])]
+        if op.name not in EVALUATE:
+            raise NotImplementedError(f"the oracle does not know {op.name} in a kernel")
+        return EVALUATE[op.name](op, self._widen, *operands)
+
+    def _reduce(self, join: Join | None) -> Tensor:
+        """The reduction of a term, joined to what its result held before; its reduced dims have
+        size 1 here.
+        """
+        if join is None or join.op.name not in REDUCE:
+            raise NotImplementedError("the oracle knows reductions that end in one op of the accumulator")
+        if factors := self._factors(join):
+            total = _contract([self.values[v] for v in factors], self.sizes, self._reduced)
+        else:
+            total = REDUCE[join.op.name](
+                torch.as_tensor(self._value(join.term)).expand(self.sizes), self._reduced
+            )
+        accumulator = next(v for v in join.op.operands if v != join.term)
+        return EVALUATE[join.op.name](join.op, False, total, self.values[accumulator])
+
+    def _factors(self, join: Join) -> list[ir.Value]:
+        """The factors of a sum of products, whose terms are never made: a matmul has too many."""
+        made = self._loops.made_here(join.term) if join.op.name == "arith.addf" else None
+        if made is None or made.name != "arith.mulf":
+            return []
+        once = all(len(list(value.uses)) == 1 for value in (join.term, join.op.results[0]))
+        inside = all(
+            isinstance(v, ir.BlockArgument) or self._loops.made_here(v) is not None for v in made.operands
+        )
+        return list(made.operands) if once and inside else []
+
+
+def _contract(factors: Sequence[Any], sizes: Sequence[int], reduced: list[int]) -> Tensor:
+    """The sum of the factors' product over the dims ``reduced``, which stay with size 1."""
+    dims = list(range(len(sizes)))
+    tensors = [t.reshape([1] * len(sizes)) if t.ndim == 0 else t for t in map(torch.as_tensor, factors)]
+    shape = [max(t.shape[d] for t in tensors) for d in dims]
+    total = torch.einsum(*(x for t in tensors for x in (t, dims)), [d for d in dims if d not in reduced])
+    total = total * prod(sizes[d] for d in reduced if shape[d] == 1)
+    return total.reshape([1 if d in reduced else n for d, n in enumerate(shape)])

@@ -1,0 +1,1 @@
+"""Comparison of two programs: tolerances, outcomes, and which op differs."""

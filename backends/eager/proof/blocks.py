@@ -1,0 +1,85 @@
+"""Between global tensors and the blocks that ranks hold, for comparing programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from shardc.backends.eager import collectives
+from shardc.backends.eager.proof.tolerance import difference
+from shardc.dialects.dist.interleaving import Interleaving
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Sharding
+
+
+def without_time(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """The part of a sharding that ranks see: a block that a loop cuts further lies whole on its rank."""
+    dims = tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in sharding.dims)
+    return Sharding(dims, tuple((r, a) for r, a in sharding.partial if not mesh.is_time(a)))
+
+
+def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
+    """Whether a value of a loop's body is one term of a sum over the iterations."""
+    return any(mesh.is_time(axis) for _, axis in sharding.partial)
+
+
+def cut(
+    tensor: torch.Tensor,
+    sharding: Sharding,
+    mesh: Mesh,
+    padded: tuple[int, ...],
+    interleaving: Interleaving | None = None,
+) -> list[torch.Tensor]:
+    """The block of each rank of ``tensor``, with zeros at the end of its dims up to the shape ``padded``."""
+    stored = with_padding(as_stored(tensor, interleaving), padded)
+    return collectives.scatter(stored, without_time(sharding, mesh), mesh)
+
+
+def as_stored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.Tensor:
+    """``tensor`` with the parts of a dim interleaved."""
+    if interleaving is None:
+        return tensor
+    return tensor.index_select(interleaving.dim, _order(interleaving))
+
+
+def restored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.Tensor:
+    """The other way round."""
+    if interleaving is None:
+        return tensor
+    return tensor.index_select(interleaving.dim, torch.argsort(_order(interleaving)))
+
+
+def _order(interleaving: Interleaving) -> torch.Tensor:
+    return torch.tensor([n for run in interleaving.parts.runs() for n in run])
+
+
+def with_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    if tuple(tensor.shape) == shape:
+        return tensor
+    whole = tensor.new_zeros(shape)
+    without_padding(whole, tuple(tensor.shape)).copy_(tensor)
+    return whole
+
+
+def without_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The part of ``tensor`` that has ``shape``, from the beginning of each dim; a view."""
+    for dim, size in enumerate(shape):
+        tensor = tensor.narrow(dim, 0, size)
+    return tensor
+
+
+def join(
+    blocks: Sequence[torch.Tensor],
+    sharding: Sharding,
+    mesh: Mesh,
+    shape: tuple[int, ...],
+    interleaving: Interleaving | None = None,
+) -> tuple[torch.Tensor, float]:
+    """The whole tensor, and the largest difference between ranks that should hold the same block."""
+    sharding = without_time(sharding, mesh)
+    axes = sharding.used
+    first: dict[int, torch.Tensor] = {}
+    chosen = [first.setdefault(mesh.index(rank, axes), block) for rank, block in enumerate(blocks)]
+    spread = max(0.0 if a is b else difference(a, b) for a, b in zip(blocks, chosen, strict=True))
+    return restored(collectives.gather(chosen, sharding, mesh, shape), interleaving), spread

@@ -1,0 +1,349 @@
+"""Proof by execution: a rank program run on simulated ranks must make what the global program makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from math import prod
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.eager.interpreter import observed_names, run
+from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
+from shardc.backends.eager.program import STEP, find_step
+from shardc.backends.eager.proof import tolerance as measure
+from shardc.backends.eager.proof.blocks import (
+    adds_over_time,
+    as_stored,
+    cut,
+    join,
+    restored,
+    with_padding,
+    without_padding,
+    without_time,
+)
+from shardc.backends.eager.proof.comparison import Comparison, Proof, Row
+from shardc.backends.eager.proof.signature import Port, holds_blocks, read_arguments, read_results
+from shardc.backends.eager.proof.stale_weights import StaleStep, asynchronous_schedule, stages_of_state
+from shardc.backends.eager.proof.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
+from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
+from shardc.dialects.dist.interleaving import Interleaving
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.roles import STATE_ROLES
+from shardc.runtime.kernels.library import Library
+
+Key = tuple[str, str]
+"""The role and name of an argument, result or observed value."""
+STALE = (
+    "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "
+    "pipeline "
+    "with that step run on the old weights of each micro-batch"
+)
+
+
+def compare_step(
+    global_module: ir.Module,
+    rank_module: ir.Module,
+    inputs: Mapping[Key, torch.Tensor],
+    *,
+    steps: int = 1,
+    widen: bool = True,
+    tolerance: Tolerance | None = None,
+    library: Library | None = None,
+    uncut: ir.Module | None = None,
+) -> Comparison:
+    """Run both programs for ``steps`` steps and compare loss, observed gradients, and updated state.
+
+    ``inputs`` gives a global tensor for the (role, name) of each argument; the seed goes up by one each
+    step, as it does at run time. ``rank_module`` is of level 3 (or 2, whose values are global).
+
+    With ``widen`` both run in f64, and each program goes on from its own state. In their own precision, both
+    go on from the global program's state, so that rounding errors do not add up and each step is judged by
+    itself. There the rank program's kernels run as ``library`` has them compiled; in f64 as their bodies say.
+
+    A pipeline that updates its stages by themselves is another function than the global program. ``uncut``,
+    the step of level 3 that was cut into it, is then compared with the global program, and the pipeline with
+    ``uncut`` run on the old weights that the schedule gives each micro-batch.
+
+    Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and
+    ExecutionFailed.
+    """
+    ranked = _Program(rank_module)
+    schedule = asynchronous_schedule(rank_module)
+    if schedule is not None and uncut is None:
+        raise ProgramsDiffer(problem=f"the schedule {schedule.name} changes the mathematics")
+    whole = (
+        _Program(global_module) if schedule is None or uncut is None else _Stale(uncut, rank_module, schedule)
+    )
+    outcome = Comparison()
+    if schedule is not None and uncut is not None:
+        outcome = compare_step(global_module, uncut, inputs, steps=steps, widen=widen, tolerance=tolerance)
+    _check_same(whole, ranked)
+    if tolerance is None:
+        tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
+    values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
+    rate = whole.updates * max(
+        (float(t.abs().max()) for (role, name), t in values.items() if _is_rate(role, name)), default=0.0
+    )
+    blocks = ranked.cut(values)
+    for step in range(steps):
+        expected, found = (
+            whole.run(whole.cut(values), widen),
+            ranked.run(blocks, widen, None if widen else library),
+        )
+        wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}
+        moved = rate * (step + 1 if widen else 1)
+        outcome.rows += _rows(step, wanted, found, tolerance, moved)
+        outcome.unobserved += [":".join(key) for key in wanted if key not in found and step == 0]
+        values.update({key: tensor for key, tensor in wanted.items() if key[0] in STATE_ROLES})
+        values.update({key: tensor + 1 for key, tensor in values.items() if key[0] == "seed"})
+        blocks = ranked.cut(values)
+        if widen:
+            blocks.update({key: value.blocks for key, value in found.items() if key[0] in STATE_ROLES})
+    return outcome
+
+
+def prove_step(
+    global_module: ir.Module,
+    rank_module: ir.Module,
+    inputs: Mapping[Key, torch.Tensor],
+    *,
+    steps: int = 1,
+    library: Library | None = None,
+    uncut: ir.Module | None = None,
+) -> Proof:
+    """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
+
+    The latter runs the compiled kernels of ``library``. ``uncut``: of a pipeline that changes the
+    mathematics.
+    """
+    schedule = asynchronous_schedule(rank_module)
+    exact = compare_step(global_module, rank_module, inputs, steps=steps, uncut=uncut)
+    own = compare_step(
+        global_module, rank_module, inputs, steps=steps, widen=False, library=library, uncut=uncut
+    )
+    return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
+
+
+@dataclass
+class _Value:
+    """A result or observed value: a block for each rank. ``sharding`` is None where values are global.
+
+    ``copies`` are the blocks that other ranks of a pipeline have of it.
+    """
+
+    blocks: list[torch.Tensor]
+    sharding: Sharding | None
+    mesh: Mesh
+    shape: tuple[int, ...]
+    copies: list[list[torch.Tensor]] = field(default_factory=list)
+    interleaving: Interleaving | None = None
+
+    def join(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, float]:
+        """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
+        if self.sharding is None:
+            return restored(without_padding(self.blocks[0], shape), self.interleaving), 0.0
+        whole, spread = join(self.blocks, self.sharding, self.mesh, shape, self.interleaving)
+        for copy in self.copies:
+            spread = max(spread, *map(measure.difference, copy, self.blocks))
+        return whole, spread
+
+
+class _Program:
+    """One of the two modules, with its arguments and results by role and name.
+
+    ``pipeline`` if its ranks run programs of their own: ``mesh`` is then what each of these is for.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self.pipeline = read_pipeline(module)
+        step = find_step(module) if self.pipeline is None else self.pipeline.functions[0]
+        if step is None:
+            raise NoStep(function=STEP)
+        self.step = step
+        if self.pipeline is not None:
+            self.mesh = self.pipeline.mesh
+            self.arguments, self.results = _merged(self.pipeline.arguments), _merged(self.pipeline.results)
+            self.codec = ShardingCodec(module.context, self.mesh)
+        else:
+            self.mesh = read_mesh(module) or Mesh(())
+            self.codec = ShardingCodec(module.context, self.mesh)
+            self.arguments, self.results = read_arguments(step, self.codec), read_results(step, self.codec)
+        self._stored = {port.name: port.interleaving for port in self.arguments if port.role == "param"}
+        self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
+
+    @property
+    def updates(self) -> int:
+        """How often a step updates the weights."""
+        return 1
+
+    def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
+        return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
+
+    def run(
+        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+    ) -> dict[Key, _Value]:
+        """The results and the observed values of one step."""
+        made: dict[Key, _Value] = {}
+
+        def observe(name: str, values: list[torch.Tensor], op: ir.Operation) -> None:
+            role, _, rest = name.partition(":")
+            value = self._observed(name, values, op)
+            known = made.get((role, rest))
+            if known and value.sharding and adds_over_time(value.sharding, value.mesh):
+                value.blocks = [a + b for a, b in zip(known.blocks, value.blocks, strict=True)]
+            made[role, rest] = value
+
+        sharding = {port.key: port.sharding if self.is_ranked else None for port in self.results}
+        shapes = {port.key: port.global_type.shape for port in self.results}
+        stored = {port.key: port.interleaving for port in self.results}
+        if self.pipeline is not None:
+            found = run_pipeline(
+                self.pipeline,
+                [blocks] * len(self.pipeline.functions),
+                widen=widen,
+                observe=observe,
+                library=library,
+            )
+        else:
+            arguments = [blocks[p.key] for p in self.arguments]
+            values = run(self.module, arguments, widen=widen, observe=observe, library=library)
+            found = [dict(zip(sharding, values, strict=True))]
+        for key in sharding:
+            first, *others = [results[key] for results in found if key in results]
+            made[key] = _Value(first, sharding[key], self.mesh, shapes[key], others, stored[key])
+        return made
+
+    def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
+        if self.is_ranked and port.sharding:
+            return cut(tensor, port.sharding, self.mesh, port.padded, port.interleaving)
+        return [with_padding(as_stored(tensor, port.interleaving), port.padded)]
+
+    def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
+        shape, stored = tuple(values[0].shape), self._stored.get(name.partition(":")[2])
+        if not self.is_ranked:
+            return _Value(values, None, self.mesh, shape, interleaving=stored)
+        if "dist.shardings" not in op.attributes:
+            raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
+        index = dict(observed_names(op))[name]
+        sharding = self.codec.read(op.attributes["dist.shardings"][index])
+        ways = (prod(axis.size for axis in axes) for axes in without_time(sharding, self.mesh).dims)
+        shape = tuple(n * parts for n, parts in zip(shape, ways, strict=True))
+        return _Value(values, sharding, self.mesh, shape, interleaving=stored)
+
+
+class _Stale(_Program):
+    """The step ``uncut`` of level 3, run on the old weights that ``schedule`` has in the ``pipeline`` made of
+    it.
+    """
+
+    def __init__(self, uncut: ir.Module, pipeline: ir.Module, schedule: Schedule) -> None:
+        super().__init__(uncut)
+        assert schedule.updates is not None
+        self._updates = schedule.micro_batches // schedule.updates.every
+        self._stale = StaleStep(uncut, schedule, stages_of_state(pipeline))
+
+    @property
+    def updates(self) -> int:
+        return self._updates
+
+    def run(
+        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+    ) -> dict[Key, _Value]:
+        found = self._stale.run(blocks, widen)
+        ports = {port.key: port for port in self.results}
+        return {
+            key: _Value(
+                values,
+                ports[key].sharding,
+                self.mesh,
+                ports[key].global_type.shape,
+                [],
+                ports[key].interleaving,
+            )
+            for key, values in found.items()
+        }
+
+
+def _merged(ports: list[list[Port]]) -> list[Port]:
+    """The ports of all ranks of a pipeline, each once."""
+    return list({port.key: port for of_rank in ports for port in of_rank}.values())
+
+
+def _rows(
+    step: int,
+    wanted: Mapping[Key, torch.Tensor],
+    found: Mapping[Key, _Value],
+    tolerance: Tolerance,
+    moved: float,
+) -> list[Row]:
+    """One row for each value, and one more for a value whose replicas differ."""
+    sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
+    largest: dict[str, float] = {}
+    for key, size in sizes.items():
+        largest[_kind(key)] = max(size, largest.get(_kind(key), 0.0))
+    rows = []
+    # In the order of the program, loss first: the first failure then stands nearest to its cause.
+    for key in sorted(wanted, key=lambda key: key[0] != "loss"):
+        if key not in found:
+            continue
+        (role, name), tensor = key, wanted[key]
+        made, spread = found[key].join(tuple(tensor.shape))
+        scale = sizes[key] + measure.FLOOR * largest[_kind(key)]
+        bound = tolerance.bound(role, tensor.dtype, scale, moved)
+        gap = measure.difference(made, tensor)
+        rows.append(Row(step, role, name, measure.relative(gap, scale), bound))
+        if spread > 0:
+            rows.append(Row(step, role, f"{name} (between ranks)", measure.relative(spread, scale), bound))
+    return rows
+
+
+def _kind(key: Key) -> str:
+    """Values of one kind have magnitudes that can be set against one another."""
+    role, name = key
+    return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
+
+
+def _is_rate(role: str, name: str) -> bool:
+    return role == "hyper" and name.rpartition(".")[2] == "lr"
+
+
+def _input(port: Port, inputs: Mapping[Key, torch.Tensor]) -> torch.Tensor:
+    if port.key in inputs:
+        return inputs[port.key]
+    names = [name for _, name in inputs]
+    nearest = ", ".join(get_close_matches(port.name, names, cutoff=0.0)) or "none"
+    shape = list(port.global_type.shape)
+    raise MissingInput(role=port.role, name=port.name, shape=shape, nearest=nearest)
+
+
+def _check_same(whole: _Program, ranked: _Program) -> None:
+    """ProgramsDiffer unless both have the same arguments and results, and state leaves as it came in."""
+    for kind in ("arguments", "results"):
+        ours = {port.key: port for port in getattr(whole, kind)}
+        theirs = {port.key: port for port in getattr(ranked, kind)}
+        for role, name in sorted(ours.keys() ^ theirs.keys()):
+            lacking = "rank" if (role, name) in ours else "global"
+            raise ProgramsDiffer(problem=f"the {lacking} program has no {role} {name!r} among its {kind}")
+        for key, port in ours.items():
+            if port.global_type != theirs[key].global_type:
+                problem = (
+                    f"{port} is a {port.global_type} in the one and a {theirs[key].global_type} in the other"
+                )
+                raise ProgramsDiffer(problem=problem)
+    held = {port.key: port for port in ranked.arguments}
+    for port in ranked.results:
+        before = held.get(port.key)
+        if (
+            before
+            and before.sharding
+            and port.sharding
+            and before.sharding.normal() != port.sharding.normal()
+        ):
+            problem = f"{port} comes in as {before.sharding} and goes out as {port.sharding}"
+            raise ProgramsDiffer(problem=problem)

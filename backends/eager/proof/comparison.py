@@ -1,0 +1,105 @@
+"""The outcome of a comparison of two programs, as data and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor at one step: its ``error``, as the module ``tolerance`` defines it, and its ``bound``."""
+
+    step: int
+    role: str
+    name: str
+    error: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return self.error <= self.bound
+
+    @property
+    def badness(self) -> float:
+        """How many times its bound the error is."""
+        if self.bound == 0:
+            return 0.0 if self.error == 0 else float("inf")
+        return self.error / self.bound
+
+
+@dataclass
+class Comparison:
+    """What came of comparing a rank program with the global one.
+
+    ``unobserved`` are the names (``grad:w``) that the global program has and the rank program has lost: they
+    could not be compared, though what was made of them was.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    unobserved: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.rows) and all(row.ok for row in self.rows)
+
+    @property
+    def failures(self) -> list[Row]:
+        """The rows beyond their bound, worst first."""
+        return [row for row in self._worst_first() if not row.ok]
+
+    @property
+    def first_failure(self) -> Row | None:
+        """The failure that comes first in the program, which is the one nearest to its cause."""
+        return next((row for row in self.rows if not row.ok), None)
+
+    def render(self, limit: int = 20) -> str:
+        """A verdict and a table of the ``limit`` worst rows, worst first."""
+        rows = self._worst_first()
+        width = max([4, *(len(row.name) for row in rows[:limit])])
+        lines = [self._verdict(), f"{'step':>4}  {'role':<10} {'name':<{width}}  {'error':>9}  {'bound':>9}"]
+        for row in rows[:limit]:
+            mark = "ok" if row.ok else "FAIL"
+            text = f"{row.step:>4}  {row.role:<10} {row.name:<{width}}  {row.error:9.2e}  {row.bound:9.2e}"
+            lines.append(f"{text}  {mark}")
+        if len(rows) > limit:
+            lines.append(f"      ... and {len(rows) - limit} with smaller errors")
+        if self.unobserved:
+            lines.append(f"not observed in the rank program: {', '.join(self.unobserved)}")
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        first = self.first_failure
+        if first is None:
+            return f"equal: {len(self.rows)} comparisons" if self.rows else "NOT equal: nothing was compared"
+        count = f"NOT equal: {len(self.failures)} of {len(self.rows)} comparisons fail"
+        return f"{count}, the first in the program at {first.role} {first.name!r} of step {first.step}"
+
+    def _worst_first(self) -> list[Row]:
+        return sorted(self.rows, key=lambda row: (row.ok, -row.badness, row.step, row.role, row.name))
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A program compared with the single-device one in f64 (``exact``, to 1e-9), and in its ``own``
+    precision.
+    """
+
+    exact: Comparison
+    own: Comparison
+    of: str = ""
+    """What is equal to what, where the program is not the single-device one."""
+
+    @property
+    def passed(self) -> bool:
+        return self.exact.passed and self.own.passed
+
+    def render(self, limit: int = 8) -> str:
+        """Both verdicts with tables of the ``limit`` worst rows."""
+        lines = [self.of, ""] if self.of else []
+        lines += ["in float64 (the proof)", _indented(self.exact, limit)]
+        lines += ["", "in the program's own precision", _indented(self.own, limit)]
+        return "\n".join(lines)
+
+
+def _indented(comparison: Comparison, limit: int) -> str:
+    return "\n".join(f"  {line}" for line in comparison.render(limit).splitlines())

@@ -1,0 +1,96 @@
+"""The arguments and results of a step, as their attributes describe them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.backends.eager.proof.blocks import without_time
+from shardc.diagnostics.oracle import BadArguments
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+
+
+@dataclass(frozen=True)
+class Port:
+    """One argument or result.
+
+    ``type`` is what the function holds: ``padded`` (of ``global_type``'s dtype) at levels 1 and 2, the type
+    of one rank's block at level 3. ``padded`` is the global shape, with padding where dims do not divide.
+    ``sharding`` is None at level 1. ``interleaving`` is how a dim of several parts is stored, if it is stored
+    otherwise than it is.
+    """
+
+    role: str
+    name: str
+    type: TensorType
+    global_type: TensorType
+    padded: tuple[int, ...]
+    sharding: Sharding | None
+    interleaving: Interleaving | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.role, self.name
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.name!r}"
+
+
+def read_arguments(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
+    """Raises BadArguments for one that is not a tensor."""
+    types = [a.type for a in step.regions[0].blocks[0].arguments]
+    return _ports("argument", types, _dicts(step, "arg_attrs", len(types)), codec)
+
+
+def read_results(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
+    types = ir.FunctionType(ir.TypeAttr(step.attributes["function_type"]).value).results
+    return _ports("result", types, _dicts(step, "res_attrs", len(types)), codec)
+
+
+def _dicts(step: ir.Operation, name: str, count: int) -> list[ir.DictAttr | dict]:
+    return list(step.attributes[name]) if name in step.attributes else [{}] * count
+
+
+def _ports(
+    kind: str, types: list[ir.Type], dicts: list[ir.DictAttr | dict], codec: ShardingCodec
+) -> list[Port]:
+    return [_port(kind, i, t, d, codec) for i, (t, d) in enumerate(zip(types, dicts, strict=True))]
+
+
+def _port(
+    kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict, codec: ShardingCodec
+) -> Port:
+    role, name = _text(attributes, "dist.role", kind), _text(attributes, "dist.name", str(index))
+    own = read_type(type_)
+    whole = (
+        read_type(ir.TypeAttr(attributes["dist.global_type"]).value)
+        if "dist.global_type" in attributes
+        else own
+    )
+    if own is None or whole is None:
+        raise BadArguments(argument=f"{role} {name!r}", problem=f"{type_} is not a tensor of static shape")
+    sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else None
+    padded = tuple(attributes["dist.padded"]) if "dist.padded" in attributes else whole.shape
+    if sharding is None and own.shape != padded:
+        raise BadArguments(
+            argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding"
+        )
+    stored = Interleaving.read(attributes[ATTRIBUTE]) if ATTRIBUTE in attributes else None
+    return Port(role, name, own, whole, padded, sharding, stored)
+
+
+def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:
+    """Whether the step is one rank's (level 3): every argument and result has the shape of its block."""
+    return all(
+        port.sharding is not None
+        and port.type.shape == without_time(port.sharding, mesh).local_shape(port.padded)
+        for port in ports
+    )
+
+
+def _text(attributes: ir.DictAttr | dict, key: str, default: str) -> str:
+    return ir.StringAttr(attributes[key]).value if key in attributes else default

@@ -1,0 +1,98 @@
+"""How far two programs that are equal in exact arithmetic may lie apart.
+
+The error of a tensor ``a`` against the reference ``b`` is ``max|a - b| / scale``, with
+``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``: kinds are the loss, the gradients, the
+parameters, the buffers, and each sort of optimizer state (``exp_avg``, ...). The second term is there
+because some gradients are zero in exact arithmetic (an attention's key bias) and nothing but rounding error
+in floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import read_type
+
+FLOOR = 1e-3
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Bounds on errors: ``relative`` on losses, gradients, buffers; ``square`` times that on optimizer state,
+    which holds squares.
+
+    Parameters may lie a further ``drift`` learning rates apart for each step since they were equal: Adam
+    divides a gradient by its own magnitude, so where the gradient is rounding error, so is the direction of
+    the update. Integers and booleans must be equal.
+    """
+
+    relative: float
+    drift: float = 0.0
+    square: float = 1.0
+
+    def bound(self, role: str, dtype: torch.dtype, scale: float, moved: float) -> float:
+        """The largest error allowed. ``moved`` is learning rate times steps since the states were equal."""
+        if not dtype.is_floating_point and not dtype.is_complex:
+            return 0.0
+        if role == "param":
+            return self.relative + self.drift * moved / max(scale, _TINY)
+        return self.relative * (self.square if role == "opt_state" else 1)
+
+
+def in_f64() -> Tolerance:
+    """Of programs run in f64: 1e-9 of everything. Errors seen stay below 3e-12 (three steps of
+    eight models).
+    """
+    return Tolerance(1e-9)
+
+
+def own_precision(dtype: torch.dtype) -> Tolerance:
+    """Of programs whose coarsest floating dtype is ``dtype``: ``16 eps(dtype) + 256 eps(accumulator)``.
+
+    Sums of thousands of terms are taken in another order, in an accumulator of f32 (f64 for f64); results are
+    rounded to ``dtype`` after each of the ops that a value went through.
+    """
+    accumulator = torch.promote_types(dtype, torch.float32)
+    return Tolerance(16 * torch.finfo(dtype).eps + 256 * torch.finfo(accumulator).eps, drift=2.0, square=2.0)
+
+
+def coarsest_dtype(step: ir.Operation) -> torch.dtype:
+    """The floating dtype with the fewest bits among a step's values; f64 if it has none."""
+    block = step.regions[0].blocks[0]
+    values = [*block.arguments, *(r for op in block.operations for r in op.operation.results)]
+    types = {t for v in values if (t := read_type(v.type)) is not None}
+    floating = {t.dtype for t in types if t.dtype.is_floating_point}
+    return max(floating, key=lambda d: torch.finfo(d).eps, default=torch.float64)
+
+
+def magnitude(tensor: torch.Tensor) -> float:
+    """The largest finite absolute value, 0 for an empty tensor."""
+    finite = wide(tensor).abs().nan_to_num(nan=0.0, posinf=0.0)
+    return float(finite.max()) if finite.numel() else 0.0
+
+
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    """``max|a - b|``; infinite if the shapes differ, an infinity stands in only one, or there is any NaN.
+
+    Two NaNs are not equal: programs that both fail to compute a loss have proved nothing.
+    """
+    if a.shape != b.shape:
+        return float("inf")
+    if not a.numel():
+        return 0.0
+    a, b = wide(a), wide(b)
+    gap = torch.where(a == b, 0.0, (a - b).abs())
+    return float(gap.nan_to_num(nan=float("inf"), posinf=float("inf")).max())
+
+
+def relative(gap: float, scale: float) -> float:
+    return gap / max(scale, _TINY)
+
+
+def wide(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in the widest dtype of its kind, so that taking differences rounds nothing that matters."""
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

@@ -1,0 +1,79 @@
+"""Which targets there are. Adding one is a line here; its module is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+import torch
+
+from shardc.backends.base import Target
+from shardc.diagnostics.kernels import UnknownTarget
+from shardc.options.targets import TARGETS
+from shardc.runtime.comm.connect import own_device
+
+BACKENDS: dict[str, str | type[Target]] = {
+    "cpu": "shardc.backends.cpu.target:CpuTarget",
+    "triton": "shardc.backends.triton.target:TritonTarget",
+}
+"""Backend -> its class, or ``module:ClassName``. Devices are offered to the last first."""
+
+
+def register_target(backend: type[Target]) -> None:
+    """Adds the targets of a backend of somebody else's, which take devices before all others."""
+    BACKENDS.pop(backend.backend, None)
+    BACKENDS[backend.backend] = backend
+    TARGETS.update(dict.fromkeys(backend.names(), ""))
+
+
+def backend_class(name: str) -> type[Target]:
+    """The class of a backend. Raises KeyError."""
+    found = BACKENDS[name]
+    return _imported(found) if isinstance(found, str) else found
+
+
+@cache
+def _imported(path: str) -> type[Target]:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def find_target(name: str) -> Target:
+    """The target of a name. Raises UnknownTarget, which lists those that there are."""
+    for backend in reversed(BACKENDS):
+        found = backend_class(backend).named(name)
+        if found is not None:
+            return found
+    raise UnknownTarget(target=name, known=", ".join(target_names()))
+
+
+def known_target(described: str) -> Target | None:
+    """The target of an artefact, by what it says that its kernels are for; None if there is none of that
+    name.
+    """
+    try:
+        return find_target(described)
+    except UnknownTarget:
+        return None
+
+
+def local_target() -> Target:
+    """The target of this process's own device. Raises UnknownTarget where there is none."""
+    device = own_device()
+    found = target_for(device)
+    if found is None:
+        raise UnknownTarget(target=str(device), known=", ".join(target_names()))
+    return found
+
+
+def target_names() -> tuple[str, ...]:
+    """The names of all targets."""
+    return tuple(name for backend in reversed(BACKENDS) for name in backend_class(backend).names())
+
+
+def target_for(device: torch.device) -> Target | None:
+    """The target that kernels of a device are made for; None where there is none, and a warning says why, if
+    one might be expected.
+    """
+    found = (backend_class(backend).of_device(device) for backend in reversed(BACKENDS))
+    return next((target for target in found if target is not None), None)

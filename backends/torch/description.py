@@ -1,0 +1,141 @@
+"""What a program of level 3 or 4 takes and gives, as a manifest says it and the runtime reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch_mlir import ir
+
+from shardc.backends.body.extract import kernel_name, kernels
+from shardc.backends.torch.emit import step_function
+from shardc.dialects.aten.call import target_name
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.interleaving import ATTRIBUTE as INTERLEAVED
+from shardc.dialects.dist.interleaving import Interleaving
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
+
+OUR_NAMESPACES = ("aten", "prims", "shardc")
+"""Operators that are there wherever torch and the runtime are."""
+
+
+def describe_program(module: ir.Module) -> dict[str, Any]:
+    """What a manifest says of a module of level 3 or 4 alone: its mesh, arguments, results, custom operators
+    and kernels, and of a pipeline what each of its ranks takes.
+    """
+    mesh = read_mesh(module)
+    if mesh is None:
+        raise ValueError("the module has no dist.mesh: it is not at level 3")
+    codec = ShardingCodec(module.context, mesh)
+    functions = rank_functions(module) or [step_function(module)]
+    arguments = [list(_edges(f, "arg_attrs", f.regions[0].blocks[0].arguments, codec)) for f in functions]
+    results = [list(_edges(f, "res_attrs", _returned(f), codec)) for f in functions]
+    axis = pipeline_axis(module)
+    return {
+        "mesh": _mesh(mesh),
+        "arguments": _merged(arguments),
+        "results": _merged(results),
+        "operators": [{"name": name} for name in sorted(_custom_operators(module.body))],
+        "kernels": describe_kernels(module),
+        "pipeline": []
+        if axis is None
+        else [{"name": axis, "arguments": [[_key(e) for e in of] for of in arguments]}],
+    }
+
+
+def _returned(function: ir.Operation) -> list[ir.Value]:
+    return list(list(function.regions[0].blocks[0].operations)[-1].operation.operands)
+
+
+def _merged(entries: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The arguments or results of all ranks of a pipeline, each once."""
+    return list({tuple(_key(entry)): entry for of_rank in entries for entry in of_rank}.values())
+
+
+def _key(entry: dict[str, Any]) -> list[str]:
+    return [entry["role"], entry["name"]]
+
+
+def describe_kernels(module: ir.Module) -> list[dict[str, Any]]:
+    """The distinct kernels of a level-4 module: name, how many calls the program has,
+    and the ops that each stands for.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for op in kernels(module):
+        ops = [ir.StringAttr(name).value for name in op.attributes["kern.ops"]]
+        entry = found.setdefault(kernel_name(op), {"name": kernel_name(op), "calls": 0, "ops": ops})
+        entry["calls"] += 1
+    return list(found.values())
+
+
+def _custom_operators(block: ir.Block) -> set[str]:
+    """The operators called in a block, loops included, that torch and the runtime do not bring:
+    ``mylib::row_norm``.
+    """
+    found: set[str] = set()
+    for op in block.operations:
+        op = op.operation
+        for region in op.regions:
+            for inner in region.blocks:
+                found |= _custom_operators(inner)
+        if op.name == "torch.operator":
+            namespace, _, name = target_name(op).partition(".")
+            if namespace not in OUR_NAMESPACES:
+                found.add(f"{namespace}::{name}")
+    return found
+
+
+def edges(module: ir.Module) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """A level-3 module's mesh, its arguments as the manifest has them, and why each is cut as it is."""
+    mesh = read_mesh(module)
+    assert mesh is not None, "a level-3 module has a mesh"
+    function = step_function(module)
+    codec = ShardingCodec(module.context, mesh)
+    arguments = list(_edges(function, "arg_attrs", function.regions[0].blocks[0].arguments, codec))
+    whys = [
+        a["dist.why"].value if "dist.why" in a else "propagation" for a in function.attributes["arg_attrs"]
+    ]
+    return _mesh(mesh), arguments, whys
+
+
+def _edges(
+    function: ir.Operation, attribute: str, values: Any, codec: ShardingCodec
+) -> Iterator[dict[str, Any]]:
+    """The arguments or results of the step: name, role, global shape, dtype, sharding, padded shape if it has
+    padding, and how the parts of a dim are interleaved, if they are.
+    """
+    for number, (attributes, value) in enumerate(zip(function.attributes[attribute], values, strict=True)):
+        type_ = read_type(
+            attributes["dist.global_type"].value if "dist.global_type" in attributes else value.type
+        )
+        if type_ is None:
+            raise ValueError(f"{attribute}[{number}] of @step is no tensor")
+        replicated = Sharding.replicated(len(type_.shape))
+        sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else replicated
+        yield {
+            "name": attributes["dist.name"].value,
+            "role": attributes["dist.role"].value,
+            "shape": list(type_.shape),
+            "dtype": str(type_.dtype).removeprefix("torch."),
+            "sharding": _sharding(sharding),
+            **({"padded": list(attributes["dist.padded"])} if "dist.padded" in attributes else {}),
+            **({"interleaved": _interleaved(attributes[INTERLEAVED])} if INTERLEAVED in attributes else {}),
+        }
+
+
+def _interleaved(attribute: ir.Attribute) -> dict[str, Any]:
+    found = Interleaving.read(attribute)
+    return {"dim": found.dim, "ways": found.parts.ways, "sizes": list(found.parts.sizes)}
+
+
+def _sharding(sharding: Sharding) -> dict[str, Any]:
+    return {
+        "dims": [[[a.name, a.pre, a.size] for a in dim] for dim in sharding.dims],
+        "partial": [[reduction, [a.name, a.pre, a.size]] for reduction, a in sharding.partial],
+    }
+
+
+def _mesh(mesh: Mesh) -> list[dict[str, Any]]:
+    return [{"name": a.name, "size": a.size, "kind": a.kind} for a in mesh.axes]

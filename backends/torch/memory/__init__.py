@@ -1,0 +1,1 @@
+"""When the values of an emitted program live, and what may share memory."""

@@ -1,0 +1,210 @@
+"""How much memory a program needs: it is run on tensors without data (the meta device), and what lives is
+counted.
+
+The program itself says when each value is made, shared and freed, so that the figure is that of its tensors,
+to the byte, and of its kernels' workspaces. Not in it: what ATen, oneDNN and communication use inside of a
+call.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardc.backends.eager.kern.libraries import MEANINGS
+from shardc.diagnostics.memory import PeakUnknown
+from shardc.runtime.kernels.kernel_call import KEPT_WORKSPACE_BYTES, Output
+from shardc.runtime.torch_private import TorchDispatchMode, disable_current_modes, pytree, storage_address
+
+META = torch.device("meta")
+FILE = "<dry run>"
+
+Workspace = Callable[[str, Sequence[int]], int]
+"""Bytes of a kernel's workspace, by its name and the integers that its symbolic sizes are in."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most memory that a program's tensors take at once.
+
+    ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the
+    program's where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the
+    largest tensors at that time, as bytes and the line that made each (empty for an argument).
+    """
+
+    size_bytes: int
+    given_bytes: int
+    line: str
+    where: str
+    held: tuple[tuple[int, str], ...]
+
+
+def dry_run(
+    text: str, entry: str, arguments: Callable[[], Sequence[Any]], workspace: Workspace | None = None
+) -> Peak:
+    """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
+
+    Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels
+    have none. Raises PeakUnknown for an op that does not run without data.
+    """
+    kernels = _Kernels(workspace or (lambda *_: 0))
+    program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
+    exec(compile(text, FILE, "exec"), program)
+    meter = _Meter(text.splitlines())
+    with (
+        torch.no_grad(),
+        disable_current_modes(),
+    ):  # a compile goes on under fake tensors, which keep what they meet
+        given = list(arguments())
+        meter.start(given)
+        try:
+            with meter:
+                program[entry](*_emptied(given))
+        except RuntimeError as error:
+            raise PeakUnknown(problem=str(error).partition("\n")[0]) from error
+    return meter.peak()
+
+
+def _emptied(given: list[Any]) -> list[Any]:
+    """The arguments for one call, after which the list refers to none of them."""
+    copy = list(given)
+    given.clear()
+    return copy
+
+
+class _Meter(TorchDispatchMode):
+    """Counts the bytes of the memory that lives, from when it is noted until Python gives it up."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+        self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
+        self._now = self._most = self._given = self._line = 0
+        self._held: list[tuple[int, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        run = MEANINGS.get(
+            str(func).removesuffix(".default"), func
+        )  # libraries have no kernels for tensors without data
+        made = run(*args, **(kwargs or {}))
+        for value in pytree.tree_leaves(made):
+            self.note(value)
+        return made
+
+    def note(self, value: Any) -> None:
+        """Count the memory of a tensor, if it is new."""
+        if not isinstance(value, Tensor):
+            return
+        storage = value.untyped_storage()
+        key = storage_address(storage)
+        if key in self._live:
+            return
+        size, line = storage.nbytes(), self._position()
+        self._live[key] = (size, line, weakref.ref(storage, lambda _: self._gone(key)))
+        self._now += size
+        if self._now > self._most:
+            self._most, self._line = self._now, line
+            self._held = [(size, made) for size, made, _ in self._live.values()]
+
+    def start(self, given: Any) -> None:
+        """The program begins with these arguments."""
+        for value in pytree.tree_leaves(given):
+            self.note(value)
+        self._given = self._now
+
+    def peak(self) -> Peak:
+        largest = sorted(self._held, key=lambda held: (-held[0], held[1]))[:LARGEST]
+        held = tuple((size, self._text(line)) for size, line in largest)
+        return Peak(self._most, self._given, self._text(self._line), self._source(self._line), held)
+
+    def _gone(self, key: int) -> None:
+        self._now -= self._live.pop(key)[0]
+
+    def _position(self) -> int:
+        """The line of the program that runs, from 1; 0 outside of it."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename != FILE:
+            frame = frame.f_back
+        return 0 if frame is None else frame.f_lineno
+
+    def _text(self, line: int) -> str:
+        return self._lines[line - 1].strip() if line else ""
+
+    def _source(self, line: int) -> str:
+        """The comment above a line that says where in the user's code it is from."""
+        above = (text.strip() for text in reversed(self._lines[:line]))
+        comments = (
+            text.removeprefix("# ") for text in above if text.startswith("# ") and not text.startswith("# --")
+        )
+        return next(comments, "")
+
+
+LARGEST = 8
+"""How many tensors a peak names."""
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=META)
+
+
+class _Kernels:
+    """As :class:`shardc.runtime.kernels.library.Library`, without the kernels: results, and memory to work
+    in.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._kept: Tensor | None = None
+
+    def kernel(
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
+    ) -> Callable[..., tuple[Tensor, ...]]:
+        def call(*given: Any) -> tuple[Tensor, ...]:
+            numbers = [n for n in given if not isinstance(n, Tensor)]
+            made = tuple(_result(output, given, numbers) for output in outputs)
+            self._work(self._workspace(name, numbers))
+            return made
+
+        return call
+
+    def batch(
+        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
+    ) -> Callable[..., list[tuple[Tensor, ...]]]:
+        calls = [self.kernel(name, outputs) for _, outputs in members]
+        return lambda *given: [call(*tensors) for call, tensors in zip(calls, given, strict=True)]
+
+    def _work(self, size_bytes: int) -> None:
+        """A thread keeps a small workspace for its later calls
+        (:mod:`shardc.runtime.kernels.kernel_call`).
+        """
+        if size_bytes > KEPT_WORKSPACE_BYTES:
+            _empty((size_bytes,), torch.uint8)
+        elif size_bytes and (self._kept is None or self._kept.nbytes < size_bytes):
+            self._kept = _empty((size_bytes,), torch.uint8)
+
+
+def _result(output: Output, given: Sequence[Any], numbers: Sequence[int]) -> Tensor:
+    if isinstance(output, int):
+        return given[output] if given[output].is_contiguous() else given[output].contiguous()
+    shape, dtype = output
+    return _empty([n if isinstance(n, int) else _size(n, numbers) for n in shape], dtype)
+
+
+def _size(text: str, numbers: Sequence[int]) -> int:
+    """``"n0 * 64 + n1"`` in numbers."""
+    factors = (
+        [numbers[int(f[1:])] if f.startswith("n") else int(f) for f in term.split(" * ")]
+        for term in text.split(" + ")
+    )
+    return sum(map(prod, factors))

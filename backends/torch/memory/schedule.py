@@ -1,0 +1,144 @@
+"""When the values of a block are made, waited for and freed. Positions count the block's steps from 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.backends.torch.batch import batch_kernels
+from shardc.backends.torch.kernels import KERNEL
+from shardc.backends.torch.memory.prefetch import prefetch
+from shardc.backends.torch.messages import PIPE, post_receives
+from shardc.backends.torch.step import Step
+from shardc.cost.memory import IN_FLIGHT_BYTES
+from shardc.dialects.aten.call import CallReader, is_constant
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
+from shardc.dialects.dist.tuples import packed, unpacked
+from shardc.dialects.kern.extern import ExternOp, extern_call
+from shardc.dialects.kern.kernel import kernel_operands, kernel_results
+
+
+@dataclass
+class Schedule:
+    """The steps of a block that matter to its end, and where their values are first and last needed.
+
+    ``first`` and ``last`` hold the positions of a value's first and last user; ``end`` is one past the last
+    step.
+    """
+
+    steps: list[Step]
+    made: dict[ir.Value, int] = field(default_factory=dict)
+    first: dict[ir.Value, int] = field(default_factory=dict)
+    last: dict[ir.Value, int] = field(default_factory=dict)
+
+    @property
+    def end(self) -> int:
+        return len(self.steps)
+
+    def need(self, value: ir.Value, position: int) -> None:
+        """Note one more use."""
+        self.first[value] = min(self.first.get(value, position), position)
+        self.last[value] = max(self.last.get(value, position), position)
+
+    def size_bytes(self, value: ir.Value) -> float:
+        """The size of a value of this block, or of an argument; 0 for an integer and for an absent result.
+
+        Infinite where it is known only at run time.
+        """
+        step = self.steps[self.made[value]] if value in self.made else None
+        if (
+            step is not None and step.call is not None
+        ):  # the call has its results' types; reading them anew is slow
+            results = step.call.spec.results
+            type_ = results[step.results.index(value) if len(results) > 1 else 0]
+        else:
+            type_ = read_type(value.type)
+        if type_ is None:
+            return 0
+        return type_.size_bytes if type_.is_static else math.inf
+
+    def waits(self) -> dict[int, list[ir.Value]]:
+        """Position -> results of collectives that are waited for just before it.
+
+        That is where they are first needed, or where so many others have started since that together they
+        hold more than ``IN_FLIGHT_BYTES``. Without that, ZeRO's whole gradients would all be there at the end
+        of backward.
+        """
+        at: dict[ir.Value, int] = {}
+        pending: list[tuple[int, ir.Value, int]] = []
+        for position, step in enumerate(self.steps):
+            if not step.starts:
+                continue
+            pending = [p for p in pending if p[0] > position]
+            while sum(size for _, _, size in pending) > IN_FLIGHT_BYTES:
+                at[pending.pop(0)[1]] = position
+            result = step.results[0]
+            at[result] = self.first[result]
+            pending.append((at[result], result, sum(map(self.size_bytes, step.operands))))
+        found: dict[int, list[ir.Value]] = {}
+        for value, position in at.items():
+            found.setdefault(position, []).append(value)
+        return found
+
+    def dying(self) -> dict[int, list[ir.Value]]:
+        """Position -> values made in this block that nobody needs after it."""
+        found: dict[int, list[ir.Value]] = {}
+        for value in self.made:
+            if value in self.last:
+                found.setdefault(self.last[value], []).append(value)
+        return found
+
+
+def schedule_block(
+    block: ir.Block,
+    reader: CallReader,
+    wanted: Iterable[ir.Value],
+    ordered: Callable[[list[Step]], list[Step]] = list,
+) -> Schedule:
+    """The schedule of a block that makes the ``wanted`` values; steps that these do not need are left out.
+
+    The caller notes where it needs them, and may put them into an order of its own.
+    """
+    needed = set(wanted)
+    steps: list[Step] = []
+    for step in reversed(_read(block, reader)):
+        if needed.intersection(step.results) or step.name in PIPE:
+            needed.update(step.operands)
+            steps.append(step)
+    schedule = Schedule(post_receives(ordered(batch_kernels(prefetch(steps[::-1])))))
+    for position, step in enumerate(schedule.steps):
+        for value in step.operands:
+            schedule.need(value, position)
+        for value in step.results:
+            schedule.made[value] = position
+    return schedule
+
+
+def _read(block: ir.Block, reader: CallReader) -> list[Step]:
+    """Every op of a block but constants and the terminator."""
+    steps = []
+    for view in block.operations:
+        op = view.operation
+        name = op.name
+        if name.startswith("torch."):
+            if name not in TUPLES and not is_constant(op):
+                call = reader.read(op)
+                steps.append(Step(op, name, call, call.operands, call.results))
+        elif name == "dist.loop":
+            loop = loop_values(op)
+            operands, results = [*loop.inits, *loop.captures], [*loop.carried, *loop.stacked]
+            steps.append(Step(op, name, None, operands, results, loop))
+        elif name in PIPE:
+            steps.append(Step(op, name, None, packed(list(op.operands)), unpacked(list(op.results))))
+        elif name == KERNEL:
+            steps.append(Step(op, name, None, kernel_operands(op), kernel_results(op)))
+        elif name == ExternOp.OPERATION_NAME:
+            call = extern_call(op)
+            steps.append(Step(op, name, call, call.operands, kernel_results(op)))
+        elif name.startswith("dist.") and name != "dist.yield":
+            steps.append(Step(op, name, None, list(op.operands), list(op.results)))
+    return steps

@@ -1,0 +1,62 @@
+"""The target of a GPU that is here, from what its driver says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from triton import knobs
+
+from shardc.cost.machine import GPUS, Gpu
+from shardc.diagnostics.kernels import UnknownTarget
+from shardc.diagnostics.triton import DriverTooOld
+from shardc.runtime.kernels import triton_kernels
+
+_LIKE = {8: "sm_80", 9: "sm_90", 10: "sm_100", 12: "sm_80"}
+"""By the major number of a compute capability, the known target that schedules are chosen as for.
+
+12 (GeForce Blackwell) has the matrix instructions of 8: neither those of 9 nor the memory of 10.
+"""
+
+
+def device_target(device: torch.device) -> Gpu:
+    """The target of a device: a known one with this device's units, registers and memories.
+
+    Raises UnknownTarget, DriverTooOld.
+    """
+    found = torch.cuda.get_device_properties(device)
+    if torch.version.hip is not None:
+        return _amd(found)
+    major, minor = found.major, found.minor
+    name = f"sm_{major}{minor}"
+    if major not in _LIKE:
+        raise UnknownTarget(target=name, known=", ".join(GPUS))
+    check_driver(triton_kernels.driver_version(), "ptxas_blackwell" if major >= 10 else "ptxas")
+    like = GPUS[_LIKE[major]]
+    return replace(
+        like,
+        name=name,
+        arch=10 * major + minor,
+        units=found.multi_processor_count,
+        shared_bytes=getattr(found, "shared_memory_per_block_optin", like.shared_bytes),
+        threads=found.max_threads_per_multi_processor,
+        l2_bytes=getattr(found, "L2_cache_size", like.l2_bytes),
+    )
+
+
+def _amd(found: Any) -> Gpu:
+    name = found.gcnArchName.partition(":")[0]
+    if name not in GPUS:
+        raise UnknownTarget(target=name, known=", ".join(GPUS))
+    return replace(GPUS[name], units=found.multi_processor_count)
+
+
+def check_driver(found: int, assembler: str = "ptxas") -> None:
+    """Raises DriverTooOld unless a driver (12040: for CUDA 12.4) loads what Triton's assembler makes.
+
+    A driver for some CUDA runs the machine code of every CUDA with the same major number.
+    """
+    made_for = getattr(knobs.nvidia, assembler).version
+    if found // 1000 < int(made_for.partition(".")[0]):
+        raise DriverTooOld(found=f"{found // 1000}.{found % 1000 // 10}", needed=made_for)

@@ -1,0 +1,44 @@
+"""The GPU that is here."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from shardc.backends.triton.aot.compile import check_triton
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.runtime.comm.connect import own_device
+
+if TYPE_CHECKING:
+    from shardc.cost.machine import Gpu as Target
+
+
+def local_device(gpu: Target) -> torch.device | None:
+    """This process's device, if kernels for ``gpu`` run on it."""
+    device = own_device()
+    found = device_gpu(device)
+    same = found is not None and (found.backend, found.arch) == (gpu.backend, gpu.arch)
+    return device if same else None
+
+
+@cache
+def device_gpu(device: torch.device) -> Target | None:
+    """The GPU that Triton kernels of a device are made for; None for what is none, and where a
+    warning says why not.
+    """
+    if device.type != "cuda":
+        return None
+    # not at the top: CPUs need neither, and the second imports Triton
+
+    try:
+        check_triton(str(device))
+        from shardc.backends.triton.aot.device import device_target
+
+        return device_target(device)
+    except ShardcError as error:
+        warnings.warn(str(error), ShardcFallbackWarning, stacklevel=2)
+        return None

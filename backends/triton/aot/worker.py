@@ -1,0 +1,155 @@
+"""The process that compiles Triton modules ahead of time. It needs Triton alone, and no GPU.
+
+Each line of its input is a JSON object: ``path`` of the module, ``backend``, ``arch`` and ``warp_size`` of
+the target, and the ``functions`` of :class:`shardc.backends.triton.emit.emitted.Jit` as dictionaries. Each
+line that it answers is an object: ``functions``, a list of figures with the ``binary`` (path), or ``error``.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+KEY = "key"
+"""The file beside a binary that says what Triton finds it by: ``shardc.runtime.kernels.triton_kernels`` reads
+it.
+"""
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # nothing that is printed here is taken for an answer
+    for line in sys.stdin:
+        try:
+            answer = {"functions": compile_module(json.loads(line))}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
+        answers.write(json.dumps(answer) + "\n")
+
+
+def compile_module(asked: dict) -> list[dict]:
+    """Compiles every function of a module; figures of each."""
+    from triton.backends.compiler import GPUTarget
+
+    module = load(Path(asked["path"]))
+    target = GPUTarget(asked["backend"], asked["arch"], asked["warp_size"])
+    return [
+        compile_function(getattr(module, f["name"]), f, sizes, target)
+        for f in asked["functions"]
+        for sizes in variants(f)
+    ]
+
+
+def variants(form: dict) -> list[list[str]]:
+    """Which sizes a binary takes to be multiples of 16: all, then every other case; of more than 3, all or
+    none.
+    """
+    sizes = form["sizes"]
+    if len(sizes) > 3:
+        return [sizes, []]
+    cases = itertools.product((True, False), repeat=len(sizes))
+    return [[name for name, whole in zip(sizes, case, strict=True) if whole] for case in cases]
+
+
+def load(path: Path):
+    """The module in a file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_function(function, form: dict, sizes: list[str], target) -> dict:
+    """One function, its ``sizes`` multiples of 16: where its binary lies, and what it takes of the GPU."""
+    import triton
+    from triton.compiler import ASTSource
+
+    known = [*form["aligned"], *sizes]
+    specialized = dict.fromkeys(
+        [*form["aligned"], *form["sizes"]]
+    )  # as Triton's launch says it: [] of what is not
+    aligned = {
+        (function.arg_names.index(n),): [["tt.divisibility", 16]] if n in known else [] for n in specialized
+    }
+    source = ASTSource(function, form["signature"], form["constants"], aligned)
+    options = {"num_warps": form["num_warps"], "num_stages": form["num_stages"]}
+    compiled = triton.compile(source, target=target, options=options)
+    files = {Path(p).suffix[1:]: str(p) for p in compiled.metadata_group.values()}
+    said = {
+        "triton": triton.__version__,
+        "metadata": Path(files["json"]).name,
+        "rest": _key(source, target, options),
+    }
+    (Path(files["json"]).parent / KEY).write_text(json.dumps(said))
+    extension = "cubin" if target.backend == "cuda" else "hsaco"
+    figures = {"name": form["name"], "shared_bytes": compiled.metadata.shared, "num_warps": form["num_warps"]}
+    figures |= {"aligned": sizes, "binary": files[extension], "metadata": files["json"]}
+    return figures | (_nvidia(files) if target.backend == "cuda" else _amd(files))
+
+
+def _key(source, target, options: dict) -> str:
+    """What Triton's cache finds a binary by, less the part that is a hash of Triton's own files: those differ
+    between builds of one version for different Pythons.
+    """
+    from triton.compiler.compiler import get_cache_invalidating_env_vars, make_backend
+    from triton.runtime.cache import get_cache_key, triton_key
+
+    backend = make_backend(target)
+    key = get_cache_key(source, backend, backend.parse_options(options), get_cache_invalidating_env_vars())
+    return key.removeprefix(triton_key())
+
+
+def _nvidia(files: dict) -> dict:
+    """From the cubin: registers, and bytes of stack and local memory (spills); from the PTX:
+    what instructions there are.
+    """
+    from triton import knobs
+
+    said = subprocess.run(
+        [knobs.nvidia.cuobjdump.path, "-res-usage", files["cubin"]],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found = {key: int(n) for key, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said)}
+    text = Path(files["ptx"]).read_text()
+    return {
+        "registers": found["REG"],
+        "spill_bytes": found["STACK"] + found["LOCAL"],
+        "local_accesses": len(re.findall(r"\b(?:ld|st)\.local\b", text)),
+        "loads": len(re.findall(r"\bld\.global|\bcp\.async\.c", text)),
+        "wide_loads": len(
+            re.findall(r"ld\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)|cp\.async\.cg", text)
+        ),
+        "stores": len(re.findall(r"\bst\.global", text)),
+        "wide_stores": len(re.findall(r"st\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)", text)),
+        "matrix_ops": len(re.findall(r"\b(?:wgmma\.mma|mma\.sync|tcgen05\.mma)", text)),
+    }
+
+
+def _amd(files: dict) -> dict:
+    """From the notes in the assembly, which become those of the code object. What is spilled to memory lies
+    in the private segment, with the stack; scalar registers are spilled to lanes of vector registers.
+    """
+    text = Path(files["amdgcn"]).read_text()
+    note = {key: int(n) for key, n in re.findall(r"^\s+\.(\w+):\s+(\d+)$", text, re.MULTILINE)}
+    return {
+        "registers": note["vgpr_count"],
+        "spill_bytes": note["private_segment_fixed_size"],
+        "local_accesses": len(re.findall(r"\bscratch_(?:load|store)", text)),
+        "loads": len(re.findall(r"\b(?:global|buffer)_load_", text)),
+        "wide_loads": len(re.findall(r"\b(?:global|buffer)_load_dwordx4", text)),
+        "stores": len(re.findall(r"\b(?:global|buffer)_store_", text)),
+        "wide_stores": len(re.findall(r"\b(?:global|buffer)_store_dwordx4", text)),
+        "matrix_ops": len(re.findall(r"\bv_mfma", text)),
+    }
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
+        main()

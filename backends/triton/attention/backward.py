@@ -1,0 +1,204 @@
+"""The Triton module of ``kern.attention_backward``: three kernels, each of whose sums has one order.
+
+``name_delta`` sums grad_out * out for each query; ``name_dkdv`` takes a block of keys a program, past which
+the queries of all heads of its group go by; ``name_dq`` a block of queries, past which the keys go by.
+"""
+
+from __future__ import annotations
+
+from shardc.backends.triton.attention.forward import block_of_queries, hidden, key_loops, key_range
+from shardc.backends.triton.attention.ranges import entry
+from shardc.backends.triton.attention.shared import Writer, indented
+
+_BLOCKS = "BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,"
+
+
+def steps(w: Writer) -> list[str]:
+    """The functions ``name_dkdv_rows`` and ``name_dq_keys``: the steps of one block."""
+    return [_dkdv_rows(w), _dq_keys(w)]
+
+
+def delta(w: Writer) -> list[str]:
+    """The body of ``name_delta``: ``delta[batch, head, query]`` is the sum of grad_out * out."""
+    return [
+        *block_of_queries(w)[:-2],
+        "e = tl.arange(0, BLOCK_E)",
+        *w.to_head("grad_out", "out"),
+        f"grad = {w.load('grad_out', True)}.to(tl.float32)",
+        f"result = {w.load('out', True)}.to(tl.float32)",
+        f"tl.store({w.delta()} + m, tl.sum(grad * result, 1), mask=m < QUERIES)",
+    ]
+
+
+def _row(w: Writer) -> list[str]:
+    """The lines that load what is known of each query: ``top``, its lse in powers of 2, and ``part``, its
+    delta.
+    """
+    lines = [
+        f"top = {w.load_row(w.at('lse'))} * LOG2E",
+        f"part = {w.load_row('delta + m')}",
+    ]
+    if w.hides_rows:
+        lines.insert(1, 'top = tl.where(top == float("-inf"), 0.0, top)  # a query that sees nothing')
+    return lines
+
+
+def _mask(w: Writer) -> str:
+    return "mask, " if w.has("mask") else ""
+
+
+def _dkdv_rows(w: Writer) -> str:
+    body = [
+        *w.sizes(),
+        "m = start + tl.arange(0, BLOCK_M)",
+        "d = tl.arange(0, BLOCK_D)",
+        "e = tl.arange(0, BLOCK_E)",
+        f"query = {w.load('q', True)}",
+        f"grad = {w.load('grad_out', True)}",
+        *_row(w),
+        f"score = tl.dot(key, tl.trans(query){w.precision}) * (SCALE * LOG2E)  # [keys, queries]",
+        *w.masked(True, "m[None, :]", "n[:, None]"),
+        *_causal(w),
+        "weight = tl.exp2(score - top[None, :])",
+        f"dv_block = tl.dot({w.cast('weight')}, grad, dv_block{w.precision})",
+        f"slope = weight * (tl.dot(value, tl.trans(grad){w.precision}) - part[None, :])",
+        f"dk_block = tl.dot({w.cast('slope')}, query, dk_block{w.precision})",
+        "return dk_block, dv_block",
+    ]
+    return f'''@triton.jit
+def {w.name}_dkdv_rows(
+    key, value, q, grad_out, lse, delta, {_mask(w)}n, start, dk_block, dv_block,{w.more}
+    EDGE: tl.constexpr, {_BLOCKS}
+):  # fmt: skip
+    """What a block of queries adds to dk and dv. EDGE: some of them may not see some of the keys.
+
+    Queries beyond the last have a grad_out of 0 and add nothing.
+    """
+{indented(body)}'''
+
+
+def _causal(w: Writer) -> list[str]:
+    if not w.spec.causal:
+        return []
+    return ["if EDGE:", '    score = tl.where(n[:, None] <= m[None, :] + OFFSET, score, float("-inf"))']
+
+
+def dkdv(w: Writer) -> list[str]:
+    """The body of ``name_dkdv``: dk and dv of a block of keys, from the queries that see them."""
+    mask = _mask(w)
+
+    def call(edge: bool) -> list[str]:
+        return [
+            f"        dk_block, dv_block = {w.name}_dkdv_rows(",
+            f"            key, value, q_head, grad_head, lse_head, delta_head, {mask and 'mask_head, '}n, "
+            f"start,",
+            f"            dk_block, dv_block, {w.parameters}{edge}, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_E,",
+            "        )  # fmt: skip",
+        ]
+
+    first = ["low = 0", "whole = 0"]
+    if w.spec.causal:
+        first = [
+            "low = tl.maximum(block * BLOCK_N - OFFSET, 0) // BLOCK_M * BLOCK_M  # the first that see some "
+            "of the keys",
+            "whole = tl.minimum(tl.maximum(tl.cdiv((block + 1) * BLOCK_N - 1 - OFFSET, BLOCK_M) * BLOCK_M, "
+            "0), rows)",
+        ]
+    shown, low, middle, begin, end = [], "low", "whole", "whole", "rows"
+    if w.ranges:
+        shown = [
+            f"top = tl.load({entry(w, 'n')}) // BLOCK_M * BLOCK_M  # of the queries that the mask shows",
+            f"bottom = tl.load({entry(w, 'n')} + 1)",
+        ]
+        low, middle = "tl.maximum(low, top)", "tl.minimum(whole, bottom)"
+        begin, end = "tl.maximum(whole, top)", "tl.minimum(rows, bottom)"
+    pointers = [("q_head", "q"), ("grad_head", "grad_out"), ("lse_head", "lse")] + [
+        ("mask_head", "mask")
+    ] * bool(mask)
+    loops = [
+        *(f"    {name} = {w.head(role)}" for name, role in pointers),
+        f"    delta_head = {w.delta()}",
+        *(f"    {line}" for line in shown),
+        *([f"    for start in tl.range({low}, {middle}, BLOCK_M):", *call(True)] if w.spec.causal else []),
+        f"    for start in tl.range({begin}, {end}, BLOCK_M):",
+        *call(False),
+    ]
+    group = "GROUP" if w.spec.group > 1 else "1"
+    return [
+        *w.sizes(),
+        "blocks = tl.cdiv(KEYS, BLOCK_N)",
+        f"kv_heads = {'HEADS // GROUP' if w.spec.group > 1 else 'HEADS'}",
+        "block = tl.program_id(0) % blocks",
+        "batch = tl.program_id(0) // blocks // kv_heads",
+        "kv_head = tl.program_id(0) // blocks % kv_heads",
+        "n = block * BLOCK_N + tl.arange(0, BLOCK_N)",
+        "d = tl.arange(0, BLOCK_D)",
+        "e = tl.arange(0, BLOCK_E)",
+        *(f"{role} = {w.head(role, 'kv_head')}" for role in ("k", "v", "dk", "dv")),
+        f"key = {w.load('k', True)}",
+        f"value = {w.load('v', True)}",
+        "dk_block = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)",
+        "dv_block = tl.zeros([BLOCK_N, BLOCK_E], tl.float32)",
+        "rows = tl.cdiv(QUERIES, BLOCK_M) * BLOCK_M",
+        *first,
+        f"for head in range(kv_head * {group}, kv_head * {group} + {group}):",
+        *loops,
+        w.store("dk", w.cast("dk_block * SCALE")),
+        w.store("dv", w.cast("dv_block")),
+    ]
+
+
+def _dq_keys(w: Writer) -> str:
+    body = [
+        *w.sizes(),
+        "n = start + tl.arange(0, BLOCK_N)",
+        "d = tl.arange(0, BLOCK_D)",
+        "e = tl.arange(0, BLOCK_E)",
+        "if EDGE:",
+        f"    key = {w.load('k', True)}",
+        f"    value = {w.load('v', True)}",
+        "else:",
+        f"    key = {w.load('k', False)}",
+        f"    value = {w.load('v', False)}",
+        f"score = tl.dot(query, tl.trans(key){w.precision}) * (SCALE * LOG2E)",
+        *_masked(w),
+        *hidden(w),
+        "weight = tl.exp2(score - top[:, None])",
+        f"slope = weight * (tl.dot(grad, tl.trans(value){w.precision}) - part[:, None])",
+        f"return tl.dot({w.cast('slope')}, key, dq_block{w.precision})",
+    ]
+    return f'''@triton.jit
+def {w.name}_dq_keys(
+    query, grad, top, part, k, v, {_mask(w)}m, start, dq_block,{w.more}
+    EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
+):  # fmt: skip
+    """What a block of keys adds to dq. EDGE: queries may not see some of them, or there may be fewer."""
+{indented(body)}'''
+
+
+def _masked(w: Writer) -> list[str]:
+    edge, inner = w.masked(True), w.masked(False)
+    if edge == inner:
+        return edge
+    return ["if EDGE:", *("    " + line for line in edge), "else:", *("    " + line for line in inner)]
+
+
+def dq(w: Writer) -> list[str]:
+    """The body of ``name_dq``: dq of a block of queries, from the keys that they see."""
+
+    def call(edge: bool) -> str:
+        given = f"query, grad, top, part, k, v, {_mask(w)}m, start, dq_block, {w.parameters}{edge}"
+        return f"    dq_block = {w.name}_dq_keys({given}, BLOCK_N, BLOCK_D, BLOCK_E)"
+
+    return [
+        *block_of_queries(w),
+        *w.to_head("q", "k", "v", "grad_out", "lse", "mask", "dq"),
+        f"delta = {w.delta()}",
+        f"query = {w.load('q', True)}",
+        f"grad = {w.load('grad_out', True)}",
+        *_row(w),
+        "dq_block = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)",
+        *key_range(w),
+        *key_loops(w, [call(False)], [call(True)]),
+        w.store("dq", w.cast("dq_block * SCALE")),
+    ]

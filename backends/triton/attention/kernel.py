@@ -1,0 +1,191 @@
+"""A kernel whose body is one ``kern.attention`` or ``kern.attention_backward`` as a Triton module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.body.structured import Structured
+from shardc.backends.triton.attention import backward as attention_backward
+from shardc.backends.triton.attention import forward as attention_forward
+from shardc.backends.triton.attention import ranges as attention_ranges
+from shardc.backends.triton.attention.shared import Writer, padded
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.emit.memory import Memory, Pointer, Work
+from shardc.backends.triton.emit.module import Module, Part
+from shardc.backends.triton.emit.names import Said
+from shardc.backends.triton.emit.reduce import Joins
+from shardc.backends.triton.emit.text import Names, size_text
+from shardc.cost.attention import (
+    Blocks,
+    Scores,
+    choose,
+    estimate_s,
+)
+from shardc.cost.attention import blocks as blocks_of
+from shardc.cost.kernel import stream_s
+from shardc.cost.machine import Gpu
+from shardc.diagnostics.triton import TritonKernelNotSupported
+from shardc.dialects.kern.attention import AttentionOp, attention_of
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
+from shardc.dialects.kern.attention_maps import Attention
+from shardc.dialects.kern.size import AnySize, hint
+from shardc.dialects.kern.types import ELEMENTS
+
+FORWARD, BACKWARD = AttentionOp.OPERATION_NAME, AttentionBackwardOp.OPERATION_NAME
+_ROLES = {
+    FORWARD: (("q", "k", "v", "mask"), ("out", "lse")),
+    BACKWARD: (("grad_out", "q", "k", "v", "out", "lse", "mask"), ("dq", "dk", "dv")),
+}
+
+
+def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
+    """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
+    op, shapes, symbols, config = body.op, body.shapes, body.symbols, body.config
+    forward = op.name == FORWARD
+    spec = attention_of(op, shapes) if forward else attention_backward_of(op, shapes)
+    memory = _memory(op, spec, [f"n{s.number}" for s in symbols])
+    names = {s: name for s, name in zip(symbols, memory.sizes, strict=True)}
+    kinds = ("forward",) if forward else ("dkdv", "dq")
+    blocks = {kind: _blocks(kind, spec, target, config, tf32) for kind in kinds}
+    writer = Writer(said.name, spec, names, tf32, _has_ranges(spec, blocks))
+    module = Module(said.name, said.title, memory, Joins(), frozenset())
+    module.sizes = writer.constants()
+    owns = {"dkdv": "n", "dq": "m", "forward": "m"}
+    if not forward:
+        sizes = spec.sizes
+        memory.works.append(Work(Pointer("delta", "delta", "f32"), sizes["b"] * sizes["h"] * sizes["m"]))
+        module.parts.append(_delta(writer, target))
+    for kind in kinds:
+        if writer.ranges:
+            module.parts.append(_ranges(writer, owns[kind], blocks[kind], memory, target))
+    module.helpers = [attention_forward.step(writer)] if forward else attention_backward.steps(writer)
+    for kind in kinds:
+        seconds = estimate_s(blocks[kind], scores_of(kind, spec, tf32), target)
+        module.parts.append(replace(_part(writer, kind, blocks[kind]), seconds=seconds))
+    module.aligned = frozenset(p.name for p in memory.pointers)
+    _estimate(module, spec, target, tf32)
+    return module.finish("attention")
+
+
+def _estimate(module: Module, spec: Attention, target: Gpu, tf32: bool) -> None:
+    forward = scores_of("forward", spec, tf32)
+    flops = forward.flops if "grad_out" not in spec.tensors else 5 * forward.flops // 2
+    moved = sum(hint(t.type.size_bytes) for t in spec.tensors.values())
+    module.estimated(flops, forward.flop_s(target), moved, target)
+
+
+def _memory(op: ir.Operation, spec: Attention, sizes: list[str]) -> Memory:
+    """The parameters are called by their roles."""
+
+    def pointers(roles: tuple[str, ...]) -> list[Pointer]:
+        held = [r for r in roles if r in spec.tensors]
+        return [Pointer(r, r, ELEMENTS[spec.tensors[r].type.dtype]) for r in held]
+
+    given, made = map(pointers, _ROLES[op.name])
+    return Memory(Names([p.name for p in (*given, *made)]), given, dict(enumerate(made)), made, sizes)
+
+
+def scores_of(kind: str, spec: Attention, tf32: bool) -> Scores:
+    """What the model of costs knows of one kernel of an attention, at the sizes first seen."""
+    b, h, m, n = (hint(spec.sizes[d]) for d in "bhmn")
+    dtype = spec.tensors["q"].type.dtype
+    heads = spec.kv_heads if kind == "dkdv" else h
+    matrix = dtype != torch.float32 or tf32
+    size, value_size = padded(spec.sizes["d"]), padded(spec.sizes["e"])
+    return Scores(
+        kind, b * h, b * heads, m, n, size, value_size, dtype.itemsize, 0.5 if spec.causal else 1.0, matrix
+    )
+
+
+def _blocks(kind: str, spec: Attention, target: Gpu, config: Mapping[str, int], tf32: bool) -> Blocks:
+    scores = scores_of(kind, spec, tf32)
+    if not blocks_of(scores, target):
+        raise TritonKernelNotSupported(
+            what=f"attention with heads of size {spec.sizes['d']} and {spec.sizes['e']}"
+        )
+    return configured(choose(scores, target), kind, config)
+
+
+def configured(chosen: Blocks, kind: str, values: Mapping[str, int]) -> Blocks:
+    """What ``#kern.config`` says, for the rest what was chosen."""
+    names = ("queries", "keys", "warps", "stages")
+    return replace(chosen, **{n: values[f"{kind}_{n}"] for n in names if f"{kind}_{n}" in values})
+
+
+def _has_ranges(spec: Attention, blocks: Mapping[str, Blocks]) -> bool:
+    """Whether it pays to look at the mask first."""
+    if "mask" not in spec.tensors or "n" not in spec.tensors["mask"].order:
+        return False
+    return any(hint(spec.sizes["n"]) > (attention_ranges.LEAST - 1) * b.keys for b in blocks.values())
+
+
+def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory, target: Gpu) -> Part:
+    name, counted = attention_ranges.WORK[own], attention_ranges.count(w, own)
+    constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
+    names, block = list(w.symbols.values()), attention_ranges.BLOCKS[own]
+    parts = [
+        f"triton.cdiv({size_text(w.spec.sizes[d], names)}, {block})"
+        if d == own
+        else f"({size_text(w.spec.sizes[d], names)})"
+        for d in counted
+    ]
+    least = {"m": blocks.queries, "n": blocks.keys}[own]
+    entries = 2 * prod(w.spec.sizes[d] + (least if d == own else 0) for d in counted)
+    memory.works.append(Work(Pointer(name, name, "i32"), entries))
+    grid = f"({' * '.join(parts) or '1'},)"
+    seconds = stream_s(hint(w.spec.tensors["mask"].type.size_bytes), hint(entries) // (2 * least), 4, target)
+    return Part(
+        f"{w.name}_{name}", attention_ranges.body(w, own), constants, grid, 4, _SAYS[name], 2, seconds
+    )
+
+
+def _part(w: Writer, kind: str, blocks: Blocks) -> Part:
+    spec = w.spec
+    body = {"forward": attention_forward.main, "dkdv": attention_backward.dkdv, "dq": attention_backward.dq}[
+        kind
+    ]
+    constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
+    constants |= {"BLOCK_D": padded(spec.sizes["d"]), "BLOCK_E": padded(spec.sizes["e"])}
+    rows, block, heads = (
+        ("n", "BLOCK_N", spec.kv_heads) if kind == "dkdv" else ("m", "BLOCK_M", spec.sizes["h"])
+    )
+    name = w.name if kind == "forward" else f"{w.name}_{kind}"
+    return Part(
+        name, body(w), constants, _grid(w, rows, block, heads), blocks.warps, _SAYS[kind], blocks.stages
+    )
+
+
+_SAYS = {
+    "forward": "A program: BLOCK_M queries of one head, past which the keys that they see go by in blocks "
+    "of BLOCK_N.",
+    "dkdv": "A program: dk and dv of BLOCK_N keys of one head, from the queries that see them, BLOCK_M at "
+    "a time.",
+    "dq": "A program: dq of BLOCK_M queries of one head, past which the keys that they see go by in blocks "
+    "of BLOCK_N.",
+    "seen_keys": "For a block of queries, the first of the keys that the mask shows to any of them, and "
+    "the one behind the last.",
+    "seen_queries": "For a block of keys, the first of the queries that see any of them, and the one "
+    "behind the last.",
+    "delta": "delta[batch, head, query] = sum of grad_out * out.",
+}
+
+
+def _delta(w: Writer, target: Gpu) -> Part:
+    constants = {"BLOCK_M": 32, "BLOCK_E": padded(w.spec.sizes["e"])}
+    grid = _grid(w, "m", "BLOCK_M", w.spec.sizes["h"])
+    rows = hint(prod(w.spec.sizes[d] for d in "bhm"))
+    seconds = stream_s(2 * hint(w.spec.tensors["out"].type.size_bytes) + 4 * rows, -(-rows // 32), 4, target)
+    return Part(
+        f"{w.name}_delta", attention_backward.delta(w), constants, grid, 4, _SAYS["delta"], 1, seconds
+    )
+
+
+def _grid(w: Writer, rows: str, block: str, heads: AnySize) -> str:
+    names = list(w.symbols.values())
+    batch, count = (size_text(n, names) for n in (prod((w.spec.sizes["b"], heads)), w.spec.sizes[rows]))
+    return f"(triton.cdiv({count}, {block}) * {batch},)"

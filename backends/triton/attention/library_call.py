@@ -1,0 +1,38 @@
+"""Which of PyTorch's implementations compute a call of ``shardc.attention`` or its backward in a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import CallReader
+from shardc.dialects.aten.types import TensorType
+from shardc.runtime.operators.attention import LIBRARIES, Problem, library_for
+
+
+def default_library(op: ir.Operation) -> str | None:
+    """What computes it on an NVIDIA GPU without an overload; None: plain ops."""
+    return library_for(_problem(op))
+
+
+def other_libraries(op: ir.Operation) -> Sequence[str]:
+    """The overloads that compute it otherwise."""
+    problem = _problem(op)
+    default = library_for(problem)
+    return [name for name in LIBRARIES if library_for(problem._replace(library=name)) == name != default]
+
+
+def _problem(op: ir.Operation) -> Problem:
+    """Its operands, without memory. Sizes must be static; an offset that is known only as the program runs
+    counts as 0, which decides on an estimate and on who competes, not on what runs.
+    """
+    spec = CallReader().read(op).spec
+    tensors = [_empty(spec[name]) for name in ("q", "k", "v", "mask")]
+    offset = spec["q_offset"]
+    return Problem(*tensors, spec["causal"], spec["scale"], offset if isinstance(offset, int) else 0)  # type: ignore[arg-type]
+
+
+def _empty(type_: TensorType | None) -> torch.Tensor | None:
+    return None if type_ is None else torch.empty(type_.shape, dtype=type_.dtype, device="meta")

@@ -1,0 +1,76 @@
+"""Which keys a block of queries sees under a mask, and which queries a block of keys: what lies outside is
+not computed.
+
+So a sliding window, padding, and documents in one sequence cost what they show, whatever tensor says so. A
+kernel of its own looks at the mask once for all heads that share it: ``seen`` has the first position that is
+seen and the one behind the last.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from shardc.backends.triton.attention.shared import SIZES, Writer
+
+OTHER = {"m": "n", "n": "m"}
+BLOCKS = {"m": "BLOCK_M", "n": "BLOCK_N"}
+WORK = {"m": "seen_keys", "n": "seen_queries"}
+"""The workspace, by whose blocks it is counted."""
+LEAST = 5
+"""Blocks of the other dim from which on the look pays."""
+
+
+def entry(w: Writer, own: str, head: str = "head") -> str:
+    """Which entry of the workspace belongs to a block."""
+    order, number = w.spec.tensors["mask"].order, ""
+    for dim, size, place in (("b", "", "batch"), ("h", "HEADS", head), (own, "blocks", "block")):
+        if dim in order:
+            number = f"({number}) * {size} + {place}" if number else place
+    return f"{WORK[own]} + 2 * {f'({number})' if ' ' in number else number}" if number else WORK[own]
+
+
+def count(w: Writer, own: str) -> list[str]:
+    """The dims over which entries are counted."""
+    return [dim for dim in ("b", "h", own) if dim in w.spec.tensors["mask"].order]
+
+
+def body(w: Writer, own: str) -> list[str]:
+    """The body of ``name_seen_keys`` (of blocks of queries, ``own`` m) or ``name_seen_queries``."""
+    other, order = OTHER[own], w.spec.tensors["mask"].order
+    size, step, rest = SIZES[other], BLOCKS[other], "entry"
+    lines = [*w.sizes(), "entry = tl.program_id(0)"]
+    if own in order:
+        lines += [f"blocks = tl.cdiv({SIZES[own]}, {BLOCKS[own]})", "block = entry % blocks"]
+        lines += [f"{own} = block * {BLOCKS[own]} + tl.arange(0, {BLOCKS[own]})"]
+        rest += " // blocks"
+    else:
+        lines += [f"{own} = tl.arange(0, 1)  # the mask is the same for all of them"]
+    if "h" in order:
+        lines += [f"head = {rest} % HEADS"]
+        rest += " // HEADS"
+    lines += [f"batch = {rest}"] * ("b" in order)
+    return [
+        *lines,
+        *w.to_head("mask"),
+        f"low = {size} + 0",
+        "high = 0",
+        f"for start in tl.range(0, {size}, {step}):",
+        f"    {other} = start + tl.arange(0, {step})",
+        f"    seen = {_seen(w, own, other)}",
+        "    any_seen = tl.max(tl.where(seen, 1, 0), 0)",
+        f"    low = tl.minimum(low, tl.min(tl.where(any_seen > 0, {other}, {size})))",
+        f"    high = tl.maximum(high, tl.max(tl.where(any_seen > 0, {other} + 1, 0)))",
+        f"tl.store({WORK[own]} + 2 * entry, low)",
+        f"tl.store({WORK[own]} + 2 * entry + 1, high)",
+    ]
+
+
+def _seen(w: Writer, own: str, other: str) -> str:
+    """Whether each pair is seen: ``[own, other]``."""
+    at = {own: f"{own}[:, None]", other: f"{other}[None, :]"}
+    order = w.spec.tensors["mask"].order
+    tests = [f"({at[dim]} < {SIZES[dim]})" for dim in "mn" if dim in order]
+    pointer = w.mask_at(at["m"], at["n"])
+    if w.spec.tensors["mask"].type.dtype == torch.bool:
+        return f"tl.load({pointer}, mask={' & '.join(tests)}, other=False)"
+    return f'tl.load({pointer}, mask={" & ".join(tests)}, other=float("-inf")) > float("-inf")'

@@ -1,0 +1,227 @@
+"""What the Triton modules of ``kern.attention`` and its backward share: constants, where each tensor lies,
+masks.
+
+Scores are computed in powers of 2: ``exp(x) = 2 ** (x * log2(e))``. A block of scores is ``[queries, keys]``,
+in f32; the sizes of a query and of a value are filled up to powers of 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from shardc.backends.triton.emit.text import size_text
+from shardc.dialects.kern.attention_maps import KEYS, ROLES, Attention
+from shardc.dialects.kern.size import AnySize, Size, Symbol
+
+TYPES = {torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16", torch.float32: "tl.float32"}
+FAR = 1 << 31
+"""Elements from which on offsets take 64 bits."""
+
+SIZES = {"b": "BATCH", "h": "HEADS", "m": "QUERIES", "n": "KEYS", "d": "SIZE", "e": "VALUE_SIZE"}
+_MEANINGS = {"d": "of a query and a key", "e": "of a value"}
+
+
+def padded(size: int) -> int:
+    """The power of 2, of at least 16, that a head's size is filled up to: what ``tl.dot`` takes."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Pieces of text about one attention. ``symbols``: the parameter of each number that its kernel takes."""
+
+    name: str
+    spec: Attention
+    symbols: Mapping[Symbol, str] = field(default_factory=dict)
+    tf32: bool = False
+    ranges: bool = False
+    """Whether a kernel before says what the mask shows (``attention_ranges.py``)."""
+
+    def size(self, dim: str) -> AnySize:
+        return self.spec.sizes[dim]
+
+    def has(self, role: str) -> bool:
+        return role in self.spec.tensors
+
+    @cached_property
+    def type(self) -> str:
+        """Of queries, keys and values."""
+        return TYPES[self.spec.tensors["q"].type.dtype]
+
+    @cached_property
+    def is_f32(self) -> bool:
+        return self.type == "tl.float32"
+
+    @cached_property
+    def precision(self) -> str:
+        """What each ``tl.dot`` is told besides its operands."""
+        return ", input_precision=PRECISION" if self.is_f32 else ""
+
+    @cached_property
+    def parameters(self) -> str:
+        """The symbols, among a function's parameters."""
+        return "".join(f"{name}, " for name in self.symbols.values())
+
+    @cached_property
+    def more(self) -> str:
+        """The same at the end of a line."""
+        return f" {self.parameters}".rstrip()
+
+    @cached_property
+    def loops_once(self) -> bool:
+        """Whether blocks that no mask touches share a loop with the others: products that are no matrix
+        instructions take longer than all masks, and a loop of one step becomes plain code, whose factors are
+        loaded before the other loop and take registers throughout it.
+        """
+        return self.is_f32 and not self.tf32
+
+    def cast(self, value: str) -> str:
+        """A value in f32 as a tensor in memory or a ``tl.dot`` takes it."""
+        if self.is_f32:
+            return value
+        return f"{value}.to({self.type})" if value.isidentifier() else f"({value}).to({self.type})"
+
+    # Sizes
+
+    def constants(self) -> list[str]:
+        """The lines that define sizes and settings of the module."""
+        spec = self.spec
+        lines = [self._constant(dim) for dim in "bhmnde" if not isinstance(self.size(dim), Size)]
+        lines += ["LOG2E = tl.constexpr(1.4426950408889634)"]
+        lines += [f"SCALE = tl.constexpr({spec.scale!r})  # of scores"]
+        if spec.group > 1:
+            lines += [f"GROUP = tl.constexpr({spec.group})  # query heads that share a head of keys"]
+        if spec.causal:
+            lines += [f"OFFSET = tl.constexpr({spec.q_offset})  # query m sees the keys up to m + OFFSET"]
+        if self.is_f32:
+            lines += [
+                f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch '
+                f"was set"
+            ]
+        return lines
+
+    def _constant(self, dim: str) -> str:
+        meaning = f"  # {_MEANINGS[dim]}" if dim in _MEANINGS else ""
+        return f"{SIZES[dim]} = tl.constexpr({self.size(dim)}){meaning}"
+
+    def sizes(self) -> list[str]:
+        """The lines that name a function's symbolic sizes."""
+        return [f"{SIZES[d]} = {self._text(self.size(d))}" for d in "bmn" if isinstance(self.size(d), Size)]
+
+    def _text(self, size: AnySize) -> str:
+        text = size_text(size, list(self.symbols.values()))
+        return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+    # Places
+
+    def head(self, role: str, head: str = "head") -> str:
+        """Where the rows of one head, at ``batch`` and ``head``, begin:
+        of queries, or in its own count of ``kv_head``.
+        """
+        if self.spec.group > 1 and role in KEYS and head == "head":
+            head = "head // GROUP"
+        batch = "batch.to(tl.int64)" if self._is_far(role, "b") else "batch"
+        stride = self.spec.tensors[role].stride
+        return self._sum(role, ((batch, stride("b")), (head, stride("h"))))
+
+    def to_head(self, *roles: str) -> list[str]:
+        """The lines that move pointers to the head of a program."""
+        return [f"{role} = {text}" for role in roles if self.has(role) and (text := self.head(role)) != role]
+
+    def _is_far(self, role: str, dim: str) -> bool:
+        """Whether offsets along a dim may take more than 31 bits."""
+        layout = self.spec.tensors[role]
+        reach = layout.stride(dim) * self.size(dim)
+        return isinstance(reach, Size) or reach >= FAR
+
+    def delta(self) -> str:
+        """Where the deltas of one query head begin."""
+        return (
+            f"delta + (batch{'.to(tl.int64)' if self._is_far('lse', 'b') else ''} * HEADS + head) * QUERIES"
+        )
+
+    def at(self, role: str, *, across: bool = False) -> str:
+        """The elements of a block of rows: ``[row, column]``, or ``[column, row]`` if ``across``."""
+        layout, (row, *column) = self.spec.tensors[role], ROLES[role][2:]
+        wide = ".to(tl.int64)" if self._is_far(role, row) else ""
+        if not column:
+            return self._sum(role, ((f"{row}{wide}", layout.stride(row)),))
+        names = [f"{d}[None, :]" if (d == row) == across else f"{d}[:, None]" for d in (row, *column)]
+        names[0] += wide
+        return self._sum(role, zip(names, (layout.stride(d) for d in (row, *column)), strict=True))
+
+    def _sum(self, start: str, terms: Iterable[tuple[str, AnySize]]) -> str:
+        parts = [start]
+        for index, stride in terms:
+            if stride != 0:
+                factor = f"({index})" if "//" in index else index
+                parts.append(index if stride == 1 else f"{factor} * {self._text(stride)}")
+        return " + ".join(parts)
+
+    # Loads
+
+    def load(self, role: str, rows: bool, *, across: bool = False) -> str:
+        """A block of rows in f32 or as they are; 0 for columns beyond the last, and for rows beyond it if
+        ``rows``.
+        """
+        row, column = ROLES[role][2:]
+        on = {False: ("[:, None]", "[None, :]"), True: ("[None, :]", "[:, None]")}[across]
+        tests = [f"{row}{on[0]} < {SIZES[row]}"] * rows
+        if self.size(column) != padded(self.size(column)):
+            tests.append(f"{column}{on[1]} < {SIZES[column]}")
+        return f"tl.load({self.at(role, across=across)}{_where(tests)})"
+
+    def store(self, role: str, value: str) -> str:
+        row, column = ROLES[role][2:]
+        tests = [f"{row}[:, None] < {SIZES[row]}"]
+        if self.size(column) != padded(self.size(column)):
+            tests.append(f"{column}[None, :] < {SIZES[column]}")
+        return f"tl.store({self.at(role)}, {value}, mask={joined(tests)})"
+
+    def load_row(self, pointer: str, test: str = "m < QUERIES") -> str:
+        return f"tl.load({pointer}, mask={test}, other=0.0)"
+
+    def masked(self, keys_end: bool, m: str = "m[:, None]", n: str = "n[None, :]") -> list[str]:
+        """The lines that apply the mask to ``score``; ``keys_end``: some keys may be beyond the last."""
+        if not self.has("mask"):
+            return []
+        layout = self.spec.tensors["mask"]
+        tests = [f"{m} < QUERIES"] * ("m" in layout.order) + [f"{n} < KEYS"] * (
+            "n" in layout.order and keys_end
+        )
+        at = self.mask_at(m, n)
+        if layout.type.dtype == torch.bool:
+            return [
+                f"seen = tl.load({at}{_where(tests, 'False')})",
+                'score = tl.where(seen, score, float("-inf"))',
+            ]
+        return [f"score += tl.load({at}{_where(tests)}).to(tl.float32) * LOG2E"]
+
+    def mask_at(self, m: str, n: str) -> str:
+        """The elements of a head's mask at queries ``m`` and keys ``n``."""
+        layout = self.spec.tensors["mask"]
+        wide = ".to(tl.int64)" if self._is_far("mask", "m") else ""
+        return self._sum("mask", ((m + wide, layout.stride("m")), (n, layout.stride("n"))))
+
+    @cached_property
+    def hides_rows(self) -> bool:
+        """Whether a row may see nothing at all."""
+        return self.has("mask") or (self.spec.causal and self.spec.q_offset < 0) or self.size("n") == 0
+
+
+def _where(tests: Sequence[str], other: str = "0.0") -> str:
+    return f", mask={joined(tests)}, other={other}" if tests else ""
+
+
+def joined(tests: Sequence[str]) -> str:
+    """What holds where all tests do."""
+    return tests[0] if len(tests) == 1 else " & ".join(f"({t})" for t in tests)
+
+
+def indented(lines: Sequence[str], depth: int = 1) -> str:
+    """Lines of a function's body."""
+    return "\n".join("    " * depth + line if line else "" for line in lines)

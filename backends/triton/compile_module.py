@@ -1,0 +1,46 @@
+"""The kernels of a module compiled for a GPU."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from torch_mlir import ir
+
+from shardc.backends.base import CompiledKernels
+from shardc.backends.body.extract import kernel_name, kernels
+from shardc.backends.triton.aot import archive
+from shardc.backends.triton.aot.compile import Compiled, compile_kernels
+from shardc.backends.triton.aot.folder import write_folder
+from shardc.backends.triton.emit.emit import emit_kernel
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.cost.machine import Gpu as Target
+from shardc.diagnostics.base import ShardcError
+
+PROCESSES = 4
+"""That compile a module's kernels."""
+
+
+def compile_module(module: ir.Module, gpu: Target, tf32: bool) -> CompiledKernels:
+    """The kernels of ``module`` as a folder of modules and binaries, which the cache keeps."""
+    with tempfile.TemporaryDirectory(prefix="shardc-kernels-") as name:
+        made, errors = try_kernels(module, gpu, Path(name), PROCESSES, tf32)
+        if errors or not made:
+            return CompiledKernels(errors=errors)
+        write_folder(made, Path(name))
+        return CompiledKernels(archive.keep(Path(name)))
+
+
+def try_kernels(
+    module: ir.Module, gpu: Target, folder: Path, processes: int, tf32: bool = False
+) -> tuple[list[Compiled], dict[str, ShardcError]]:
+    """The kernels of ``module``, compiled, and by name why others could not be."""
+    emitted: list[Emitted] = []
+    failed: dict[str, ShardcError] = {}
+    for name, op in {kernel_name(op): op for op in kernels(module)}.items():
+        try:
+            emitted.append(emit_kernel(op, gpu, tf32=tf32))
+        except ShardcError as error:
+            failed[name] = error
+    made = compile_kernels(emitted, [gpu], folder, processes)
+    return made, failed | {c.kernel.name: c.error for c in made if c.error is not None}

@@ -1,0 +1,90 @@
+"""The body of one function while it is written: scopes of lines, each of which knows the indices that it has.
+
+What varies along no index of a loop is written before the loop, so that a row's scale or a column's weight is
+loaded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from shardc.backends.triton.emit.text import Expr, Names
+
+INDENT = "    "
+INLINE = 48
+"""A value that is used once stands inside of the expression that uses it, if it is no longer than this."""
+
+
+@dataclass(eq=False)
+class Scope:
+    """Lines at one depth. ``has``: the indices that can be used here; ``known``: what was computed here, by
+    any key.
+    """
+
+    has: frozenset[str]
+    lines: list[str] = field(default_factory=list)
+    known: dict[object, Expr] = field(default_factory=dict)
+    place: str | None = None
+
+
+@dataclass(eq=False)
+class Code:
+    """Scopes, outermost first, and the names of the function."""
+
+    names: Names
+    scopes: list[Scope] = field(default_factory=lambda: [Scope(frozenset())])
+
+    def line(self, text: str) -> None:
+        """At the end of the innermost scope."""
+        self.scopes[-1].lines.append(text)
+
+    def add_index(self, tag: str) -> None:
+        """The innermost scope has this index from here on."""
+        self.scopes[-1].has |= {tag}
+
+    @contextmanager
+    def block(self, head: str, tags: frozenset[str] = frozenset()) -> Iterator[None]:
+        """A loop: ``head`` and what is written inside, with the indices ``tags`` besides those of the scopes
+        around.
+        """
+        self.scopes.append(Scope(self.scopes[-1].has | tags))
+        yield
+        inside = self.scopes.pop()
+        self.line(head)
+        self.scopes[-1].lines += [INDENT + line for line in inside.lines]
+
+    def name(self, wanted: str, value: Expr, place: str | None = None) -> Expr:
+        """``value`` under a name of its own, in the outermost scope that has its indices. Names and numbers
+        stay.
+
+        A comment says ``place``, the user's source line, where it is another than that of the line before.
+        """
+        if value.literal is not None or value.text.isidentifier():
+            return value
+        name = self.names.new(wanted)
+        scope = self._scope(value)
+        if place and place != scope.place:
+            scope.place = place
+            scope.lines.append(f"# {place}")
+        scope.lines.append(f"{name} = {value.text}")
+        return Expr(name, value.type, value.vary)
+
+    def find(self, key: object) -> Expr | None:
+        for scope in reversed(self.scopes):
+            if key in scope.known:
+                return scope.known[key]
+        return None
+
+    def remember(self, key: object, value: Expr) -> Expr:
+        self._scope(value).known[key] = value
+        return value
+
+    def _scope(self, value: Expr) -> Scope:
+        return next(s for s in self.scopes if value.vary <= s.has)
+
+    @property
+    def text(self) -> list[str]:
+        """All lines of the function's body."""
+        return self.scopes[0].lines

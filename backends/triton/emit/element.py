@@ -1,0 +1,223 @@
+"""One element of a tensor of the body for every place of a tile: loads, and the ops between them, as Triton
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.backends.body.graph import Computed, Extract, Generic, Slice, Splat, Value, View
+from shardc.backends.body.linear import Axis, Index, Linear, row_major
+from shardc.backends.body.roots import base
+from shardc.backends.triton.emit.code import INLINE, Code
+from shardc.backends.triton.emit.names import user_line
+from shardc.backends.triton.emit.scalars import write_scalar
+from shardc.backends.triton.emit.text import Expr, attribute, joined, literal, size_text
+from shardc.diagnostics.triton import TritonKernelNotSupported
+from shardc.dialects.kern.generic import loop_of
+from shardc.dialects.kern.size import AnySize, hint
+
+
+@dataclass(eq=False)
+class Elements:
+    """Makes elements. ``pointers``: the parameter behind which a value lies in memory; ``axes``: where each
+    loop stands.
+
+    ``masks``: by the index of a tile, the condition under which it is inside, if any. ``space`` is the index
+    of a row's elements that is being run along: values that vary along it are known in its own loop only.
+    ``sizes`` are the body's values of type index, ``once`` the condition under which a program stores what
+    all of them compute, ``merged`` axes that count as nothing (:func:`shardc.backends.body.nest.merge_axes`).
+    """
+
+    code: Code
+    pointers: Mapping[Value, str]
+    hints: Mapping[Value, str]
+    sizes: Mapping[ir.Value, AnySize]
+    size_names: list[str]
+    index_type: str
+    axes: dict[Axis, Expr] = field(default_factory=dict)
+    masks: dict[str, str] = field(default_factory=dict)
+    merged: set[Axis] = field(default_factory=set)
+    space: str | None = None
+    once: str = ""
+
+    def position(self, expression: Linear) -> Expr:
+        """The value of an index expression."""
+        terms = [(self._axis(a), factor) for a, factor in expression.terms if a not in self.merged]
+        parts = [self._product(e, f) for e, f in sorted(terms, key=lambda t: -abs(hint(t[1])))]
+        if expression.constant != 0 or not parts:
+            parts.append(self._size(expression.constant))
+        made = parts[0]
+        for part in parts[1:]:
+            sign, text = (" - ", str(-part.literal)) if (part.literal or 0) < 0 else (" + ", part.text)
+            made = Expr(f"{made.text}{sign}{text}", "index", joined([made, part]), atom=False)
+        if len(parts) == 1:
+            return made
+        key = ("position", expression, self.space if self.space in made.vary else None)
+        return self.code.find(key) or self.code.remember(key, self.code.name("at", made))
+
+    def _axis(self, axis: Axis) -> Expr:
+        found = (
+            self.axes.get(axis)
+            or self.code.find(("axis", axis, self.space))
+            or self.code.find(("axis", axis, None))
+        )
+        if found is None:
+            raise TritonKernelNotSupported(
+                what="a value at another place of a row than where its loop stands"
+            )
+        return found
+
+    def _product(self, axis: Expr, factor: AnySize) -> Expr:
+        if axis.literal is not None and isinstance(factor, int):
+            return literal(axis.literal * factor, "index")
+        if factor == 1:
+            return axis
+        size = self._size(factor)
+        return Expr(f"{axis} * {size}", "index", axis.vary, atom=False)
+
+    def _size(self, size: AnySize) -> Expr:
+        if isinstance(size, int):
+            return literal(size, "index")
+        text = size_text(size, self.size_names)
+        return Expr(text, "index", atom=text.isidentifier())
+
+    def element(self, value: Value, index: Index) -> Expr:
+        """Element ``index`` of ``value``, computed at most once in each scope."""
+        if isinstance(value, Splat):
+            return self.scalar(value.scalar)
+        for space in (self.space, None):
+            if (found := self.code.find((value, index, space))) is not None:
+                return found
+        if value in self.pointers:
+            made = self.load(value, self.position(row_major(index, value.shape)))
+        elif isinstance(value, Slice):
+            made = self.element(value.source, value.source_index(index))
+        elif isinstance(value, View):
+            made = self._through_view(value, index)
+        elif isinstance(value, Computed):
+            made = self.result(value.generic, value.number, value.generic.dims_at(value.number, index))
+        else:
+            raise TritonKernelNotSupported(
+                what=f"reading a tensor that nothing wrote ({type(value).__name__})"
+            )
+        return self.remember(value, index, made)
+
+    def remember(self, value: Value, index: Index, made: Expr) -> Expr:
+        """``made`` is what :meth:`element` gives from here on."""
+        return self.code.remember((value, index, self.space if self.space in made.vary else None), made)
+
+    def _through_view(self, value: View, index: Index) -> Expr:
+        if value.follows:
+            return self.element(value.source, value.source_index(index))
+        source = base(value)
+        if isinstance(source, Splat):
+            return self.scalar(source.scalar)
+        if source not in self.pointers:
+            raise TritonKernelNotSupported(what="a view of what is not in memory")
+        return self.load(source, self.position(row_major(index, value.shape)))
+
+    def load(self, value: Value, at: Expr) -> Expr:
+        element = str(value.element)
+        mask = self.mask(at.vary)
+        other = f", mask={mask}, other=0" if mask else ""
+        pointer = self.pointers[value]
+        text = f"tl.load({pointer}{'' if at.literal == 0 else f' + {at}'}{other})"
+        loaded = Expr(f"{text}.to(tl.int8)" if element == "i8" else text, element, at.vary)
+        return self.code.name(self.hints.get(value, pointer.removesuffix("_ptr")), loaded)
+
+    def mask(self, vary: frozenset[str]) -> str:
+        """The condition for what varies along these indices; empty where all of a tile is inside."""
+        parts = [self.masks[tag] for tag in sorted(vary, reverse=True) if self.masks.get(tag)]
+        return " & ".join(parts)
+
+    def store(self, pointer: str, at: Expr, value: Expr) -> None:
+        """Writes ``value`` behind ``pointer`` at ``at``."""
+        mask = self.mask(at.vary) if at.vary else self.once
+        self.code.line(
+            f"tl.store({pointer}{'' if at.literal == 0 else f' + {at}'}, "
+            f"{value.text}{f', mask={mask}' if mask else ''})"
+        )
+
+    def result(self, generic: Generic, number: int, dims: Index) -> Expr:
+        """What the body of ``generic`` yields as result ``number`` at ``dims``."""
+        return self._named(generic, _Body(self, generic, dims).value(generic.yielded[number]), "v")
+
+    def term(self, generic: Generic, number: int, dims: Index) -> Expr:
+        """What the body of a reduction joins to the accumulator of result ``number``."""
+        return _Body(self, generic, dims).value(generic.join(number).term)
+
+    def part(self, generic: Generic, value: ir.Value, dims: Index) -> Expr:
+        """A scalar on the way to what the body of ``generic`` yields, one that no accumulator is in."""
+        return _Body(self, generic, dims).value(value)
+
+    def _named(self, generic: Generic, value: Expr, name: str) -> Expr:
+        return self.code.name(name, value, user_line(generic.op.location))
+
+    def scalar(self, value: ir.Value | ir.Attribute) -> Expr:
+        """A scalar of the kernel's body that depends on no tensor."""
+        if isinstance(value, ir.Attribute):
+            return attribute(value)
+        if value in self.sizes:
+            return self._size(self.sizes[value])
+        op = value.owner.operation
+        return write_scalar(op, [self.scalar(v) for v in op.operands], self.index_type)
+
+
+@dataclass(eq=False)
+class _Body:
+    """The region of one ``linalg.generic`` at one place: the values in it that are asked for."""
+
+    elements: Elements
+    generic: Generic
+    dims: Index
+    made: dict[ir.Value, Expr] = field(default_factory=dict)
+
+    def value(self, value: ir.Value) -> Expr:
+        if value not in self.made:
+            self.made[value] = self._value(value)
+        return self.made[value]
+
+    def _value(self, value: ir.Value) -> Expr:
+        generic, elements = self.generic, self.elements
+        if isinstance(value, ir.BlockArgument) and value.owner == generic.block:
+            number = value.arg_number
+            return elements.element(generic.operands[number], generic.operand_index(number, self.dims))
+        op = generic.made_here(value)
+        if op is None:
+            return elements.scalar(value)
+        if (loop := loop_of(value)) is not None:
+            return elements.position(self.dims[loop])
+        if op.name == "tensor.extract":
+            return self._extracted(generic.extracts[value], [self.value(v) for v in list(op.operands)[1:]])
+        made = write_scalar(op, [self.value(v) for v in op.operands], elements.index_type)
+        once = len(list(value.uses)) == 1 and len(made.text) <= INLINE
+        return made if once else elements.code.name(_name(op), made)
+
+    def _extracted(self, extract: Extract, positions: list[Expr]) -> Expr:
+        """The element that an extract reads at ``positions``."""
+        index = extract.index(self.generic, self.dims)
+        code, space = self.elements.code, self.elements.space
+        for loop, position, value in zip(extract.loops, index, positions, strict=True):
+            if loop is None:
+                ((axis, _),) = position.terms
+                value = code.name("picked", value)
+                code.remember(("axis", axis, space if space in value.vary else None), value)
+        return self.elements.element(extract.source, index)
+
+
+_NAMES = {
+    "arith.cmpf": "test",
+    "arith.cmpi": "test",
+    "arith.select": "chosen",
+    "math.exp": "exp",
+    "math.rsqrt": "scale",
+}
+
+
+def _name(op: ir.Operation) -> str:
+    """What a value made by ``op`` is called."""
+    return _NAMES.get(op.name, "t")

@@ -1,0 +1,200 @@
+"""The text of a module: constants at the top, functions, and ``launch``, which starts them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shardc.backends.triton.emit import flat
+from shardc.backends.triton.emit.emitted import Emitted, Jit
+from shardc.backends.triton.emit.memory import DTYPES, Memory
+from shardc.backends.triton.emit.reduce import Joins
+from shardc.backends.triton.emit.text import size_text
+from shardc.cost.kernel import Estimate
+from shardc.cost.machine import Gpu
+
+HEAD = '''"""{title}"""
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+'''
+
+
+@dataclass(eq=False)
+class Part:
+    """One function of a module: its ``lines``, and how it is launched. ``grid`` is the text of a tuple."""
+
+    name: str
+    lines: list[str]
+    constants: dict[str, int]
+    grid: str
+    num_warps: int
+    comment: str
+    num_stages: int = 2
+    seconds: float = 0.0
+    """That it takes, as far as the models of costs can say."""
+    spill_bytes: int = 0
+    """Of a thread, which are in ``seconds``."""
+    before: tuple[str, ...] = ()
+    """Lines of ``launch`` before it starts."""
+    loop: str = ""
+    """The head of the loop in ``launch`` that it is started in, with the parts beside it that have the same
+    one.
+    """
+    integers: tuple[str, ...] = ()
+    """Parameters that ``launch`` knows by their names; one binary is for all numbers."""
+
+
+@dataclass(eq=False)
+class Module:
+    """A module under construction.
+
+    ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts``
+    call, ``before`` lines of ``launch`` before the first of these starts. ``numbers``: the integers that are
+    no sizes, but a draw's number; no binary is made for some of them.
+    """
+
+    name: str
+    title: str
+    memory: Memory
+    joins: Joins
+    aligned: frozenset[str]
+    parts: list[Part] = field(default_factory=list)
+    sizes: list[str] = field(default_factory=list)
+    helpers: list[str] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)
+    estimate: Estimate | None = None
+    numbers: frozenset[str] = frozenset()
+
+    def estimated(self, flops: int, flop_s: float, moved_bytes: int, target: Gpu) -> None:
+        """Notes what the parts take together."""
+        seconds = sum(part.seconds for part in self.parts)
+        spilled = max((part.spill_bytes for part in self.parts), default=0)
+        self.estimate = Estimate(seconds, flops, flop_s, moved_bytes, target.memory_bytes_s, spilled)
+
+    def finish(self, kind: str) -> Emitted:
+        functions = [self._jit(part) for part in self.parts]
+        text = [HEAD.format(title=self.title)]
+        for number, part in enumerate(self.parts):
+            text.append(
+                "".join(
+                    f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items()
+                )
+            )
+        form = {
+            "INPUTS": len(self.memory.inputs),
+            "OUTPUTS": len(self.memory.new_outputs),
+            "SIZES": len(self.memory.sizes),
+        }
+        text.append(
+            "".join(f"{name} = {value}\n" for name, value in form.items()) + "# of launch's parameters\n"
+        )
+        text += ["\n".join(self.sizes)] if self.sizes else []
+        text += [self.joins.text()] if self.joins.used else []
+        text += self.helpers
+        text += [
+            _definition(part, jit, self.numbers) for part, jit in zip(self.parts, functions, strict=True)
+        ]
+        text += [self._launch(functions)]
+        body = _imports("\n\n".join(part.strip("\n") + "\n" for part in text if part))
+        memory = self.memory
+        return Emitted(
+            self.name,
+            body,
+            tuple(functions),
+            tuple(p.argument for p in memory.inputs),
+            tuple(p.argument for p in memory.new_outputs),
+            tuple(memory.sizes),
+            kind=kind,
+            estimate=self.estimate,
+        )
+
+    def finish_flat(self) -> Emitted:
+        """Of a kernel of any number of elements."""
+        (part,) = self.parts
+        memory = self.memory
+        pointers = [*memory.inputs, *memory.new_outputs]
+        block, warps = part.constants["BLOCK"], part.num_warps
+        constants = f"BLOCK = {block}\nINPUTS = {len(memory.inputs)}\nOUTPUTS = {len(memory.new_outputs)}"
+        functions = flat.functions_text(part.name, pointers, part.lines, warps)
+        body = _imports(
+            "\n\n".join(f"{t.strip()}\n" for t in (HEAD.format(title=self.title), constants, functions))
+        )
+        names = tuple(p.argument for p in memory.inputs), tuple(p.argument for p in memory.new_outputs)
+        return Emitted(self.name, body, flat.jits(part.name, pointers, block, warps), *names, flat=True)
+
+    def _constant(self, name: str, number: int) -> str:
+        return name if len(self.parts) == 1 else f"{name}_{number}"
+
+    def _jit(self, part: Part) -> Jit:
+        used = set(
+            re.findall(r"\b\w+\b(?!=[^=])", "\n".join(part.lines))
+        )  # without names of keyword arguments
+        pointers = [p for p in self.memory.pointers if p.name in used]
+        signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
+        signature |= dict.fromkeys(part.integers, "i32") | dict.fromkeys(part.constants, "constexpr")
+        aligned = tuple(p.name for p in pointers if p.name in self.aligned)
+        sizes = tuple(n for n in self.memory.sizes if n in signature and n not in self.numbers)
+        return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages, sizes)
+
+    def _launch(self, functions: Sequence[Jit]) -> str:
+        memory = self.memory
+        arguments = [
+            *(p.argument for p in memory.inputs),
+            *(p.argument for p in memory.new_outputs),
+            *memory.sizes,
+        ]
+        lines = [
+            f"def launch({', '.join(arguments)}):",
+            '    """Starts the kernel: contiguous tensors, results last, then sizes."""',
+        ]
+        device = f"{arguments[0]}.device" if memory.inputs or memory.new_outputs else '"cuda"'
+        for work in memory.works:
+            shape = size_text(work.count, memory.sizes)
+            if work.programs:
+                shape = f"{self._constant('PROGRAMS', int(work.programs))}, {shape}"
+            dtype = f"torch.{DTYPES[work.pointer.element]}"
+            lines.append(
+                f"    {work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})"
+            )
+        lines += [f"    {line}" for line in self.before]
+        given, loop = {p.name: p.argument for p in memory.pointers}, ""
+        for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
+            if part.loop not in ("", loop):
+                lines.append(f"    {part.loop}")
+            loop = part.loop
+            indent = "        " if loop else "    "
+            lines += [f"{indent}{line}" for line in part.before]
+            grid = part.grid
+            for name in part.constants:
+                grid = re.sub(rf"\b{name}\b", self._constant(name, number), grid)
+            values = [given.get(n, n) for n, type_ in jit.signature.items() if type_ != "constexpr"]
+            values += [f"{name}={self._constant(name, number)}" for name in part.constants]
+            lines.append(
+                f"{indent}{part.name}[{grid}]({', '.join(values)}, num_warps={part.num_warps}, "
+                f"num_stages={part.num_stages})"
+            )
+        return "\n".join(lines)
+
+
+def _imports(body: str) -> str:
+    """Without those that are not needed."""
+    if "libdevice." not in body:
+        body = body.replace("from triton.language.extra import libdevice\n", "")
+    return body if "torch." in body else body.replace("import torch\n", "")
+
+
+def _definition(part: Part, jit: Jit, numbers: frozenset[str]) -> str:
+    arguments = [
+        f"{name}: tl.constexpr" if type_ == "constexpr" else name for name, type_ in jit.signature.items()
+    ]
+    head = f"def {part.name}({', '.join(arguments)}):"
+    if len(head) > 110:
+        head = f"def {part.name}(\n    {', '.join(arguments)},\n):"
+    lines = [f"    {line}" for line in part.lines]
+    plain = [name for name in jit.signature if name in numbers or name in part.integers]
+    decorator = f"@triton.jit(do_not_specialize={plain!r})".replace("'", '"') if plain else "@triton.jit"
+    return "\n".join([decorator, head, f'    """{part.comment}"""', *lines])

@@ -1,0 +1,163 @@
+"""Which roots become one function: a program takes some rows, with everything that a row needs inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from shardc.backends.body.linear import Axis
+from shardc.backends.body.nest import Nest, components, fast_axis, members_of, merge_axes, offsets_of
+from shardc.backends.body.roots import Reads, Root, Roots
+from shardc.backends.triton.config import Limits
+from shardc.diagnostics.triton import TritonKernelNotSupported
+from shardc.dialects.kern.size import hint
+
+
+@dataclass(eq=False)
+class Function(Nest):
+    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they must wait for in a
+    row.
+
+    ``across``: sums inside of a row step across what lies contiguous, so that rows side by side must be read
+    together.
+    """
+
+    stages: list[list[Root]] = field(default_factory=list)
+    across: bool = False
+
+    def needs_whole_rows(self) -> bool:
+        """Whether something is summed up inside of a row, so that a program must see all of the row."""
+        inner = [(r, set(self.inner(r))) for r in self.roots if r.is_reduction]
+        return any(axes & r.reduced for r, axes in inner)
+
+    def spaces(self) -> list[tuple[Axis, ...]]:
+        """The loops inside a row: the axes of each, a row's elements in one order."""
+        return list(dict.fromkeys(tuple(self.inner(r)) for r in self.roots if self.inner(r)))
+
+
+def find_functions(
+    roots: Roots, reads: dict[Root, Reads], limits: Limits, without: Sequence[Root] = ()
+) -> list[Function]:
+    """All roots but those ``without``, which others write, in functions, in an order in which they can run
+    one after the other.
+
+    Raises:
+        TritonKernelNotSupported: a reduction that joins its terms in a way that is not known.
+    """
+    done: set[Root] = set(without)
+    found: list[Function] = []
+    remaining = [r for r in roots.items if r not in done]
+    near = components(remaining)
+    for root in remaining:
+        if root.is_reduction and root.combiners is None:
+            raise TritonKernelNotSupported(what="a reduction that does more than to join terms")
+    while remaining:
+        close = [r for r in remaining if near[r] == near[remaining[0]]]
+        tried = [
+            _function(rows, close, done, roots, reads, limits) for rows in _candidates(close, reads, limits)
+        ]
+        best = max(tried, key=lambda f: (bool(f.roots), _is_read_in_lines(f, limits), len(f.roots)))
+        if not best.roots:
+            raise TritonKernelNotSupported(what="an order of reductions that wait for each other's rows")
+        found.append(best)
+        done |= set(best.roots)
+        remaining = [r for r in remaining if r not in done]
+    return found
+
+
+def _is_read_in_lines(function: Function, limits: Limits) -> bool:
+    """Whether tiles can be so high, where rows lie side by side in memory, that whole lines of memory are
+    read.
+    """
+    widths = [
+        prod(function.sizes[a] for a in function.inner(r))
+        for r in function.roots
+        if r.reduced - set(function.rows)
+    ]
+    return not function.across or max(map(hint, widths)) * limits.warp_size <= limits.persistent
+
+
+def with_scalars(functions: list[Function]) -> list[Function]:
+    """The same with the roots that have no loops in the first function that has rows:
+    one of its programs computes them.
+    """
+    rows = [f for f in functions if f.order]
+    alone = [root for f in functions if not f.order for root in f.roots]
+    if not rows or not alone:
+        return functions
+    rows[0].roots = [*alone, *rows[0].roots]
+    rows[0].stages[0] = [*alone, *rows[0].stages[0]]
+    return rows
+
+
+def _candidates(near: list[Root], reads: dict[Root, Reads], limits: Limits) -> list[frozenset[Axis]]:
+    """Sets of row axes to try, the better of equal ones first."""
+    found: list[frozenset[Axis]] = []
+    for root in near:
+        if not root.is_reduction:
+            found.append(root.parallel)
+        elif not root.parallel:
+            found.append(root.reduced)
+        else:
+            count = hint(prod(root.loops[a] for a in root.parallel))
+            side_by_side = limits.warp_size if fast_axis([root], reads) in root.parallel else 1
+            enough = count >= 2 * limits.units * side_by_side
+            long = hint(prod(root.loops[a] for a in root.reduced)) >= limits.carried_rows
+            found += [root.reduced, root.parallel] if long and not enough else [root.parallel, root.reduced]
+    return list(dict.fromkeys(found))
+
+
+def _function(
+    rows: frozenset[Axis],
+    near: list[Root],
+    done: set[Root],
+    roots: Roots,
+    reads: dict[Root, Reads],
+    limits: Limits,
+) -> Function:
+    fits = [r for r in near if _fits(rows, r)]
+    members = members_of(rows, fits, done, roots, reads)
+    inside = [r for r in members if r.is_reduction and r.reduced - rows]
+    width = max(
+        (hint(prod(size for a, size in r.loops.items() if a not in rows)) for r in members), default=1
+    )
+    if (
+        inside and width > limits.persistent
+    ):  # a sum over rows that sees other sums in a row needs all of a row at once
+        shared = [r for r in members if r.is_reduction and rows <= r.reduced]
+        members = [r for r in members if r not in shared] if len(shared) < len(members) else shared[:1]
+    sizes = {axis: size for root in members for axis, size in root.loops.items()}
+    offsets = offsets_of(members, reads)
+    slowest = {axis: max((hint(o.factor(axis)) for o in offsets), default=0) for axis in sizes}
+    order = sorted(sizes, key=lambda axis: -slowest[axis])
+    made = Function([a for a in order if a in rows], members, sizes=sizes, order=order)
+    if members:
+        merge_axes(made, offsets, reads)
+        made.stages = _stages(members, roots, reads)
+        summed = [r for r in members if r.is_reduction and rows <= r.parallel]
+        made.across = any(fast_axis([r], reads) in rows for r in summed)
+    return made
+
+
+def _fits(rows: frozenset[Axis], root: Root) -> bool:
+    """Whether a program that takes rows can compute the root:
+    a reduction is over all of the rest of a row, or over all rows.
+    """
+    if not root.is_reduction:
+        return True
+    inside = root.loops.keys() - rows
+    return root.parallel == rows or (
+        rows <= root.reduced and (inside <= root.parallel or inside <= root.reduced)
+    )
+
+
+def _stages(members: list[Root], roots: Roots, reads: dict[Root, Reads]) -> list[list[Root]]:
+    level: dict[Root, int] = {}
+    for root in members:
+        before = [roots.of[v] for v, _ in reads[root].ends if v in roots.of]
+        level[root] = max((level[r] + 1 for r in before if r in level), default=0)
+    stages: list[list[Root]] = [[] for _ in range(max(level.values()) + 1)]
+    for root in members:
+        stages[level[root]].append(root)
+    return stages

@@ -1,0 +1,77 @@
+"""How terms are joined, as Triton text: two values, and all values of a tile along a dim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardc.backends.body.combiner import Combiner
+from shardc.backends.triton.emit.text import Expr, attribute
+
+_CALLS = {
+    "arith.maximumf": ("maximum", "tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)"),
+    "arith.minimumf": ("minimum", "tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)"),
+    "arith.maxnumf": ("larger", "tl.maximum(a, b)"),
+    "arith.minnumf": ("smaller", "tl.minimum(a, b)"),
+    "arith.maxsi": ("larger", "tl.maximum(a, b)"),
+    "arith.minsi": ("smaller", "tl.minimum(a, b)"),
+    "arith.mulf": ("product", "a * b"),
+    "arith.muli": ("product", "a * b"),
+    "arith.ori": ("any_of", "a | b"),
+    "arith.andi": ("all_of", "a & b"),
+    "arith.xori": ("parity", "a ^ b"),
+}
+_NAMES = {
+    "arith.addf": "sum",
+    "arith.addi": "sum",
+    "arith.maximumf": "max",
+    "arith.minimumf": "min",
+    "arith.maxsi": "max",
+    "arith.minsi": "min",
+    "arith.mulf": "product",
+    "arith.muli": "product",
+}
+
+
+@dataclass(eq=False)
+class Joins:
+    """Joins of one module; ``used`` are the functions of two values that it must define."""
+
+    used: dict[str, str] = field(default_factory=dict)
+
+    def two(self, combiner: Combiner, a: str, b: str) -> str:
+        if combiner.op in ("arith.addf", "arith.addi"):
+            return f"{a} + {b}"
+        return f"{self._function(combiner)}({a}, {b})"
+
+    def along(self, combiner: Combiner, value: str, dim: int, keep: bool = True) -> str:
+        """All of ``value`` along a dim, which is kept with size 1 if ``keep``."""
+        kept = ", keep_dims=True" if keep else ""
+        if combiner.op in ("arith.addf", "arith.addi"):
+            return f"tl.sum({value}, {dim}{kept})"
+        return f"tl.reduce({value}, {dim}, {self._function(combiner)}{kept})"
+
+    def from_start(self, combiner: Combiner, start: Expr, value: str) -> str:
+        """``value`` joined to what the result starts from; nothing where that changes nothing."""
+        identity = attribute(combiner.identity).literal
+        return (
+            value
+            if start.literal is not None and start.literal == identity
+            else self.two(combiner, str(start), value)
+        )
+
+    def _function(self, combiner: Combiner) -> str:
+        if combiner.op not in _CALLS:
+            raise KeyError(combiner.op)
+        name, text = _CALLS[combiner.op]
+        self.used[f"_{name}"] = text
+        return f"_{name}"
+
+    def text(self) -> str:
+        """Their definitions."""
+        made = [f"@triton.jit\ndef {name}(a, b):\n    return {text}\n" for name, text in self.used.items()]
+        return "\n\n".join(made)
+
+
+def result_name(combiner: Combiner) -> str:
+    """What a reduction's result is called."""
+    return _NAMES.get(combiner.op, "joined")

@@ -1,0 +1,261 @@
+"""The ``arith`` and ``math`` ops of a kernel's regions as Triton expressions.
+
+Divisions and square roots of f32 are rounded as IEEE says (``tl.div_rn``), as ATen's are; functions come from
+the vendor's library (``libdevice``), as ATen's do; a NaN stays one through ``maximum``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.backends.triton.emit.text import FLOATS, VALUES, Expr, joined, literal
+from shardc.diagnostics.triton import TritonKernelNotSupported
+
+_FLOAT_PREDICATES = (
+    "",
+    "==",
+    ">",
+    ">=",
+    "<",
+    "<=",
+    "one",
+    "ord",
+    "ueq",
+    "ugt",
+    "uge",
+    "ult",
+    "ule",
+    "!=",
+    "uno",
+    "",
+)
+_INT_PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "u<", "u<=", "u>", "u>=")
+_FOLD = {
+    "arith.addi": operator.add,
+    "arith.subi": operator.sub,
+    "arith.muli": operator.mul,
+    "arith.addf": operator.add,
+    "arith.subf": operator.sub,
+    "arith.mulf": operator.mul,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_INFIX = {
+    "arith.addf": "+",
+    "arith.addi": "+",
+    "arith.subf": "-",
+    "arith.subi": "-",
+    "arith.mulf": "*",
+    "arith.muli": "*",
+    "arith.andi": "&",
+    "arith.ori": "|",
+    "arith.xori": "^",
+    "arith.shli": "<<",
+    "arith.divsi": "//",
+    "arith.remsi": "%",
+}
+_CALLS = {
+    "math.absf": "tl.abs",
+    "math.absi": "tl.abs",
+    "math.ceil": "tl.ceil",
+    "math.floor": "tl.floor",
+    "math.copysign": "libdevice.copysign",
+    "math.cos": "libdevice.cos",
+    "math.erf": "libdevice.erf",
+    "math.exp": "libdevice.exp",
+    "math.exp2": "libdevice.exp2",
+    "math.expm1": "libdevice.expm1",
+    "math.log": "libdevice.log",
+    "math.log1p": "libdevice.log1p",
+    "math.log2": "libdevice.log2",
+    "math.powf": "libdevice.pow",
+    "math.round": "libdevice.round",
+    "math.roundeven": "libdevice.nearbyint",
+    "math.rsqrt": "libdevice.rsqrt",
+    "math.sin": "libdevice.sin",
+    "math.tan": "libdevice.tan",
+    "math.tanh": "libdevice.tanh",
+    "math.trunc": "libdevice.trunc",
+    "arith.remf": "libdevice.fmod",
+}
+_LARGEST = {"arith.maximumf": "maximum", "arith.minimumf": "minimum"}
+
+
+def write_scalar(op: ir.Operation, operands: Sequence[Expr], index_type: str) -> Expr:
+    """What ``op`` makes of ``operands``. ``index_type`` is the integer type that stands for ``index``.
+
+    Raises:
+        TritonKernelNotSupported: an op that is not in the tables.
+    """
+    name, type_ = op.name, str(op.results[0].type)
+    if name == "arith.constant":
+        return literal(_number(op.attributes["value"]), type_)
+    if (
+        name in _FOLD
+        and type_ not in FLOATS
+        and all(e.literal is not None for e in operands)
+        and type_ != "i1"
+    ):
+        return literal(_FOLD[name](*(e.literal for e in operands)), type_)
+    vary = joined(operands)
+    made = _cast(name, operands[0], type_, index_type) if len(operands) == 1 else None
+    if made is None:
+        made = _operation(op, name, operands, type_)
+    return made if made.literal is not None else Expr(made.text, type_, vary, None, made.atom)
+
+
+def _number(attribute: ir.Attribute) -> float | int | bool:
+    return attribute.value if hasattr(attribute, "value") else bool(attribute)
+
+
+def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str) -> Expr:
+    if name in _INFIX:
+        if type_ == "i1" and name == "arith.addi":
+            name = "arith.xori"
+        return Expr(f"{operands[0]} {_INFIX[name]} {operands[1]}", type_, atom=False)
+    if name in _CALLS:
+        return _call(_CALLS[name], operands, type_)
+    if name in ("arith.cmpf", "arith.cmpi"):
+        return _compare(op, name, operands)
+    if name == "arith.select":
+        return _select(operands, type_)
+    if name == "arith.divf":
+        return _divide(operands, type_)
+    if name in _LARGEST:
+        a, b = _typed(operands, type_)
+        return Expr(f"tl.{_LARGEST[name]}({a}, {b}, propagate_nan=tl.PropagateNan.ALL)", type_)
+    if name in ("arith.maxsi", "arith.minsi"):
+        a, b = _typed(operands, type_)
+        return Expr(f"tl.{name[6:9]}imum({a}, {b})", type_)
+    if name == "arith.negf":
+        return Expr(f"-{operands[0]}", type_, atom=False)
+    if name == "math.sqrt":
+        return _call("tl.sqrt_rn" if type_ == "f32" else "tl.sqrt", operands, type_)
+    if name == "math.isnan":
+        return Expr(f"{operands[0]} != {operands[0]}", type_, atom=False)
+    if name == "affine.apply":
+        map_ = op.attributes["map"].value
+        return _index(map_.results[0], operands[: map_.n_dims], operands[map_.n_dims :])
+    if name == "arith.shrui":
+        return Expr(f"({_unsigned(operands[0])} >> {operands[1]}).to({VALUES[type_]}, bitcast=True)", type_)
+    if name == "arith.floordivsi":
+        a, b = operands
+        return Expr(
+            f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})",
+            type_,
+            atom=False,
+        )
+    raise TritonKernelNotSupported(what=name)
+
+
+def _index(expression: ir.AffineExpr, dims: Sequence[Expr], symbols: Sequence[Expr]) -> Expr:
+    """An index that MLIR has put together from others: sums and multiples."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return dims[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return symbols[expression.position]
+    if isinstance(expression, ir.AffineConstantExpr):
+        return literal(expression.value, "index")
+    for kind, sign in ((ir.AffineAddExpr, "+"), (ir.AffineMulExpr, "*")):
+        if isinstance(expression, kind):
+            left, right = (_index(e, dims, symbols) for e in (expression.lhs, expression.rhs))
+            return Expr(f"{left} {sign} {right}", "index", atom=False)
+    raise TritonKernelNotSupported(what=f"the index expression {expression}")
+
+
+def _call(function: str, operands: Sequence[Expr], type_: str) -> Expr:
+    return Expr(f"{function}({', '.join(e.text for e in _typed(operands, type_))})", type_)
+
+
+def _typed(operands: Sequence[Expr], type_: str) -> list[Expr]:
+    """The operands, numbers among them as tensors of ``type_``: for functions that do not convert them
+    themselves.
+    """
+    return [full(e) if e.literal is not None and type_ != "f64" else e for e in operands]
+
+
+def full(e: Expr) -> Expr:
+    """A number as a scalar tensor of its own type."""
+    return Expr(f"tl.full([], {e.text}, {VALUES[e.type]})", e.type) if e.type in VALUES else e
+
+
+def _divide(operands: Sequence[Expr], type_: str) -> Expr:
+    a, b = operands
+    if type_ != "f32":
+        return Expr(f"{a} / {b}", type_, atom=False)
+    if (
+        b.literal
+        and abs(b.literal) >= 2.0**-60
+        and abs(b.literal) <= 2.0**60
+        and _is_power_of_two(abs(b.literal))
+    ):
+        return Expr(f"{a} * {literal(1 / b.literal, type_)}", type_, atom=False)  # exactly the same
+    return Expr(f"tl.div_rn({', '.join(e.text for e in _typed(operands, type_))})", type_)
+
+
+def _is_power_of_two(x: float) -> bool:
+    return x.hex().split("p")[0] == "0x1.0000000000000"
+
+
+def _compare(op: ir.Operation, name: str, operands: Sequence[Expr]) -> Expr:
+    floats = name == "arith.cmpf"
+    sign = (_FLOAT_PREDICATES if floats else _INT_PREDICATES)[
+        ir.IntegerAttr(op.attributes["predicate"]).value
+    ]
+    a, b = operands
+    if not floats and sign in _FOLD and a.literal is not None and b.literal is not None:
+        return literal(_FOLD[sign](a.literal, b.literal), "i1")
+    if sign == "uno":
+        return Expr(f"({a} != {a}) | ({b} != {b})", "i1", atom=False)
+    if sign == "ord":
+        return Expr(f"({a} == {a}) & ({b} == {b})", "i1", atom=False)
+    if sign.startswith("u") and not floats:
+        return Expr(f"{_unsigned(a)} {sign[1:]} {_unsigned(b)}", "i1", atom=False)
+    if sign not in ("==", "!=", "<", "<=", ">", ">="):
+        raise TritonKernelNotSupported(what=f"the comparison {sign!r} of floats")
+    return Expr(f"{a} {sign} {b}", "i1", atom=False)
+
+
+def _select(operands: Sequence[Expr], type_: str) -> Expr:
+    condition, a, b = operands
+    if condition.literal is not None:
+        return a if condition.literal else b
+    if a.literal is not None and b.literal is not None and type_ not in ("f64", "index"):
+        a = full(a)
+    return Expr(f"tl.where({condition.text}, {a.text}, {b.text})", type_)
+
+
+def _unsigned(e: Expr) -> str:
+    if e.literal is not None:
+        return str(e.literal & ((1 << int(e.type[1:])) - 1))
+    return f"{e}.to({VALUES[e.type].replace('int', 'uint')}, bitcast=True)"
+
+
+def _cast(name: str, x: Expr, type_: str, index_type: str) -> Expr | None:
+    """The conversions."""
+    if (
+        name
+        in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast", "arith.extsi", "arith.extui")
+        and x.literal is not None
+    ):
+        number = x.literal if not (name == "arith.extsi" and x.type == "i1") else -int(x.literal)
+        return literal(number, type_)
+    to = f".to({VALUES.get(type_, index_type)})"
+    if name in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.fptosi"):
+        return Expr(f"{x}{to}", type_)
+    if name == "arith.index_cast":
+        return Expr(f"{x}{to}", type_)
+    if name == "arith.trunci":
+        return Expr(f"({x} & 1) != 0", type_, atom=False) if type_ == "i1" else Expr(f"{x}{to}", type_)
+    if name in ("arith.extui", "arith.uitofp"):
+        return Expr(f"{x if x.type == 'i1' else _unsigned(x)}{to}", type_)
+    if name == "arith.extsi":
+        return Expr(f"-{x}{to}", type_, atom=False) if x.type == "i1" else Expr(f"{x}{to}", type_)
+    return None

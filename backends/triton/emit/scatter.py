@@ -1,0 +1,297 @@
+"""``kern.scatter_add`` as a Triton module: no atomics, equal runs give equal bits.
+
+The positions are sorted by the row that they name (``torch.sort``, stable, of as many numbers as there are
+indices). A program takes a run of them with some columns, and adds up neighbours of one row by a segmented
+scan (Blelloch, Prefix sums and their applications, 1990). What begins and ends in its run is added to the row
+in memory; of a row that goes on beyond the run, programs leave parts, which a second function adds up in
+order. A row that everybody names costs as much as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardc.backends.body.structured import Structured, scatter_in_place
+from shardc.backends.triton.config import power_of_two
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.emit.memory import Memory, Pointer, Work
+from shardc.backends.triton.emit.module import Module, Part
+from shardc.backends.triton.emit.names import Said
+from shardc.backends.triton.emit.reduce import Joins
+from shardc.backends.triton.emit.text import VALUES, Names, size_text
+from shardc.cost.kernel import stream_s
+from shardc.cost.machine import Gpu
+from shardc.dialects.kern.scatter_add import ScatterAdd, scatter_add_of
+from shardc.dialects.kern.size import AnySize, Size, hint
+from shardc.dialects.kern.types import ELEMENTS
+from shardc.runtime.kernels.kernel_call import FINE
+
+RUN, COLUMNS, INDICES = 32, 128, 1024
+"""Positions and columns of a program, at most, and indices of one that looks at these alone."""
+_SUMS = {"f16": "f32", "bf16": "f32"}
+_ADD = '''@triton.jit
+def add_within(total, begins, term, begins_here):
+    """Joins two stretches of positions: the sum begins anew where a row begins."""
+    return tl.where(begins_here != 0, term, total + term), begins | begins_here'''
+
+
+def emit_scatter(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
+    """The module of a kernel. ``tf32`` makes no difference. Raises KernelNotSupported."""
+    spec, tells, in_place = (
+        scatter_add_of(body.op, body.shapes),
+        len(body.results) > 1,
+        scatter_in_place(body),
+    )
+    sizes = [f"n{s.number}" for s in body.symbols]
+    return _Scatter(said, spec, tells, in_place, sizes, body.config, target).emit()
+
+
+class _Scatter:
+    def __init__(
+        self,
+        said: Said,
+        spec: ScatterAdd,
+        checks: bool,
+        in_place: bool,
+        sizes: list[str],
+        config: Mapping[str, int],
+        target: Gpu,
+    ) -> None:
+        self.name, self.spec, self.checks, self.target = said.name, spec, checks, target
+        self.element = ELEMENTS[spec.out.dtype]
+        self.sum = _SUMS.get(self.element, self.element)
+        self.columns = config.get("columns", min(COLUMNS, power_of_two(hint(spec.inner))))
+        self.run = config.get("rows", RUN)
+        self.starts = spec.has_init
+        self.memory = self._memory(in_place, sizes)
+        self.module = Module(self.name, said.title, self.memory, Joins(), frozenset())
+        self.copies = spec.has_init and not in_place
+
+    def _memory(self, in_place: bool, sizes: list[str]) -> Memory:
+        spec = self.spec
+        index, updates = Pointer("index_ptr", "index", ELEMENTS[spec.index.dtype]), self._pointer("updates")
+        init = [self._pointer("out" if in_place else "init")] * spec.has_init
+        out = init[0] if in_place else self._pointer("out")
+        wrong = [Pointer("wrong_ptr", "wrong", "i64")] * self.checks
+        new = [*([] if in_place else [out]), *wrong]
+        names = Names([p.name for p in (index, updates, *init, *new)])
+        memory = Memory(names, [index, updates, *init], {0: out}, new, sizes)
+        runs = -(-spec.count // self.run) if not isinstance(spec.count, Size) else spec.count + 1
+        for name, count, element in (
+            ("rows", spec.count, "i32"),
+            ("sorted_rows", spec.count, "i32"),
+            ("order", spec.count, "i64"),
+            ("parts", 2 * runs * spec.outer * spec.inner, self.sum),
+        ):
+            memory.works.append(Work(Pointer(f"{name}_ptr", name, element), count))
+        return memory
+
+    def _pointer(self, name: str) -> Pointer:
+        return Pointer(f"{name}_ptr", name, self.element)
+
+    def emit(self) -> Emitted:
+        module, spec = self.module, self.spec
+        module.helpers = [_ADD]
+        module.sizes = [
+            f"{name} = tl.constexpr({n})" for name, n in self._sizes().items() if not isinstance(n, Size)
+        ]
+        module.before = (
+            ["out.copy_(init)" if self.copies else "out.zero_()"] if self.copies or not spec.has_init else []
+        )
+        module.parts = [self._rows(), *([self._wrong()] if self.checks else []), self._runs(), self._joins()]
+        module.aligned = frozenset(p.name for p in self.memory.pointers)
+        module.estimated(0, self.target.matmul_flop_s, self._moved_bytes(), self.target)
+        return module.finish("reduction")
+
+    def _sizes(self) -> dict[str, AnySize]:
+        spec = self.spec
+        return {"COUNT": spec.count, "ROWS": spec.rows, "INNER": spec.inner}
+
+    def _symbolic(self, lines: list[str]) -> list[str]:
+        """The lines, behind those that say sizes which are known at the call alone."""
+        named = [(name, n) for name, n in self._sizes().items() if isinstance(n, Size)]
+        used = [f"{name} = {self._text(n)}" for name, n in named if any(name in line for line in lines)]
+        return [*used, *lines]
+
+    def _text(self, size: AnySize) -> str:
+        return size_text(size, self.memory.sizes)
+
+    # What indices say
+
+    def _row(self) -> list[str]:
+        """The lines that say of ``index`` which row it names, and whether it is in range."""
+        row = "tl.where(index < 0, index + ROWS, index)" if self.spec.wraps else "index"
+        return [f"row = {row}", "is_row = (row >= 0) & (row < ROWS)"]
+
+    def _counts(self) -> str:
+        return "" if self.spec.ignored is None else f" & (index != {self.spec.ignored})"
+
+    def _rows(self) -> Part:
+        lines = [
+            "at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
+            "index = tl.load(index_ptr + at, mask=at < COUNT, other=0)",
+            *self._row(),
+            f"row = tl.where(is_row{self._counts()}, row, ROWS).to(tl.int32)",
+            "tl.store(rows_ptr + at, row, mask=at < COUNT)",
+        ]
+        count = hint(self.spec.count)
+        seconds = stream_s(12 * count, -(-count // INDICES), 4, self.target) + 4 * stream_s(
+            24 * count, 1024, 4, self.target
+        )
+        says = "The row that each index names; ROWS where it adds nothing."
+        grid = f"(triton.cdiv({self._text(self.spec.count)}, BLOCK),)"
+        return Part(
+            f"{self.name}_rows", self._symbolic(lines), {"BLOCK": INDICES}, grid, 4, says, seconds=seconds
+        )
+
+    def _wrong(self) -> Part:
+        lines = [
+            f"largest = tl.full([BLOCK], {FINE}, tl.int64)",
+            "for start in range(0, COUNT, BLOCK):",
+            "    at = start + tl.arange(0, BLOCK)",
+            "    index = tl.load(index_ptr + at, mask=at < COUNT, other=0)",
+            *(f"    {line}" for line in self._row()),
+            f"    is_wrong = (at < COUNT) & (is_row == 0){self._counts()}",
+            f"    largest = tl.maximum(largest, tl.where(is_wrong, index.to(tl.int64), {FINE}))",
+            "tl.store(wrong_ptr, tl.max(largest, 0))",
+        ]
+        count, block = hint(self.spec.count), 4 * INDICES
+        seconds = stream_s(8 * count, 1, 8, self.target, steps=-(-count // block))
+        says = "The largest index that is out of range."
+        return Part(
+            f"{self.name}_wrong", self._symbolic(lines), {"BLOCK": block}, "(1,)", 8, says, seconds=seconds
+        )
+
+    # Sums
+
+    def _place(self) -> list[str]:
+        """The lines that say which run of positions, which columns, and which of the dims before them a
+        program has.
+        """
+        outer = f"outer = (tl.program_id(0) // blocks % {self._outer()}).to(tl.int64)"
+        return [
+            "blocks = tl.cdiv(INNER, COLUMNS)",
+            "column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)",
+            *([outer] if self.has_outer else []),
+            f"run = tl.program_id(0) // {f'(blocks * {self._outer()})' if self.has_outer else 'blocks'}",
+            f"stride = INNER{f' * {self._outer()}' if self.has_outer else ''}",
+        ]
+
+    @property
+    def has_outer(self) -> bool:
+        """Whether out has dims before the one along which rows are counted."""
+        return isinstance(self.spec.outer, Size) or self.spec.outer != 1
+
+    def _at(self, size: str, row: str) -> str:
+        """A row of one of the tensors that have such rows."""
+        return f"(outer * {size} + {row}) * INNER" if self.has_outer else f"{row} * INNER"
+
+    def _outer(self) -> str:
+        text = self._text(self.spec.outer)
+        return text if text.isdigit() or text.isidentifier() else f"({text})"
+
+    @property
+    def _first(self) -> str:
+        """Where the parts of a run begin."""
+        return "outer * INNER + " if self.has_outer else ""
+
+    def _added(self, at: str, total: str) -> str:
+        """A row's sum, added to what it starts from."""
+        if not self.starts:
+            return f"{total}.to({VALUES[self.element]})"
+        value, mask = at, "mask=inside"
+        start = f"tl.load({value}, {mask}, other=0)"
+        wide = f"{start}.to({VALUES[self.sum]})" if self.sum != self.element else start
+        return f"({wide} + {total}).to({VALUES[self.element]})"
+
+    def _grid(self) -> str:
+        outer, inner, count = (self._text(n) for n in (self.spec.outer, self.spec.inner, self.spec.count))
+        before = f"({outer}) * " if self.has_outer else ""
+        return f"({before}triton.cdiv({count}, RUN) * triton.cdiv({inner}, COLUMNS),)"
+
+    def _runs(self) -> Part:
+        lines = [
+            *self._place(),
+            "first = run * RUN",
+            "at = first + tl.arange(0, RUN)",
+            "row = tl.load(sorted_rows_ptr + at, mask=at < COUNT, other=ROWS)",
+            "before = tl.load(sorted_rows_ptr + at - 1, mask=(at > 0) & (at < COUNT), other=-1)",
+            "after = tl.load(sorted_rows_ptr + at + 1, mask=at + 1 < COUNT, other=-1)",
+            "row_before = tl.load(sorted_rows_ptr + first - 1, mask=first > 0, other=-1)",
+            "position = tl.load(order_ptr + at, mask=at < COUNT, other=0)",
+            "is_used = (row < ROWS)[:, None] & (column < INNER)[None, :]",
+            f"update = {self._at('COUNT', 'position[:, None]')} + column[None, :]",
+            f"term = tl.load(updates_ptr + update, mask=is_used, other=0).to({VALUES[self.sum]})",
+            "begins = tl.broadcast_to((row != before)[:, None].to(tl.int32), [RUN, COLUMNS])",
+            "total, _ = tl.associative_scan((term, begins), 0, add_within)",
+            "# Rows that begin and end in this run",
+            "ends, is_whole = row != after, row != row_before",
+            "inside = is_used & (ends & is_whole)[:, None]",
+            f"into = out_ptr + {self._at('ROWS', 'row[:, None].to(tl.int64)')} + column[None, :]",
+            f"tl.store(into, {self._added('into', 'total')}, mask=inside)",
+            "# The end of one that began before, and the beginning of one that goes on",
+            "is_end = (ends | (at == first + RUN - 1)) & (is_whole == 0)",
+            "is_begin = (at == first + RUN - 1) & (ends == 0) & is_whole",
+            f"part = parts_ptr + {self._first}(2 * run + is_begin.to(tl.int64)[:, None]) * stride + "
+            f"column[None, :]",
+            "tl.store(part, total, mask=is_used & (is_end | is_begin)[:, None])",
+        ]
+        spec = self.spec
+        programs = -(-hint(spec.count) // self.run) * hint(spec.outer) * -(-hint(spec.inner) // self.columns)
+        warps = max(1, min(8, self.run * self.columns // (16 * self.target.warp_size)))
+        named = hint(spec.updates.size_bytes) * (3 if self.starts else 2)
+        filled = 0 if not self.module.before else hint(spec.out.size_bytes) * (2 if self.copies else 1)
+        seconds = stream_s(named, programs, warps, self.target) + (
+            stream_s(filled, 1024, 4, self.target) if filled else 0
+        )
+        says = "A program: RUN positions in the order of their rows, and COLUMNS columns."
+        constants = {"RUN": self.run, "COLUMNS": self.columns}
+        return Part(
+            self.name,
+            self._symbolic(lines),
+            constants,
+            self._grid(),
+            power_of_two(warps),
+            says,
+            seconds=seconds,
+            before=("torch.sort(rows, stable=True, out=(sorted_rows, order))",),
+        )
+
+    def _joins(self) -> Part:
+        lines = [
+            *self._place(),
+            "row_before = tl.load(sorted_rows_ptr + run * RUN - 1, mask=run > 0, other=-1)",
+            "last = run * RUN + RUN - 1",
+            "row = tl.load(sorted_rows_ptr + last, mask=last < COUNT, other=ROWS)",
+            "after = tl.load(sorted_rows_ptr + last + 1, mask=last + 1 < COUNT, other=ROWS)",
+            "goes_on = (row == after) & (row != row_before) & (row < ROWS)",
+            "inside = (column < INNER) & goes_on",
+            f"part = parts_ptr + {self._first}column",
+            "total = tl.load(part + (2 * run + 1).to(tl.int64) * stride, mask=inside, other=0)",
+            "later = run + 1",
+            "while goes_on & (tl.load(sorted_rows_ptr + later * RUN, mask=later * RUN < COUNT, other=ROWS) "
+            "== row):",
+            "    total += tl.load(part + (2 * later).to(tl.int64) * stride, mask=inside, other=0)",
+            "    later += 1",
+            f"into = out_ptr + {self._at('ROWS', 'row.to(tl.int64)')} + column",
+            f"tl.store(into, {self._added('into', 'total')}, mask=inside)",
+        ]
+        spec = self.spec
+        programs = -(-hint(spec.count) // self.run) * hint(spec.outer) * -(-hint(spec.inner) // self.columns)
+        says = "A program: the row that begins in one run and goes on in the next ones, added up in order."
+        constants = {"RUN": self.run, "COLUMNS": self.columns}
+        moved = hint(spec.updates.size_bytes) // self.run
+        seconds = stream_s(moved, programs, 1, self.target, steps=2)
+        return Part(
+            f"{self.name}_join", self._symbolic(lines), constants, self._grid(), 1, says, seconds=seconds
+        )
+
+    def _moved_bytes(self) -> int:
+        """Indices and updates are read, and rows that are named written; or all, where nothing is
+        there yet.
+        """
+        spec = self.spec
+        named = min(hint(spec.updates.size_bytes), hint(spec.out.size_bytes)) * (2 if self.starts else 1)
+        whole = hint(spec.out.size_bytes) * (2 if self.copies else 1)
+        is_there = spec.has_init and not self.copies
+        return hint(spec.index.size_bytes) + hint(spec.updates.size_bytes) + (named if is_there else whole)

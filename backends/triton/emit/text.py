@@ -1,0 +1,124 @@
+"""Pieces of Triton source: expressions with their type and the indices that they vary along,
+names, numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.dialects.kern.size import AnySize, evaluate
+
+TYPES = {
+    "f16": "fp16",
+    "bf16": "bf16",
+    "f32": "fp32",
+    "f64": "fp64",
+    "i1": "i1",
+    "i8": "i1",
+    "i32": "i32",
+    "i64": "i64",
+}
+"""Element types of memory as Triton's signatures write them; a byte of a kernel's memory is a truth value."""
+VALUES = {
+    "f16": "tl.float16",
+    "bf16": "tl.bfloat16",
+    "f32": "tl.float32",
+    "f64": "tl.float64",
+    "i1": "tl.int1",
+    "i8": "tl.int8",
+    "i32": "tl.int32",
+    "i64": "tl.int64",
+}
+"""Types of scalars inside a function."""
+
+FLOATS = ("f16", "bf16", "f32", "f64")
+_TAKEN = frozenset(
+    ("tl", "triton", "torch", "libdevice", "float", "range", "min", "max", "sum", "launch", "grid")
+)
+
+
+@dataclass(frozen=True)
+class Expr:
+    """``text`` gives a value of MLIR's scalar ``type``, which varies along the indices ``vary`` (of a tile).
+
+    ``literal``: the value, where it is a number of the program. ``atom``: the text needs no parentheses.
+    """
+
+    text: str
+    type: str
+    vary: frozenset[str] = frozenset()
+    literal: float | int | bool | None = None
+    atom: bool = True
+
+    def __str__(self) -> str:
+        return self.text if self.atom else f"({self.text})"
+
+
+def literal(value: float | int | bool, type_: str) -> Expr:
+    """A number as ``type_``: the f32 that is nearest, where that is the type."""
+    if type_ in FLOATS:
+        value = float(value)
+        if type_ == "f32" and math.isfinite(value) and abs(value) < 3.5e38:
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        text = f'float("{value}")' if not math.isfinite(value) else _shortest(value, type_)
+        if type_ == "f64":
+            text = f"tl.full([], {text}, tl.float64)"
+        return Expr(text, type_, literal=value)
+    if type_ == "i1":
+        return Expr(str(bool(value)), type_, literal=bool(value))
+    return Expr(str(int(value)), type_, literal=int(value))
+
+
+def _shortest(value: float, type_: str) -> str:
+    """As few digits as give the same f32: 0.70710677 for 0.7071067690849304."""
+    if type_ == "f32":
+        for digits in range(1, 10):
+            text = f"{value:.{digits}g}"
+            if struct.unpack("f", struct.pack("f", float(text)))[0] == value:
+                return repr(float(text))
+    return repr(value)
+
+
+def attribute(value: ir.Attribute) -> Expr:
+    """The number of a constant's attribute."""
+    type_ = str(value.type)
+    return literal(
+        value.value if isinstance(value, ir.IntegerAttr | ir.FloatAttr | ir.BoolAttr) else bool(value), type_
+    )
+
+
+def joined(vary: Iterable[Expr]) -> frozenset[str]:
+    """Along what a value made from these varies."""
+    return frozenset().union(*(e.vary for e in vary))
+
+
+def size_text(size: AnySize, names: list[str] | None = None) -> str:
+    """``n0 * 64 + 1``, in the names of the integers that a kernel takes."""
+    if isinstance(size, int):
+        return str(size)
+    return evaluate(
+        size, lambda s: names[s.number] if names else f"n{s.number}", str, "{} * {}".format, "{} + {}".format
+    )
+
+
+class Names:
+    """Identifiers of one module or function, each handed out once."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(_TAKEN) | set(taken)
+
+    def new(self, wanted: str) -> str:
+        base = re.sub(r"\W+", "_", wanted).strip("_") or "x"
+        base = f"_{base}" if base[0].isdigit() else base
+        name, number = base, 1
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name

@@ -1,0 +1,64 @@
+"""What loops move between memory and registers, and how much they compute: counted, for the
+models of costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.backends.body.graph import Argument, Computed, Generic, Value
+from shardc.backends.body.roots import Reads, Root, Roots, base
+from shardc.cost.work import FUNCTION_INSTRUCTIONS
+from shardc.dialects.kern.size import hint
+
+_DEAR = ("arith.divf", "arith.remf")
+
+
+def element_bytes(element: ir.Type) -> int:
+    return max(1, element.width // 8)
+
+
+def read_bytes(
+    members: Collection[Root], reads: Mapping[Root, Reads], roots: Roots, made: Collection[Root] = ()
+) -> int:
+    """Bytes of the tensors that the loops of ``members`` read, each once, of a gathered one what is asked
+    for.
+
+    What the roots ``made`` make does not come from memory.
+    """
+    found: dict[Value, int] = {}
+    for root in members:
+        asked = hint(prod(root.sizes))
+        for value, _ in reads[root].ends:
+            end = base(value)
+            if not isinstance(end, Argument) and roots.of.get(end) in made:
+                continue
+            key = _key(end)
+            size = min(hint(prod(end.shape)), asked) * element_bytes(end.element)
+            found[key] = max(found.get(key, 0), size)
+    return sum(found.values())
+
+
+def _key(value: Value) -> object:
+    """A tensor is one, in whatever shape it is read."""
+    return ("argument", value.position) if isinstance(value, Argument) else value
+
+
+def written_bytes(root: Root, n: int) -> int:
+    """Of a result of a root."""
+    element = root.generic.inits[n].element if root.generic else root.value.element
+    return hint(prod(root.result_shape(n))) * element_bytes(element)
+
+
+def instructions(values: Iterable[Computed]) -> int:
+    """Instructions of one element of what is computed on the way to a place where it is needed."""
+    return sum(_of(generic) for generic in dict.fromkeys(v.generic for v in values))
+
+
+def _of(generic: Generic) -> int:
+    names = [op.name for op in generic.body_ops]
+    dear = sum(name.startswith("math.") or name in _DEAR for name in names)
+    return len(names) + dear * (FUNCTION_INSTRUCTIONS - 1)

@@ -1,0 +1,1 @@
+"""Triton modules run on the CPU by Triton's interpreter."""

@@ -1,0 +1,1 @@
+"""Cross entropies of linear layers as Triton modules."""

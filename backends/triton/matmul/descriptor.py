@@ -1,0 +1,151 @@
+"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors, which the hardware reads
+whole tiles by (TMA).
+
+A descriptor's innermost dim is contiguous, and its other strides and its start are multiples of 16 bytes.
+What is read beyond its shape is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch_mlir import ir
+
+from shardc.backends.body.graph import Argument, Generic, Slice, Value, View
+from shardc.backends.body.linear import Index, Linear, row_major
+from shardc.dialects.kern.size import hint
+
+if TYPE_CHECKING:
+    from shardc.backends.triton.emit.module import Module
+    from shardc.backends.triton.matmul.contraction import Matmul
+
+HAS_DESCRIPTORS = (90, 100)
+"""Architectures whose hardware reads tiles by tensor descriptors."""
+ALIGNMENT_BYTES = 16
+_ALLOCATE = '''def allocate(size, alignment, stream):
+    """Memory for tensor descriptors, which Triton asks for at each launch."""
+    return torch.empty(size, dtype=torch.int8, device="cuda")'''
+_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """``name = make`` stands before the loops; ``load`` reads the tile at ``first_m`` or ``first_n`` and
+    ``start``.
+
+    ``pointer`` is the parameter of the tensor, whose address must be a multiple of 16 bytes.
+    """
+
+    name: str
+    make: str
+    load: str
+    pointer: str
+
+
+def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
+    """That of the left (0) or right (1) factor; None if it is computed, or does not lie as a descriptor needs
+    it, or if no matrix instructions take it: all of a thread's factors are loaded to registers then, a turned
+    one twice, which spilled 344 to 616 bytes in tiles that spill nothing when they are read by pointers.
+    """
+    source = _source(matmul, side)
+    bytes_ = _BYTES.get(matmul.element)
+    if source is None or bytes_ is None or not matmul.matrix:
+        return None
+    argument, offset = source
+    letter = "mn"[side]
+    rows, terms = matmul.axes[letter], matmul.axes["k"]
+    batch = {a: offset.factor(a) for a in matmul.axes["b"]}
+    known = {a for a, _ in offset.terms} - matmul.nest.merged
+    if len(rows) != 1 or len(terms) != 1 or len(batch) > 1 or not known <= {*rows, *terms, *batch}:
+        return None
+    row, term, sizes = (
+        offset.factor(rows[0]),
+        offset.factor(terms[0]),
+        [matmul.size(letter), matmul.size("k")],
+    )
+    if not all(isinstance(n, int) for n in (row, term, offset.constant, *sizes, *batch.values())):
+        return None
+    if 1 not in (row, term) or any(
+        (n * bytes_) % ALIGNMENT_BYTES for n in (row * term, offset.constant, *batch.values())
+    ):
+        return None
+    name = ("left_tiles", "right_tiles")[side]
+    start = matmul.pointers[argument]
+    start += f" + {offset.constant}" * (offset.constant != 0)
+    far = ".to(tl.int64)" if matmul.is_far else ""
+    start += "".join(f" + batch{far} * {n}" for n in batch.values() if n)
+    block = ("BLOCK_M", "BLOCK_N")[side]
+    size, first = ("M", "N")[side], ("first_m", "first_n")[side]
+    if term == 1:  # a row of terms after the other
+        make, load = _make(start, (size, "K"), row, (block, "BLOCK_K")), f"{name}.load([{first}, start])"
+        return Descriptor(name, make, load if side == 0 else f"{load}.T", matmul.pointers[argument])
+    make, load = _make(start, ("K", size), term, ("BLOCK_K", block)), f"{name}.load([start, {first}])"
+    return Descriptor(name, make, load if side == 1 else f"{load}.T", matmul.pointers[argument])
+
+
+def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
+    """What ``launch`` does before functions with descriptors of these parameters start."""
+    module.helpers.append(_ALLOCATE)
+    for name in arguments:
+        module.before.append(
+            f"{name} = {name} if {name}.data_ptr() % {ALIGNMENT_BYTES} == 0 else {name}.clone()  # for "
+            f"descriptors"
+        )
+    module.before.append("triton.set_allocator(allocate)")
+
+
+def is_direct(matmul: Matmul, side: int) -> bool:
+    """Whether a factor can be copied to shared memory past the registers, 16 bytes at a time: where they are
+    fewer, each copy has its address in a register.
+    """
+    source = _source(matmul, side)
+    if source is None:
+        return False
+    _, offset = source
+    factors = [hint(f) for axis, f in offset.terms if axis not in matmul.nest.merged]
+    others = [*(f for f in factors if f != 1), hint(offset.constant)]
+    return 1 in factors and all(f * (_BYTES.get(matmul.element, 8)) % ALIGNMENT_BYTES == 0 for f in others)
+
+
+def _make(start: str, shape: tuple[str, str], stride: int, block: tuple[str, str]) -> str:
+    return f"tl.make_tensor_descriptor({start}, [{', '.join(shape)}], [{stride}, 1], [{', '.join(block)}])"
+
+
+def _source(matmul: Matmul, side: int) -> tuple[Argument, Linear] | None:
+    """The tensor in memory whose elements a factor is, and where they lie."""
+    root, value = matmul.contraction.root, matmul.factors[side]
+    generic = root.generic
+    assert generic is not None
+    if not isinstance(value, ir.BlockArgument) or value.owner != generic.block:
+        return None
+    number = value.arg_number
+    found = in_memory(generic.operands[number], generic.operand_index(number, root.dims))
+    if found is None or found[0] not in matmul.pointers:
+        return None
+    return found[0], row_major(found[1], found[0].shape)
+
+
+def in_memory(value: Value, index: Index) -> tuple[Argument, Index] | None:
+    """The tensor that a chain of views and slices looks at, and the index there; None if it is computed."""
+    while not isinstance(value, Argument):
+        if not (isinstance(value, Slice) or (isinstance(value, View) and value.follows)):
+            return None
+        value, index = value.source, value.source_index(index)
+    return value, index
+
+
+def is_read(generic: Generic, value: ir.Value, index: Index) -> bool:
+    """Whether a scalar of a body is an element in memory, converted at most: 0 where a load is masked."""
+    while not isinstance(value, ir.BlockArgument):
+        made = value.owner.operation
+        if made.name not in ("arith.extf", "arith.truncf"):
+            return False
+        value = made.operands[0]
+    if value.owner != generic.block:
+        return False
+    return (
+        in_memory(generic.operands[value.arg_number], generic.operand_index(value.arg_number, index))
+        is not None
+    )

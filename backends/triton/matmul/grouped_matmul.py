@@ -1,0 +1,272 @@
+"""A kernel whose body is one ``kern.grouped_matmul`` as a Triton module: experts, whose rows are counted on
+the GPU.
+
+Nothing waits for the counts. Where groups share rows or columns, there are programs for the most blocks of
+these that there can be: each finds its group from all ends, and those left over do nothing. Where they share
+the terms of sums, every group has a program for each tile of its result. ``#kern.config`` may say blocks,
+warps and stages.
+
+On sm_90 and sm_100 tensor descriptors read both factors, where rows are multiples of 16 bytes and groups
+begin at rows, not within them. A tile may begin at any row; terms end where those of a group end: beyond is
+0. Rows beyond a group's are read, and not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from shardc.backends.body.structured import Structured
+from shardc.backends.triton.attention.shared import TYPES
+from shardc.backends.triton.config import power_of_two
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.emit.memory import Memory, Pointer
+from shardc.backends.triton.emit.module import Module, Part
+from shardc.backends.triton.emit.names import Said
+from shardc.backends.triton.emit.reduce import Joins
+from shardc.backends.triton.emit.text import Names
+from shardc.backends.triton.matmul.descriptor import ALIGNMENT_BYTES, HAS_DESCRIPTORS, read_by_descriptors
+from shardc.backends.triton.matmul.tiles import blocks, place_text, whole_tiling
+from shardc.cost.machine import Gpu
+from shardc.cost.matmul import Product, Tiling, estimate_s
+from shardc.dialects.kern.grouped_matmul import GroupedMatmul, grouped_matmul_of
+from shardc.dialects.kern.types import ELEMENTS
+
+
+def emit_grouped_matmul(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
+    """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
+    return _Grouped(said, grouped_matmul_of(body.op), body.config, target, tf32).emit()
+
+
+def average(spec: GroupedMatmul, matrix: bool) -> Product:
+    """The products of all groups, if they were of one size."""
+    sizes = spec.sizes | {spec.shared: max(1, -(-spec.sizes[spec.shared] // spec.sizes["g"]))}
+    bytes_ = spec.dtype.itemsize
+    return Product(
+        spec.sizes["g"], sizes["m"], sizes["n"], sizes["k"], bytes_, bytes_, matrix, is_direct(spec)
+    )
+
+
+def is_direct(spec: GroupedMatmul) -> bool:
+    """Whether factors are copied as they lie: their rows are multiples of 16 bytes, and groups
+    begin at one.
+    """
+    whole = all(
+        spec.sizes[d[-1]] * spec.dtype.itemsize % ALIGNMENT_BYTES == 0 for d in (spec.left, spec.right)
+    )
+    return whole and not _is_scattered(spec)
+
+
+def _is_scattered(spec: GroupedMatmul) -> bool:
+    """Whether a factor lies along what the groups share: these begin anywhere, so its elements are loaded
+    singly.
+    """
+    return spec.shared in (spec.left[-1], spec.right[-1])
+
+
+@dataclass
+class _Grouped:
+    said: Said
+    spec: GroupedMatmul
+    config: Mapping[str, int]
+    target: Gpu
+    tf32: bool
+
+    def emit(self) -> Emitted:
+        spec, name, element = self.spec, self.said.name, ELEMENTS[self.spec.dtype]
+        product = average(spec, spec.dtype != torch.float32 or self.tf32)
+        beside = self.target.backend == "hip" or _is_scattered(spec)
+        tiling = whole_tiling(product, self.target, self.config, beside=beside)
+        given = [Pointer("left_ptr", "left", element), Pointer("right_ptr", "right", element)]
+        given.append(Pointer("ends_ptr", "ends", "i32"))
+        out = Pointer("out_ptr", "out", element)
+        memory = Memory(Names(p.name for p in (*given, out)), given, {0: out}, [out], [])
+        module = Module(name, self.said.title, memory, Joins(), frozenset())
+        module.sizes = [f"{dim.upper()} = tl.constexpr({spec.sizes[dim]})" for dim in "gmnk"]
+        if spec.dtype == torch.float32:
+            said = "tf32" if self.tf32 else "ieee"
+            module.sizes.append(f'PRECISION = tl.constexpr("{said}")  # of products, as torch was set')
+        module.helpers = [place_text(name)]
+        module.aligned = frozenset(p.name for p in memory.pointers)
+        if self.by_descriptor:
+            read_by_descriptors(module, ["left", "right"])
+        part = self._terms(tiling) if spec.shared == "k" else self._rows(tiling)
+        part.seconds = estimate_s(tiling, product, self.target)
+        module.parts = [part]
+        moved = product.element_bytes * sum(spec.numel(dims) for dims in (spec.left, spec.right, spec.out))
+        module.estimated(product.flops, product.flop_s(self.target), moved, self.target)
+        return module.finish("matmul")
+
+    @property
+    def by_descriptor(self) -> bool:
+        """Whether tensor descriptors read both factors. Not so tf32 on sm_100, where turned copies would not
+        fit.
+        """
+        has = self.target.arch in HAS_DESCRIPTORS and not self.config.get("pointers")
+        return has and is_direct(self.spec) and (self.target.arch != 100 or self.spec.dtype.itemsize == 2)
+
+    def _at(self, dims: str, dim: str) -> str:
+        """``" * stride"`` of a dim of a tensor, nothing where that is 1."""
+        behind = dims[dims.index(dim) + 1 :]
+        return "".join(f" * {other.upper()}" for other in behind)
+
+    def _sum(self, t: Tiling) -> list[str]:
+        """The lines that add up ``total`` from ``left`` and ``right``, pointers to the first terms of
+        ``first`` to ``end``; what lies beyond the last row is not read again, beyond the last column and term
+        0.
+        """
+        spec = self.spec
+        precision = ", input_precision=PRECISION" if spec.dtype == torch.float32 else ""
+        head = [
+            "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
+            "for start in tl.range(first, end, BLOCK_K):",
+        ]
+        if self.by_descriptor:
+            x, y = (
+                _tile(role, dims, way)
+                for role, dims, way in (("left", spec.left, "mk"), ("right", spec.right, "kn"))
+            )
+            return [*head, f"    total = tl.dot({x}, {y}, total{precision})"]
+        terms = spec.shared == "k" or spec.sizes["k"] % t.block_k
+        row, column = ("start + k[None, :] < end", "start + k[:, None] < end") if terms else ("", "")
+        masks = {"left": [row] if row else [], "right": [column] if column else []}
+        if spec.shared != "m" and spec.sizes["m"] % t.block_m:
+            masks["left"].append("m[:, None] < M")
+        if spec.shared != "n" and spec.sizes["n"] % t.block_n:
+            masks["right"].append("n[None, :] < N")
+        return [
+            *head,
+            f"    x = {_load('left', masks['left'])}",
+            f"    y = {_load('right', masks['right'])}",
+            f"    total = tl.dot(x, y, total{precision})",
+            f"    left += BLOCK_K{self._at(spec.left, 'k')}",
+            f"    right += BLOCK_K{self._at(spec.right, 'k')}",
+        ]
+
+    def _factors(self, m: str, n: str, left: str, right: str) -> list[str]:
+        """Pointers behind ``left`` and ``right`` to BLOCK_K terms of rows ``m`` and columns ``n``; or
+        descriptors.
+        """
+        spec = self.spec
+        if self.by_descriptor:
+            terms = "tl.maximum(end, 1)" if spec.shared == "k" else "K"
+            return [
+                f"{role}_tiles = {_descriptor(base, dims, terms)}"
+                for role, base, dims in (("left", left, spec.left), ("right", right, spec.right))
+            ]
+        of_left, of_right = (
+            f"{index}.to(tl.int64){self._at(dims, dim)}"
+            for index, dims, dim in ((m, spec.left, "m"), (n, spec.right, "n"))
+        )
+        return [
+            "k = tl.arange(0, BLOCK_K)",
+            f"left = {left} + {of_left} + k[None, :]{self._at(spec.left, 'k')}",
+            f"right = {right} + {of_right} + k[:, None]{self._at(spec.right, 'k')}",
+        ]
+
+    def _store(self, to: str, inside: str) -> str:
+        value = "total" if self.spec.dtype == torch.float32 else f"total.to({TYPES[self.spec.dtype]})"
+        return f"tl.store({to} + m[:, None].to(tl.int64) * N + n[None, :], {value}, mask={inside})"
+
+    def _rows(self, t: Tiling) -> Part:
+        """Groups share rows; or columns, and then it is the same with the two sides changed."""
+        spec, rows = self.spec, self.spec.shared
+        across = "n" if rows == "m" else "m"
+        block, size = f"BLOCK_{rows.upper()}", rows.upper()
+        many = f"{size} // {block} + G + 1"
+        matrix = "right" if rows == "m" else "left"
+        bases = {"left": "left_ptr", "right": "right_ptr"}
+        which = "tl.minimum(group, G - 1)" if self.by_descriptor else "group"
+        bases[matrix] = f"{matrix}_ptr + {which}.to(tl.int64) * ({across.upper()} * K)"
+        limited = f"tl.minimum({rows}, {size} - 1)"
+        index = {"m": "m[:, None]", "n": "n[None, :]"} | {
+            rows: limited + ("[:, None]" if rows == "m" else "[None, :]")
+        }
+        inside = f"({'m[:, None]' if rows == 'm' else 'n[None, :]'} < last)"
+        if spec.sizes[across] % (t.block_n if rows == "m" else t.block_m):
+            inside += f" & ({index[across]} < {across.upper()})"
+        lines = [
+            f"columns = tl.cdiv({across.upper()}, BLOCK_{across.upper()})",
+            f"block, column = {self.said.name}_place(tl.program_id(0), {many}, columns, GROUP)",
+            "# What each group has, and behind the last one what none has, begins a block",
+            "g = tl.arange(0, BLOCK_G)",
+            f"ends = tl.load(ends_ptr + g, mask=g < G, other={size})",
+            "starts = tl.load(ends_ptr + g - 1, mask=(g > 0) & (g <= G), other=0)",
+            f"ends, starts = {_limited('ends', size)}, tl.where(g > G, {size}, {_limited('starts', size)})",
+            f"blocks = tl.cdiv(tl.maximum(ends - starts, 0), {block})",
+            "behind = tl.cumsum(blocks)",
+            "group = tl.sum((behind <= block).to(tl.int32))",
+            f"begin = tl.sum(tl.where(g == group, starts + (block - behind + blocks) * {block}, 0))",
+            "last = tl.sum(tl.where(g == group, ends, 0))",
+            f"{rows} = begin + tl.arange(0, {block})",
+            f"{across} = column * BLOCK_{across.upper()} + tl.arange(0, BLOCK_{across.upper()})",
+            *[f"first_{rows}, first_{across} = begin, column * BLOCK_{across.upper()}"] * self.by_descriptor,
+            "first, end = 0, tl.where(group < G, K, 0)",
+            *self._factors(index["m"], index["n"], bases["left"], bases["right"]),
+            *self._sum(t),
+            self._store("out_ptr", inside),
+        ]
+        sizes = spec.sizes
+        most = sizes[rows] // (t.block_m if rows == "m" else t.block_n) + sizes["g"] + 1
+        constants = blocks(t) | {"BLOCK_G": power_of_two(sizes["g"] + 1)}
+        grid = f"({most} * triton.cdiv({sizes[across]}, BLOCK_{across.upper()}),)"
+        says = f"A tile of the {'rows' if rows == 'm' else 'columns'} of one group."
+        return Part(self.said.name, lines, constants, grid, t.warps, says, t.stages)
+
+    def _terms(self, t: Tiling) -> Part:
+        """Groups share the terms of sums."""
+        spec, sizes = self.spec, self.spec.sizes
+        left, right = (
+            ("left_ptr", "right_ptr")
+            if self.by_descriptor
+            else (
+                f"{role}_ptr + first.to(tl.int64){self._at(dims, 'k')}"
+                for role, dims in (("left", spec.left), ("right", spec.right))
+            )
+        )
+        ragged = {"(m[:, None] < M)": sizes["m"] % t.block_m, "(n[None, :] < N)": sizes["n"] % t.block_n}
+        whole = [condition for condition, rest in ragged.items() if rest]
+        lines = [
+            "rows, columns = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)",
+            "group = tl.program_id(0) // (rows * columns)",
+            f"row, column = {self.said.name}_place(tl.program_id(0) % (rows * columns), rows, columns, "
+            f"GROUP)",
+            "m = row * BLOCK_M + tl.arange(0, BLOCK_M)",
+            "n = column * BLOCK_N + tl.arange(0, BLOCK_N)",
+            *["first_m, first_n = row * BLOCK_M, column * BLOCK_N"] * self.by_descriptor,
+            f"first = {_limited('tl.load(ends_ptr + group - 1, mask=group > 0, other=0)', 'K')}",
+            f"end = {_limited('tl.load(ends_ptr + group)', 'K')}",
+            *self._factors("m[:, None]", "n[None, :]", left, right),
+            *self._sum(t),
+            self._store("out_ptr + group.to(tl.int64) * (M * N)", " & ".join(whole) or "None"),
+        ]
+        grid = f"({sizes['g']} * triton.cdiv({sizes['m']}, BLOCK_M) * triton.cdiv({sizes['n']}, BLOCK_N),)"
+        says = "A tile of the product of one group, of the terms that it has."
+        return Part(self.said.name, lines, blocks(t), grid, t.warps, says, t.stages)
+
+
+def _descriptor(start: str, dims: str, terms: str) -> str:
+    """Of a factor from ``start`` on, or of one group's matrix in it; its terms end at ``terms``."""
+    dims = dims[-2:]
+    shape = ", ".join(terms if dim == "k" else dim.upper() for dim in dims)
+    block = ", ".join(f"BLOCK_{dim.upper()}" for dim in dims)
+    return f"tl.make_tensor_descriptor({start}, [{shape}], [{dims[1].upper()}, 1], [{block}])"
+
+
+def _tile(role: str, dims: str, way: str) -> str:
+    """What a descriptor reads of a factor, with its dims in the order ``way``."""
+    dims = dims[-2:]
+    at = ", ".join("start" if dim == "k" else f"first_{dim}" for dim in dims)
+    return f"{role}_tiles.load([{at}])" + ("" if dims == way else ".T")
+
+
+def _load(pointer: str, conditions: list[str]) -> str:
+    masks = " & ".join(f"({text})" for text in conditions)
+    return f"tl.load({pointer}, mask={masks}, other=0.0)" if masks else f"tl.load({pointer})"
+
+
+def _limited(end: str, size: str) -> str:
+    """An end that is none touches no other memory."""
+    return f"tl.minimum(tl.maximum({end}, 0), {size})"

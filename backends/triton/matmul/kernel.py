@@ -1,0 +1,119 @@
+"""The contraction of a kernel: which roots run with it, and its functions in the kernel's module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+
+from shardc.backends.body.contraction import is_contraction
+from shardc.backends.body.graph import Argument
+from shardc.backends.body.nest import Nest, merge_axes, offsets_of
+from shardc.backends.body.roots import Reads, Root, Roots
+from shardc.backends.triton.emit.module import Module
+from shardc.backends.triton.matmul.contraction import Matmul
+from shardc.backends.triton.matmul.descriptor import HAS_DESCRIPTORS, read_by_descriptors
+from shardc.backends.triton.matmul.forms import Forms
+from shardc.cost.machine import Gpu
+from shardc.cost.matmul import Product, Tiling, estimate_s, shared_bytes, spill_bytes
+from shardc.cost.tilings import choose, refusal, tilings
+from shardc.diagnostics.triton import TilingNotLegal, TooMuchSharedMemory, TritonKernelNotSupported
+from shardc.dialects.kern.size import hint
+
+_POWERS_OF_TWO = ("block_m", "block_n", "block_k", "warps")
+
+
+def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
+    """The kernel's contraction with the roots over its result that read nothing but this, there, and what is
+    before it.
+
+    None if there is none.
+    """
+    product = next((r for r in roots.items if is_contraction(r)), None)
+    if product is None:
+        return None
+    after = _after(product, roots, reads)
+    index = product.result_index(0)
+
+    def reads_here(root: Root) -> bool:
+        return all(
+            isinstance(v, Argument) or roots.of[v] not in after or (roots.of[v] is product and i == index)
+            for v, i in reads[root].ends
+        )
+
+    beside = [
+        r for r in roots.items if not r.is_reduction and r.parallel == product.parallel and reads_here(r)
+    ]
+    members = [product, *(r for r in beside if r in after or not _is_read(r, product, roots, reads))]
+    sizes = {axis: size for root in members for axis, size in root.loops.items()}
+    offsets = offsets_of(members, dict(reads))
+    slowest = {axis: max((hint(o.factor(axis)) for o in offsets), default=0) for axis in sizes}
+    nest = Nest([], members, sizes=sizes, order=sorted(sizes, key=lambda axis: -slowest[axis]))
+    merge_axes(nest, offsets, dict(reads))
+    return nest
+
+
+def _after(product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> set[Root]:
+    """The contraction and every root that reads it, however far behind."""
+    found = {product}
+    for root in roots.items:
+        if any(v in roots.of and roots.of[v] in found for v, _ in reads[root].ends):
+            found.add(root)
+    return found
+
+
+def _is_read(root: Root, product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> bool:
+    """Whether the contraction waits for a root."""
+    return any(roots.of.get(v) is root for v, _ in reads[product].ends)
+
+
+def waits(root: Root, nest: Nest, roots: Roots, reads: Mapping[Root, Reads]) -> bool:
+    """Whether a root that is not in the contraction's nest must run after it."""
+    return root in _after(nest.roots[0], roots, reads)
+
+
+def add_matmul(module: Module, matmul: Matmul, config: Mapping[str, int]) -> None:
+    """Adds the functions of ``matmul``, tiled as ``config`` says and else as the model of costs chooses.
+
+    Raises:
+        TritonKernelNotSupported: no tiling is legal for what is multiplied.
+        TilingNotLegal, TooMuchSharedMemory: what ``config`` asks for.
+    """
+    tiling = _tiling(module.name, matmul.product, matmul.target, config)
+    descriptors = matmul.target.arch in HAS_DESCRIPTORS and not config.get("pointers")
+    forms = Forms(matmul, tiling, descriptors, module.memory)
+    module.sizes += matmul.constants()
+    parts = forms.parts()
+    parts[0].seconds = estimate_s(tiling, matmul.product, matmul.target)  # those behind it are in this, too
+    parts[0].spill_bytes = spill_bytes(tiling, matmul.product, matmul.target)
+    module.helpers += forms.helpers()
+    if forms.writer.by_descriptor:
+        pointers = dict.fromkeys(d.pointer for d in forms.writer.descriptors if d)
+        read_by_descriptors(module, [p.argument for p in module.memory.inputs if p.name in pointers])
+    module.parts += parts
+
+
+def _tiling(name: str, product: Product, target: Gpu, config: Mapping[str, int]) -> Tiling:
+    if not tilings(product, target):
+        raise TritonKernelNotSupported(what="a matmul that no tile fits on")
+    asked = {f.name: config[f.name] for f in fields(Tiling) if f.name in config}
+    chosen = choose(product, target)
+    if not asked:
+        return chosen
+    if {"block_m", "block_n", "block_k"} <= asked.keys():  # all of a tile: its form is said, too
+        chosen = replace(chosen, split=1, persistent=0)
+    tiling = replace(chosen, **asked)
+    for part in _POWERS_OF_TWO:
+        if (n := getattr(tiling, part)) & (n - 1) or (part != "warps" and n < 16):
+            raise TilingNotLegal(
+                name=name,
+                target=target.name,
+                problem=f"{part} = {n} must be a power of 2, blocks at least 16",
+            )
+    if refusal(tiling, product, target) is not None:
+        needed = shared_bytes(tiling, product, target)
+        if needed > target.shared_bytes:
+            raise TooMuchSharedMemory(
+                name=name, target=target.name, needed_bytes=needed, shared_bytes=target.shared_bytes
+            )
+        raise TilingNotLegal(name=name, target=target.name, problem=f"{tiling} does not fit into registers")
+    return tiling

@@ -1,0 +1,58 @@
+"""Tiles of the products in modules whose text is written out: cross entropies of linear layers, grouped
+matmuls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from shardc.cost.machine import Gpu
+from shardc.cost.matmul import Product, Tiling, accumulators, estimate_s, registers
+from shardc.cost.tilings import tilings
+from shardc.diagnostics.triton import TritonKernelNotSupported
+
+SUMS = 128
+"""Of a thread, at most, that is left registers for what is made of them; half as many where as much again is
+held beside them, and where products read registers: sm_80 and AMD (measured by compiling: no spills). Factors
+that pass through registers count as well: SUMS of both, at most.
+"""
+
+
+def whole_tiling(p: Product, target: Gpu, config: Mapping[str, int], beside: bool = False) -> Tiling:
+    """The tiles of the smallest estimate, each by one program; ``config`` may say blocks, warps and stages.
+
+    ``beside``: a number for each sum is held with it. Raises TritonKernelNotSupported where none fits.
+    """
+    limit = SUMS // (2 if beside else 1) // (1 if target.arch in (90, 100) else 2)
+    fit = [
+        t
+        for t in tilings(p, target)
+        if t.split == 1
+        and not t.persistent
+        and accumulators(t, target) <= limit
+        and (p.direct or registers(t, p, target) <= SUMS)
+    ]
+    if not fit:
+        raise TritonKernelNotSupported(what="a product that no tile fits on")
+    chosen = min(fit, key=lambda t: estimate_s(t, p, target))
+    names = ("block_m", "block_n", "block_k", "warps", "stages")
+    return replace(chosen, **{name: config[name] for name in names if name in config})
+
+
+def blocks(t: Tiling, group: bool = True) -> dict[str, int]:
+    """The constants of a function under a tiling."""
+    return {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k} | (
+        {"GROUP": t.group} if group else {}
+    )
+
+
+def place_text(name: str) -> str:
+    """The function ``name_place``."""
+    return f'''@triton.jit
+def {name}_place(number, rows, columns, GROUP: tl.constexpr):
+    """Row and column of a tile. GROUP rows of tiles run together: they read the same columns while those are in L2."""
+    first = number // (GROUP * columns) * GROUP
+    height = tl.minimum(rows - first, GROUP)
+    within = number % (GROUP * columns)
+    return first + within % height, within // height'''  # noqa: E501

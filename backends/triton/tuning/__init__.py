@@ -1,0 +1,1 @@
+"""Configurations of kernels on GPUs: what ``backends/triton`` leaves open, a file for each structure."""

@@ -1,0 +1,122 @@
+"""Points of Triton kernels become binaries, on a machine that need not have the GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.triton.aot.compile import Compiled, Figures, compile_kernels
+from shardc.backends.triton.emit.emit import emit_function
+from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.triton.emit.names import said_of_function
+from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.kernel_text import configured
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.task import NAME, Task
+from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import find_gpu as find_target
+from shardc.cost.matmul import SPILL_BOUND
+from shardc.diagnostics.base import ShardcError
+
+LIMIT_S = 60.0
+"""A compile that takes longer is given up."""
+INSTRUCTIONS = ("loads", "wide_loads", "stores", "wide_stores", "matrix_ops")
+"""Kinds of instructions that are counted in binaries: of global memory, those that move 16 bytes a thread,
+products.
+"""
+
+
+class GpuBuilder:
+    """Compiles points ahead of time, in ``processes`` at once: one that crashes or takes longer than
+    ``limit_s`` is not built, and costs only itself. Nor is one whose binary spills more registers than its
+    estimate may have priced, or needs more than the GPU has: it runs slowly, or not at all. Binaries lie in a
+    folder that goes with the builder.
+    """
+
+    def __init__(self, processes: int | None = None, limit_s: float = LIMIT_S) -> None:
+        self._processes, self._limit_s = processes or (os.cpu_count() or 2), limit_s
+        self._folder = tempfile.TemporaryDirectory(prefix="shardc-tune-")
+        self._count = 0
+
+    def start(self) -> None:
+        """Its processes start with each build."""
+
+    def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
+        """Each point, in order. Those that come to the same module are compiled once. ``path`` is the module,
+        which lies beside the cache of its binaries. What the backend chooses itself (None) may spill: it is
+        what a compile makes.
+
+        Raises UnknownTarget, TritonMissing, TritonTooOld.
+        """
+        target, started = find_target(task.target), time.monotonic()
+        emitted: dict[int, Emitted] = {}
+        made: dict[int, Built] = {}
+        for number, point in enumerate(points):
+            try:
+                emitted[number] = self._emit(task, point, target)
+            except ShardcError as error:
+                made[number] = Built(point, said=str(error))
+        codes = {number: _code(each) for number, each in emitted.items()}
+        first = {code: number for number, code in reversed(codes.items())}
+        compiled = dict(zip(first, self._compile([emitted[n] for n in first.values()], target), strict=True))
+        seconds = (time.monotonic() - started) / max(1, len(points))
+        for number, code in codes.items():
+            path = Path(self._folder.name, f"{compiled[code].kernel.name}.py")
+            made[number] = _built(points[number], code, compiled[code], path, seconds)
+        for number in range(len(points)):
+            yield made[number]
+
+    def close(self) -> None:
+        self._folder.cleanup()
+
+    def _emit(self, task: Task, point: Point | None, target: Target) -> Emitted:
+        module = configured(task, point)
+        (view,) = module.body
+        function, self._count = view.operation, self._count + 1
+        with module.context:  # a file each
+            function.attributes["sym_name"] = ir.StringAttr.get(f"{NAME}_{self._count}")
+        tf32 = torch.get_float32_matmul_precision() != "highest"
+        return emit_function(function, said_of_function(function), target, tf32=tf32)
+
+    def _compile(self, kernels: Sequence[Emitted], target: Target) -> list[Compiled]:
+        if not kernels:
+            return []
+        return compile_kernels(kernels, [target], Path(self._folder.name), self._processes, self._limit_s)
+
+
+def _code(emitted: Emitted) -> str:
+    """The module without its own name."""
+    text = f"{emitted.text} {[(f.num_warps, f.num_stages) for f in emitted.functions]}"
+    return hashlib.sha256(text.replace(emitted.name, NAME).encode()).hexdigest()[:32]
+
+
+def _built(point: Point | None, code: str, compiled: Compiled, path: Path, seconds: float) -> Built:
+    functions, target = compiled.functions, compiled.target
+    figures = {
+        "registers": max((f.registers for f in functions), default=0),
+        "spill_bytes": max((f.spill_bytes for f in functions), default=0),
+        "shared_bytes": max((f.shared_bytes for f in functions), default=0),
+        **{name: sum(getattr(f, name) for f in functions) for name in INSTRUCTIONS},
+    }
+    estimate = compiled.kernel.estimate
+    priced = estimate.spill_bytes if estimate is not None else 0
+    refused = [] if point is None else [said for f in functions if (said := _excess(f, target, priced))]
+    said = str(compiled.error) if compiled.error else next(iter(refused), "")
+    return Built(point, None if said else path, code, seconds, said, figures)
+
+
+def _excess(function: Figures, target: Target, priced: int) -> str | None:
+    """What a function takes that it should not, or cannot have; None if that is nothing. ``priced``: bytes of
+    spills that are in its kernel's estimate.
+    """
+    if function.spill_bytes > SPILL_BOUND * priced:
+        return f"{function.name} spills {function.spill_bytes} bytes of registers a thread"
+    needed, limit = function.registers * function.num_warps * target.warp_size, target.unit_registers
+    return f"{function.name} needs {needed} registers, {target.name} has {limit}" if needed > limit else None

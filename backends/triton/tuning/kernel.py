@@ -1,0 +1,65 @@
+"""The sketches of a kernel on a GPU, read from its function as ``backends/triton`` reads it."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.backends.body.structured import read_structured
+from shardc.backends.triton.emit.emit import read_kernel
+from shardc.backends.triton.emit.scatter import COLUMNS, RUN
+from shardc.backends.triton.matmul.contraction import HAS_DESCRIPTORS
+from shardc.backends.triton.tuning import attention, matmul, rows
+from shardc.backends.tuning.sketches import legal, together
+from shardc.backends.tuning.space import Parameter, Sketch
+from shardc.cost.kernel import stream_s
+from shardc.cost.machine import Gpu as Target
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern.attention import AttentionOp, attention_of
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
+from shardc.dialects.kern.scatter_add import ScatterAdd, ScatterAddOp, scatter_add_of
+from shardc.dialects.kern.size import hint
+
+
+def sketches(functions: ir.Module, target: Target, *, tf32: bool = False) -> tuple[Sketch, ...]:
+    """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
+
+    Functions beside a matmul have the tiles that are chosen for them: names of ``#kern.config`` are the
+    kernel's, and ``warps`` those of all of its functions.
+
+    Raises KernelNotSupported, TritonKernelNotSupported as the backend does.
+    """
+    function = functions.body.operations[0].operation
+    body = read_structured(function)
+    if body is not None:
+        if body.op.name == ScatterAddOp.OPERATION_NAME:
+            return (_scatter(scatter_add_of(body.op, body.shapes), target),)
+        if body.op.name not in (AttentionOp.OPERATION_NAME, AttentionBackwardOp.OPERATION_NAME):
+            raise KernelNotSupported(what=body.op.name)
+        backward = body.op.name != AttentionOp.OPERATION_NAME
+        spec = (attention_backward_of if backward else attention_of)(body.op, body.shapes)
+        return (attention.sketch(spec, backward, target, tf32),)
+    kernel = read_kernel(function, target, tf32=tf32)
+    if kernel.matmul is not None:
+        found, _ = kernel.find_matmul(kernel.matmul)
+        return matmul.sketches(
+            found.product, target.arch in HAS_DESCRIPTORS and found.product.by_descriptor, target
+        )
+    return (
+        together([rows.sketch(kernel.extent(f), kernel.limits, target) for f in kernel.functions if f.order]),
+    )
+
+
+def _scatter(spec: ScatterAdd, target: Target) -> Sketch:
+    inner, count, item = hint(spec.inner), hint(spec.count) * hint(spec.outer), spec.out.dtype.itemsize
+    columns = sorted({n for n in (32, 64, 128, 256, 512) if n < 2 * max(32, inner)} | {COLUMNS})
+    parameters = (
+        Parameter("rows", tuple(sorted({8, 16, 32, 64, RUN}))),
+        Parameter("columns", tuple(columns)),
+    )
+
+    def estimate_s(values: dict[str, int]) -> float:
+        programs = -(-count // values["rows"]) * -(-inner // values["columns"])
+        ends = 2 * (-(-count // values["rows"])) * inner * item
+        return stream_s(3 * count * inner * item + ends, programs, 4, target)
+
+    return Sketch("scatter_add", parameters, legal, estimate_s)

@@ -1,0 +1,66 @@
+"""What the process of the GPU runner does: checks and times modules of one task on the current GPU.
+
+Under ``TRITON_INTERPRET=1`` it is Triton's interpreter, by the host's clock: values are those of a GPU, times
+are not.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from shardc.backends.benchmark.clocks import Clock, HostClock
+from shardc.backends.triton.clock import DeviceClock
+from shardc.backends.tuning.bench import Begin, Bench, Kernel, Measure, NotBegun
+from shardc.backends.tuning.decision import Pairs
+from shardc.backends.tuning.task import Task
+from shardc.runtime.kernels.triton_kernels import Modules, interprets
+
+
+def run(asked: Begin | Measure) -> Pairs | str | None:
+    """What is asked; Begin answers None. Raises NoReference, BadTriton."""
+    global _bench
+    if isinstance(asked, Begin):
+        _bench = None
+        _bench = GpuBench(asked.task)
+        return None
+    if _bench is None:
+        raise NotBegun
+    return _bench.measure(asked)
+
+
+_bench: GpuBench | None = None
+
+
+class GpuBench(Bench):
+    """Modules, between two events of the current stream, before which the caches are wiped."""
+
+    def __init__(self, task: Task) -> None:
+        if interprets():
+            from shardc.backends.triton.interpreter.interpret_worker import patch
+
+            patch()
+        self.device = torch.device("cpu" if interprets() else "cuda")
+        super().__init__(task)
+
+    def load(self, path: Path) -> Kernel:
+        """A module beside the cache of its binaries. One of any number of elements is called for one set of
+        tensors.
+        """
+        modules = Modules(path.parent)
+        if self.size is None:
+            return modules.kernel(path.stem, self.outputs)
+        batch = modules.batch(path.stem, [(self.size, self.outputs)])
+        return lambda *tensors: batch(tensors)[0]
+
+    def calls(self, incumbent: Kernel) -> int:
+        return 1
+
+    def seconds(self, kernel: Kernel, calls: int, number: int) -> float:
+        return self._clock.seconds(lambda: kernel(*self.sets[number]))
+
+    @cached_property
+    def _clock(self) -> Clock:
+        return HostClock() if self.device.type == "cpu" else DeviceClock(self.device)

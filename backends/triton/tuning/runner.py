@@ -1,0 +1,66 @@
+"""``GpuRunner``: Triton modules on the GPU that is here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.decision import Pairs, Rule
+from shardc.backends.tuning.runner import LIMIT_S, Runner
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome
+from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import find_gpu as find_target
+from shardc.diagnostics.kernels import UnknownTarget
+from shardc.diagnostics.triton import DriverTooOld
+from shardc.diagnostics.tuner import GpuNotHere
+
+cuda: Any = torch.cuda
+
+
+class GpuRunner(Runner):
+    """Runs modules on the current GPU. ``job`` and ``environment`` are its process's; under
+    ``TRITON_INTERPRET=1`` that is Triton's interpreter, which stands for every GPU.
+    """
+
+    def __init__(
+        self,
+        limit_s: float = LIMIT_S,
+        job: str = "shardc.backends.triton.tuning.run_job:run",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(job, limit_s, environment)
+        self._interprets = (environment or {}).get("TRITON_INTERPRET") == "1"
+
+    def runs(self, target: str) -> bool:
+        """Whether kernels for a target run here. Raises UnknownTarget."""
+        found = find_target(target)
+        here = None if self._interprets else gpu_here()
+        return self._interprets or (
+            here is not None and (here.backend, here.arch) == (found.backend, found.arch)
+        )
+
+    def measure(
+        self, task: Task, candidate: Built, incumbent: Path, rule: Rule
+    ) -> Pairs | tuple[Outcome, str]:
+        """As :meth:`Runner.measure`. Raises GpuNotHere."""
+        if not self.runs(task.target):
+            here = gpu_here()
+            raise GpuNotHere(target=task.target, here=here.name if here else "no GPU")
+        return super().measure(task, candidate, incumbent, rule)
+
+
+def gpu_here() -> Target | None:
+    """The target of the current GPU; None where there is none, or none that Triton makes kernels for."""
+    if not cuda.is_available():
+        return None
+    from shardc.backends.triton.aot.device import device_target  # imports Triton
+
+    try:
+        return device_target(torch.device("cuda", cuda.current_device()))
+    except (UnknownTarget, DriverTooOld):
+        return None

@@ -1,0 +1,128 @@
+"""What the process of a runner holds: one task, with its inputs, its reference and the kernels that were
+loaded.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.body.signature import in_place_of, symbols_and_shapes
+from shardc.backends.tuning.decision import Pairs, Rule, take_turns
+from shardc.backends.tuning.kernel_text import configured
+from shardc.backends.tuning.reference import make_reference
+from shardc.backends.tuning.task import Task
+from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.types import read_builtin
+from shardc.passes.fuse.bodies.flat import FLAT, SIZE
+from shardc.runtime.kernels.kernel_call import Output
+
+SETS = 2
+"""Sets of inputs that calls take in turns, and results that stay alive: a call reads and writes what was used
+a call ago, which is in the caches if it is small, as in a program whose kernels follow each other.
+"""
+
+Kernel = Callable[..., tuple[torch.Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Makes the inputs and the reference of a task."""
+
+    task: Task
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Checks ``candidate``, then times it against ``incumbent``, both what a builder made. The answer is
+    Pairs, or in words how its results are wrong.
+    """
+
+    candidate: Path
+    incumbent: Path
+    rule: Rule
+
+
+class NotBegun(Exception):
+    """The process does not know the task yet."""
+
+
+class Bench(ABC):
+    """A task on a device. Raises NoReference."""
+
+    device: ClassVar[torch.device] = torch.device("cpu")
+
+    def __init__(self, task: Task) -> None:
+        module = configured(task, None)
+        (view,) = module.body
+        function = view.operation
+        self._reference = make_reference(function)
+        self.outputs, self.size = outputs_of(function), SIZE if FLAT in function.attributes else None
+        self._written = sorted(o for o in self.outputs if isinstance(o, int))
+        self.sets = [self._copies() for _ in range(SETS)]
+        self._kernels: dict[Path, Kernel] = {}
+
+    def measure(self, asked: Measure) -> Pairs | str:
+        candidate, incumbent = (self._kernel(path) for path in (asked.candidate, asked.incumbent))
+        if problem := self._reference.problem([r.cpu() for r in candidate(*self._copies())]):
+            return problem
+        for kernel in (candidate, incumbent):
+            self._timed(kernel, 1, 0)  # a first call also loads pages and makes workspace
+        calls = self.calls(incumbent)
+        times = [
+            lambda number, kernel=kernel: self._timed(kernel, calls, number)
+            for kernel in (candidate, incumbent)
+        ]
+        return take_turns(*times, asked.rule)
+
+    @abstractmethod
+    def load(self, path: Path) -> Kernel:
+        """The kernel of what a builder made."""
+
+    @abstractmethod
+    def calls(self, incumbent: Kernel) -> int:
+        """How many calls are timed together."""
+
+    @abstractmethod
+    def seconds(self, kernel: Kernel, calls: int, number: int) -> float:
+        """Of a call, on average over ``calls``, of which the first is on set ``number``."""
+
+    def _timed(self, kernel: Kernel, calls: int, number: int) -> float:
+        """The same; what a kernel writes in place is restored before the clock runs."""
+        for argument in self._written:
+            for each in self.sets:
+                each[argument].copy_(self._reference.inputs[argument])
+        return self.seconds(kernel, calls, number)
+
+    def _kernel(self, path: Path) -> Kernel:
+        if path not in self._kernels:
+            self._kernels[path] = self.load(path)
+        return self._kernels[path]
+
+    def _copies(self) -> list[torch.Tensor | int]:
+        inputs = self._reference.inputs
+        return [v.to(self.device, copy=True) if isinstance(v, torch.Tensor) else v for v in inputs]
+
+
+def outputs_of(function: ir.Operation) -> list[Output]:
+    """As :meth:`shardc.runtime.kernels.library.Library.kernel` takes them."""
+    in_place = in_place_of(function)
+    block = function.regions[0].blocks[0]
+    symbols, shapes = symbols_and_shapes(function)
+    arguments, results = (
+        len(block.arguments) - len(symbols),
+        list(list(block.operations)[-1].operation.operands),
+    )
+    made: list[Output] = []
+    for number, value in enumerate(results):
+        type_ = read_builtin(value.type)
+        assert type_ is not None
+        shape = shapes[arguments + number] if shapes else type_.shape
+        made.append(in_place[number] if number in in_place else (tuple(hint(n) for n in shape), type_.dtype))
+    return made

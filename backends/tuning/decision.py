@@ -1,0 +1,107 @@
+"""When enough pairs were timed: a sequential test on the ratios of paired times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from math import comb
+from statistics import median
+
+
+class Verdict(StrEnum):
+    """Of a candidate against the incumbent."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    EQUAL = "equal"
+    """Within the noise, or not decided by the last pair."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """``ratios`` of candidate to incumbent, of pairs taken in turns, have a median; order statistics bound it
+    whatever their distribution is (the sign test turned around). With ``error``, the chance that the bound is
+    wrong on one side in one look, the candidate
+
+    - is slower if the bound lies above 1; before there are enough pairs for a bound (5), if each of 2 ratios
+      is above
+      ``clear``, or of 3 or 4 above its root;
+    - is faster if the bound lies below 1, and is narrower than ``width``, of at least 8 pairs;
+    - is equal if the bound lies within ``width`` of 1, of at least 8 pairs.
+
+    At ``most`` pairs, or when the pairs have taken ``budget_s`` and are at least 5, the bound alone decides.
+    """
+
+    error: float = 0.05
+    clear: float = 1.2
+    width: float = 0.02
+    most: int = 40
+    budget_s: float = 2.0
+
+    def bounds(self, ratios: Sequence[float]) -> tuple[float, float] | None:
+        """Of the median; None if there are too few."""
+        found, count, tail = sorted(ratios), len(ratios), 0.0
+        inside = 0
+        while (tail := tail + comb(count, inside) / 2**count) <= self.error:
+            inside += 1
+        return (found[inside - 1], found[count - inside]) if inside else None
+
+    def verdict(self, ratios: Sequence[float], spent_s: float = 0.0) -> Verdict | None:
+        """None: another pair is needed."""
+        count = len(ratios)
+        if 2 <= count < 5 and min(ratios) > (self.clear if count == 2 else self.clear**0.5):
+            return Verdict.SLOWER
+        bounds = self.bounds(ratios)
+        last = count >= self.most or (spent_s >= self.budget_s and count >= 5)
+        if bounds is None:
+            return Verdict.EQUAL if last else None
+        low, high = bounds
+        if low > 1:
+            return Verdict.SLOWER
+        narrow = high - low <= self.width * median(ratios)
+        if high < 1 and (last or (count >= 8 and narrow)):
+            return Verdict.FASTER
+        if last or (count >= 8 and 1 - self.width <= low and high <= 1 + self.width):
+            return Verdict.EQUAL
+        return None
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Seconds of a call of each, pair by pair, and how it came out."""
+
+    candidate: tuple[float, ...]
+    incumbent: tuple[float, ...]
+    verdict: Verdict
+
+    @property
+    def ratios(self) -> list[float]:
+        return [c / i for c, i in zip(self.candidate, self.incumbent, strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        return median(self.ratios)
+
+    def spread(self, rule: Rule) -> float:
+        """Half the width of the bound on the ratio; of all ratios, if there are too few for one."""
+        low, high = rule.bounds(self.ratios) or (min(self.ratios), max(self.ratios))
+        return (high - low) / 2
+
+
+def take_turns(candidate: Callable[[int], float], incumbent: Callable[[int], float], rule: Rule) -> Pairs:
+    """Times the two in pairs until ``rule`` is satisfied; they take turns in being first.
+
+    Each is called with the number, 0 or 1, of the inputs to run on, and gives the seconds of a call. No call
+    reads what the one before it has read.
+    """
+    calls = (candidate, incumbent)
+    seconds: tuple[list[float], list[float]] = ([], [])
+    while True:
+        first = len(seconds[0]) % 2
+        for inputs, which in enumerate((first, 1 - first)):
+            seconds[which].append(calls[which](inputs))
+        ratios = [ours / theirs for ours, theirs in zip(*seconds, strict=True)]
+        found = rule.verdict(ratios, sum(map(sum, seconds)))
+        if found is not None:
+            return Pairs(tuple(seconds[0]), tuple(seconds[1]), found)

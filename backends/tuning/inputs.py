@@ -1,0 +1,150 @@
+"""Inputs for a kernel that is to be timed: random, by a seed, and such that the reference is
+finite on them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.body.signature import symbols_and_shapes
+from shardc.dialects.kern.generic import GENERIC, GenericLoops, loop_of
+from shardc.dialects.kern.scatter_add import scatter_add_of
+from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.types import read_builtin
+
+INTEGERS = 16
+"""Integers that index nothing are below this."""
+KINDS = ("normal", "positive", "first")
+"""What :func:`make_inputs` makes, in the order in which they are to be tried."""
+
+
+def make_inputs(function: ir.Operation, kind: str, seed: int) -> list[torch.Tensor | int]:
+    """An input for each argument of a function of :func:`shardc.backends.body.extract.extract`; where sizes
+    are symbolic, those that the kernel was made with.
+
+    ``normal``: floating-point numbers of a normal distribution, standard but for factors of long sums, which
+    are made so small that the sums are of about 1, as in a trained model, and what follows a matmul is not
+    flat there; integers that are used as indices anywhere in the body are in range of all that they index,
+    others below INTEGERS; booleans are fair coins. ``positive``: floating-point numbers from 0.5 to 1.5, for
+    bodies that take roots or logarithms, and booleans that are true. ``first``: the same, with all integers
+    0.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    symbols, shapes = symbols_and_shapes(function)
+    arguments, bounds = list(function.regions[0].blocks[0].arguments), index_bounds(function)
+    terms = sum_lengths(function)
+    made: list[torch.Tensor | int] = []
+    for number, argument in enumerate(arguments[: len(arguments) - len(symbols)]):
+        type_ = read_builtin(argument.type)
+        assert type_ is not None
+        shape = [hint(n) for n in (shapes[number] if shapes else type_.shape)]
+        if type_.dtype == torch.bool:
+            coins = torch.rand(shape, generator=draw) < 0.5
+            made.append(coins if kind == "normal" else torch.ones(shape, dtype=torch.bool))
+        elif not type_.dtype.is_floating_point:
+            below = 1 if kind == "first" else bounds.get(number, INTEGERS)
+            made.append(torch.randint(below, shape, generator=draw, dtype=type_.dtype))
+        elif kind == "normal":
+            drawn = torch.randn(shape, generator=draw)
+            made.append((drawn * terms.get(number, 1) ** -0.25).to(type_.dtype))
+        else:
+            made.append((torch.rand(shape, generator=draw) + 0.5).to(type_.dtype))
+    return [*made, *(symbol.hint for symbol in symbols)]
+
+
+def index_bounds(function: ir.Operation) -> dict[int, int]:
+    """For each argument from which an index is computed anywhere: the smallest size that such an index counts
+    in.
+    """
+    block = function.regions[0].blocks[0]
+    found: dict[int, int] = {}
+
+    def note(value: ir.Value, bound: int) -> None:
+        """Everything that ``value`` comes from is below ``bound``."""
+        if isinstance(value, ir.BlockArgument):
+            owner = value.owner.owner.operation
+            if owner.name == "func.func":
+                found[value.arg_number] = min(bound, found.get(value.arg_number, bound))
+            else:
+                note(owner.operands[value.arg_number], bound)
+            return
+        owner = value.owner.operation
+        if owner.name == GENERIC:
+            note(GenericLoops(owner).yielded[ir.OpResult(value).result_number], bound)
+        elif owner.name in _INDICES:
+            for operand in owner.operands:
+                note(operand, bound)
+
+    for view in block.operations:
+        op = view.operation
+        if op.name == "kern.scatter_add":
+            note(op.operands[0], hint(scatter_add_of(op).rows))
+        loops = GenericLoops(op)
+        for each in loops.body_ops if op.name == GENERIC else ():
+            if each.name == "tensor.extract":
+                sizes = ir.RankedTensorType(each.operands[0].type).shape
+                for index, size in zip(list(each.operands)[1:], sizes, strict=True):
+                    note(index, max(1, size))
+            elif each.name == "arith.cmpi" and (size := _loop_size(loops, each)):
+                for operand in each.operands:
+                    note(operand, size)
+    return found
+
+
+def sum_lengths(function: ir.Operation) -> dict[int, int]:
+    """For each argument that is a factor of a sum of products, as it is or after views and elementwise ops:
+    the terms of the longest such sum.
+    """
+    found: dict[int, int] = {}
+
+    def note(value: ir.Value, terms: int) -> None:
+        if isinstance(value, ir.BlockArgument):
+            found[value.arg_number] = max(terms, found.get(value.arg_number, 1))
+            return
+        owner = value.owner.operation
+        if owner.name in _VIEWS or (owner.name == GENERIC and GenericLoops(owner).reduced_size() == 1):
+            for operand in owner.operands:
+                note(operand, terms)
+
+    for view in function.regions[0].blocks[0].operations:
+        loops = GenericLoops(view.operation)
+        if view.operation.name == GENERIC and (terms := loops.reduced_size()) > 1:
+            products = any(inner.name == "arith.mulf" for inner in loops.body_ops)
+            factors = list(view.operation.operands)[:-1] if products else []
+            for factor in factors if len(factors) > 1 else []:
+                note(factor, terms)
+    return found
+
+
+_VIEWS = frozenset(("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
+_CASTS = ("arith.index_cast", "arith.extsi")
+_INDICES = frozenset(
+    (
+        "arith.index_cast",
+        "arith.index_castui",
+        "arith.extsi",
+        "arith.extui",
+        "arith.trunci",
+        "arith.select",
+        "arith.addi",
+        "arith.maxsi",
+        "arith.minsi",
+        "tensor.expand_shape",
+        "tensor.collapse_shape",
+        "tensor.extract_slice",
+    )
+)
+"""Ops whose results are indices where their operands are; of a select the condition is no index, and has no
+bound.
+"""
+
+
+def _loop_size(loops: GenericLoops, compare: ir.Operation) -> int:
+    """The size of the loop whose place one side of a comparison is; 0 if none is, or its size is symbolic."""
+    for operand in compare.operands:
+        while (made := loops.made_here(operand)) is not None and made.name in _CASTS:
+            operand = made.operands[0]
+        if (loop := loop_of(operand)) is not None:
+            return loops.typed_sizes(0)[loop]
+    return 0

@@ -1,0 +1,94 @@
+"""What a kernel must compute: its body in f64, and how far a candidate may lie from that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.eager.kern.linalg import run_function
+from shardc.backends.eager.proof.tolerance import FLOOR, difference, magnitude, own_precision, relative
+from shardc.backends.tuning.inputs import KINDS, make_inputs
+from shardc.dialects.kern.generic import GENERIC, GenericLoops
+from shardc.dialects.kern.types import read_builtin
+from shardc.runtime.errors import IndexOutOfRange
+
+
+class NoReference(Exception):
+    """The body cannot be evaluated, or has no finite results on any inputs that were tried."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """``results`` of the body in f64 on ``inputs``, the scale of each, and the error that is
+    allowed of it.
+    """
+
+    inputs: list[torch.Tensor | int]
+    results: list[torch.Tensor]
+    scales: list[float]
+    relative: float
+
+    def problem(self, results: Sequence[torch.Tensor]) -> str | None:
+        """How ``results`` are wrong; None if they are right."""
+        for number, (found, wanted) in enumerate(zip(results, self.results, strict=True)):
+            if found.shape != wanted.shape:
+                return f"result {number} has the shape {list(found.shape)}, not {list(wanted.shape)}"
+            bound = self.relative if wanted.dtype.is_floating_point else 0.0
+            gap = float((found.to(wanted.dtype) - wanted).abs().max()) if bound and found.numel() else 0.0
+            if not bound or not gap <= bound * self.scales[number]:  # also where there are infinities
+                gap = difference(found, wanted)
+            if (error := relative(gap, self.scales[number])) > bound:
+                return f"result {number} is off by {error:.2g} of its scale, more than {bound:.2g}"
+        return None
+
+
+def make_reference(function: ir.Operation, seed: int = 0) -> Reference:
+    """The reference of a function of :func:`shardc.backends.body.extract.extract` on the first kind of inputs
+    on which it is free of NaNs. Raises NoReference.
+    """
+    said = "it computes NaNs on all inputs that were tried"
+    for kind in KINDS:
+        inputs = make_inputs(function, kind, seed)
+        try:
+            results = run_function(function, [_widened(v) for v in inputs], widen=True)
+        except (NotImplementedError, IndexError, IndexOutOfRange) as error:
+            said = f"{type(error).__name__}: {error}"
+            continue
+        if not any(r.isnan().any() for r in results if r.dtype.is_floating_point):
+            sizes = [magnitude(r) for r in results]
+            scales = [size + FLOOR * max(sizes) for size in sizes]
+            return Reference(inputs, results, scales, bound_of(function))
+    raise NoReference(said)
+
+
+def bound_of(function: ir.Operation) -> float:
+    """The relative error that is allowed: that of ``check`` for the coarsest dtype, and for its longest sum,
+    of ``n`` terms, ``sqrt(n)`` units of the accumulator's: roundings of a long sum mostly cancel (Higham and
+    Mary 2019, theorem
+    2.4).
+    """
+    dtype = _coarsest(function)
+    generics = [o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == GENERIC]
+    longest = max((GenericLoops(op).reduced_size() for op in generics), default=1)
+    return (
+        own_precision(dtype).relative
+        + sqrt(longest) * torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+    )
+
+
+def _widened(value: torch.Tensor | int) -> torch.Tensor | int:
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _coarsest(function: ir.Operation) -> torch.dtype:
+    """The floating dtype with the fewest bits among a body's tensors; f64 if it has none."""
+    block = function.regions[0].blocks[0]
+    values = [*block.arguments, *(r for view in block.operations for r in view.operation.results)]
+    types = [t.dtype for v in values if (t := read_builtin(v.type)) is not None]
+    return max(
+        (t for t in types if t.is_floating_point), key=lambda t: torch.finfo(t).eps, default=torch.float64
+    )

@@ -1,0 +1,86 @@
+"""What was built of one task is checked and timed in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardc.backends.tuning.bench import Begin, Measure
+from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.decision import Pairs, Rule
+from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Outcome
+
+LIMIT_S = 60.0
+"""Of checking and timing a candidate."""
+REFERENCE_S = 600.0
+"""Of making the reference."""
+
+
+class Runner:
+    """Runs what was built of one task at a time. The process is started anew after a crash, a time-out or
+    wrong results, whose memory may be damaged.
+
+    ``job`` is what it runs, ``module:function``, under ``environment``.
+    """
+
+    def __init__(
+        self, job: str, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._limit_s, self._job, self._environment = limit_s, job, dict(environment or {})
+        self._process: Process | None = None
+        self._task: Task | None = None
+        self._threads = 0
+
+    def runs(self, target: str) -> bool:
+        """Whether kernels for a target run here. Raises UnknownTarget."""
+        return True
+
+    def start(self, threads: int) -> None:
+        """Starts the process, before there is something to run."""
+        if self._process is None or self._threads != threads:
+            self.close()
+            environment = self._environment | {"OMP_NUM_THREADS": str(threads)}
+            self._process, self._threads = Process(self._job, environment), threads
+        self._process.start()
+
+    def measure(
+        self, task: Task, candidate: Built, incumbent: Path, rule: Rule
+    ) -> Pairs | tuple[Outcome, str]:
+        """The candidate's times against those of the incumbent, or what else became of it.
+
+        Raises Refused, Ended, TookTooLong where there is no reference.
+        """
+        self._begin(task)
+        assert self._process is not None
+        assert candidate.path is not None
+        try:
+            found = self._process.ask(Measure(candidate.path, incumbent, rule), self._limit_s)
+        except Refused as error:
+            return self._failed(Outcome.CRASHED, str(error))
+        except Ended as error:
+            return self._failed(Outcome.CRASHED, str(error))
+        except TookTooLong:
+            return self._failed(Outcome.TIMED_OUT, f"it took more than {self._limit_s:g} s")
+        return self._failed(Outcome.WRONG, found) if isinstance(found, str) else found
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.end()
+        self._process = self._task = None
+
+    def _begin(self, task: Task) -> None:
+        if self._task == task:
+            return
+        self.start(task.threads)
+        assert self._process is not None
+        self._task = None  # if the new one has no reference, the process has none of the old one either
+        self._process.ask(Begin(task), REFERENCE_S)
+        self._task = task
+
+    def _failed(self, outcome: Outcome, said: str) -> tuple[Outcome, str]:
+        threads = self._threads
+        self.close()
+        self.start(threads)
+        return outcome, said

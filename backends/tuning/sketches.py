@@ -1,0 +1,82 @@
+"""Sketches of a kernel from those of its loop nests: each nest follows one of its own, under one
+configuration.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from shardc.backends.tuning.space import Parameter, Sketch
+
+NEVER = 1 << 40
+"""A threshold that nothing reaches."""
+
+NEAR = 0.002
+"""What each step away from the default adds to an estimate: of points that a model cannot tell apart the
+default is taken.
+"""
+
+Values = Mapping[str, int]
+
+
+def legal(values: Values) -> None:
+    """The refusal of a sketch all of whose points are legal."""
+
+
+def cache_of(effect: Callable[[Values], object]) -> Callable[[Values], object]:
+    """``effect``, computed once for each of the values that it is asked for."""
+    known: dict[tuple[tuple[str, int], ...], object] = {}
+
+    def remembered(values: Values) -> object:
+        key = tuple(sorted(values.items()))
+        if key not in known:
+            known[key] = effect(values)
+        return known[key]
+
+    return remembered
+
+
+def together(sketches: Sequence[Sketch]) -> Sketch:
+    """The sketch of nests that run one after the other under one configuration, each following one of its
+    own.
+    """
+    if len(sketches) == 1:
+        return sketches[0]
+    values: dict[str, set[int]] = {}
+    for parameter in (p for sketch in sketches for p in sketch.parameters):
+        values.setdefault(parameter.name, set()).update(parameter.values)
+
+    def refusal(point: Values) -> str | None:
+        return next((said for sketch in sketches if (said := sketch.refusal(point)) is not None), None)
+
+    name = "+".join(dict.fromkeys(s.name for s in sketches)) or "empty"
+    parameters = tuple(Parameter(n, tuple(sorted(found))) for n, found in values.items())
+
+    def counts(point: Values) -> Mapping[str, float]:
+        total: Counter[str] = Counter()
+        for sketch in sketches:
+            total.update(sketch.counts(point))
+        return total
+
+    return Sketch(name, parameters, refusal, lambda point: sum(s.estimate_s(point) for s in sketches), counts)
+
+
+def that_matter(
+    candidates: Mapping[str, Sequence[int]], default: Values, effect: Callable[[Values], object]
+) -> tuple[Parameter, ...]:
+    """A parameter for each name whose values differ in their ``effect``, with the first value of each effect.
+
+    The default's own value stands for those that do what it does. Effects are compared with the other names
+    at their defaults and at every other of their values: what matters under one of them is a parameter.
+    """
+    found: list[Parameter] = []
+    for name, values in candidates.items():
+        kept: dict[object, int] = {}
+        others = [{n: v for n, v in default.items() if n != name}]
+        others += [{**others[0], other: v} for other, vs in candidates.items() if other != name for v in vs]
+        for value in (default[name], *values):
+            kept.setdefault(tuple(effect({**rest, name: value}) for rest in others), value)
+        if len(kept) > 1:
+            found.append(Parameter(name, tuple(sorted(kept.values()))))
+    return tuple(found)

@@ -1,0 +1,116 @@
+"""``Space``: the legal points of a kernel, as parameters of a few sketches."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from shardc.backends.tuning.point import Point
+from shardc.diagnostics.tuner import EmptySpace
+
+DRAWS = 1000
+"""Before a space is taken to have next to no legal points."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A name of ``#kern.config`` and the values that it may take, in an order in which neighbours
+    are alike.
+    """
+
+    name: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """One structure of the loops. ``refusal`` says in closed form, before anything is compiled, why a choice
+    of values is illegal (None: it is legal); ``estimate_s`` the seconds that a model of the machine gives it;
+    ``counts`` what these are made of, by name: cycles and bytes, each at least 0, which a learned cost model
+    weighs anew.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    refusal: Callable[[Mapping[str, int]], str | None]
+    estimate_s: Callable[[Mapping[str, int]], float]
+    counts: Callable[[Mapping[str, int]], Mapping[str, float]] = lambda _: {}
+
+
+@dataclass(frozen=True)
+class Space:
+    """Sketches, and what a user says of them: ``pinned`` values of parameters, ``forbidden`` points,
+    ``added`` ones.
+    """
+
+    sketches: tuple[Sketch, ...]
+    pinned: Mapping[str, int] = field(default_factory=dict)
+    forbidden: frozenset[Point] = frozenset()
+    added: tuple[Point, ...] = ()
+
+    def points(self) -> Iterator[Point]:
+        """Every legal point, each once: those that the user added first, then in the order of the
+        sketches.
+        """
+        seen: set[Point] = set()
+        for point in [*self.added, *(p for sketch in self.sketches for p in self._all(sketch))]:
+            if point not in seen and self.refusal(point) is None:
+                seen.add(point)
+                yield point
+
+    def refusal(self, point: Point) -> str | None:
+        """Why ``point`` is illegal here; None if it is legal."""
+        if point in self.forbidden:
+            return "forbidden by the user"
+        wrong = [n for n, value in self.pinned.items() if point.config.get(n, value) != value]
+        if wrong:
+            return f"{wrong[0]} is pinned to {self.pinned[wrong[0]]}"
+        sketch = next((s for s in self.sketches if s.name == point.sketch), None)
+        return f"there is no sketch {point.sketch!r}" if sketch is None else sketch.refusal(point.config)
+
+    def estimate_s(self, point: Point) -> float:
+        """Seconds by the sketch's model."""
+        return next(s for s in self.sketches if s.name == point.sketch).estimate_s(point.config)
+
+    def counts(self, point: Point) -> Mapping[str, float]:
+        """Cycles and bytes that the sketch's model counts, by name."""
+        return next(s for s in self.sketches if s.name == point.sketch).counts(point.config)
+
+    def sample(self, draw: random.Random) -> Point:
+        """A legal point: choices are drawn, each sketch and each value as likely as its neighbours, until one
+        is legal.
+
+        Raises EmptySpace if there is none.
+        """
+        for _ in range(DRAWS):
+            sketch = draw.choice(self.sketches)
+            values = {
+                p.name: self.pinned[p.name] if p.name in self.pinned else draw.choice(p.values)
+                for p in sketch.parameters
+            }
+            point = Point.of(sketch.name, values)
+            if self.refusal(point) is None:
+                return point
+        legal = list(self.points())  # next to none is legal
+        if not legal:
+            raise EmptySpace(sketches=", ".join(s.name for s in self.sketches), pinned=str(dict(self.pinned)))
+        return draw.choice(legal)
+
+    def ranked(self, limit: int) -> Sequence[Point]:
+        """The ``limit`` legal points of the smallest estimates, best first; the user's own before
+        all others.
+        """
+        return heapq.nsmallest(
+            limit, self.points(), key=lambda p: (p not in self.added, self.estimate_s(p), p)
+        )
+
+    def _all(self, sketch: Sketch) -> Iterator[Point]:
+        parameters = [
+            Parameter(p.name, (self.pinned[p.name],) if p.name in self.pinned else p.values)
+            for p in sketch.parameters
+        ]
+        for values in product(*(p.values for p in parameters)):
+            yield Point(sketch.name, tuple(zip((p.name for p in parameters), values, strict=True)))

@@ -1,0 +1,45 @@
+"""``Trial``: what became of one point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from shardc.backends.tuning.point import Point
+
+
+class Outcome(StrEnum):
+    """Of building and running a point."""
+
+    MEASURED = "measured"
+    NOT_BUILT = "not built"
+    """The compiler refused it, took too long, or crashed."""
+    CRASHED = "crashed"
+    """It ended its process."""
+    TIMED_OUT = "timed out"
+    WRONG = "wrong"
+    """Its results differ from the reference."""
+    BUILT = "built"
+    """It was compiled for a GPU that is not here, within that GPU's limits."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """``ratio`` is the point's time over that of the kernel as it is compiled untuned, taken in turns in one
+    process (so that trials of different days compare), ``seconds`` the point's own median, and ``spread``
+    half the width of a bound on the ratio; all None unless it was measured. ``said``: why not. ``figures``
+    are what a GPU's binary has (:class:`shardc.backends.tuning.built.Built`).
+    """
+
+    point: Point
+    outcome: Outcome
+    ratio: float | None = None
+    seconds: float | None = None
+    spread: float | None = None
+    said: str = ""
+    figures: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome is Outcome.MEASURED

@@ -1,0 +1,1 @@
+"""The collectives of the ``dist`` dialect, one file an op."""

@@ -1,0 +1,42 @@
+"""``dist.broadcast``: one device's value on all. Level 3."""
+
+from math import prod
+from typing import Any
+
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Result
+
+from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.dialect import Dist
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
+from shardc.dialects.dist.verifier import Site, verify
+
+
+class BroadcastOp(Dist.Operation, name="broadcast", traits=[ext.Pure]):
+    """The operand of the device with index ``root`` over ``axes``, on all that differ from it on ``axes``
+    alone.
+
+    ``%1 = "dist.broadcast"(%0) {axes = ["data"], root = 0 : i64}
+    : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``
+    """
+
+    x: Operand[Any]
+    axes: ir.ArrayAttr
+    root: ir.IntegerAttr
+    out: Result[Any]
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+def _check(site: Site) -> None:
+    site.expect_result(site.operand(), "a broadcast keeps the shape")
+    ways = prod(a.size for a in site.axes())
+    site.integer("root", 0, ways - 1)
+
+
+def broadcast(
+    x: ir.Value, axes: Axes, root: int, codec: ShardingCodec, *, loc: ir.Location, ip: ir.InsertionPoint
+) -> ir.Value:
+    return BroadcastOp(x, codec.axes(axes), i64(root, x.context), x.type, loc=loc, ip=ip).out

@@ -1,0 +1,99 @@
+"""``dist.permute``: each device hands its block to another. Level 3."""
+
+from typing import Any
+
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Result
+
+from shardc.dialects.dist.dialect import Dist
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
+from shardc.dialects.dist.verifier import Illegal, Site, verify
+
+
+class PermuteOp(Dist.Operation, name="permute", traits=[ext.Pure]):
+    """The block, and the partial term, that ``target`` gives this device, from a device that has it in
+    ``source``.
+
+    Both cut every dim into as many blocks, over other axes or in another order. Who sends to whom:
+    :func:`senders`.
+
+    ``%1 = "dist.permute"(%0) {source = #dist.sharding<@mesh, [["x", "y"]], []>,
+    target = #dist.sharding<@mesh, [["y", "x"]], []>}
+    : (!torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32>``
+    """
+
+    x: Operand[Any]
+    source: ShardingAttr
+    target: ShardingAttr
+    out: Result[Any]
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+def _check(site: Site) -> None:
+    type_ = site.operand()
+    site.expect_result(type_, "a permute keeps the local shape")
+    rank = len(type_.shape)
+    source, target = (site.sharding(name, rank, allow_time=False) for name in ("source", "target"))
+    problem = permute_problem(source, target)
+    if problem:
+        raise Illegal(problem)
+
+
+def permute_problem(source: Sharding, target: Sharding) -> str | None:
+    """Why no permutation of devices leads from one layout to the other. None if one does."""
+    for dim in range(len(source.dims)):
+        if source.ways(dim) != target.ways(dim):
+            return f"can't cut dim {dim} into {target.ways(dim)} blocks: source has {source.ways(dim)}"
+    if _terms(source) != _terms(target):
+        return f"can't make {_terms(target) or 'no'} partial terms of {_terms(source) or 'no'}"
+    return None
+
+
+def _terms(sharding: Sharding) -> dict[str, int]:
+    """How many terms each reduction still has to combine."""
+    terms: dict[str, int] = {}
+    for reduction, axis in sharding.partial:
+        terms[reduction] = terms.get(reduction, 1) * axis.size
+    return terms
+
+
+def senders(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[int, ...]:
+    """For each rank, the rank that sends it its block: a permutation in which who can keep its own block
+    does.
+    """
+    have = _ranks_by_block(source, mesh)
+    want = _ranks_by_block(target, mesh)
+    sender = list(range(mesh.world_size))
+    for block, takers in want.items():
+        givers = have[block]
+        free = [r for r in givers if r not in takers]
+        for taker in takers:
+            if taker not in givers:
+                sender[taker] = free.pop(0)
+    return tuple(sender)
+
+
+def _ranks_by_block(sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], list[int]]:
+    """The ranks that hold each block and term: its index in every dim, then in the partial terms."""
+    axes = (*sharding.dims, tuple(axis for _, axis in sharding.partial))
+    ranks: dict[tuple[int, ...], list[int]] = {}
+    for rank in range(mesh.world_size):
+        ranks.setdefault(tuple(mesh.index(rank, a) for a in axes), []).append(rank)
+    return ranks
+
+
+def permute(
+    x: ir.Value,
+    source: Sharding,
+    target: Sharding,
+    codec: ShardingCodec,
+    *,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> ir.Value:
+    layouts = codec.write(source.closed()), codec.write(target.closed())
+    return PermuteOp(x, *layouts, x.type, loc=loc, ip=ip).out

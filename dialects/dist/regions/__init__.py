@@ -1,0 +1,1 @@
+"""The ops of the ``dist`` dialect that have regions."""

@@ -1,0 +1,52 @@
+"""The values of a ``dist.loop`` one by one: its groups are tuples in the IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.tuples import packed, unpacked
+
+TUPLES = frozenset(("torch.prim.TupleConstruct", "torch.prim.TupleUnpack"))
+"""Ops that only group values for a loop; no line of the program stands for them."""
+
+
+@dataclass(frozen=True)
+class LoopValues:
+    """What goes into a loop, what its body hands on, and what comes out, each in order.
+
+    ``following`` are the next values of the carried ones and ``rows`` those to be stacked, both inside the
+    body; ``carried`` and ``stacked`` are the results. A result that the program never takes apart is missing
+    from both.
+    """
+
+    inits: list[ir.Value]
+    captures: list[ir.Value]
+    following: list[ir.Value]
+    rows: list[ir.Value]
+    carried: list[ir.Value]
+    stacked: list[ir.Value]
+
+
+def loop_values(op: ir.Operation) -> LoopValues:
+    """The values of a ``dist.loop``, by group."""
+    inits, captures = _groups(op, "operandSegmentSizes")
+    body = op.regions[0].blocks[0]
+    following, rows = _groups(list(body.operations)[-1].operation, "operandSegmentSizes")
+    carried, stacked = _result_groups(op)
+    return LoopValues(inits, captures, following, rows, carried, stacked)
+
+
+def _groups(op: ir.Operation, sizes: str) -> tuple[list[ir.Value], list[ir.Value]]:
+    operands = iter(op.operands)
+    first, second = (packed([next(operands) for _ in range(size)]) for size in op.attributes[sizes])
+    return first, second
+
+
+def _result_groups(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
+    results = iter(op.results)
+    first, second = (
+        unpacked([next(results) for _ in range(size)]) for size in op.attributes["resultSegmentSizes"]
+    )
+    return first, second

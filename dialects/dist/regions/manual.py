@@ -1,0 +1,159 @@
+"""``dist.manual``: a region written for one device, inside a program on global shapes. Level 2."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Optional
+
+from torch_mlir import ir
+from torch_mlir.dialects import ext
+from torch_mlir.dialects.ext import Operand, Region, Result
+
+from shardc.dialects.aten.call import draws, target_name
+from shardc.dialects.aten.types import TensorType, write_type
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.build import only_operand, only_result
+from shardc.dialects.dist.dialect import Dist
+from shardc.dialects.dist.regions.yield_op import expect_types, yielded
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
+from shardc.dialects.dist.verifier import Illegal, Site, divided, tensor_type, verify
+
+
+class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
+    """Runs its body on each device, on blocks of its operands: manual over ``axes``, global over all others.
+
+    ``in_shardings`` say how the operands lie, ``out_shardings`` how the results do; the body's types are
+    their global types with the manual axes divided out. In each dim the manual axes come before any others.
+    The body draws no random numbers: a block does not know its place in the whole, so that every device would
+    draw those of the first block.
+
+    ``%1 = "dist.manual"(%0) ({
+    ^bb0(%block: !torch.vtensor<[2,8],f32>):
+      %2 = torch.prim.TupleConstruct %block : !torch.vtensor<[2,8],f32> -> !torch.tuple<vtensor<[2,8],f32>>
+      "dist.yield"(%2) {operandSegmentSizes = array<i32: 1, 0>} : (!torch.tuple<vtensor<[2,8],f32>>) -> ()
+    }) {axes = ["data"], in_shardings = [#dist.sharding<@mesh, [["data"], []], []>],
+        out_shardings = [#dist.sharding<@mesh, [["data"], []], []>]}
+    : (!torch.tuple<vtensor<[4,8],f32>>) -> !torch.tuple<vtensor<[4,8],f32>>``
+    """
+
+    axes: ir.ArrayAttr
+    in_shardings: ir.ArrayAttr
+    out_shardings: ir.ArrayAttr
+    body: Region
+    # The bindings read annotations when the class is made, and know this spelling of an optional operand or
+    # result.
+    ins: Optional[Operand[Any]] = None  # noqa: UP045
+    outs: Optional[Result[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+    def verify_region_invariants(self) -> bool:
+        return verify(self, _check_body)
+
+
+ManualOp.ins = only_operand()
+ManualOp.outs = only_result()
+
+
+def _check(site: Site) -> None:
+    axes = site.axes()
+    _locals(site, site.op.operands, "in_shardings", axes)
+    _locals(site, site.op.results, "out_shardings", axes)
+
+
+def _check_body(site: Site) -> None:
+    axes, (values, stacked) = site.axes(), yielded(site)
+    if stacked:
+        raise Illegal("runs its body once: it has no values to stack")
+    ins = _locals(site, site.op.operands, "in_shardings", axes)
+    outs = _locals(site, site.op.results, "out_shardings", axes)
+    _check_draws(site.op.regions[0].blocks[0])
+    expect_types("body argument", ins, [a.type for a in site.op.regions[0].blocks[0].arguments])
+    expect_types("yielded value", outs, values)
+
+
+def _check_draws(block: ir.Block) -> None:
+    for op in (o.operation for o in block.operations):
+        if draws(op):
+            name = target_name(op)
+            raise Illegal(
+                f"draws random numbers in its body ({name}); draw them before it and pass them in",
+                op.location,
+            )
+        for region in op.regions:
+            for inner in region.blocks:
+                _check_draws(inner)
+
+
+def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:
+    """The types, inside the body, of the blocks of a tuple of values."""
+    types = element_types(values[0].type) if len(values) else []
+    if types is None:
+        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {values[0].type}")
+    attributes = list(site.attribute(name, ir.ArrayAttr))
+    if len(attributes) != len(types):
+        raise Illegal(f"must have {len(types)} {name}, one for each value, not {len(attributes)}")
+    blocks = []
+    for i, (value, attribute) in enumerate(zip(types, attributes, strict=True)):
+        type_ = tensor_type(value, f"value {i} of {name}")
+        sharding = site.sharding_of(attribute, f"{name}[{i}]", len(type_.shape))
+        blocks.append(local_type(type_, sharding, axes, f"{name}[{i}]"))
+    return blocks
+
+
+def local_type(type_: TensorType, sharding: Sharding, manual: Axes, name: str) -> TensorType:
+    """The type of a block over the ``manual`` axes. Raises Illegal where they come after others or do not
+    divide.
+    """
+    for dim, axes in enumerate(sharding.dims):
+        inside = [_is_manual(axis, manual, name) for axis in axes]
+        if inside != sorted(inside, reverse=True):
+            raise Illegal(f"{name}: in dim {dim} the manual axes must come before the others")
+        ways = prod(axis.size for axis, is_in in zip(axes, inside, strict=True) if is_in)
+        if ways > 1:
+            type_ = divided(type_, dim, ways)
+    return type_
+
+
+def _is_manual(axis: Axis, manual: Axes, name: str) -> bool:
+    for m in manual:
+        if m.name == axis.name and m.pre <= axis.pre and axis.pre * axis.size <= m.pre * m.size:
+            return True
+        if m.overlaps(axis):
+            raise Illegal(f"{name}: axis {axis} is manual in part: cut it at {m}")
+    return False
+
+
+def manual(
+    ins: Sequence[ir.Value],
+    in_shardings: Sequence[Sharding],
+    out_types: Sequence[TensorType],
+    out_shardings: Sequence[Sharding],
+    axes: Axes,
+    codec: ShardingCodec,
+    *,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> tuple[ir.Block, list[ir.Value]]:
+    """The body, an empty block that the caller fills and ends with ``yield_values``; the results.
+
+    ``out_types`` are the results' global types.
+    """
+    context = loc.context
+    blocks = [
+        write_type(local_type(tensor_type(v.type, f"operand {i}"), s, axes, f"in_shardings[{i}]"), context)
+        for i, (v, s) in enumerate(zip(ins, in_shardings, strict=True))
+    ]
+    attributes = {
+        "axes": codec.axes(axes),
+        "in_shardings": codec.array([s.closed() for s in in_shardings]),
+        "out_shardings": codec.array([s.closed() for s in out_shardings]),
+    }
+    results = [tuple_type([write_type(t, context) for t in out_types], context)] if out_types else []
+    operands = pack(ins, loc=loc, ip=ip)
+    op = ir.Operation.create(
+        ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, loc=loc, ip=ip
+    )
+    body = op.regions[0].blocks.append(*blocks, arg_locs=[loc] * len(blocks))
+    return body, unpack(op.results[0] if results else None, loc=loc, ip=ip)

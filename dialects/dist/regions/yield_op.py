@@ -1,0 +1,99 @@
+"""``dist.yield``: the end of the body of a ``dist.loop`` or a ``dist.manual``. (``yield`` is no
+module name.)
+"""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from torch_mlir import ir
+from torch_mlir.dialects.ext import Operand
+
+from shardc.dialects.dist.build import segments
+from shardc.dialects.dist.dialect import Dist
+from shardc.dialects.dist.tuples import element_types, pack
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+
+PARENTS = ("dist.loop", "dist.manual")
+
+
+class YieldOp(Dist.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
+    """What the op around it takes from its body: a tuple of values, and in a loop a tuple of those to be
+    stacked.
+
+    ``"dist.yield"(%next) {operandSegmentSizes = array<i32: 1, 0>} : (!torch.tuple<vtensor<[4,8],f32>>) ->
+    ()``
+    """
+
+    values: Optional[Operand[Any]] = None  # noqa: UP045 (the bindings read annotations when the class is made)
+    stacked: Optional[Operand[Any]] = None  # noqa: UP045
+
+    def verify_invariants(self) -> bool:
+        return verify(self, _check)
+
+
+def _check(site: Site) -> None:
+    parent = site.op.parent
+    if parent is None or parent.name not in PARENTS:
+        raise Illegal(f"must end the body of a {' or a '.join(PARENTS)}")
+    for operand in site.op.operands:
+        if element_types(operand.type) is None:
+            raise Illegal(f"takes tuples of values (torch.prim.TupleConstruct), not {operand.type}")
+
+
+def yield_values(
+    values: Sequence[ir.Value],
+    stacked: Sequence[ir.Value] = (),
+    *,
+    loc: ir.Location,
+    ip: ir.InsertionPoint,
+) -> ir.Operation:
+    groups = [pack(group, loc=loc, ip=ip) for group in (values, stacked)]
+    with loc:
+        attributes = {"operandSegmentSizes": segments(*groups)}
+    operands = [*groups[0], *groups[1]]
+    return ir.Operation.create(YieldOp.OPERATION_NAME, [], operands, attributes, loc=loc, ip=ip)
+
+
+def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
+    """The types of the values and of the stacked values that a region op's body ends with.
+
+    Raises Illegal if the body is not one block with a yield at its end.
+    """
+    blocks = list(site.op.regions[0].blocks)
+    if len(blocks) != 1:
+        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
+    last = list(blocks[0].operations)[-1].operation
+    if last.name != YieldOp.OPERATION_NAME:
+        raise Illegal(f"must end its body with dist.yield, not {last.name}")
+    values, stacked = group_types(last.operands, last.attributes, "operandSegmentSizes")
+    return values, stacked
+
+
+def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes: str) -> list[list[ir.Type]]:
+    """The element types of each group of an op whose groups are optional tuples. Raises Illegal
+    for no tuple.
+    """
+    if sizes not in attributes:
+        raise LeftToMlir
+    remaining = list(values)
+    groups: list[list[ir.Type]] = []
+    for size in attributes[sizes]:
+        types: list[ir.Type] | None = []
+        if size:
+            value = remaining.pop(0)
+            types = element_types(value.type)
+            if types is None:
+                raise Illegal(
+                    f"takes and gives tuples of values (torch.prim.TupleConstruct), not {value.type}"
+                )
+        groups.append(types)
+    return groups
+
+
+def expect_types(what: str, expected: Sequence[object], found: Sequence[object]) -> None:
+    """Raises Illegal, naming the first difference, unless both are the same list of types."""
+    if len(expected) != len(found):
+        raise Illegal(f"must have {len(expected)} {what}s, not {len(found)}")
+    for i, (e, f) in enumerate(zip(expected, found, strict=True)):
+        if str(e) != str(f):
+            raise Illegal(f"{what} {i} must be {e}, not {f}")

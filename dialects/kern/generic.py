@@ -1,0 +1,145 @@
+"""The loops of a ``linalg.generic`` in a kernel's body: what every reader of a body asks of one.
+
+The oracle, the code generators, fusion and the tuner all read a generic through :class:`GenericLoops`. What
+stands in one is limited by :mod:`shardc.dialects.kern.body`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import NamedTuple, TypeVar
+
+from torch_mlir import ir
+
+from shardc.diagnostics.kernels import KernelNotSupported
+
+GENERIC = "linalg.generic"
+JOINS = frozenset(
+    (
+        "arith.addf",
+        "arith.mulf",
+        "arith.maximumf",
+        "arith.minimumf",
+        "arith.maxnumf",
+        "arith.minnumf",
+        "arith.addi",
+        "arith.muli",
+        "arith.maxsi",
+        "arith.minsi",
+        "arith.maxui",
+        "arith.minui",
+        "arith.ori",
+        "arith.andi",
+        "arith.xori",
+    )
+)
+"""The associative ops by which a reduction may join a term to its accumulator."""
+
+Size = TypeVar("Size")
+
+
+class Join(NamedTuple):
+    """``op`` joins ``term`` to what a reduction has so far."""
+
+    op: ir.Operation
+    term: ir.Value
+
+
+@dataclass(eq=False)
+class GenericLoops:
+    """The loops of ``op``, a ``linalg.generic``. Its operands are numbered: inputs, then the inits of its
+    results.
+    """
+
+    op: ir.Operation
+
+    @cached_property
+    def block(self) -> ir.Block:
+        return self.op.regions[0].blocks[0]
+
+    @cached_property
+    def body_ops(self) -> list[ir.Operation]:
+        """The scalar ops of one step of the loops, without the yield."""
+        return [view.operation for view in self.block.operations][:-1]
+
+    @cached_property
+    def yielded(self) -> list[ir.Value]:
+        """A scalar for each result."""
+        return list(self.block.operations[len(self.block.operations) - 1].operation.operands)
+
+    @cached_property
+    def input_count(self) -> int:
+        return ir.DenseI32ArrayAttr(self.op.attributes["operandSegmentSizes"])[0]
+
+    @cached_property
+    def maps(self) -> list[tuple[int, ...]]:
+        """For each operand the loop that each of its dims follows. Raises KernelNotSupported for any other
+        map.
+        """
+        maps = [ir.AffineMapAttr(a).value for a in self.op.attributes["indexing_maps"]]
+        for map_ in maps:
+            if not map_.is_projected_permutation:
+                raise KernelNotSupported(what=f"{map_} as an indexing map")
+        return [tuple(ir.AffineDimExpr(e).position for e in map_.results) for map_ in maps]
+
+    @cached_property
+    def reduces(self) -> tuple[bool, ...]:
+        """Whether each loop is a reduction."""
+        return tuple("reduction" in str(kind) for kind in self.op.attributes["iterator_types"])
+
+    def loop_sizes(self, shapes: Sequence[Sequence[Size]]) -> tuple[Size, ...]:
+        """The size of each loop, where ``shapes`` are those of the operands (a scalar's is empty)."""
+        sizes: dict[int, Size] = {}
+        for map_, shape in zip(self.maps, shapes, strict=True):
+            sizes.update(zip(map_, shape, strict=True))
+        return tuple(sizes[loop] for loop in range(len(self.reduces)))
+
+    def typed_sizes(self, unknown: int) -> tuple[int, ...]:
+        """The size of each loop as the operands' types say it, ``unknown`` where it is symbolic."""
+        shaped = [
+            ir.RankedTensorType(v.type) if self.maps[n] else None for n, v in enumerate(self.op.operands)
+        ]
+        dims = [range(0) if t is None else range(t.rank) for t in shaped]
+        return self.loop_sizes(
+            [
+                [unknown if t.is_dynamic_dim(d) else t.shape[d] for d in ds]
+                for t, ds in zip(shaped, dims, strict=True)
+            ]
+        )
+
+    def reduced_size(self) -> int:
+        """The terms of each sum (or maximum), symbolic sizes counted as 1; 1 if nothing is reduced."""
+        sizes = zip(self.typed_sizes(1), self.reduces, strict=True)
+        return prod(max(1, size) for size, reduces in sizes if reduces)
+
+    def join(self, result: int) -> Join | None:
+        """How ``result`` is accumulated, if exactly one op of :data:`JOINS` joins a term to its
+        accumulator.
+        """
+        accumulator, value = self.block.arguments[self.input_count + result], self.yielded[result]
+        users = [use.owner.operation for use in accumulator.uses]
+        if (
+            isinstance(value, ir.BlockArgument)
+            or users != [value.owner.operation]
+            or users[0].name not in JOINS
+        ):
+            return None
+        return Join(users[0], next(v for v in users[0].operands if v != accumulator))
+
+    def made_here(self, value: ir.Value) -> ir.Operation | None:
+        """The op of one step of the loops that makes ``value``; None for what comes from elsewhere."""
+        made = None if isinstance(value, ir.BlockArgument) else value.owner.operation
+        return made if made is not None and made.block == self.block else None
+
+
+def loop_of(value: ir.Value) -> int | None:
+    """The loop whose place a scalar of type ``index`` is, if it is no more than that."""
+    made = None if isinstance(value, ir.BlockArgument) else value.owner.operation
+    return (
+        ir.IntegerAttr(made.attributes["dim"]).value
+        if made is not None and made.name == "linalg.index"
+        else None
+    )

@@ -1,0 +1,1 @@
+"""Proof of sharding rules by execution."""

@@ -1,0 +1,149 @@
+"""Calls on real tensors: what a proof of a rule runs.
+
+A coordinate says where a rank stands on each axis; a placement, which axes cut which factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardc.dialects.aten.call import DEVICE, Device, OpCall, leaves, replace_leaves
+from shardc.dialects.aten.schema import overload, parameters
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.sharding import Sharding
+from shardc.dialects.rules.rule import Assignment
+from shardc.runtime.torch_private import schema_of
+
+Coordinate = Mapping[Axis, int]
+"""Where a rank stands on each axis."""
+
+_MEMORY_FORMATS = (
+    torch.contiguous_format,
+    torch.preserve_format,
+    torch.channels_last,
+    torch.channels_last_3d,
+)
+
+
+@dataclass
+class EagerLocal:
+    """A rule's :class:`Local` on real tensors: ``emit`` runs the operator, offsets are ints."""
+
+    spec: OpCall
+    args: tuple[Any, ...]
+    results: tuple[TensorType | None, ...]
+    sizes: Mapping[str, int]
+    assignment: Assignment
+    coordinate: Coordinate
+
+    def size(self, factor: str) -> int:
+        return self.sizes[factor] // self.ways(factor)
+
+    def ways(self, factor: str) -> int:
+        return prod(axis.size for axis in self.assignment.get(factor, ()))
+
+    def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
+        return base + scale * index_over(self.assignment.get(factor, ()), self.coordinate) * self.size(factor)
+
+    def emit(self, target: str, *args: Any) -> Any:
+        return run_operator(target, args)
+
+
+def run_operator(target: str, args: Sequence[Any]) -> Any:
+    """Run an ATen operator on real tensors; ``args`` in schema order, keyword-only ones included, as IR has
+    them.
+    """
+    positional, keywords = [], {}
+    for arg, (name, kind, keyword_only) in zip(args, parameters(target), strict=False):
+        if isinstance(arg, Device):
+            arg = torch.device("cpu")
+        elif isinstance(arg, int) and "Layout" in kind:
+            arg = torch.strided
+        elif isinstance(arg, int) and "MemoryFormat" in kind:
+            arg = _MEMORY_FORMATS[arg]
+        if keyword_only:
+            keywords[name] = arg
+        else:
+            positional.append(arg)
+    return overload(target)(*positional, **keywords)
+
+
+def call_of(target: str, args: Sequence[Any]) -> tuple[OpCall, tuple[Any, ...], list[Any]]:
+    """The call that ``target`` makes on real tensors, its completed arguments and its whole results.
+
+    Trailing arguments may be left to their defaults. A result that the operator leaves out (None) stays None.
+    """
+    defaults = [a.default_value for a in schema_of(overload(target)).arguments]
+    full = tuples((*args, *defaults[len(args) :]))
+    made = run_operator(target, full)
+    whole = list(made) if isinstance(made, tuple | list) else [made]
+    spec = replace_leaves(full, _as_in_ir)
+    return OpCall(target, spec, tuple(map(type_of, whole))), full, whole
+
+
+def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed: int = 0) -> Tensor:
+    """A deterministic tensor for proofs: normal floats, integers in [0, below),
+    or both truth values by turns at random.
+    """
+    generator = torch.Generator().manual_seed(seed + 1000 * len(shape) + sum(shape))
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+    if dtype == torch.bool:
+        return (torch.randperm(prod(shape), generator=generator) % 2).view(shape).to(dtype)
+    return torch.randint(0, below, shape, generator=generator).to(dtype)
+
+
+def index_over(axes: Sequence[Axis], coordinate: Coordinate) -> int:
+    """A rank's number over ``axes``, the first the most major."""
+    return reduce(lambda place, axis: place * axis.size + coordinate[axis], axes, 0)
+
+
+def block(tensor: Tensor, sharding: Sharding, place: Coordinate | tuple[int, ...]) -> Tensor:
+    """A rank's block of a whole tensor; ``place`` is the rank's coordinate or the block's number along each
+    dim.
+    """
+    numbers = place if isinstance(place, tuple) else [index_over(axes, place) for axes in sharding.dims]
+    sizes = sharding.local_shape(tuple(tensor.shape))
+    part = tensor[tuple(slice(n * size, (n + 1) * size) for n, size in zip(numbers, sizes, strict=True))]
+    return part if isinstance(place, tuple) else part.contiguous()
+
+
+def relative_error(whole: Tensor, found: Tensor) -> float:
+    """The largest difference over the largest finite magnitude (or 1); infinite where only one is finite."""
+    if whole.numel() == 0:
+        return 0.0
+    wide = torch.complex128 if whole.dtype.is_complex else torch.float64
+    a, b = whole.to(wide), found.to(wide)
+    alike = (a == b) | (a.isnan() & b.isnan())
+    difference = torch.where(alike, 0.0, (a - b).abs()).nan_to_num(nan=float("inf"))
+    finite = a.abs()[a.isfinite()]
+    return float(difference.max()) / max(1.0, float(finite.max()) if finite.numel() else 1.0)
+
+
+def tensor_leaves(args: tuple[Any, ...]) -> Iterator[Tensor]:
+    return (leaf for leaf in leaves(args) if isinstance(leaf, Tensor))
+
+
+def tuples(args: Iterable[Any]) -> tuple[Any, ...]:
+    """``args`` with lists as tuples."""
+    return tuple(
+        tuples(a) if isinstance(a, list | tuple) and not isinstance(a, TensorType) else a for a in args
+    )
+
+
+def type_of(tensor: Tensor | None) -> TensorType | None:
+    return None if tensor is None else TensorType(tuple(tensor.shape), tensor.dtype)
+
+
+def _as_in_ir(leaf: Any) -> Any:
+    if isinstance(leaf, torch.device):
+        return DEVICE
+    return type_of(leaf) if isinstance(leaf, Tensor) else leaf

@@ -1,0 +1,119 @@
+"""Proving what a rule says of padding: pad one factor, run the call, cut the padding off, compare with the
+whole.
+
+Padding holds what the rule's ``neutral_of`` names; where any number will do it holds NaN (or true, or the
+index 0). A call whose operator refuses padded operands, or makes results of other shapes than its rule says,
+is not padded by ``dist-pad`` either, and proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan, prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from shardc.dialects.aten.call import fill, leaves
+from shardc.dialects.rules.proving.execution import EagerLocal, type_of
+from shardc.dialects.rules.rule import Dim, Rule
+
+if TYPE_CHECKING:
+    from shardc.dialects.rules.proving.proof import Trial
+
+MORE = 2
+"""Elements of padding."""
+ANY = 7.5
+"""Stands for a finite number."""
+
+
+def check_padding(trial: Trial) -> tuple[str, ...]:
+    """Prove it of every factor that may be padded; those that were. Raises UnsoundRule."""
+    found = []
+    for f, size in trial.rule.sizes.items():
+        numbers = trial.rule.neutral_of(f)
+        if size > 1 and numbers is not None and _check(trial, f, numbers):
+            found.append(f)
+            for linear in _linear_sets(trial.rule, f):
+                _check(trial, f, [0.0 if i in linear else ANY for i in range(len(numbers))])
+    return tuple(found)
+
+
+def _linear_sets(rule: Rule, factor: str) -> list[frozenset[int]]:
+    """Those whose zeros are said to hide padding of a summed factor, whatever finite numbers other operands
+    hold.
+    """
+    if factor in rule.neutral or 0.0 not in (rule.neutral_of(factor) or ()):
+        return []
+    return [s for s in rule.linear if any(factor in dim for i in s for dim in rule.operands[i])]
+
+
+def _check(trial: Trial, factor: str, numbers: Sequence[float | None]) -> bool:
+    rule, call = trial.rule, trial.call
+    sizes = {**rule.sizes, factor: rule.sizes[factor] + MORE}
+    tensors = [leaf for leaf in leaves(trial.args) if isinstance(leaf, Tensor)]
+    padded = [
+        _padded(t, d, rule.sizes, factor, n) for t, d, n in zip(tensors, rule.operands, numbers, strict=True)
+    ]
+    shapes = [
+        tuple(_size(n, dim, rule.sizes, sizes) for n, dim in zip(t.shape, d, strict=True)) if t else ()
+        for t, d in zip(call.results, rule.results, strict=True)
+    ]
+    types = tuple(t and t.with_shape(shape) for t, shape in zip(call.results, shapes, strict=True))
+    local = EagerLocal(call, fill(call.args, padded), types, sizes, {}, {})
+    try:
+        made = trial.made_by(local)
+    except Exception:  # an operator of a user may raise anything
+        return False
+    if [type_of(v) for v in made] != list(types):
+        return False
+    for r, (value, whole, dims) in enumerate(zip(made, trial.whole, rule.results, strict=True)):
+        if whole is not None:
+            trial.compare(
+                f"result {r} with {factor} padded", whole, _cut_off(value, dims, rule.sizes, factor), {}
+            )
+    return True
+
+
+def _size(size: int, dim: Dim, old: Any, new: Any) -> int:
+    return size // prod(old[f] for f in dim) * prod(new[f] for f in dim) if dim else size
+
+
+def _padded(tensor: Tensor, dims: Sequence[Dim], sizes: Any, factor: str, number: float | None) -> Tensor:
+    for d, dim in enumerate(dims):
+        if factor in dim:
+            before = tensor.shape
+            apart = tensor.reshape(*before[:d], *(sizes[f] for f in dim), *before[d + 1 :])
+            at = d + dim.index(factor)
+            rest = apart.new_full(
+                (*apart.shape[:at], MORE, *apart.shape[at + 1 :]), _number(number, tensor.dtype)
+            )
+            apart = torch.cat([apart, rest], at)
+            tensor = apart.flatten(d, d + len(dim) - 1)
+    return tensor
+
+
+def _cut_off(tensor: Tensor, dims: Sequence[Dim], sizes: Any, factor: str) -> Tensor:
+    for d, dim in enumerate(dims):
+        if factor in dim:
+            apart = tensor.unflatten(d, [sizes[f] + MORE * (f == factor) for f in dim])
+            tensor = apart.narrow(d + dim.index(factor), 0, sizes[factor]).flatten(d, d + len(dim) - 1)
+    return tensor
+
+
+def _number(number: float | None, dtype: torch.dtype) -> float | int | bool:
+    if dtype.is_floating_point or dtype.is_complex:
+        return nan if number is None else number
+    if dtype == torch.bool:
+        return number is None or number > 0
+    limits = torch.iinfo(dtype)
+    return (
+        0
+        if number in (None, ANY)
+        else limits.max
+        if number == inf
+        else limits.min
+        if number == -inf
+        else int(number)
+    )

@@ -1,0 +1,89 @@
+"""Writes kernels into the program. A body is written once: kernels of the same structure get a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch_mlir import ir
+
+from shardc.dialects.kern.kernel import kernel, kernel_like, kernel_name
+from shardc.dialects.kern.size import Symbol
+from shardc.dialects.kern.types import builtin_type
+from shardc.passes.fuse.bodies.body import Body
+from shardc.passes.fuse.bodies.flat import FLAT, body_text, is_flat
+from shardc.passes.fuse.reading.graph import Value
+from shardc.passes.fuse.reading.structure import in_program, structure
+from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.passes.fuse.reading.unit import Unit
+
+
+@dataclass
+class Written:
+    """A kernel with a body of its own. ``inputs`` are the numbers that its tensors have in its structure."""
+
+    op: ir.Operation
+    inputs: list[int]
+    symbols: list[Symbol]
+
+    @cached_property
+    def text(self) -> str:
+        """See :func:`body_text`."""
+        return body_text(self.op)
+
+
+class Bodies:
+    """The bodies of a module's kernels. ``numerics`` as in :class:`Body`."""
+
+    def __init__(self, numerics: str) -> None:
+        self._numerics = numerics
+        self._by_structure: dict[Hashable, Written] = {}
+        self._by_name: dict[str, Written] = {}
+
+    def write(
+        self,
+        name: str,
+        unit: Unit,
+        results: Sequence[Value],
+        symbols: Symbols,
+        loc: ir.Location,
+        ip: ir.InsertionPoint,
+    ) -> tuple[list[ir.Value], ir.Operation]:
+        """A kernel of ``unit`` that makes ``results``: its results, and the op. ``symbols`` are those of its
+        block.
+        """
+        key, tensors = structure(unit.nodes, unit.space, results)
+        written = self._by_structure.get(key)
+        if written is None:
+            body = Body(unit.nodes, unit.space, results, self._numerics)
+            inputs = [in_program(value) for value in body.inputs]
+            arguments = [builtin_type(value.type, loc.context) for value in inputs]
+            types, shapes = [value.type for value in results], [value.type.shape for value in inputs]
+            sizes = {"symbols": body.symbols, "shapes": shapes}
+            ins = _operands(inputs, body.symbols, symbols, ip)
+            block, made, op = kernel(name, ins, arguments, types, **sizes, loc=loc, ip=ip)
+            body.write(block, shapes, loc)
+            if is_flat(op):
+                op.attributes[FLAT] = ir.UnitAttr.get(op.context)
+            numbers = [tensors.index(value) for value in body.inputs]
+            written = self._by_structure[key] = Written(op, numbers, body.symbols)
+        else:
+            inputs = [in_program(tensors[number]) for number in written.inputs]
+            ins = _operands(inputs, written.symbols, symbols, ip)
+            made, op = kernel_like(written.op, name, ins, loc=loc, ip=ip)
+        self._by_name[name] = written
+        return made, op
+
+    def text(self, op: ir.Operation) -> str:
+        """See :func:`body_text`."""
+        written = self._by_name.get(kernel_name(op))
+        return body_text(op) if written is None else written.text
+
+
+def _operands(
+    inputs: Sequence[Value], sizes: Sequence[Symbol], symbols: Symbols, ip: ir.InsertionPoint
+) -> list[ir.Value]:
+    """The tensors, then a number for each of ``sizes``."""
+    tensors = [(value.ir, value.type) for value in inputs]
+    return [ssa for ssa, _ in tensors] + [symbols.number(size, tensors, ip) for size in sizes]

@@ -1,0 +1,70 @@
+"""What the bodies of loops take from around them: what stands behind an argument, and arguments that nobody
+reads.
+"""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.build import segments
+from shardc.dialects.dist.regions.loop import LoopOp
+from shardc.dialects.dist.tuples import pack
+
+
+def captured(value: ir.Value) -> ir.Value:
+    """What a loop's body knows as its argument ``value``; ``value`` itself where it is none that stays the
+    same.
+    """
+    block = value.owner
+    if not isinstance(block, ir.Block) or block.owner.name != LoopOp.OPERATION_NAME:
+        return value
+    carried, captures = _groups(block.owner)
+    number = ir.BlockArgument(value).arg_number - len(carried)
+    return captured(captures[number]) if number >= 0 else value
+
+
+def inside(value: ir.Value, block: ir.Block) -> ir.Value | None:
+    """As what ``block`` knows a value of around it; None if it does not."""
+    return next((argument for argument in block.arguments if captured(argument) == value), None)
+
+
+def drop_captures(block: ir.Block) -> None:
+    """Takes from the loop around ``block`` what its body does not read; ops that hold the loop or its block
+    do so no longer.
+    """
+    loop = block.owner.operation
+    carried, captures = _groups(loop)
+    unread = [
+        argument.arg_number
+        for argument in list(block.arguments)[len(carried) :]
+        if not any(True for _ in argument.uses)
+    ]
+    if not unread:
+        return
+    left = [value for number, value in enumerate(captures, len(carried)) if number not in unread]
+    for number in reversed(unread):
+        block.erase_argument(number)
+    loc, ip = loop.location, ir.InsertionPoint(loop)
+    inits = list(loop.operands)[: 1 if carried else 0]
+    tuples, old = pack(left, loc=loc, ip=ip), list(loop.operands)[-1].owner
+    attributes = {name: loop.attributes[name] for name in loop.attributes}
+    with loop.context:
+        attributes["operandSegmentSizes"] = segments(inits, tuples)
+    types = [result.type for result in loop.results]
+    new = ir.Operation.create(
+        LoopOp.OPERATION_NAME, types, [*inits, *tuples], attributes, regions=1, loc=loc, ip=ip
+    )
+    block.append_to(new.regions[0])
+    for before, after in zip(loop.results, new.results, strict=True):
+        before.replace_all_uses_with(after)
+    loop.erase()
+    if not any(True for _ in old.results[0].uses):
+        old.erase()
+
+
+def _groups(loop: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
+    """The carried values, and those that stay the same."""
+    sizes = list(ir.DenseI32ArrayAttr(loop.attributes["operandSegmentSizes"]))
+    tuples = iter(loop.operands)
+    carried, captures = (list(next(tuples).owner.operands) if size else [] for size in sizes)
+    return carried, captures

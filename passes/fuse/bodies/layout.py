@@ -1,0 +1,179 @@
+"""The loops of one kernel: atoms that always stand side by side become one loop, and tensors get a dim for
+each loop.
+
+A contiguous ``[8,128,64]`` tensor of a pointwise kernel is one loop of 65,536; with a row reduction it is
+1,024 rows of
+64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.dialects.kern.size import AnySize
+from shardc.passes.fuse.grouping.legal import flat, reads
+from shardc.passes.fuse.reading.graph import Access, Node
+from shardc.passes.fuse.reading.space import Atoms, Dim, Space
+
+Cut = tuple[tuple[AnySize, AnySize, AnySize, AnySize], ...]
+"""For each dim of (a finer shape of) a tensor its size, the first element that is read, how many, and the
+step.
+"""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """How a tensor is seen by the loops: the ``cut`` of it (None: all) reshaped to ``shape``, a dim for each
+    of ``loops`` (None: one that is read at an index which is computed).
+    """
+
+    shape: tuple[AnySize, ...]
+    loops: tuple[int | None, ...]
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """``(index of loop // inner % size) * factor``: what a loop adds to an index."""
+
+    loop: int
+    inner: AnySize
+    size: AnySize
+    factor: AnySize
+
+
+class Layout:
+    """The loops of a group of nodes, the most major first, and their ``sizes``."""
+
+    def __init__(self, nodes: Sequence[Node], space: Space) -> None:
+        self._space = space
+        self._reduced = {frozenset(space.resolve(node.reduced)) for node in nodes if node.reduce}
+        runs = [run for a in reads(list(nodes)) for run in self._runs_of(a)]
+        runs += [space.resolve(a for dim in node.out_dims for a in dim) for node in nodes]
+        runs += [run for node in nodes for a in node.accesses if a.gathers for run in self._runs_of(a)]
+        runs += [run for node in nodes for group in node.indices if (run := space.resolve(group))]
+        follows = self._joints(runs)
+        order = self._order(nodes)
+        self._loop: dict[int, int] = {}
+        self.loops: list[Atoms] = []
+        for atom in order:
+            if self.loops and follows.get(self.loops[-1][-1]) == atom:
+                self.loops[-1] += (atom,)
+            else:
+                self.loops.append((atom,))
+            self._loop[atom] = len(self.loops) - 1
+        self.sizes = [prod(space.sizes[a] for a in loop) for loop in self.loops]
+
+    def _runs_of(self, access: Access) -> list[Atoms]:
+        """The atoms of an access in memory order, cut where a dim is not read whole."""
+        runs: list[list[int]] = [[]]
+        for dim in access.dims:
+            if dim.sliced or dim.gathered:
+                runs += [list(self._space.resolve(dim.atoms)), []]
+            else:
+                runs[-1].extend(self._space.resolve(dim.atoms))
+        return [tuple(run) for run in runs if run]
+
+    def _joints(self, runs: Sequence[Atoms]) -> dict[int, int]:
+        """atom -> the one that directly follows it wherever either stands."""
+        after: dict[int, set[int | None]] = {}
+        before: dict[int, set[int | None]] = {}
+        for run in runs:
+            padded: list[int | None] = [None, *run, None]
+            for left, atom, right in zip(padded, run, padded[2:], strict=False):
+                before.setdefault(atom, set()).add(left)
+                after.setdefault(atom, set()).add(right)
+        joints: dict[int, int] = {}
+        for atom, followers in after.items():
+            (follower, *others) = followers
+            same_kind = all((follower in reduced) == (atom in reduced) for reduced in self._reduced)
+            if follower is not None and not others and same_kind and before[follower] == {atom}:
+                joints[atom] = follower
+        return joints
+
+    def _order(self, nodes: Sequence[Node]) -> Atoms:
+        """All atoms, as they lie in the largest tensor: the result of a pointwise node, or what a reduction
+        reads.
+
+        A reduction may add up what is expanded, and lies nowhere: such atoms come first.
+        """
+        orders = []
+        for node in nodes:
+            dims = node.out_dims
+            if node.contracts:
+                dims = (*dims, node.reduced)
+            elif node.reduce:
+                read = flat(self._space, node.accesses[0].dims)
+                made = self._space.resolve(a for dim in (*dims, node.reduced) for a in dim)
+                dims = (tuple(a for a in made if a not in read), read)
+            orders.append(self._space.resolve(a for dim in dims for a in dim))
+        return max(orders, key=len)
+
+    def place(self, node: Node) -> list[list[Step]]:
+        """The row-major index over each of the node's ``indices``, as the sum of steps."""
+        return [self._steps(self._space.resolve(group)) for group in node.indices]
+
+    def _steps(self, atoms: Atoms) -> list[Step]:
+        """Minor atoms first; those that stand side by side in one loop are one step."""
+        found: list[Step] = []
+        factor: AnySize = 1
+        for atom in reversed(atoms):
+            number, size = self._loop[atom], self._space.sizes[atom]
+            loop = self.loops[number]
+            inner = prod(self._space.sizes[a] for a in loop[loop.index(atom) + 1 :])
+            last = found[-1] if found else None
+            if last and last.loop == number and last.inner * last.size == inner:
+                found[-1] = Step(number, last.inner, last.size * size, last.factor)
+            else:
+                found.append(Step(number, inner, size, factor))
+            factor *= size
+        return found
+
+    def domain(self, node: Node) -> tuple[int, ...]:
+        """The loops that a node runs over."""
+        atoms = [a for dim in node.out_dims for a in dim] + list(node.reduced)
+        return tuple(sorted({self._loop[a] for a in self._space.resolve(atoms)}))
+
+    def reduced(self, node: Node) -> frozenset[int]:
+        """The loops that a reduction takes away."""
+        return frozenset(self._loop[a] for a in self._space.resolve(node.reduced))
+
+    def made(self, node: Node) -> Tensor:
+        """A node's result, a dim for each loop."""
+        atoms = self._space.resolve(a for dim in node.out_dims for a in dim)
+        return self._tensor(atoms)
+
+    def read(self, access: Access) -> Tensor:
+        """A tensor from outside."""
+        cut = None
+        if any(dim.sliced for dim in access.dims):
+            cut = tuple((dim.size, dim.offset, self._extent(dim), dim.step) for dim in access.dims)
+        return self._tensor(flat(self._space, access.dims), cut)
+
+    def table(self, access: Access) -> Tensor:
+        """A tensor of which one dim is gathered."""
+        dims: list[tuple[AnySize, int | None]] = []
+        for dim in access.dims:
+            if dim.gathered:
+                dims += [(dim.size, None)] if dim.size != 1 else []
+            else:
+                loops = dict.fromkeys(self._loop[a] for a in self._space.resolve(dim.atoms))
+                dims += [(self.sizes[n], n) for n in loops if not dims or dims[-1][1] != n]
+        return Tensor(tuple(size for size, _ in dims), tuple(loop for _, loop in dims))
+
+    def _extent(self, dim: Dim) -> AnySize:
+        return prod(self._space.sizes[a] for a in self._space.resolve(dim.atoms))
+
+    def _tensor(self, atoms: Atoms, cut: Cut | None = None) -> Tensor:
+        loops = tuple(dict.fromkeys(self._loop[a] for a in atoms))
+        return Tensor(tuple(self.sizes[n] for n in loops), loops, cut)
+
+
+def affine_map(tensor: Tensor, domain: Sequence[int]) -> ir.AffineMap:
+    """The index map of a tensor in a nest of the loops ``domain``."""
+    position = {loop: d for d, loop in enumerate(domain)}
+    return ir.AffineMap.get(len(domain), 0, [ir.AffineDimExpr.get(position[loop]) for loop in tensor.loops])

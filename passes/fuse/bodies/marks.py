@@ -1,0 +1,73 @@
+"""What kernels say of the calls that they stand for: names, numbers, the phase of the step, and how results
+lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.sharding import ShardingAttr
+from shardc.passes.fuse.reading.graph import Value
+from shardc.passes.fuse.reading.read import Step
+
+
+class Marks:
+    """Of the kernels of block ``number``, which are called what they hold and the next of ``names``."""
+
+    def __init__(self, number: int, names: Iterator[int]) -> None:
+        self.number, self._names = number, names
+
+    def name(self, steps: list[Step]) -> str:
+        bases = dict.fromkeys(step.target.split(".")[1].strip("_") for step in steps)
+        return self.numbered("_".join(list(bases)[:3]))
+
+    def numbered(self, stem: str) -> str:
+        """A name that no other kernel has."""
+        return f"{stem}_{next(self._names)}"
+
+    def write(self, op: ir.Operation, steps: list[Step], phase: ir.Attribute | None) -> None:
+        """Says which calls a kernel stands for."""
+        context = op.context
+        op.attributes["kern.ops"] = ir.ArrayAttr.get(
+            [ir.StringAttr.get(s.target, context) for s in steps], context
+        )
+        calls = [ir.StringAttr.get(f"{self.number}.{s.number}", context) for s in steps]
+        op.attributes["kern.calls"] = ir.ArrayAttr.get(calls, context)
+        if phase is not None:
+            op.attributes["dist.phase"] = phase
+        elif "dist.phase" in op.attributes:  # of the kernel that it is a copy of
+            del op.attributes["dist.phase"]
+
+
+def phase_of(op: ir.Operation) -> ir.Attribute | None:
+    return op.attributes["dist.phase"] if "dist.phase" in op.attributes else None
+
+
+def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | None = None) -> None:
+    """The frontend's names of results (``grad:w#1``), and how these lie on the mesh, go to the op that has
+    them now.
+
+    ``last``: what one more result is shown as, which has its last dim alone.
+    """
+    found, shardings = [], []
+    for position, value in enumerate(results):
+        attributes = {} if value.ir is None else value.ir.owner.attributes
+        if "dist.shardings" in attributes:
+            shardings.append(attributes["dist.shardings"][ir.OpResult(value.ir).result_number])
+        if "dist.name" not in attributes:
+            continue
+        owner, number = value.ir.owner, ir.OpResult(value.ir).result_number
+        for part in ir.StringAttr(owner.attributes["dist.name"]).value.split(","):
+            name, _, index = part.partition("#")
+            if int(index or 0) == number:
+                found.append(f"{name}#{position}")
+    if last is not None and "dist.shardings" in last.owner.attributes:
+        mesh, dims, partial = ShardingAttr(last.owner.attributes["dist.shardings"][0]).params
+        dims = ir.ArrayAttr.get(list(ir.ArrayAttr(dims))[-1:], unpack.context)
+        shardings.append(ShardingAttr.get(mesh, dims, partial, context=unpack.context))
+    if found:
+        if len(shardings) == len(unpack.results):
+            unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(shardings, unpack.context)
+        unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)

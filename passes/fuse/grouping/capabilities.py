@@ -1,0 +1,20 @@
+"""What kernels of a target can hold besides what those of all targets do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """``any_attention``: attention is computed in kernels however few its rows, and competes with libraries.
+    ``grouped_matmuls``: products of groups of rows with a matrix each. ``linear_losses``: a linear layer with
+    the cross entropy behind it, forward and backward, without logits in memory.
+    """
+
+    any_attention: bool = False
+    grouped_matmuls: bool = False
+    linear_losses: bool = False
+
+
+ALL = Capabilities(any_attention=True, grouped_matmuls=True, linear_losses=True)

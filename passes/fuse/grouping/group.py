@@ -1,0 +1,231 @@
+"""Which nodes become one kernel: pairs of groups are joined, those first that save the most
+memory traffic.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import inf
+
+from shardc.cost.work import LAUNCH_BYTES
+from shardc.diagnostics.fusion import FusionRefused
+from shardc.passes.fuse.grouping.legal import Refused, check, joined_space, size_hint
+from shardc.passes.fuse.grouping.wishes import BlockWishes, Pair
+from shardc.passes.fuse.reading.graph import Value
+from shardc.passes.fuse.reading.unit import Unit, Units, delays, in_order, joined
+
+ROUNDS = 4
+"""How often all pairs are looked at: joining one can make another legal."""
+
+
+@dataclass
+class Misfits:
+    """Pairs that can never be one, and why: their dims do not match, or one kernel cannot compute both."""
+
+    spaces: dict[tuple[Unit, Unit], Refused] = field(default_factory=dict)
+    kernels: dict[tuple[Unit, Unit], Refused] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes`` of memory traffic are (or
+    would be) saved, a launch in bytes included. ``constrained``: an edge that a user forbids or forces made
+    it so.
+    """
+
+    first: int
+    second: int
+    fused: bool
+    saved_bytes: int
+    why: str = ""
+    constrained: bool = False
+
+    def __str__(self) -> str:
+        saved = f"a launch and {self.saved_bytes - LAUNCH_BYTES:,} bytes"
+        return f"fused: saves {saved}" if self.fused else f"not fused: {self.why} (it would save {saved})"
+
+
+FORCED = float(1 << 62)
+"""What joining a pair that a user forces counts as saving: more than any other, less than the parts of one
+call.
+"""
+
+
+def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]:  # noqa: B008 (it is frozen)
+    """Join the groups of ``units``; says of each pair that was looked at how it came out.
+
+    Raises FusionRefused for an edge that ``wishes`` force and that is illegal.
+    """
+    decisions: dict[tuple[int, int], Decision] = {}
+    misfits = Misfits()
+    for _ in range(ROUNDS):
+        candidates = sorted(_candidates(units, wishes), key=lambda c: c[0], reverse=True)
+        became: dict[Unit, Unit] = {}
+        for saving, one, other in candidates:
+            a, b = _current(one, became), _current(other, became)
+            if a is b:
+                continue
+            pair = _adjacent(one, other)
+            saved_bytes = traffic_saved(units, a, b)
+            try:
+                new = _join(units, a, b, wishes, misfits)
+            except Refused as why:
+                first = (
+                    saving == FORCED and pair in decisions
+                )  # that says already why it could not come first
+                if saving != inf and pair[0] != pair[1] and not first:
+                    forbidden = wishes.forbids(a.calls, b.calls) is not None
+                    decisions[pair] = Decision(*pair, False, saved_bytes, str(why), forbidden)
+                continue
+            became[a] = became[b] = new
+            if pair[0] != pair[1]:
+                decisions[pair] = Decision(*pair, True, saved_bytes, constrained=saving == FORCED)
+        if not became:
+            break
+    _check_forced(units, wishes, decisions)
+    return list(decisions.values())
+
+
+def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
+    """Two calls, one of each group, of which one reads what the other makes, or both read the same tensor."""
+    for x, y in ((a, b), (b, a)):
+        for value in y.accesses:
+            if value.node is not None and value.node in x.domains:
+                reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
+                return _ordered(value.node.call, reader.call)
+    shared = next((value for value in a.accesses if value in b.accesses), None)
+    calls = [
+        next((n.call for n in u.nodes if any(s.base is shared for s in n.accesses)), min(u.calls))
+        for u in (a, b)
+    ]
+    return _ordered(*calls)
+
+
+def _ordered(x: int, y: int) -> tuple[int, int]:
+    return min(x, y), max(x, y)
+
+
+def _check_forced(units: Units, wishes: BlockWishes, decisions: dict[tuple[int, int], Decision]) -> None:
+    """Raises FusionRefused unless the neighbours among the pairs of each forced edge share their kernels."""
+    together = [unit.calls for unit in units.groups]
+    for edge, pairs in wishes.forced.items():
+        apart = [pair for pair in pairs if not any(pair <= calls for calls in together)]
+        refused = [
+            d.why for d in decisions.values() if not d.fused and frozenset((d.first, d.second)) in apart
+        ]
+        if refused or len(apart) == len(pairs):
+            raise FusionRefused(edge=edge, why=refused[0] if refused else _unrelated(units, pairs))
+
+
+def _unrelated(units: Units, pairs: set[Pair]) -> str:
+    """Why no pair was even looked at."""
+    calls = set().union(*pairs)
+    staying = [u.step for u in units.steps if u.step is not None and u.step.number in calls]
+    if staying:
+        return f"{staying[0].target} {staying[0].why or 'stays a call'}"
+    return "they share no tensor"
+
+
+def _current(unit: Unit, became: dict[Unit, Unit]) -> Unit:
+    while unit in became:
+        unit = became[unit]
+    return unit
+
+
+def _candidates(units: Units, wishes: BlockWishes) -> Iterator[tuple[float, Unit, Unit]]:
+    """Pairs of groups that share a tensor, with what joining them saves; parts of one call come first."""
+    seen: set[frozenset[Unit]] = set()
+    for a in units.groups:
+        for b in sorted(a.after, key=in_order):
+            if b.nodes:
+                seen.add(frozenset((a, b)))
+                yield _rank(units, a, b, wishes), a, b
+    for readers in units.readers.values():
+        groups = sorted((u for u in readers if u.nodes), key=in_order)
+        for a, b in itertools.pairwise(groups):
+            if frozenset((a, b)) not in seen:
+                seen.add(frozenset((a, b)))
+                yield _rank(units, a, b, wishes), a, b
+
+
+def _rank(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> float:
+    if a.calls & b.calls and not (a.is_loose or b.is_loose):
+        return inf
+    return FORCED if wishes.forced and wishes.forces(a.calls, b.calls) else traffic_saved(units, a, b)
+
+
+def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
+    """Bytes that are no longer written and read, and a launch, if the two are one kernel."""
+    saved = LAUNCH_BYTES
+    both = {a, b}
+    for unit, other in ((a, b), (b, a)):
+        for value in unit.accesses:
+            if units.maker.get(value) is other:
+                inside = units.readers[value] <= both and value not in units.kept
+                saved += size_hint(value.type) * (2 if inside else 1)
+    shared = a.accesses.keys() & b.accesses.keys()
+    return saved + sum(size_hint(v.type) for v in shared if units.maker.get(v) not in both)
+
+
+def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes, misfits: Misfits) -> Unit:
+    """One unit for both. Raises Refused, and then nothing has changed but ``misfits``."""
+    forbidding = wishes.forbids(a.calls, b.calls)
+    if forbidding is not None:
+        raise Refused(f"forbidden by {forbidding}")
+    if (a, b) in misfits.spaces:
+        raise misfits.spaces[a, b]
+    try:
+        space = joined_space(a, b) if (a, b) not in misfits.kernels else None
+    except Refused as why:
+        misfits.spaces[a, b] = why
+        raise
+    waits = delays(a, b)
+    if waits is None:
+        raise Refused("something between them needs one and is needed by the other")
+    if space is None:
+        raise misfits.kernels[a, b]
+    new = joined(a, b, space)
+    try:
+        check(new, lambda: {v.node.out for v in exports(units, {a, b}) if v.node is not None})
+    except Refused as why:
+        if not any(node.contracts for node in new.nodes):  # else what others read of them counts too
+            misfits.kernels[a, b] = why
+        raise
+    new.time, moved = waits
+    for unit, later in moved.items():
+        unit.time = later
+    _replace(units, a, b, new)
+    return new
+
+
+def exports(units: Units, group: set[Unit]) -> list[Value]:
+    """The values of the program that come from ``group`` and are read outside of it, in the order of the
+    program.
+    """
+    nodes = sorted((node for unit in group for node in unit.nodes), key=lambda node: node.order)
+    found = []
+    for node in nodes:
+        read = [v for v in (node.out, *node.others) if v in units.kept or units.readers.get(v, set()) - group]
+        named = [v for v in read if v.ir is not None]
+        found += named or read
+    return found
+
+
+def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
+    both = {a, b}
+    new.before, new.after = (a.before | b.before) - both, (a.after | b.after) - both
+    readers = (units.readers[value] for value in new.accesses)
+    for found in (*(unit.after for unit in new.before), *(unit.before for unit in new.after), *readers):
+        found -= both
+        found.add(new)
+    for unit in (a, b):
+        for node in unit.nodes:
+            units.maker.update(dict.fromkeys((node.out, *node.others), new))
+        del units.groups[unit]
+        unit.before, unit.after = (
+            set(),
+            set(),
+        )  # they name one another: only the garbage collector would free them
+    units.groups[new] = None

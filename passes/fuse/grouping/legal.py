@@ -1,0 +1,318 @@
+"""Whether nodes can be one kernel: one iteration space for all of them, up to broadcasts and one set of
+reduced dims.
+
+A kernel that reduces has *rows*, counted by its parallel dims. A reduction takes away the dims of a row, the
+last one of its tensors among them (a row reduction, with everything before and after), or those that count
+rows (a column reduction, whose result is not spread over the rows again); a kernel may have both. A kernel
+with a contraction has no other reduction: pointwise ops that are cheap stand before it, others after it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import Size, hint, symbols_of
+from shardc.passes.fuse.reading.graph import Access, Node, Value
+from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
+from shardc.passes.fuse.reading.unit import Unit, joined, unit_of
+
+MAX_NODES = 96
+"""Nodes of one kernel: longer ones spill registers and compile slowly."""
+MAX_TENSORS = 40
+"""Tensors that one kernel reads."""
+MAX_SERIAL = 1 << 16
+"""Elements that a kernel without a parallel dim may reduce: it runs on one thread."""
+
+MIN_PIECE = 16
+"""Elements that lie side by side, at least, in a row that is spread over a tensor: a cache line of f32."""
+
+MIN_BESIDE = 64
+"""Elements beside one another, at least, for which a reduction over a dim before theirs is a row (softmax
+over 8 to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
+"""
+
+
+Domain = frozenset[int]
+"""The atoms that a node runs over."""
+
+
+class Refused(Exception):
+    """Why two groups are not made one, in words."""
+
+
+def joined_space(a: Unit, b: Unit) -> Space:
+    """The space of both groups, dims matched where one reads what the other makes, or both read the same
+    tensor.
+    """
+    space = a.space.joined(b.space)
+    try:
+        found = _match_made(space, a, b) + _match_made(space, b, a)
+    except Mismatch:
+        raise Refused("the dims that they share are cut up in ways that do not fit") from None
+    shared = sorted((v for v in a.accesses if v in b.accesses), key=lambda v: size_hint(v.type), reverse=True)
+    domains = {*a.domains.values(), *b.domains.values()} if shared else set()
+    for value in shared:
+        matched = _matched_reads(space, a.accesses[value][0], b.accesses[value][0], domains)
+        found += matched is not None
+        space = matched or space
+    if not found:
+        raise Refused("they read the tensors that they share in ways that do not fit")
+    return space
+
+
+@lru_cache(maxsize=4096)
+def size_hint(type_: TensorType) -> int:
+    """The bytes of a tensor, as far as they are known."""
+    return hint(type_.size_bytes)
+
+
+def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
+    found = 0
+    for value, accesses in reader.accesses.items():
+        node = value.node
+        if node is None or node not in maker.domains:
+            continue
+        for access in accesses:
+            found += 1
+            if node.out is not value or any(dim.sliced for dim in access.dims):
+                raise Refused("one reads a slice of what the other makes")
+            if access.gathers and len(access.dims) != len(node.out_dims):
+                raise Refused("one reads at indices that are computed what the other makes in another shape")
+            for dim, atoms in zip(access.dims, node.out_dims, strict=True):
+                if not dim.gathered:
+                    space.unify(atoms, dim.atoms)
+    return found
+
+
+def _matched_reads(space: Space, first: Access, second: Access, domains: set[Atoms]) -> Space | None:
+    """The space in which two reads of one tensor run over it alike; None if they do not, or a node of one of
+    the ``domains`` would read along a diagonal.
+    """
+    if first.shape != second.shape or first.gathers or second.gathers:
+        return None
+    if all(_alike(space, x, y) for x, y in zip(first.dims, second.dims, strict=True)):
+        return space
+    trial = space.joined(Space())
+    try:
+        for x, y in zip(first.dims, second.dims, strict=True):
+            if (x.offset, x.step) != (y.offset, y.step):
+                return None
+            trial.unify(x.atoms, y.atoms)
+        for atoms in domains:
+            _domain(trial.resolve(atoms))
+    except (Mismatch, Refused):
+        return None
+    return trial
+
+
+def _alike(space: Space, x: Dim, y: Dim) -> bool:
+    """Whether two dims are read over the same atoms already."""
+    same = (x.size, x.offset, x.step, x.sliced, len(x.parts)) == (
+        y.size,
+        y.offset,
+        y.step,
+        y.sliced,
+        len(y.parts),
+    )
+    parts = zip(x.parts, y.parts, strict=False)
+    return (
+        same
+        and space.resolve(x.atoms) == space.resolve(y.atoms)
+        and all(_alike(space, a, b) for a, b in parts)
+    )
+
+
+def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
+    """Raises Refused unless ``unit`` can be one kernel. ``exported`` gives what others read of it."""
+    nodes, space = unit.nodes, unit.space
+    if len(nodes) > MAX_NODES:
+        raise Refused(f"a kernel has at most {MAX_NODES} ops")
+    if (
+        sum(value.node not in unit.domains or value.node.out is not value for value in unit.accesses)
+        > MAX_TENSORS
+    ):
+        raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
+    _check_gathers(nodes, space)
+    if any(node.is_symbolic for node in nodes):
+        _check_symbols(unit)
+    kinds = {atoms: _domain(atoms) for atoms in set(unit.domains.values())}
+    whole = frozenset().union(*kinds.values())
+    if whole not in kinds.values():
+        raise Refused("neither runs over all dims of the other")
+    domains = {node: kinds[atoms] for node, atoms in unit.domains.items()}
+    contraction = next((node for node in nodes if node.contracts), None)
+    if contraction is not None:
+        _check_contraction(contraction, nodes, space, domains, exported())
+    elif any(node.reduce for node in nodes):
+        _check_reductions(nodes, space, domains, whole)
+
+
+def _check_symbols(unit: Unit) -> None:
+    """A size that no argument of the graph has must be that of a tensor which the kernel reads."""
+    sizes = [n for node in unit.nodes for n in (*node.out.type.shape, *node.sizes)]
+    sizes += [unit.space.sizes[a] for atoms in unit.domains.values() for a in atoms]
+    sizes += [n for access in reads(unit.nodes) for n in access.base.type.shape]
+    missing = {s for s in symbols_of(sizes) if not s.given}
+    if missing:
+        read = {
+            n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)
+        }
+        if not missing <= read:
+            raise Refused(
+                "a size of its tensors is known to neither the graph's arguments nor the tensors that it "
+                "reads"
+            )
+
+
+def _check_gathers(nodes: list[Node], space: Space) -> None:
+    if not any(node.gathers for node in nodes):
+        return
+    gathers = [access for node in nodes for access in node.accesses if access.gathers]
+    if any(node.contracts for node in nodes):
+        raise Refused("a matmul reads nothing at indices that are computed")
+    makers = {node.out: node for node in nodes}
+    for access in gathers:
+        made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
+        if any(
+            dim.gathered and len(space.resolve(atoms)) > 1
+            for dim, atoms in zip(access.dims, made, strict=True)
+        ):
+            raise Refused("it reads along a dim that is cut up, at indices that are computed")
+
+
+def check_parts(nodes: list[Node]) -> None:
+    """Raises Refused unless the nodes of one call are a kernel, or several of which none reads what another
+    makes.
+    """
+    parts: list[Unit] = []
+    for node in nodes:
+        part = unit_of(node)
+        for source in [p for p in parts if any(n.out in part.accesses for n in p.nodes)]:
+            part = joined(source, part, joined_space(source, part))
+            parts.remove(source)
+        parts.append(part)
+    for part in parts:
+        check(part)
+
+
+def _domain(atoms: Atoms) -> Domain:
+    domain = frozenset(atoms)
+    if len(domain) != len(atoms):
+        raise Refused("it would read a tensor along a diagonal")
+    return domain
+
+
+def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domain], whole: Domain) -> None:
+    kinds = {node: kind for node in nodes if (kind := frozenset(space.resolve(node.reduced)))}
+    if whole in kinds.values() and hint(prod(space.sizes[a] for a in whole)) > MAX_SERIAL:
+        raise Refused(f"it would reduce more than {MAX_SERIAL} elements to one on a single thread")
+    rows = row_dims(nodes, space, set(kinds.values()), whole)
+    if rows and not any(_is_row(rows, atoms, space) for atoms in _full(nodes, space, whole)):
+        _check_made_again(nodes, domains, whole)
+    columns = set(kinds.values()) - {rows}
+    if len(columns) > 1 or any(rows and not whole - rows <= reduced for reduced in columns):
+        raise Refused("they reduce different dims")
+    for reduced in columns:
+        summed: set[Value] = set()
+        for node in nodes:
+            if any(a.base in summed for a in node.accesses):
+                summed.add(node.out)
+                if domains[node] & reduced:
+                    raise Refused("a sum over columns would be spread over the rows again")
+            elif kinds.get(node) == reduced:
+                summed.add(node.out)
+
+
+def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Domain) -> None:
+    """A sum over a dim before others is through before what it is spread over is made:
+    its terms are made again then.
+    """
+    summed = {access.base for node in nodes if node.reduce for access in node.accesses}
+    for node in nodes:
+        again = node.heavy and node.out in summed and domains[node] == whole
+        readers = (
+            n
+            for n in nodes
+            if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses)
+        )
+        if again and any(domains[reader] == whole for reader in readers):
+            raise Refused(
+                "what a sum over columns adds up would be computed anew for what the sum is spread over"
+            )
+
+
+def _check_contraction(
+    contraction: Node, nodes: list[Node], space: Space, domains: dict[Node, Domain], exported: set[Value]
+) -> None:
+    result = domains[contraction] - set(space.resolve(contraction.reduced))
+    operands = [set(flat(space, access.dims)) for access in contraction.accesses]
+    for node in nodes:
+        if node is not contraction and node.reduce:
+            raise Refused("a matmul and another reduction are two kernels")
+        if node is contraction or domains[node] <= result:
+            continue
+        if not any(domains[node] <= operand for operand in operands):
+            raise Refused("it runs over the terms that a matmul adds up")
+        if node.heavy:
+            raise Refused("it would be computed anew for each block of a matmul")
+        if node.out in exported:
+            raise Refused("what is made for a matmul alone is not written; others read it too")
+
+
+def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
+    """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the
+    last ones, or contiguous in pieces of :data:`MIN_PIECE` elements at least; or else before
+    :data:`MIN_BESIDE` elements, which are computed side by side. Empty if none is.
+    """
+    full = _full(nodes, space, whole)
+    for fits in (_is_row, _is_before_others):
+        found = [kind for kind in kinds if full and all(fits(kind, atoms, space) for atoms in full)]
+        if found:
+            return min(found, key=lambda kind: (len(kind), sorted(kind)))
+    return frozenset()
+
+
+def _full(nodes: list[Node], space: Space, whole: Domain) -> list[Atoms]:
+    """The dims of every tensor that has all of ``whole``, in memory order."""
+    made = {node.out for node in nodes}
+    tensors = [flat(space, a.dims) for node in nodes for a in node.accesses if a.base not in made]
+    tensors += [space.resolve(x for dim in node.out_dims for x in dim) for node in nodes]
+    return [atoms for atoms in tensors if set(atoms) == whole]
+
+
+def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
+    piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
+    return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_PIECE
+
+
+def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
+    beside = itertools.takewhile(lambda a: a not in kind, reversed(atoms))
+    return hint(prod(space.sizes[a] for a in beside)) >= MIN_BESIDE
+
+
+def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
+    """The atoms of a tensor's dims in memory order."""
+    return space.resolve(a for dim in dims for a in dim.atoms)
+
+
+def depths(nodes: list[Node]) -> dict[Value, int]:
+    """For each value that the nodes make how many reductions, and reads at computed indices of what they
+    make, stand before it, its own included. Nodes are in order.
+    """
+    found: dict[Value, int] = {}
+    for node in nodes:
+        before = max(
+            (found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses), default=0
+        )
+        found[node.out] = before + bool(node.reduce)
+    return found
+
+
+def reads(nodes: list[Node]) -> list[Access]:
+    """How the nodes read tensors that none of them makes."""
+    made = {node.out for node in nodes}
+    return [a for node in nodes for a in node.accesses if a.base not in made]

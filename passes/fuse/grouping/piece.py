@@ -1,0 +1,232 @@
+"""Pieces of a program in which matmuls and attention can be calls or parts of kernels:
+the ops that the two ways group differently.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.cost.work import LARGE_FLOPS, SMALL_FLOPS
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import is_constant, target_name
+from shardc.dialects.aten.schema import position
+from shardc.dialects.aten.types import Order, read_type
+from shardc.dialects.kern.strides import Strides, note_strides
+from shardc.passes.fuse.linear_loss.loss import LinearLoss
+from shardc.passes.fuse.reading.graph import Node
+from shardc.passes.fuse.reading.read import VIEWS, Block
+from shardc.passes.fuse.reading.unit import Units
+from shardc.passes.manager.program import STEP
+
+LIST = "torch.prim.ListConstruct"
+DRAW = "shardc.uniform"
+_PLACE = ("dist.name", "dist.phase", "dist.shardings")
+"""Attributes that say where in its program an op stands."""
+_VIEWS = frozenset(f"torch.{target}" for target in VIEWS)
+
+
+@dataclass
+class Piece:
+    """Matmuls with all calls that share a kernel with them, or with what does, in one way or the other; an
+    attention; or a linear layer with its cross entropy, named by its product.
+
+    ``calls`` are the numbers of these, as in ``kern.calls``. ``module`` is a program of the piece alone: what
+    others read of it are its results. Equal pieces have equal texts without locations.
+    """
+
+    calls: tuple[str, ...]
+    module: ir.Module = field(repr=False)
+    spared_bytes: int = 0
+    """That are held at once as calls, and not in kernels: logits of a linear layer with a cross entropy
+    behind it.
+    """
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the matmuls or the attention of a piece are parts of kernels, and why, in words. ``library``:
+    by which of ``shardc.runtime.operators.attention`` an attention that is none is computed; empty for its
+    own choice.
+    """
+
+    generated: bool
+    why: str
+    library: str = ""
+
+
+Choose = Callable[[Piece], Verdict]
+
+
+@dataclass(frozen=True)
+class EveryPiece:
+    """``choose`` for pieces of any size and for every attention: what decides without running them."""
+
+    choose: Choose
+
+    def __call__(self, piece: Piece) -> Verdict:
+        return self.choose(piece)
+
+
+def is_asked(flops: int, choose: Choose) -> bool:
+    """Whether ``choose`` decides on a piece of so many floating-point operations."""
+    return isinstance(choose, EveryPiece) or SMALL_FLOPS <= flops <= LARGE_FLOPS
+
+
+def find_pieces(
+    number: int,
+    read: Block,
+    together: Units,
+    apart: Units,
+    strides: Mapping[ir.Value, Strides],
+    choose: Choose,
+) -> Iterator[Piece]:
+    """The pieces of block ``number``, in order. ``together`` are its groups with matmuls in kernels,
+    ``apart`` those with none.
+
+    ``strides`` are those of the program's arguments that are not contiguous. What reads numbers that are
+    known only at run time is no piece, and neither is what is too small or too large for ``choose``.
+    """
+    flops = {n.call: matmul_flops(n) for unit in together.groups for n in unit.nodes if n.contracts}
+    groups = [unit.calls for units in (together, apart) for unit in units.groups]
+    for calls in sorted(_connected(groups), key=min):
+        matmuls = sorted(calls & flops.keys())
+        asked = bool(matmuls) and is_asked(sum(flops[m] for m in matmuls), choose)
+        module = _program(read.block, [read.steps[n].op for n in calls], strides) if asked else None
+        if module is not None:
+            yield Piece(tuple(f"{number}.{m}" for m in matmuls), module)
+
+
+def call_piece(number: int, read: Block, call: int, strides: Mapping[ir.Value, Strides]) -> Piece | None:
+    """One call of block ``number`` as a piece; None if it is none."""
+    module = _program(read.block, [read.steps[call].op], strides)
+    return None if module is None else Piece((f"{number}.{call}",), module)
+
+
+def loss_piece(
+    number: int, steps: Sequence[ir.Operation], loss: LinearLoss, strides: Mapping[ir.Value, Strides]
+) -> Piece | None:
+    """A linear layer with its cross entropy, forward and backward, as a piece; None if it is none."""
+    module = _program(loss.first.block, [steps[n] for n in loss.numbers], strides)
+    return None if module is None else Piece((f"{number}.{loss.forward[0]}",), module, loss.spared_bytes)
+
+
+def _connected(groups: Iterable[set[int]]) -> list[set[int]]:
+    """The unions of groups that share numbers."""
+    found: dict[int, set[int]] = {}
+    for group in groups:
+        whole = set(group).union(*(found[number] for number in group if number in found))
+        found.update(dict.fromkeys(whole, whole))
+    return list({id(whole): whole for whole in found.values()}.values())
+
+
+def matmul_flops(contraction: Node) -> int:
+    """The floating-point operations of a contraction."""
+    atoms = contraction.space.resolve(
+        [*(a for dim in contraction.out_dims for a in dim), *contraction.reduced]
+    )
+    return 2 * prod(int(contraction.space.sizes[a]) for a in atoms)
+
+
+def _program(
+    block: ir.Block, calls: Iterable[ir.Operation], strides: Mapping[ir.Value, Strides]
+) -> ir.Module | None:
+    """A module whose step computes ``calls`` from what they read; None if that is not tensors alone."""
+    with block.owner.context, ir.Location.unknown():
+        program = _Program(block, set(calls))
+        if any((type_ := read_type(v.type)) is None or not type_.is_static for v in program.arguments):
+            return None
+        if any(isinstance(strides.get(v), Order) for v in program.arguments):
+            return None
+        module, block = _function(list(program.arguments), program.results, strides)
+        program.write(block)
+        return module
+
+
+class _Program:
+    """The ops of a piece, each behind the constants, lists and views that it reads: equal pieces have them in
+    one order.
+
+    Random draws are numbered anew, for their numbers are different ones in each layer of a model.
+    """
+
+    def __init__(self, block: ir.Block, inside: set[ir.Operation]) -> None:
+        self._ops: dict[ir.Operation, None] = {}
+        self.arguments: dict[ir.Value, None] = {}
+        calls = [o.operation for o in block.operations if o.operation in inside]
+        for op in calls:
+            self._take(op, inside)
+        self.results = [r for op in calls for r in op.results if _is_read(r, self._ops.keys())]
+
+    def _take(self, op: ir.Operation, inside: set[ir.Operation]) -> None:
+        if op in self._ops:
+            return
+        for operand in _without(list(op.operands), _draw(op)):
+            maker = None if isinstance(operand.owner, ir.Block) else operand.owner.operation
+            if maker is None or not (
+                maker in inside or maker.name in _VIEWS or maker.name == LIST or is_constant(maker)
+            ):
+                self.arguments[operand] = None
+            else:
+                self._take(maker, inside)
+        self._ops[op] = None
+
+    def write(self, block: ir.Block) -> None:
+        """Copies of the ops at the end of ``block``, whose arguments are the piece's."""
+        values = dict(zip(self.arguments, block.arguments, strict=True))
+        ip, builder, draws = ir.InsertionPoint(block), CallBuilder(block), itertools.count()
+        for op in self._ops:
+            copy, draw = op.clone(ip=ip), _draw(op)
+            for name in _PLACE:
+                if name in copy.attributes:
+                    del copy.attributes[name]
+            for number, operand in enumerate(op.operands):
+                copy.operands[number] = (
+                    values[operand] if number != draw else builder.argument(next(draws), "int", ip)
+                )
+            values.update(zip(op.results, copy.results, strict=True))
+        ir.Operation.create("func.return", [], [values[r] for r in self.results], ip=ip)
+
+
+def _draw(op: ir.Operation) -> int | None:
+    """Which operand of a random draw is its number in the program; None for what is none."""
+    return position(DRAW, "op") if op.name == "torch.operator" and target_name(op) == DRAW else None
+
+
+def _without(values: list[ir.Value], number: int | None) -> list[ir.Value]:
+    return values if number is None else [*values[:number], *values[number + 1 :]]
+
+
+def _is_read(value: ir.Value, taken: Collection[ir.Operation]) -> bool:
+    """Whether an op that is not ``taken`` reads the value, or a view of it."""
+    for use in value.uses:
+        op = use.owner.operation
+        seen_otherwise = op.name in _VIEWS or op.name == LIST
+        if any(_is_read(r, taken) for r in op.results) if seen_otherwise else op not in taken:
+            return True
+    return False
+
+
+def _function(
+    arguments: Sequence[ir.Value], results: Sequence[ir.Value], strides: Mapping[ir.Value, Strides]
+) -> tuple[ir.Module, ir.Block]:
+    types = [v.type for v in arguments], [v.type for v in results]
+    names = [
+        ir.DictAttr.get({"dist.name": ir.StringAttr.get(f"in{number}")}) for number in range(len(arguments))
+    ]
+    attributes = {
+        "sym_name": ir.StringAttr.get(STEP),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(*types)),
+        "arg_attrs": ir.ArrayAttr.get(names),
+    }
+    module = ir.Module.create()
+    function = ir.Operation.create(
+        "func.func", [], [], attributes, regions=1, ip=ir.InsertionPoint(module.body)
+    )
+    note_strides(function, [strides.get(v) for v in arguments])
+    locations = [ir.Location.unknown()] * len(arguments)
+    return module, ir.Block.create_at_start(function.regions[0], types[0], locations)

@@ -1,0 +1,93 @@
+"""Which ops a user wants in one kernel, or in two: edges of :mod:`shardc.options.fusion_edges`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardc.dialects.location import source_line
+from shardc.options.fusion_edges import Edge, read_edges
+
+if TYPE_CHECKING:
+    from shardc.passes.fuse.reading.read import Step
+
+Pair = frozenset[int]
+"""The numbers of two calls of a block."""
+
+
+@dataclass
+class Wishes:
+    """The edges that a user forbids and forces. ``unmatched`` are those that named no two ops of any block
+    yet.
+    """
+
+    forbid: Sequence[Edge] = ()
+    force: Sequence[Edge] = ()
+    unmatched: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(forbid: Iterable[str] = (), force: Iterable[str] = ()) -> Wishes:
+        """Raises BadFusionEdge."""
+        forbidden, forced = read_edges(forbid, force)
+        return Wishes(forbidden, forced, {edge.text for edge in (*forbidden, *forced)})
+
+    def __bool__(self) -> bool:
+        return bool(self.forbid or self.force)
+
+    def in_block(self, number: int, steps: Sequence[Step]) -> BlockWishes:
+        """What the wishes say of one block."""
+        if not self:
+            return BlockWishes()
+        named = [
+            (s.number, f"{number}.{s.number}", s.target, source_line(s.op.location))
+            for s in steps
+            if not s.is_view
+        ]
+        forbidden: dict[Pair, str] = {}
+        for edge, pair in self._pairs(self.forbid, named):
+            forbidden[pair] = edge.text
+        forced: dict[str, set[Pair]] = {}
+        for edge, pair in self._pairs(self.force, named):
+            forced.setdefault(edge.text, set()).add(pair)
+        return BlockWishes(forbidden, forced)
+
+    def _pairs(
+        self, edges: Sequence[Edge], named: Sequence[tuple[int, str, str, str | None]]
+    ) -> Iterator[tuple[Edge, Pair]]:
+        for edge in edges:
+            first, second = (
+                [n for n, *rest in named if name.fits(*rest)] for name in (edge.first, edge.second)
+            )
+            for pair in {frozenset((a, b)) for a in first for b in second if a != b}:
+                self.unmatched.discard(edge.text)
+                yield edge, pair
+
+
+@dataclass(frozen=True)
+class BlockWishes:
+    """The wishes for one block: forbidden pairs of calls with the edge that forbids them, and forced pairs by
+    edge.
+    """
+
+    forbidden: dict[Pair, str] = field(default_factory=dict)
+    forced: dict[str, set[Pair]] = field(default_factory=dict)
+
+    def forbids(self, a: set[int], b: set[int]) -> str | None:
+        """The edge because of which the calls ``a`` and ``b`` may not be one kernel."""
+        if not self.forbidden:
+            return None
+        return next(
+            (self.forbidden[p] for x in a for y in b if (p := frozenset((x, y))) in self.forbidden), None
+        )
+
+    def forces(self, a: set[int], b: set[int]) -> bool:
+        """Whether some pair of the calls ``a`` and ``b`` is to be in one kernel."""
+        return any(
+            len(pair & a) == 1 and len(pair & b) == 1 for pairs in self.forced.values() for pair in pairs
+        )
+
+    def without(self, granted: set[Pair]) -> BlockWishes:
+        """The wishes that are left where these pairs are in one kernel."""
+        left = {edge: pairs - granted for edge, pairs in self.forced.items()}
+        return BlockWishes(self.forbidden, {edge: pairs for edge, pairs in left.items() if pairs})

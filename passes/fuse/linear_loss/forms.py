@@ -1,0 +1,189 @@
+"""What a linear layer with a cross entropy behind it looks like, forward and backward: the patterns of both
+front ends.
+
+A step decomposes losses as it is traced, and so is each ``nll_loss`` of a graph of ``torch.compile`` that is
+looked at: forward takes one class a row of a log_softmax by ``gather``, backward begins with a ``scatter``.
+Label smoothing adds the sum of all classes, and its gradient, which is expanded; weights of classes multiply
+both. A log_softmax is one call; or its steps; or these where devices have a part of the classes each
+(``torch-split-softmax``): ``tops`` and ``log`` are then combined over the devices of ``top`` and ``sum``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.bodies.captures import captured
+from shardc.passes.fuse.linear_loss.calls import LINKS, TURNS, untwisted
+from shardc.passes.fuse.linear_loss.pattern import (
+    ANY,
+    Apply,
+    As,
+    Behind,
+    Either,
+    Later,
+    Pattern,
+    Seen,
+    Typed,
+)
+
+SOFTMAX, GRADIENT, LARGEST = "aten._log_softmax", "aten._log_softmax_backward_data", "aten.amax"
+PRODUCT, PRODUCT_WITH_BIAS = "aten.mm", "aten.addmm"
+SUM, SCATTER_ROWS = "aten.sum.dim_IntList", "aten.scatter.src"
+
+
+@dataclass(frozen=True)
+class Role:
+    """A value of a loss, made of the one named ``source``."""
+
+    name: str
+    source: str
+    pattern: Pattern
+
+
+def call(target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True) -> Apply:
+    return Apply((target,), operands, test)
+
+
+def either_way(target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True) -> Apply:
+    return Apply((target,), operands, test, swaps=True)
+
+
+def _of_rows(spec: OpCall) -> bool:
+    """Whether a softmax is one of each row of a matrix."""
+    (made,) = spec.results
+    return made is not None and len(made.shape) == 2 and spec["dim"] % 2 == 1
+
+
+def _sums(dim: int, keepdim: tuple[bool, ...]) -> Callable[[OpCall], bool]:
+    """Whether a matrix is reduced over ``dim``, as it is."""
+
+    def test(spec: OpCall) -> bool:
+        (made,), given = spec.results, spec["self"]
+        dims = tuple(d % 2 for d in spec["dim"] or ())
+        is_matrix = len(given.shape) == 2 and made.dtype == given.dtype
+        return is_matrix and dims == (dim,) and spec["keepdim"] in keepdim
+
+    return test
+
+
+def _plain(spec: OpCall) -> bool:
+    return spec["alpha"] == 1
+
+
+def _unscaled(spec: OpCall) -> bool:
+    return spec["beta"] == spec["alpha"] == 1
+
+
+def _less_number(spec: OpCall) -> bool:
+    """Whether one number a row is taken from a matrix."""
+    same = spec["other"].dtype == spec["self"].dtype
+    return _plain(spec) and same and spec["other"].shape == (spec["self"].shape[0], 1)
+
+
+def _at_rows(spec: OpCall) -> bool:
+    """Whether a gather or scatter is of one class a row."""
+    rows, index = spec["self"].shape[0], spec["index"]
+    other = spec["src"].shape if spec.target == SCATTER_ROWS else index.shape
+    sparse = spec.target == "aten.gather" and spec["sparse_grad"]
+    is_row = spec["dim"] % 2 == 1 and index.shape == other == (rows, 1)
+    return is_row and not sparse and index.dtype == torch.int64
+
+
+def _is_number(type_: TensorType, logp: TensorType) -> bool:
+    """Whether it is one number for each row, or for all."""
+    return type_.shape in ((logp.shape[0], 1), (1, 1), (1,), ())
+
+
+def _is_share(type_: TensorType, logp: TensorType) -> bool:
+    """The same, or one for each class."""
+    return _is_number(type_, logp) or _is_weights(type_, logp)
+
+
+def _is_weights(type_: TensorType, logp: TensorType) -> bool:
+    return type_.shape == (1, logp.shape[1])
+
+
+def _share() -> Pattern:
+    return _SHARE
+
+
+_NUMBER = Typed("logp", _is_number)
+_SHARE: Pattern = Either(
+    (
+        Typed("logp", _is_share),
+        call("aten.where.self", _NUMBER, Later(_share), Later(_share)),
+        call("aten.mul.Tensor", Later(_share), Later(_share)),
+    )
+)
+"""A number for each row and class, computed of numbers for each of the one or the other: weights of classes,
+and 0 for rows that are ignored.
+"""
+
+_LINEAR = Either(
+    (
+        call(PRODUCT, "rows", "turned"),
+        call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled),
+    )
+)
+LOGITS: Pattern = Behind(LINKS, As("product", _LINEAR))
+
+_TOP = call(LARGEST, "logits", test=_sums(1, (True,)))
+_RAISED = call("aten.exp", "shifted")
+_TOTAL = call(SUM, _RAISED, test=_sums(1, (True,)))
+_SHIFTED = As("shifted", call("aten.sub.Tensor", "logits", _TOP, test=_less_number))
+SOFTMAXES: tuple[tuple[Role, ...], ...] = (
+    (Role("logp", "logits", call(SOFTMAX, "logits", test=_of_rows)),),
+    (Role("logp", "logits", call("aten.sub.Tensor", _SHIFTED, call("aten.log", _TOTAL), test=_less_number)),),
+    (
+        Role("top", "logits", _TOP),
+        Role("shifted", "logits", call("aten.sub.Tensor", "logits", "tops", test=_less_number)),
+        Role("sum", "shifted", _TOTAL),
+        Role("logp", "shifted", call("aten.sub.Tensor", "shifted", "log", test=_less_number)),
+    ),
+)
+
+_LOGP = Either(("logp", call("aten._to_copy", "logp")))
+_CLASS_WEIGHTS = As("class_weights", Typed("logp", _is_weights))
+_WEIGHTED = As("weighted", either_way("aten.mul.Tensor", _LOGP, _CLASS_WEIGHTS))
+LOSS: tuple[Role, ...] = (
+    Role("picked", "logp", call("aten.gather", Either((_LOGP, _WEIGHTED)), "index", test=_at_rows)),
+    Role("total", "logp", call(SUM, _LOGP, test=_sums(1, (False, True)))),
+)
+
+_NO_GRADIENT = Seen(
+    captured,
+    Either(
+        (
+            call("aten.full", test=lambda spec: spec["fill_value"] == 0),
+            call("aten.zeros"),
+            call("aten.zeros_like"),
+        )
+    ),
+)
+_HIT = Either(
+    (
+        call("aten.scatter.value", As("zeros", _NO_GRADIENT), "hit", test=_at_rows),
+        call(SCATTER_ROWS, As("zeros", _NO_GRADIENT), "hit", "source", test=_at_rows),
+    )
+)
+_SCALED = As("scaled", either_way("aten.mul.Tensor", As("scatter", _HIT), As("share", _SHARE)))
+_SPREAD = call("aten.expand", As("spread", _NUMBER))
+_GIVEN = As("given", Either((_SCALED, either_way("aten.add.Tensor", _SCALED, _SPREAD, test=_plain))))
+_GRADIENT = call(GRADIENT, _GIVEN, _LOGP, test=_of_rows)
+_FALL = either_way("aten.mul.Tensor", call("aten.exp", _LOGP), As("sums", _NUMBER))
+_SLOPES = Behind(LINKS, "slopes")
+BACKWARD: tuple[Role, ...] = (
+    Role("slopes", "logp", Either((_GRADIENT, call("aten.sub.Tensor", _GIVEN, _FALL, test=_plain)))),
+    Role("kept", "zeros", call("aten.gather", "zeros", ANY, test=_at_rows)),
+    Role("added", "given", call(SUM, "given", test=_sums(1, (True,)))),
+    Role("drows", "slopes", call(PRODUCT, _SLOPES, Seen(untwisted, "again"))),
+    Role("dweight", "slopes", call(PRODUCT, Apply(tuple(TURNS), (_SLOPES,)), "rows")),
+    Role("dbias", "slopes", call(SUM, _SLOPES, test=_sums(0, (True, False)))),
+)
+MADE = ("picked", "total", "top", "sum", "kept", "added", "drows", "dweight", "dbias")
+"""The values that others read."""

@@ -1,0 +1,101 @@
+"""Sums, products, quotients, extrema, bits. Integers wrap around as in ATen; divisions by integer tensors are
+left to it, as they must fail on 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardc.dialects.aten.call import OpCall
+from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
+from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
+from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+
+
+def _scaled(s: Scalars, x: Operand, alpha: Any) -> Operand:
+    return x if alpha == 1 else s.mul(s.cast(x, s.compute), alpha)
+
+
+def _add(s: Scalars, x: Operand, y: Operand, alpha: Any = 1) -> Scalar:
+    return s.bit("or", x, y) if s.compute.itemsize == 1 else s.add(x, _scaled(s, y, alpha))
+
+
+def _sub(s: Scalars, x: Operand, y: Operand, alpha: Any = 1) -> Scalar:
+    return s.sub(x, _scaled(s, y, alpha))
+
+
+def _mul(s: Scalars, x: Operand, y: Operand) -> Scalar:
+    return s.bit("and", x, y) if s.compute.itemsize == 1 else s.mul(x, y)
+
+
+pointwise("add.Tensor add.Scalar", _add)
+pointwise("sub.Tensor sub.Scalar", _sub)
+pointwise("rsub.Tensor rsub.Scalar", lambda s, x, y, alpha=1: s.sub(y, _scaled(s, x, alpha)))
+pointwise("mul.Tensor mul.Scalar", _mul)
+pointwise("div.Tensor div.Scalar", lambda s, x, y: s.div(x, y), heavy=True)
+pointwise("reciprocal", lambda s, x: s.div(1.0, x), heavy=True)
+pointwise("neg", lambda s, x: s.negate(x))
+pointwise("square", lambda s, x: s.mul(x, x))
+pointwise("maximum", lambda s, x, y: s.maximum(x, y))
+pointwise("minimum", lambda s, x, y: s.minimum(x, y))
+pointwise(
+    "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar", lambda s, x, y: s.bit("and", x, y)
+)
+pointwise(
+    "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar", lambda s, x, y: s.bit("or", x, y)
+)
+pointwise(
+    "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar", lambda s, x, y: s.bit("xor", x, y)
+)
+pointwise("addcmul", lambda s, x, a, b, value=1: s.add(x, s.mul(_scaled(s, a, value), b)))
+pointwise("addcdiv", lambda s, x, a, b, value=1: s.add(x, s.div(_scaled(s, a, value), b)), heavy=True)
+
+
+def _lerp(s: Scalars, x: Scalar, end: Scalar, weight: Operand) -> Scalar:
+    """Both of ATen's formulas: the one that is exact at the near end (aten/src/ATen/native/Lerp.h)."""
+    gap = s.sub(end, x)
+    if not isinstance(weight, Scalar):
+        near = abs(weight) < 0.5
+        return s.add(x, s.mul(gap, weight)) if near else s.sub(end, s.mul(gap, 1 - weight))
+    near_start = s.add(x, s.mul(gap, weight))
+    near_end = s.sub(end, s.mul(gap, s.sub(1.0, weight)))
+    return s.select(s.compare("lt", s.math("absf", weight), 0.5), near_start, near_end)
+
+
+pointwise("lerp.Tensor lerp.Scalar", _lerp)
+
+
+@lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide", "aten.floor_divide.Scalar")
+def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    mode = call.args[2] if len(call.args) > 2 else "floor"
+    if not results(call)[0].dtype.is_floating_point:
+        divisor = call.args[1]
+        if mode != "floor" or not isinstance(divisor, int) or divisor <= 0:
+            raise NotLowered("divides integers by what may be 0")
+        return [point(b, call, values, lambda s, x, y, *_: s.floor_divide(x, y), heavy=True)]
+    if mode != "trunc" or results(call)[0].dtype.itemsize == 2:
+        raise NotLowered("rounds a quotient that ATen rounds, or corrects, before")
+    return [point(b, call, values, lambda s, x, y, *_: s.math("trunc", s.div(x, y)), heavy=True)]
+
+
+@lowers(
+    "aten.clamp",
+    "aten.clamp_min",
+    "aten.clamp_max",
+    "aten.clamp.Tensor",
+    "aten.clamp_min.Tensor",
+    "aten.clamp_max.Tensor",
+)
+def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """NaN stays NaN; where the bounds cross, the upper one counts."""
+    low = None if "clamp_max" in call.target else call.args[1]
+    high = call.args[1] if "clamp_max" in call.target else call.args[2] if len(call.args) > 2 else None
+
+    def compute(s: Scalars, x: Scalar, *bounds: Operand | None) -> Scalar:
+        given = [bound for bound in bounds if bound is not None]
+        if low is not None:
+            x = s.maximum(x, given.pop(0))
+        return s.minimum(x, given.pop(0)) if high is not None else x
+
+    return [point(b, call, values, compute)]

@@ -1,0 +1,125 @@
+"""Batch norm with its gradients: a channel is a row, spread over the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.lower.reduction import converted, finished, moments
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
+from shardc.passes.fuse.lower.table import given, lowers
+from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+
+
+def _channels(b: Builder, x: Value, rank: int) -> Value:
+    """Something for each channel, as a tensor of ``rank`` dims is multiplied by it."""
+    return b.seen(x, (x.type.shape[0], *[1] * (rank - 2)))
+
+
+def _others(x: Value) -> list[int]:
+    return [d for d in range(len(x.type.shape)) if d != 1]
+
+
+def _affine(
+    b: Builder, x: Value, mean: Value, rstd: Value, weights: Sequence[Value | None], type_: TensorType
+) -> Value:
+    """``(x - mean) * rstd``, times the weight and plus the bias where there is one."""
+    dtype, rank = wide(type_.dtype), len(type_.shape)
+    weight, bias = weights
+    present = [_channels(b, w, rank) for w in weights if w is not None]
+
+    def compute(s: Scalars, v: Scalar, m: Scalar, r: Scalar, *rest: Scalar) -> Scalar:
+        terms = iter(s.cast(t, dtype) for t in rest)
+        y = s.mul(s.sub(s.cast(v, dtype), s.cast(m, dtype)), s.cast(r, dtype))
+        y = s.mul(y, next(terms)) if weight is not None else y
+        return s.add(y, next(terms)) if bias is not None else y
+
+    return b.point(compute, [x, mean, rstd, *present], type_, dtype=dtype)
+
+
+def _rstd(b: Builder, var: Value, eps: float, type_: TensorType) -> Value:
+    dtype = type_.dtype
+    return b.point(lambda s, v: s.math("rsqrt", s.add(s.cast(v, dtype), eps)), [var], type_, heavy=True)
+
+
+@lowers("aten._native_batch_norm_legit_functional", "aten._native_batch_norm_legit.no_stats")
+def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """In training: by the batch's own mean and variance; the running ones move towards these by
+    ``momentum``.
+    """
+    if not call["training"]:
+        raise NotLowered("normalizes by running statistics, and returns none")
+    x, weight, bias, *running = given(call, values)
+    assert x is not None
+    dims, (out, mean_type, rstd_type, *new_types) = _others(x), call.results
+    count = prod(x.type.shape[d] for d in dims)
+    if count == 1 or out is None or mean_type is None or rstd_type is None:
+        raise NotLowered("has one value for each channel")
+    dtype, momentum = wide(out.dtype), call["momentum"]
+    mean, square = moments(b, x, dims, dtype)
+    var = b.point(lambda s, v: s.div(v, s.size(count, v.dtype)), [square], square.type, sizes=[count])
+    rstd = _rstd(b, var, call["eps"], square.type)
+    y = _affine(b, x, mean, rstd, (weight, bias), out)
+    made: list[Value | None] = [y, finished(b, mean, mean_type), finished(b, rstd, rstd_type)]
+    unbiased = b.point(
+        lambda s, v: s.div(v, s.size(count - 1, v.dtype)), [square], square.type, sizes=[count]
+    )
+    for old, new, type_ in zip(running, (mean, unbiased), new_types, strict=False):
+        if old is None or type_ is None:
+            raise NotLowered("has no running statistics")
+
+        def moved(s: Scalars, before: Scalar, now: Scalar) -> Scalar:
+            return s.add(s.mul(now, momentum), s.mul(s.cast(before, dtype), 1 - momentum))
+
+        made.append(
+            finished(b, b.point(moved, [_channels(b, old, len(x.type.shape)), new], mean.type), type_)
+        )
+    return made
+
+
+@lowers("aten._native_batch_norm_legit_no_training")
+def batch_norm_inference(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """By the running statistics. The batch's own, which it also returns, are empty."""
+    x, weight, bias, mean, var = given(call, values)
+    (out, *_), rank = call.results, len(call.tensors[0].shape)
+    assert x is not None and mean is not None and var is not None and out is not None
+    var = _channels(b, var, rank)
+    rstd = _rstd(b, var, call["eps"], TensorType(var.type.shape, wide(out.dtype)))
+    return [_affine(b, x, _channels(b, mean, rank), rstd, (weight, bias), out), None, None]
+
+
+@lowers("aten.native_batch_norm_backward")
+def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """With the normalized input h: dw = sum(grad h), db = sum(grad), dx = w rstd (grad - (db + h dw) / n)."""
+    grad, x, weight, _, _, mean, rstd = given(call, values)
+    assert grad is not None and x is not None
+    if not call["train"] or mean is None or rstd is None:
+        raise NotLowered("is the gradient of a norm by running statistics")
+    dtype, dims, rank = wide(grad.type.dtype), _others(x), len(x.type.shape)
+    count, whole = prod(x.type.shape[d] for d in dims), TensorType(x.type.shape, dtype)
+    mean, rstd = _channels(b, mean, rank), _channels(b, rstd, rank)
+    h = _affine(b, x, mean, rstd, (None, None), whole)
+    grad = converted(b, grad, dtype)
+    product = b.point(lambda s, g, n: s.mul(g, n), [grad, h], whole)
+    dw, db = b.reduce("sum", product, dims), b.reduce("sum", grad, dims)
+    made: list[Value | None] = [None, None, None]
+    if call.results[0] is not None:
+        weights = [] if weight is None else [_channels(b, weight, rank)]
+
+        def compute(
+            s: Scalars, g: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar, *w: Scalar
+        ) -> Scalar:
+            share = s.div(s.add(first, s.mul(n, second)), s.size(count, dtype))
+            scale = s.cast(r, dtype)
+            scale = s.mul(scale, s.cast(w[0], dtype)) if w else scale
+            return s.mul(s.sub(g, share), scale)
+
+        made[0] = b.point(
+            compute, [grad, h, rstd, db, dw, *weights], call.results[0], dtype=dtype, sizes=[count]
+        )
+    for position, total in ((1, dw), (2, db)):
+        type_ = call.results[position]
+        made[position] = None if type_ is None else finished(b, total, type_)
+    return made

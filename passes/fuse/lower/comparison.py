@@ -1,0 +1,46 @@
+"""Comparisons, logic, and choices between two values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
+from shardc.passes.fuse.lower.table import comparison, pointwise, untyped
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    comparison(f"{_name}.Tensor {_name}.Scalar", lambda s, x, y, _name=_name: _compare(s, _name, x, y))
+
+
+def _compare(s: Scalars, predicate: str, x: Scalar, y: Scalar) -> Scalar:
+    if x.dtype == torch.bool and predicate not in ("eq", "ne"):
+        x, y = s.cast(x, torch.int32), s.cast(y, torch.int32)
+    return s.compare(predicate, x, y)
+
+
+comparison("isnan", lambda s, x: s.compare("ne", x, x))
+comparison("logical_not", lambda s, x: s.logical_not(x))
+
+
+def _logical(name: str) -> Any:
+    return lambda s, x, y: s.bit(name, s.cast(x, torch.bool), s.cast(y, torch.bool))
+
+
+for _target, _bit in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor", "xor")):
+    untyped(_target, _logical(_bit))
+
+
+def _not(s: Scalars, x: Scalar) -> Scalar:
+    return s.bit("xor", x, True if x.dtype == torch.bool else -1)
+
+
+pointwise("bitwise_not", _not)
+
+
+def _where(s: Scalars, condition: Scalar, x: Operand, y: Operand) -> Scalar:
+    return s.select(s.cast(condition, torch.bool), s.cast(x, s.compute), s.cast(y, s.compute))
+
+
+untyped("where.self where.ScalarOther where.ScalarSelf where.Scalar", _where)
+untyped("masked_fill.Scalar masked_fill.Tensor", lambda s, x, mask, value: _where(s, mask, value, x))

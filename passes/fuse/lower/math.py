@@ -1,0 +1,75 @@
+"""Functions of one number, and powers with a constant exponent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.dialects.aten.call import OpCall
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars
+from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
+from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+
+# ATen's names that math has too.
+for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh"):
+    pointwise(_name, lambda s, x, _name=_name: s.math(_name, x), heavy=True)
+for _name in ("ceil", "floor", "trunc"):  # of integers: nothing
+    pointwise(_name, lambda s, x, _name=_name: s.math(_name, x) if x.dtype.is_floating_point else x)
+
+
+@lowers("aten.abs")
+def absolute(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    name = "absf" if results(call)[0].dtype.is_floating_point else "absi"
+    return [point(b, call, values, lambda s, x: s.math(name, x))]
+
+
+def sigmoid(s: Scalars, x: Scalar) -> Scalar:
+    return s.div(1.0, s.add(s.math("exp", s.negate(x)), 1.0))
+
+
+pointwise("sigmoid", sigmoid, heavy=True)
+
+
+def power(s: Scalars, x: Scalar, exponent: float) -> Scalar:
+    """``x ** exponent``, by products and roots where ATen does so
+    (aten/src/ATen/native/cpu/PowKernel.cpp).
+    """
+    match exponent:
+        case 0:
+            return s.constant(1, x.dtype)
+        case 1:
+            return x
+        case 2:
+            return s.mul(x, x)
+        case 3:
+            return s.mul(s.mul(x, x), x)
+        case 0.5:
+            return s.math("sqrt", x)
+        case -0.5:
+            return s.math("rsqrt", x)
+        case -1:
+            return s.div(1.0, x)
+        case -2:
+            return s.div(1.0, s.mul(x, x))
+    return s.math("powf", x, s.constant(exponent, x.dtype))
+
+
+@lowers("aten.pow.Tensor_Scalar")
+def pow_scalar(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    exponent = call["exponent"]
+    if not results(call)[0].dtype.is_floating_point and exponent not in (0, 1, 2, 3):
+        raise NotLowered("is a power of integers")
+    return [point(b, call, values, lambda s, x, e: power(s, x, e), heavy=exponent not in (0, 1, 2, 3))]
+
+
+@lowers("aten.pow.Scalar")
+def pow_of_number(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    if not results(call)[0].dtype.is_floating_point:
+        raise NotLowered("is a power of integers")
+    return [point(b, call, values, lambda s, x, y: s.math("powf", s.constant(x, y.dtype), y), heavy=True)]
+
+
+@lowers("aten.pow.Tensor_Tensor")
+def pow_tensor(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    if not results(call)[0].dtype.is_floating_point:
+        raise NotLowered("is a power of integers")
+    return [point(b, call, values, lambda s, x, y: s.math("powf", x, y), heavy=True)]

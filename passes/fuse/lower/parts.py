@@ -1,0 +1,152 @@
+"""Tensors put together from parts of a dim: concatenations, and the gradients of slices and selections.
+
+Where parts are equal, the dim is taken as ``parts x size``, and each element chooses the part that it comes
+from by its index in the first. Parts of different sizes are read at an index that is computed, and all of
+them for each element: that pays where :data:`MIN_PIECE` elements at least share the index. Others are left to
+ATen, which copies each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import torch
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.grouping.legal import MIN_PIECE
+from shardc.passes.fuse.lower.gather import outside, picked
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars
+from shardc.passes.fuse.lower.table import lowers, results
+from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+
+MAX_PARTS = 8
+"""Parts of a concatenation: each element looks at all of them."""
+MAX_PLACED = 3
+"""Parts of different sizes: each element reads all of them."""
+
+
+def _chosen(
+    b: Builder, parts: Sequence[Value], type_: TensorType, dim: int, choose: Callable[..., Scalar]
+) -> Value:
+    """``choose(scalars, index, *parts)`` over a tensor of ``type_``, whose ``dim`` is the index;
+    parts have size 1 there.
+    """
+
+    def compute(s: Scalars, *terms: Scalar) -> Scalar:
+        *given, index = terms
+        return choose(s, s.cast(index, torch.int32), *(s.cast(x, s.compute) for x in given))
+
+    return b.point(compute, parts, type_, indices=[[dim]])
+
+
+def _select_one(position: int) -> Callable[..., Scalar]:
+    """The one part at ``position``, zeros elsewhere."""
+    return lambda s, index, x: s.select(s.compare("eq", index, position), x, 0)
+
+
+@lowers("aten.cat")
+def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    (type_,) = results(call)
+    values = [v for v in values if 0 not in v.type.shape]
+    rank, shape = len(type_.shape), values[0].type.shape
+    dim = call["dim"] % rank
+    if len(values) == 1:
+        return [b.point(lambda s, x: s.cast(x, s.compute), values, type_)]
+    if len(values) > MAX_PARTS:
+        raise NotLowered(f"concatenates more than {MAX_PARTS} parts")
+    if any(v.type.shape != shape for v in values):
+        return [
+            _placed(b, values, list(accumulate((v.type.shape[dim] for v in values), initial=0)), type_, dim)
+        ]
+    split = (*shape[:dim], len(values), *shape[dim:])
+    parts = [b.seen(v, (*shape[:dim], 1, *shape[dim:])) for v in values]
+
+    def choose(s: Scalars, index: Scalar, *given: Scalar) -> Scalar:
+        chosen = given[-1]
+        for number in reversed(range(len(given) - 1)):
+            chosen = s.select(s.compare("eq", index, number), given[number], chosen)
+        return chosen
+
+    return [b.merged(_chosen(b, parts, type_.with_shape(split), dim, choose), dim)]
+
+
+def _placed(
+    b: Builder,
+    parts: Sequence[Value],
+    starts: Sequence[int],
+    type_: TensorType,
+    dim: int,
+    rest: float | int | bool = 0,
+) -> Value:
+    """``parts`` from ``starts`` on along ``dim``, one after the other, and ``rest`` elsewhere."""
+    if len(parts) > MAX_PLACED:
+        raise NotLowered(f"puts more than {MAX_PLACED} parts of different sizes together")
+    if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_PIECE:
+        raise NotLowered(
+            f"puts parts of different sizes together, with less than {MIN_PIECE} elements for each index"
+        )
+    dims = [None if d == dim else d for d in range(len(type_.shape))]
+
+    def compute(s: Scalars, *terms: Any) -> Scalar:
+        *reads, index = terms
+        chosen = s.constant(rest, s.compute)
+        for part, start, read in zip(parts, starts, reads, strict=False):
+            size = part.type.shape[dim]
+            at = s.sub(index, start)
+            chosen = s.select(outside(s, at, 0, size), chosen, s.cast(picked(s, read, at, size), s.compute))
+        return chosen
+
+    return b.point(compute, [], type_, indices=[[dim]], tables=[(part, dims) for part in parts])
+
+
+@lowers("aten.slice_backward")
+def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    (grad,), (type_,) = values, results(call)
+    dim = call["dim"] % len(type_.shape)
+    whole, part = type_.shape[dim], grad.type.shape[dim]
+    before, after = type_.shape[:dim], type_.shape[dim + 1 :]
+    if part == whole:
+        return [b.point(lambda s, x: x, [grad], type_)]
+    first, _, step = slice(call["start"], call["end"], call["step"]).indices(whole)
+    if step == 1 and whole % part == 0 and first % part == 0:
+        shape, seen = (*before, whole // part, part, *after), (*before, 1, part, *after)
+        return [
+            b.merged(
+                _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim, _select_one(first // part)),
+                dim,
+            )
+        ]
+    if step > 1 and whole == part * step:
+        shape, seen = (*before, part, step, *after), (*before, part, 1, *after)
+        return [
+            b.merged(
+                _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim + 1, _select_one(first)), dim
+            )
+        ]
+    if step == 1:
+        return [_placed(b, [grad], [first], type_, dim)]
+    raise NotLowered("is the gradient of a part that does not divide the dim")
+
+
+@lowers("aten.constant_pad_nd")
+def pad(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """One dim longer, or shorter, at its two ends."""
+    (x,), (type_,) = values, results(call)
+    rank, ends = len(type_.shape), list(zip(call["pad"][::2], call["pad"][1::2], strict=True))
+    padded = [(rank - 1 - d, before) for d, (before, after) in enumerate(ends) if before or after]
+    if len(padded) != 1 or not isinstance(call["value"], int | float | bool):
+        raise NotLowered("pads several dims, or none")
+    ((dim, before),) = padded
+    return [_placed(b, [x], [before], type_, dim, call["value"])]
+
+
+@lowers("aten.select_backward")
+def select_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    (grad,), (type_,) = values, results(call)
+    dim = call["dim"] % len(type_.shape)
+    seen = b.seen(grad, (*type_.shape[:dim], 1, *type_.shape[dim + 1 :]))
+    return [_chosen(b, [seen], type_, dim, _select_one(call["index"] % type_.shape[dim]))]

@@ -1,0 +1,76 @@
+"""Softmax, its logarithm, and their gradients, over one dim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.fuse.lower.reduction import converted
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
+from shardc.passes.fuse.lower.table import lowers, results
+from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+
+
+def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, Value]:
+    """x less its largest element, that exponentiated, the sum of these, and the largest element."""
+    if not x.type.shape:
+        raise NotLowered("is of a number")
+    dim, dtype = call["dim"] % len(x.type.shape), wide(results(call)[0].dtype)
+    x = converted(b, x, dtype) if x.type.dtype != dtype else x
+    largest = b.reduce("max", x, [dim])
+    type_ = TensorType(x.type.shape, dtype)
+    shifted = b.point(lambda s, v, m: s.sub(v, m), [x, largest], type_)
+    powers = b.point(lambda s, v: s.math("exp", v), [shifted], type_, heavy=True)
+    return shifted, powers, b.reduce("sum", powers, [dim]), largest
+
+
+@lowers("aten._softmax")
+def softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    _, powers, total, _ = _shifted(b, call, values[0])
+    return [b.point(lambda s, v, t: s.div(v, t), [powers, total], results(call)[0], heavy=True)]
+
+
+@lowers("aten._safe_softmax")
+def safe_softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Zeros where a whole row is minus infinity."""
+    _, powers, total, largest = _shifted(b, call, values[0])
+
+    def compute(s: Scalars, v: Scalar, t: Scalar, m: Scalar) -> Scalar:
+        return s.select(s.compare("eq", m, -inf), 0, s.div(v, t))
+
+    return [b.point(compute, [powers, total, largest], results(call)[0], heavy=True)]
+
+
+@lowers("aten._log_softmax")
+def log_softmax(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    shifted, _, total, _ = _shifted(b, call, values[0])
+    log = b.point(lambda s, t: s.math("log", t), [total], total.type, heavy=True)
+    return [b.point(lambda s, v, t: s.sub(v, t), [shifted, log], results(call)[0])]
+
+
+@lowers("aten._softmax_backward_data")
+def softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    grad, output = _both(b, call, values)
+    product = b.point(lambda s, g, y: s.mul(g, y), [grad, output], grad.type)
+    total = b.reduce("sum", product, [call["dim"] % len(grad.type.shape)])
+    return [b.point(lambda s, g, y, t: s.mul(s.sub(g, t), y), [grad, output, total], results(call)[0])]
+
+
+@lowers("aten._log_softmax_backward_data")
+def log_softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    grad, output = _both(b, call, values)
+    total = b.reduce("sum", grad, [call["dim"] % len(grad.type.shape)])
+
+    def compute(s, g, y, t):
+        return s.sub(g, s.mul(s.math("exp", y), t))
+
+    return [b.point(compute, [grad, output, total], results(call)[0], heavy=True)]
+
+
+def _both(b: Builder, call: OpCall, values: Sequence[Value]) -> tuple[Value, Value]:
+    if not values[0].type.shape:
+        raise NotLowered("is of a number")
+    dtype = wide(values[0].type.dtype)
+    return converted(b, values[0], dtype), converted(b, values[1], dtype)

@@ -1,0 +1,230 @@
+"""Which ATen calls can become part of a kernel, and as what: lowerings by target, each in the file of its op
+family.
+
+A lowering takes a :class:`Builder`, the call, and a :class:`Value` for each of its tensors, and gives a value
+for each of its results. It raises NotLowered for a form of the call that it does not cover. Only ops listed
+here are ever fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from shardc.dialects.aten.call import OpCall, leaves, replace_leaves
+from shardc.dialects.aten.schema import parameters
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import Size, hint
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
+from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+
+Lowering = Callable[[Builder, OpCall, Sequence[Value]], Sequence[Value | None]]
+Expression = Callable[..., Scalar]
+"""``(scalars, *arguments of the call)``, tensors as scalars of the dtype that the op computes in."""
+
+_LOWERINGS: dict[str, Lowering] = {}
+
+
+def lowers(*targets: str) -> Callable[[Lowering], Lowering]:
+    """Registers a lowering for ``targets``."""
+
+    def register(lowering: Lowering) -> Lowering:
+        _LOWERINGS.update(dict.fromkeys(targets, lowering))
+        return lowering
+
+    return register
+
+
+def pointwise(targets: str, expression: Expression, *, heavy: bool = False) -> None:
+    """Registers ops whose tensors are all taken to the dtype of the result, in which ATen computes them."""
+    for target in targets.split():
+        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [point(b, call, values, expression, heavy)]
+
+
+def comparison(targets: str, expression: Expression) -> None:
+    """Registers ops whose tensors are taken to their common dtype, and whose result is a truth value."""
+    for target in targets.split():
+        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [_compared(b, call, values, expression)]
+
+
+def untyped(targets: str, expression: Expression, *, heavy: bool = False) -> None:
+    """Registers ops whose expressions see their operands in the dtypes that they come in."""
+    for target in targets.split():
+        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [
+            point(b, call, values, expression, heavy, as_is=True)
+        ]
+
+
+def point(
+    b: Builder,
+    call: OpCall,
+    values: Sequence[Value],
+    expression: Expression,
+    heavy: bool = False,
+    as_is: bool = False,
+) -> Value:
+    """One pointwise node for the call."""
+    (type_,) = results(call)
+    dtype = wide(type_.dtype)
+    sizes = [leaf for leaf in leaves(call.args) if isinstance(leaf, Size)]
+
+    def compute(s: Scalars, *operands: Scalar) -> Scalar:
+        arguments = _bound(call, operands if as_is else [s.cast(x, dtype) for x in operands])
+        return expression(s, *(s.size(a, dtype) if isinstance(a, Size) else a for a in arguments))
+
+    return b.point(compute, values, type_, dtype=dtype, heavy=heavy, sizes=sizes)
+
+
+def _compared(b: Builder, call: OpCall, values: Sequence[Value], expression: Expression) -> Value:
+    (type_,) = results(call)
+    common = common_dtype(call)
+    sizes = [leaf for leaf in leaves(call.args) if isinstance(leaf, Size)]
+
+    def compute(s: Scalars, *operands: Scalar) -> Scalar:
+        terms = [s.cast(x, common) for x in operands]
+        arguments = [
+            s.size(a, common) if isinstance(a, Size) else s.cast(a, common) for a in _bound(call, terms)
+        ]
+        return expression(s, *(s.cast(a, wide(common)) for a in arguments))
+
+    return b.point(compute, values, type_, dtype=torch.bool, sizes=sizes)
+
+
+def common_dtype(call: OpCall) -> torch.dtype:
+    """The dtype that ATen takes a call's tensors and numbers to (``torch.result_type``, which knows of 0-d
+    tensors).
+    """
+    operands = [
+        torch.empty([1] * len(a.shape), dtype=a.dtype, device="meta") if isinstance(a, TensorType) else a
+        for a in (1 if isinstance(a, Size) else a for a in call.args)
+    ]
+    found = operands[0] if len(operands) == 1 else torch.result_type(operands[0], operands[1])
+    dtype = found if isinstance(found, torch.dtype) else found.dtype
+    if dtype not in _COMPARED:
+        raise NotLowered(f"compares {dtype}")
+    return dtype
+
+
+_COMPARED = (
+    torch.bool,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+
+
+def _bound(call: OpCall, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The call's arguments with ``operands`` for its tensors."""
+    rest = iter(operands)
+    return replace_leaves(call.args, lambda leaf: next(rest) if isinstance(leaf, TensorType) else leaf)
+
+
+def given(call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """The values of the tensor arguments in the schema's order, None for one that is absent."""
+    rest = iter(values)
+    tensors = [name for name, type_, _ in parameters(call.target) if "Tensor" in str(type_)]
+    return [next(rest) if isinstance(call[name], TensorType) else None for name in tensors]
+
+
+def results(call: OpCall) -> list[TensorType]:
+    """The types of the results that the call makes."""
+    return [r for r in call.results if r is not None]
+
+
+_FAMILIES = (
+    "activation",
+    "arithmetic",
+    "batch_norm",
+    "comparison",
+    "copy",
+    "creation",
+    "gather",
+    "group_norm",
+    "loss",
+    "math",
+    "matmul",
+    "normalization",
+    "parts",
+    "random",
+    "reduction",
+    "softmax",
+)
+
+
+@cache
+def _loaded() -> dict[str, Lowering]:
+    for family in _FAMILIES:
+        import_module(family if "." in family else f"shardc.passes.fuse.lower.{family}")
+    return _LOWERINGS
+
+
+ALONE = frozenset(
+    f"aten.{name}"
+    for name in (
+        "_log_softmax",
+        "_native_batch_norm_legit.no_stats",
+        "_native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training",
+        "_safe_softmax",
+        "_softmax",
+        "_to_copy",
+        "exp",
+        "gelu_backward",
+        "masked_fill.Scalar",
+        "masked_fill.Tensor",
+        "mean.dim",
+        "native_batch_norm_backward",
+        "native_group_norm",
+        "native_group_norm_backward",
+        "native_layer_norm",
+        "native_layer_norm_backward",
+        "sigmoid",
+        "silu",
+        "slice_backward",
+        "sum.dim_IntList",
+        "tanh",
+        "var.correction",
+        "var_mean.correction",
+        "where.ScalarOther",
+        "where.ScalarSelf",
+        "where.self",
+    )
+)
+"""Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32
+(exp 3.0 times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so
+gelu, sums of two, amax, copies).
+"""
+ALONE_ELEMENTS = 1 << 12
+"""Elements that such a call reads at least: with fewer it is the call itself that takes the time."""
+
+
+def is_worth_alone(call: OpCall) -> bool:
+    """Whether a kernel of this call alone is faster than ATen. Not the logarithms of sums over a
+    middle dim.
+    """
+    if call.target == "aten._log_softmax" and call["dim"] not in (-1, len(call.tensors[0].shape) - 1):
+        return False
+    return call.target in ALONE and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS
+
+
+def lower(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
+    """The values of the call's results; its nodes are in ``b``. Raises NotLowered."""
+    lowering = _loaded().get(call.target)
+    if lowering is None:
+        raise NotLowered("has no lowering to a kernel")
+    read = () if call.target == "aten.cat" else call.tensors  # of parts, some may be empty
+    if any(0 in t.shape for t in (*read, results(call)[0])):
+        raise NotLowered("has an empty tensor")
+    return list(lowering(b, call, values))
+
+
+def lowered_targets() -> frozenset[str]:
+    """The targets that have a lowering."""
+    return frozenset(_loaded())

@@ -1,0 +1,1 @@
+"""A block of the program as fusion sees it."""

@@ -1,0 +1,71 @@
+"""In which order the ops and kernels of a fused block stand, and how ops are moved there and erased."""
+
+from __future__ import annotations
+
+import graphlib
+import itertools
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import is_constant
+from shardc.passes.fuse.reading.unit import Unit
+
+LIST = "torch.prim.ListConstruct"
+
+
+def ordered(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
+    """``units`` so that each stands behind what it reads: where its last call stood, or before an earlier one
+    needs it.
+
+    Ops that stay, and are no part of what could be fused, keep their order among each other.
+    """
+    numbers = {unit: number for number, unit in enumerate(units)}
+    graph = {number: {numbers[source] for source in sources[unit]} for unit, number in numbers.items()}
+    fixed = sorted(
+        (u.step.number, n) for u, n in numbers.items() if u.step and not u.step.is_view and not u.step.nodes
+    )
+    for (_, before), (_, number) in itertools.pairwise(fixed):
+        graph[number].add(before)
+    order = list(graphlib.TopologicalSorter(graph).static_order())
+    places = [unit.step.number if unit.step else max(unit.calls) for unit in units]
+    for number in reversed(order):
+        for source in graph[number]:
+            places[source] = min(places[source], places[number])
+    return [units[number] for number in sorted(order, key=places.__getitem__)]
+
+
+def move(op: ir.Operation, terminator: ir.Operation) -> None:
+    """To the end of the block, with the lists of values that it reads."""
+    for operand in op.operands:
+        if not isinstance(operand, ir.BlockArgument):
+            owner = operand.owner
+            if owner.name == LIST and any(not _is_static(v) for v in owner.operands):
+                move(owner, terminator)
+    op.move_before(terminator)
+
+
+def check_unread(dead: list[ir.Operation]) -> None:
+    """Raises AssertionError if an op that stays reads what is erased: a bug of ours, which would end the
+    process.
+    """
+    gone = {result for op in dead for result in op.results}
+    waiting = [(op, use.owner) for op in dead for result in op.results for use in result.uses]
+    while waiting:
+        op, reader = waiting.pop()
+        if reader.name == LIST:
+            waiting += [(op, use.owner) for use in reader.results[0].uses]
+        elif not len(reader.results) or reader.results[0] not in gone:
+            raise AssertionError(f"fusion lost a result of {op.name} that {reader.name} reads")
+
+
+def erase(op: ir.Operation) -> None:
+    """With the lists of values that it alone reads: what they hold is erased next."""
+    lists = {v: v.owner for v in op.operands if not isinstance(v, ir.BlockArgument) and v.owner.name == LIST}
+    op.erase()
+    for value, owner in lists.items():
+        if not any(True for _ in value.uses):
+            owner.erase()
+
+
+def _is_static(value: ir.Value) -> bool:
+    return not isinstance(value, ir.BlockArgument) and is_constant(value.owner)

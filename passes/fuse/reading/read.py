@@ -1,0 +1,241 @@
+"""A block of a program as fusion sees it: units in order, each an opaque op, a view,
+or the nodes of a call that lowers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import Call, CallReader, IntValue, OpCall, is_constant, leaves, replace_leaves
+from shardc.dialects.aten.schema import UnknownOperator
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import SizeNotKnown
+from shardc.passes.fuse.grouping.legal import Refused, check_parts
+from shardc.passes.fuse.lower.table import is_worth_alone, lower
+from shardc.passes.fuse.reading.graph import Builder, Node, NotLowered, Value
+from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.passes.fuse.reading.view import WHOLE, View, view_of
+
+_NO_TENSOR = TensorType((), torch.uint8)
+"""Stands for the type of an integer or a tuple; kernels read neither."""
+
+CUTS = frozenset(("aten.slice.Tensor", "aten.select.int"))
+VIEWS = WHOLE | CUTS
+_CUTS = frozenset(f"torch.{target}" for target in CUTS)
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One op of the block. ``operands`` are the tensors that it reads, ``nodes`` what it lowers to (none: it
+    stays).
+
+    ``is_view``: its result is another tensor's memory seen otherwise, so that it need not stand anywhere in
+    particular. ``always``: it becomes a kernel even if it shares none with another. ``why`` says why it does
+    not lower.
+    """
+
+    number: int
+    op: ir.Operation
+    target: str
+    operands: list[Value]
+    results: list[Value | None]
+    nodes: list[Node] = field(default_factory=list)
+    is_view: bool = False
+    always: bool = False
+    why: str = ""
+
+
+@dataclass
+class Block:
+    """The steps of a block, its values by SSA value, and those that leave it."""
+
+    block: ir.Block
+    steps: list[Step]
+    values: dict[ir.Value, Value]
+    returned: list[Value]
+    symbols: Symbols
+
+
+class _Values(dict[ir.Value, Value]):
+    """The value of each SSA value, made where it is first asked for."""
+
+    def __init__(self, symbols: Symbols) -> None:
+        super().__init__()
+        self.symbols = symbols
+
+    def __missing__(self, value: ir.Value) -> Value:
+        found = self[value] = Value(self.symbols.type(value) or _NO_TENSOR, value)
+        return found
+
+
+def read_block(
+    block: ir.Block,
+    reader: CallReader,
+    exclude: frozenset[ir.Value] = frozenset(),
+    without: frozenset[int] = frozenset(),
+    calls: frozenset[str | int] = frozenset(),
+) -> Block:
+    """The steps of ``block``. Calls that make one of ``exclude``, those numbered ``without``, and ``calls``,
+    by target or number, are left as they are.
+    """
+    values = _Values(Symbols(block))
+    steps = [
+        _step(number, op, values, reader, exclude, without, calls)
+        for number, op in enumerate(steps_of(block))
+    ]
+    returned = list(block.operations)[-1].operation.operands
+    return Block(block, steps, values, [values[v] for v in returned], values.symbols)
+
+
+def steps_of(block: ir.Block) -> list[ir.Operation]:
+    """The ops that are the steps of ``block``, by number."""
+    ops = [o.operation for o in block.operations]
+    return [op for op in ops[:-1] if not (op.name.startswith("torch.") and is_constant(op))]
+
+
+def _step(
+    number: int,
+    op: ir.Operation,
+    values: _Values,
+    reader: CallReader,
+    exclude: frozenset[ir.Value],
+    without: frozenset[int],
+    calls: frozenset[str | int],
+) -> Step:
+    call = _call(op, reader)
+    if call is None:
+        operands = [values[v] for v in op.operands]
+        return Step(number, op, op.name, operands, [values[r] for r in op.results], why="is no ATen call")
+    operands = [values[v] for v in call.operands]
+    step = Step(number, op, call.spec.target, operands, [])
+    spec = _with_sizes(call, operands, values)
+    known = not any(
+        isinstance(leaf, IntValue) or _has_unknown(leaf) for leaf in (*leaves(spec.args), *spec.results)
+    )
+    if known and spec.target in VIEWS:
+        step.is_view = True
+        view = view_of(spec, operands[0])
+        free = number not in without and exclude.isdisjoint(op.results)
+        part = _part(step, call, spec, view) if view is not None and free else None
+        if part is not None:
+            step.is_view = False
+            step.results = [_named(values, op.results[0], part)]
+            return step
+        result = values[op.results[0]]
+        result.view = view
+        step.results = [result]
+        return step
+    stays = spec.target in calls or number in calls
+    if stays:
+        step.why = "is left to ATen or a library"
+    made = None
+    if known and number not in without and not stays:
+        tensors = [v for v in operands if v.type is not _NO_TENSOR]
+        made = _lowered(step, spec, call.results, tensors, exclude.isdisjoint(call.results))
+    step.results = [
+        None if type_ is None else _named(values, result, made[i] if made else None)
+        for i, (result, type_) in enumerate(zip(op.results, spec.results, strict=True))
+    ]
+    return step
+
+
+def _has_unknown(leaf: object) -> bool:
+    return isinstance(leaf, TensorType) and not leaf.is_static
+
+
+def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
+    """The call with its symbolic sizes in place of ``?`` and of the program's integers, as far as they are
+    known.
+    """
+    spec = call.spec
+    if not values.symbols.any:
+        return spec
+    given = iter(zip(call.operands, operands, strict=True))
+
+    def known(leaf: object) -> object:
+        if not isinstance(leaf, TensorType | IntValue):
+            return leaf
+        value, operand = next(given)
+        if isinstance(leaf, TensorType):
+            return operand.type
+        size = values.symbols.integer(value)
+        return leaf if size is None else size
+
+    results = [
+        None if t is None else values.symbols.type(r) for r, t in zip(call.results, spec.results, strict=True)
+    ]
+    return OpCall(spec.target, replace_leaves(spec.args, known), tuple(results))
+
+
+def _part(step: Step, call: Call, spec: OpCall, view: View) -> Value | None:
+    """The part of a pointwise op's result that ``view`` cuts out, computed alone,
+    where parts are all that is read of it.
+    """
+    operand = call.operands[0]
+    if (
+        view.cut is None
+        or view.source.node is None
+        or any(use.owner.name not in _CUTS for use in operand.uses)
+    ):
+        return None
+    builder = Builder(step.number)
+    part = builder.sliced(view.source, view.cut, spec.results[0])
+    if part is None:
+        return None
+    try:
+        check_parts(builder.nodes)
+    except Refused:
+        return None
+    step.nodes, step.always = builder.nodes, True
+    return part
+
+
+def _lowered(
+    step: Step, call: OpCall, results: list[ir.Value], operands: list[Value], free: bool
+) -> list[Value | None] | None:
+    if not free:
+        step.why = "makes a result of the graph whose strides callers rely on"
+        return None
+    builder = Builder(step.number)
+    try:
+        made = lower(builder, call, operands)
+    except (NotLowered, SizeNotKnown) as why:
+        step.why = str(why)
+        return None
+    if any(m is None and any(True for _ in r.uses) for r, m in zip(results, made, strict=True)):
+        step.why = "makes an empty tensor that is read"
+        return None
+    try:
+        check_parts(builder.nodes)
+    except Refused as why:
+        step.why = f"is no one kernel: {why}"
+        return None
+    step.nodes, step.always = builder.nodes, is_worth_alone(call)
+    # As text: 0.0 == -0.0 == False.
+    numbers = tuple([repr(leaf) for leaf in leaves(call.args) if not isinstance(leaf, TensorType)])
+    for position, node in enumerate(builder.nodes):
+        node.what = call, numbers, position
+    return made
+
+
+def _named(values: _Values, result: ir.Value, made: Value | None) -> Value:
+    """The value of a result: what a lowering made, or a new one."""
+    if made is None:
+        return values[result]
+    values[result] = made
+    made.ir = result
+    return made
+
+
+def _call(op: ir.Operation, reader: CallReader) -> Call | None:
+    if not op.name.startswith("torch.") or op.name.startswith("torch.prim."):
+        return None
+    if any(reader.tensor_type(r.type) is None and str(r.type) == "!torch.int" for r in op.results):
+        return None
+    try:
+        return reader.read(op)
+    except (TypeError, UnknownOperator):
+        return None

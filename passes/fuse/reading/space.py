@@ -1,0 +1,113 @@
+"""The iteration space of a group: factors of dims ("atoms"), made equal where one op reads what another
+makes.
+
+A dim of a value is a list of atoms, the most major first; a dim of size 1 is an empty list. Where two dims
+are the same but cut up differently (a reshape stands between the two ops), atoms are split until they agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from shardc.dialects.kern.size import AnySize, quotient
+
+Atoms = tuple[int, ...]
+
+_numbers = itertools.count()
+
+
+class Mismatch(Exception):
+    """Two dims that cannot be one: their sizes have no common factors, or one atom would stand twice in a
+    value.
+    """
+
+
+@dataclass(frozen=True)
+class Dim:
+    """How an access reads one dim of a tensor: element ``offset + step * (the atoms' index)`` of ``size``.
+
+    ``sliced``: it does not read all of them. ``parts``: the dim is row-major made of these, each read in its
+    own way. ``gathered``: it reads one element, at an index that is computed.
+    """
+
+    atoms: Atoms
+    size: AnySize
+    offset: int = 0
+    step: int = 1
+    sliced: bool = False
+    parts: tuple[Dim, ...] = ()
+    gathered: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether all elements are read, one after the other."""
+        return not self.sliced and not self.parts and not self.gathered
+
+    @staticmethod
+    def of_parts(dims: Sequence[Dim], size: AnySize) -> Dim:
+        """The dim of ``size`` elements that ``dims`` make up."""
+        if len(dims) == 1:
+            return dims[0]
+        if all(dim.plain for dim in dims):
+            return Dim(tuple(a for dim in dims for a in dim.atoms), size)
+        return Dim((), size, parts=tuple(part for dim in dims for part in (dim.parts or (dim,))))
+
+
+@dataclass
+class Space:
+    """The sizes of atoms, and what those that were split or made equal have become."""
+
+    sizes: dict[int, AnySize] = field(default_factory=dict)
+    _became: dict[int, Atoms] = field(default_factory=dict)
+
+    def new(self, size: AnySize) -> Atoms:
+        """A fresh dim of ``size``."""
+        if size == 1:
+            return ()
+        atom = next(_numbers)
+        self.sizes[atom] = size
+        return (atom,)
+
+    def joined(self, other: Space) -> Space:
+        """A copy that holds the atoms of both."""
+        return Space({**self.sizes, **other.sizes}, {**self._became, **other._became})
+
+    def resolve(self, atoms: Iterable[int]) -> Atoms:
+        """What ``atoms`` are by now."""
+        atoms, gone = tuple(atoms), self._became.keys()
+        if gone.isdisjoint(atoms):
+            return atoms
+        found: list[int] = []
+        for atom in atoms:
+            became = self._became.get(atom, (atom,))
+            if atom in gone and not gone.isdisjoint(became):
+                self._became[atom] = became = self.resolve(became)
+            found += became
+        return tuple(found)
+
+    def unify(self, a: Atoms, b: Atoms) -> None:
+        """Make two dims of one size the same. Raises Mismatch; the space is of no use then."""
+        while True:
+            a, b = self.resolve(a), self.resolve(b)
+            if a == b:
+                return
+            common = next(
+                (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+            )
+            a, b = a[common:], b[common:]
+            if not a or not b:
+                if a or b:
+                    raise Mismatch
+                return
+            self._match(a[0], b[0])
+
+    def _match(self, x: int, y: int) -> None:
+        minor = quotient(self.sizes[x], self.sizes[y])
+        if minor is None:
+            x, y = y, x
+            minor = quotient(self.sizes[x], self.sizes[y])
+        if minor is None:
+            raise Mismatch
+        self._became[x] = (y, *self.new(minor))

@@ -1,0 +1,127 @@
+"""The symbolic sizes of a block: what the frontend wrote of them, and where a kernel gets their
+numbers from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.kern.size import (
+    SHAPE,
+    SHAPES,
+    SYMBOLS,
+    AnySize,
+    Size,
+    Symbol,
+    read_shape,
+    shape_map,
+    symbols_of,
+)
+
+
+class Symbols:
+    """Shapes in symbols for the values of a function's block; a block without symbolic sizes has none."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self._block = block
+        self._numbers: dict[Symbol, ir.Value] = {}
+        self._types: dict[ir.Type, TensorType | None] = {}
+        attributes = block.owner.attributes
+        hints = list(ir.DenseI64ArrayAttr(attributes[SYMBOLS])) if SYMBOLS in attributes else []
+        maps = [ir.DictAttr(a) for a in attributes["arg_attrs"]] if hints else []
+        self._arguments = [a[SHAPE] if SHAPE in a else None for a in maps]
+        given = [(a, d, n) for a, map_ in enumerate(self._arguments) for d, n in _plain(map_)]
+        given.sort(
+            key=lambda place: read_type(block.arguments[place[0]].type) is None
+        )  # integers are best: they are there
+        found = {n: (a, d) for a, d, n in given}
+        self._symbols = [Symbol(n, hint, n in found) for n, hint in enumerate(hints)]
+        self._given = {self._symbols[n]: place for n, place in found.items()}
+
+    @property
+    def any(self) -> bool:
+        """Whether the block has symbolic sizes."""
+        return bool(self._symbols)
+
+    def shape(self, value: ir.Value) -> tuple[AnySize, ...] | None:
+        """The shape of a tensor, or an integer as a shape of one dim; None if nothing is known of
+        ``value``.
+        """
+        if not self._symbols:
+            return None
+        if isinstance(value, ir.BlockArgument):
+            found = self._arguments[value.arg_number] if value.owner == self._block else None
+        else:
+            attributes = value.owner.attributes
+            found = attributes[SHAPES][ir.OpResult(value).result_number] if SHAPES in attributes else None
+        return None if found is None else read_shape(found, self._symbols)
+
+    def type(self, value: ir.Value) -> TensorType | None:
+        """The type of a tensor, with its symbolic sizes."""
+        written = value.type
+        try:
+            type_ = self._types[written]
+        except KeyError:
+            type_ = self._types[written] = read_type(written)
+        shape = None if type_ is None or type_.is_static else self.shape(value)
+        return type_ if type_ is None or shape is None else type_.with_shape(shape)
+
+    def note(self, op: ir.Operation, types: Sequence[TensorType]) -> None:
+        """Writes on an op that a pass makes what the shapes of its results are."""
+        if symbols_of(n for type_ in types for n in type_.shape):
+            maps = [shape_map(type_.shape, self._symbols, op.context) for type_ in types]
+            op.attributes[SHAPES] = ir.ArrayAttr.get(maps, op.context)
+
+    def has(self, symbol: Symbol, read: Iterable[TensorType]) -> bool:
+        """Whether :meth:`number` finds ``symbol``, with tensors of the types ``read``."""
+        return symbol.given or any(Size.of(symbol) in type_.shape for type_ in read)
+
+    def integer(self, value: ir.Value) -> AnySize | None:
+        """What an integer of the program is in symbols; None if that is not known."""
+        shape = self.shape(value)
+        return shape[0] if shape else None
+
+    def number(
+        self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint
+    ) -> ir.Value:
+        """The integer of the program that ``symbol`` is: its value if it always has one, from an argument, or
+        a dim of one of the tensors ``read``, at ``ip``.
+        """
+        if symbol.value is not None:
+            return _constant(symbol.value, ip)
+        if symbol not in self._given:
+            value, dim = next(
+                (v, t.shape.index(Size.of(symbol))) for v, t in read if Size.of(symbol) in t.shape
+            )
+            return _size_of(value, dim, ip)
+        if symbol not in self._numbers:
+            argument, dim = self._given[symbol]
+            value = self._block.arguments[argument]
+            at = ir.InsertionPoint.at_block_begin(self._block)
+            self._numbers[symbol] = value if read_type(value.type) is None else _size_of(value, dim, at)
+        return self._numbers[symbol]
+
+
+def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:
+    """The dims that are one symbol, with its number."""
+    if attribute is None:
+        return []
+    results = ir.AffineMapAttr(attribute).value.results
+    return [(d, e.position) for d, e in enumerate(results) if isinstance(e, ir.AffineSymbolExpr)]
+
+
+def _size_of(value: ir.Value, dim: int, ip: ir.InsertionPoint) -> ir.Value:
+    number = _constant(dim, ip)
+    return ir.Operation.create(
+        "torch.aten.size.int", [number.type], [value, number], loc=number.location, ip=ip
+    ).result
+
+
+def _constant(number: int, ip: ir.InsertionPoint) -> ir.Value:
+    context = ip.block.owner.context
+    integer, i64 = ir.Type.parse("!torch.int", context), ir.IntegerType.get_signless(64, context)
+    attributes, loc = {"value": ir.IntegerAttr.get(i64, number)}, ir.Location.unknown(context)
+    return ir.Operation.create("torch.constant.int", [integer], [], attributes, loc=loc, ip=ip).result

@@ -1,0 +1,199 @@
+"""What is scheduled: an op that stays, or the nodes of a (growing) kernel; and when each of them can run.
+
+Ops that stay keep their order: number ``n`` runs at time ``(n, 0)``. A kernel can run as soon as its operands
+are there: right after the last of them, at ``(n, k)``. So a group is legal in time if everything that reads
+it can run later. What reads the result of a collective waits for it, and does not run before its place in the
+program: others run meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from shardc.dialects.dist.collectives.names import COLLECTIVES
+from shardc.passes.fuse.reading.graph import Access, Node, Value
+from shardc.passes.fuse.reading.space import Atoms, Space
+
+if TYPE_CHECKING:
+    from shardc.passes.fuse.reading.read import Block, Step
+
+Time = tuple[int, int]
+START: Time = (-1, 0)
+
+
+@dataclass(eq=False, slots=True)
+class Unit:
+    """An op that stays (``step``), or a group of nodes. ``before`` and ``after`` are the units that it reads
+    and feeds.
+
+    A group runs at ``floor`` at the earliest.
+    """
+
+    step: Step | None = None
+    nodes: list[Node] = field(default_factory=list)
+    space: Space = field(default_factory=Space)
+    time: Time = START
+    floor: Time = START
+    before: set[Unit] = field(default_factory=set)
+    after: set[Unit] = field(default_factory=set)
+    accesses: dict[Value, list[Access]] = field(default_factory=dict)
+    """How the group reads each tensor."""
+    domains: dict[Node, Atoms] = field(default_factory=dict)
+    """The atoms that each node runs over."""
+    calls: set[int] = field(default_factory=set)
+    """The numbers of the calls that the group's nodes belong to."""
+
+    @property
+    def is_fixed(self) -> bool:
+        return self.step is not None and not self.step.is_view
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it is a collective, or a view of what one makes."""
+        if self.step is None:
+            return False
+        return self.step.op.name in COLLECTIVES or (
+            self.step.is_view and any(u.is_awaited for u in self.before)
+        )
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether other nodes of its calls need not be in its kernel."""
+        return all(node.loose for node in self.nodes)
+
+
+def unit_of(node: Node) -> Unit:
+    """A group of one node."""
+    unit = Unit(nodes=[node], space=node.space, calls={node.call})
+    unit.domains[node] = node.space.resolve([a for dim in node.out_dims for a in dim] + list(node.reduced))
+    for access in node.accesses:
+        unit.accesses.setdefault(access.base, []).append(access)
+    return unit
+
+
+def in_order(unit: Unit) -> tuple[Time, int]:
+    """A key that sorts groups by time, those of one time as in the program: the same in every process."""
+    return unit.time, unit.nodes[0].order if unit.nodes else -1
+
+
+def joined(a: Unit, b: Unit, space: Space) -> Unit:
+    """One group of both, whose dims ``space`` matches; not yet scheduled."""
+    unit = Unit(
+        nodes=sorted([*a.nodes, *b.nodes], key=attrgetter("order")), space=space, floor=max(a.floor, b.floor)
+    )
+    unit.calls = a.calls | b.calls
+    unit.accesses = dict(a.accesses)
+    for value, accesses in b.accesses.items():
+        unit.accesses[value] = [*unit.accesses.get(value, ()), *accesses]
+    became = {atoms: space.resolve(atoms) for part in (a, b) for atoms in set(part.domains.values())}
+    unit.domains = {node: became[atoms] for part in (a, b) for node, atoms in part.domains.items()}
+    return unit
+
+
+@dataclass
+class Units:
+    """The units of a block. ``readers`` has for each value of the program the units that read it;
+    ``kept`` those returned.
+    """
+
+    steps: list[Unit]
+    groups: dict[Unit, None]
+    maker: dict[Value, Unit]
+    readers: dict[Value, set[Unit]]
+    kept: set[Value]
+
+
+def needed_views(block: Block, fused: set[int]) -> set[int]:
+    """The numbers of the views that an op which stays, a kernel, or the block's end reads as a tensor.
+
+    ``fused`` are the numbers of the calls that are in kernels.
+    """
+    views = {result: step for step in block.steps if step.is_view for result in step.results}
+    wanted = list(block.returned)
+    for step in block.steps:
+        if step.number in fused:
+            wanted += [a.base for node in step.nodes for a in node.accesses]
+        elif not step.is_view:
+            wanted += step.operands
+    needed: set[int] = set()
+    while wanted:
+        step = views.get(wanted.pop())
+        if step is not None and step.number not in needed:
+            needed.add(step.number)
+            wanted += step.operands
+    return needed
+
+
+def make_units(block: Block) -> Units:
+    """A unit for each op that stays and for each node of those that lower."""
+    needed = needed_views(block, {step.number for step in block.steps if step.nodes})
+    units = Units([], {}, {}, {}, set(block.returned))
+    for step in block.steps:
+        if step.nodes:
+            for node in step.nodes:
+                unit = unit_of(node)
+                units.groups[unit] = None
+                _connect(units, unit, list(unit.accesses))
+                for value in (node.out, *node.others):
+                    units.maker[value] = unit
+                if node.check:
+                    units.kept.add(node.out)
+        elif not step.is_view or step.number in needed:
+            unit = Unit(step)
+            units.steps.append(unit)
+            _connect(units, unit, step.operands)
+            for result in step.results:
+                if result is not None:
+                    units.maker[result] = unit
+    return units
+
+
+def _connect(units: Units, unit: Unit, operands: list[Value]) -> None:
+    for value in operands:
+        units.readers.setdefault(value, set()).add(unit)
+        maker = units.maker.get(value)
+        if maker is not None:
+            unit.before.add(maker)
+            maker.after.add(unit)
+    if unit.nodes and any(u.is_awaited for u in unit.before):
+        unit.floor = (unit.nodes[0].call, 0)
+    unit.time = (unit.step.number, 0) if unit.is_fixed and unit.step else max(after(unit.before), unit.floor)
+
+
+def after(units: set[Unit]) -> Time:
+    """The first moment at which all of ``units`` have run."""
+    latest = max((u.time for u in units), default=START)
+    return latest[0], latest[1] + 1
+
+
+def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
+    """When the two would run as one, and what other units that delays; None if something can't
+    wait for it.
+    """
+    time = max(after((a.before | b.before) - {a, b}), a.floor, b.floor)
+    moved: dict[Unit, Time] = {}
+    waiting = [(unit, time) for unit in (a.after | b.after) - {a, b}]
+    while waiting:
+        unit, floor = waiting.pop()
+        if unit is a or unit is b:
+            return None
+        if moved.get(unit, unit.time) > floor:
+            continue
+        if unit.is_fixed:
+            return None
+        moved[unit] = (floor[0], floor[1] + 1)
+        waiting += [(reader, moved[unit]) for reader in unit.after]
+    return time, moved
+
+
+def release(block: Block, units: Units | None = None) -> None:
+    """Cuts the circles in which nodes and units name one another, for the garbage collector takes long over
+    them.
+    """
+    for unit in () if units is None else (*units.groups, *units.steps):
+        unit.before, unit.after = set(), set()
+    for step in block.steps:
+        for value in (value for node in step.nodes for value in (node.out, *node.others)):
+            value.node = None

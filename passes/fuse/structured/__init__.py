@@ -1,0 +1,1 @@
+"""Calls that become kernels of their own."""

@@ -1,0 +1,290 @@
+"""Attention, forward and backward, as kernels of their own: ``shardc.attention`` and ATen's fused CPU kernel.
+
+Transposes of the operands become index maps, and results are laid out ``[batch, row, head, size]``, as ATen's
+CPU kernel lays them out: what models put around attention is then free. What another kernel reads is left as
+that reads it, and so is the lse of ``shardc.attention``, which models do not see. Calls that the CPU kernels
+do not cover stay calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, prod, sqrt
+
+import torch
+from torch_mlir import ir
+
+from shardc.cost.work import attention_flops
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import Call, CallReader, IntValue, target_name
+from shardc.dialects.aten.schema import parameters
+from shardc.dialects.aten.types import Order, TensorType
+from shardc.dialects.kern.attention import attention
+from shardc.dialects.kern.attention_backward import attention_backward
+from shardc.dialects.kern.attention_maps import FLOATS, KEYS, ROLES, attention_attributes, map_of
+from shardc.dialects.kern.kernel import KernelOp, kernel
+from shardc.dialects.kern.size import AnySize, Size, hint, symbols_of
+from shardc.dialects.kern.strides import Strides
+from shardc.dialects.kern.types import builtin_type
+from shardc.dialects.kern.yield_op import yield_values
+from shardc.passes.fuse.reading.symbols import Symbols
+
+LANES, FILLED = 16, 0.625
+"""ATen is faster where less than this part of vectors of so many lanes holds a query (8 and 17 queries,
+with AVX-512)."""
+
+_FORWARD = {"q": "q", "k": "k", "v": "v", "mask": "mask"}
+_GRADIENT = {"grad_out": "grad_out", **_FORWARD, "out": "out", "lse": "lse"}
+_ATEN_FORWARD = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask"}
+_ATEN_GRADIENT = {"grad_out": "grad_out", **_ATEN_FORWARD, "out": "out", "lse": "logsumexp"}
+_FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
+_ARGUMENTS = {
+    "shardc.attention": _FORWARD,
+    "shardc.attention_backward": _GRADIENT,
+    _FLASH: _ATEN_FORWARD,
+    f"{_FLASH}_backward": _ATEN_GRADIENT,
+}
+"""What each target calls the tensors that it reads."""
+OF_LIBRARIES = frozenset(("shardc.attention", "shardc.attention_backward"))
+"""Those that several libraries compute: ``shardc.runtime.operators.attention.LIBRARIES``."""
+ATTENTION = frozenset(_ARGUMENTS)
+
+_FORWARD_ROLES = ("q", "k", "v", "mask"), ("out", "lse")
+_BACKWARD_ROLES = ("grad_out", "q", "k", "v", "out", "lse", "mask"), ("dq", "dk", "dv")
+_VIEWS = tuple(f"torch.aten.{name}" for name in ("transpose.int", "permute", "view", "expand"))
+
+
+def call_library(op: ir.Operation, library: str) -> None:
+    """Has a call of ``shardc.attention`` or its backward computed by one of
+    ``shardc.runtime.operators.attention``'s libraries.
+    """
+    op.attributes["name"] = ir.StringAttr.get(f"torch.{target_name(op)}.{library}", op.context)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor and what its dims are in the order of its memory; None: a dim of size 1 that is read at 0."""
+
+    value: ir.Value
+    dims: tuple[str | None, ...]
+
+
+class AttentionKernels:
+    """Turns calls of a block, whose sizes are in ``symbols``, into kernels.
+
+    ``strides`` are those of arguments that are not contiguous.
+    """
+
+    def __init__(self, block: ir.Block, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
+        self._reader, self._builder, self._strides, self._symbols = (
+            CallReader(),
+            CallBuilder(block),
+            strides,
+            symbols,
+        )
+        self._context = block.owner.context
+
+    def flops(self, op: ir.Operation) -> int:
+        """Floating-point operations of the matmuls of a call, at the sizes first seen;
+        0 for one that the CPU kernels do not compute.
+        """
+        call = self._reader.read(op)
+        types = {role: self._type(value) for role, value in _tensors(call).items()}
+        if not self._covers(call, types):
+            return 0
+        queries, keys = hint(prod(types["q"].shape)), hint(types["k"].shape[2])
+        return attention_flops(queries, keys, "grad_out" in types)
+
+    def is_faster(self, op: ir.Operation) -> bool:
+        """Whether a kernel is faster than ATen, as far as can be said without measuring."""
+        rows = hint(self._type(_tensors(self._reader.read(op))["q"]).shape[2])
+        return rows >= FILLED * LANES * -(-rows // LANES)
+
+    def write(self, op: ir.Operation, name: str) -> ir.Operation:
+        """The kernel that stands in place of ``op``, one with :meth:`flops`, which is erased."""
+        call = self._reader.read(op)
+        tensors = _tensors(call)
+        given, made = _BACKWARD_ROLES if "grad_out" in tensors else _FORWARD_ROLES
+        given = tuple(role for role in given if role in tensors)
+        loc, ip = op.location, ir.InsertionPoint(op)
+        operands = [self._operand(role, tensors[role], loc, ip) for role in given]
+        orders = [self._order_of(call, role, value) for role, value in zip(made, call.results, strict=True)]
+        dims = [o.dims for o in operands] + [
+            tuple(ROLES[r][d] for d in o) for r, o in zip(made, orders, strict=True)
+        ]
+        group = self._type(tensors["q"]).shape[1] // self._type(tensors["k"]).shape[1]
+        groups = [group if role in KEYS else 1 for role in (*given, *made)]
+        maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]
+        laid_out = [
+            _permuted(self._type(value), order) for value, order in zip(call.results, orders, strict=True)
+        ]
+        read = [(o.value, self._type(o.value)) for o in operands]
+        symbols = sorted(symbols_of(n for t in (*(t for _, t in read), *laid_out) for n in t.shape))
+        arguments = [builtin_type(t, self._context) for _, t in read]
+        results = [builtin_type(t, self._context) for t in laid_out]
+        ins = [o.value for o in operands] + [self._symbols.number(symbol, read, ip) for symbol in symbols]
+        sizes = {"symbols": symbols, "shapes": [t.shape for _, t in read]}
+        body, values, kernel_op = kernel(name, ins, arguments, laid_out, **sizes, loc=loc, ip=ip)
+        self._symbols.note(values[0].owner, laid_out)
+        inside = ir.InsertionPoint(body)
+        write = attention_backward if "grad_out" in tensors else attention
+        attributes = attention_attributes(maps, *_settings(call), loc)
+        made_in = write(list(body.arguments)[: len(read)], results, attributes, loc=loc, ip=inside)
+        yield_values(made_in, loc=loc, ip=inside)
+        for old, value, order in zip(call.results, values, orders, strict=True):
+            as_is = order == sorted(order)
+            old.replace_all_uses_with(value if as_is else self._in_order(value, self._type(old), op, ip))
+        op.erase()
+        return kernel_op
+
+    def _order_of(self, call: Call, role: str, value: ir.Value) -> list[int]:
+        """The dims of a result from the most major on."""
+        order = list(range(len(ROLES[role])))
+        if _is_read_by_kernel(value) or (role == "lse" and call.spec.target.startswith("shardc.")):
+            return order
+        return [0, 2, 1, *order[3:]]
+
+    def _covers(self, call: Call, types: Mapping[str, TensorType]) -> bool:
+        """Whether the CPU kernels compute this call."""
+        q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
+        assert q is not None and k is not None and v is not None
+        if call.spec.target.startswith("shardc."):
+            if isinstance(
+                call.spec["q_offset"], IntValue
+            ):  # a rank's own place among the rows, known only as it runs
+                return False
+        elif call.spec["dropout_p"] != 0:
+            return False
+        made = [self._symbols.type(value) for value in call.results]
+        if any(t is None or not t.is_static or 0 in t.shape for t in (*types.values(), *made)):
+            return False
+        if q.dtype not in FLOATS or any(
+            t.dtype != q.dtype for role, t in types.items() if role not in ("lse", "mask")
+        ):
+            return False
+        if mask is not None and (len(mask.shape) > 4 or mask.dtype not in (*FLOATS, torch.bool)):
+            return False
+        return _fits(types) and self._has_symbols(types, [t for t in made if t is not None])
+
+    def _has_symbols(self, types: Mapping[str, TensorType], made: Sequence[TensorType]) -> bool:
+        symbols = symbols_of(n for t in (*types.values(), *made) for n in t.shape)
+        return all(self._symbols.has(symbol, types.values()) for symbol in symbols)
+
+    def _operand(self, role: str, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
+        shape = self._type(value).shape
+        dims = ROLES[role][-len(shape) :]
+        spread = [role == "mask" and n == 1 for n in shape]
+        operand = _Operand(value, tuple(None if same else d for d, same in zip(dims, spread, strict=True)))
+        while (source := self._source(operand, role)) is not None:
+            operand = source
+        return self._contiguous(operand, loc, ip)
+
+    def _source(self, operand: _Operand, role: str) -> _Operand | None:
+        """What the tensor is a transpose or the same view of, or, if it is a mask, an expansion;
+        else None.
+        """
+        owner = None if isinstance(operand.value, ir.BlockArgument) else operand.value.owner
+        if owner is None or owner.name not in _VIEWS:
+            return None
+        call = self._reader.read(owner)
+        source, rank = call.operands[0], len(operand.dims)
+        if call.spec.target == "aten.view":
+            return _Operand(source, operand.dims) if self._type(source) == self._type(operand.value) else None
+        if call.spec.target == "aten.expand":
+            shape = self._type(source).shape
+            if role != "mask" or len(shape) != rank:
+                return None
+            return _Operand(
+                source, tuple(None if n == 1 else d for d, n in zip(operand.dims, shape, strict=True))
+            )
+        order = list(range(rank))
+        if call.spec.target == "aten.permute":
+            order = [d % rank for d in call.spec["dims"]]
+        else:
+            x, y = call.spec["dim0"] % rank, call.spec["dim1"] % rank
+            order[x], order[y] = y, x
+        return _Operand(source, tuple(operand.dims[order.index(d)] for d in range(rank)))
+
+    def _contiguous(self, operand: _Operand, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
+        """An argument whose dims are contiguous in another order, in that order."""
+        strides, shape = self._strides.get(operand.value), self._type(operand.value).shape
+        order = None if strides is None else _order(strides, shape)
+        if order is None:
+            return operand
+        type_ = self._type(operand.value).with_shape(tuple(shape[d] for d in order))
+        permuted = self._builder.call("aten.permute", (operand.value, order), [type_], loc, ip)
+        self._symbols.note(permuted, [type_])
+        return _Operand(permuted.results[0], tuple(operand.dims[d] for d in order))
+
+    def _in_order(
+        self, value: ir.Value, type_: TensorType, op: ir.Operation, ip: ir.InsertionPoint
+    ) -> ir.Value:
+        """A result in the order of dims that the call gives it."""
+        phase = {name: op.attributes[name] for name in ("dist.phase",) if name in op.attributes}
+        turned = self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase)
+        self._symbols.note(turned, [type_])
+        return turned.results[0]
+
+    def _type(self, value: ir.Value) -> TensorType:
+        type_ = self._symbols.type(value)
+        assert type_ is not None
+        return type_
+
+
+def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
+    """The dims from the most major on, if they lie densely."""
+    if isinstance(strides, Order):
+        return strides.dims or None
+    order = sorted(range(len(shape)), key=lambda d: -strides[d])
+    dense = all(strides[d] == prod(shape[x] for x in order[at + 1 :]) for at, d in enumerate(order))
+    return order if dense else None
+
+
+def _tensors(call: Call) -> dict[str, ir.Value]:
+    """The tensors that a call reads, by role."""
+    roles = {argument: role for role, argument in _ARGUMENTS[call.spec.target].items()}
+    names = [name for name, _, _ in parameters(call.spec.target)]
+    read = [
+        name
+        for name, arg in zip(names, call.spec.args, strict=True)
+        if isinstance(arg, TensorType | IntValue)
+    ]
+    return {roles[name]: value for name, value in zip(read, call.operands, strict=True) if name in roles}
+
+
+def _is_read_by_kernel(value: ir.Value) -> bool:
+    """Whether a kernel reads it as it is; one that reads a view of it has that view's index map."""
+    readers = (use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
+    return any(
+        use.owner.name == KernelOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses
+    )
+
+
+def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:
+    return type_.with_shape(tuple(type_.shape[d] for d in order))
+
+
+def _settings(call: Call) -> tuple[bool, int, float, float]:
+    """causal, q_offset, scale, and the lse of rows that see nothing, for which ATen's kernel says 0."""
+    spec = call.spec
+    if spec.target.startswith("shardc."):
+        return spec["causal"], spec["q_offset"], spec["scale"], -inf
+    scale = spec["scale"]
+    return spec["is_causal"], 0, 1 / sqrt(spec["query"].shape[-1]) if scale is None else scale, 0.0
+
+
+def _fits(types: Mapping[str, TensorType]) -> bool:
+    """Whether heads and their sizes are numbers, and all tensors that have a dim are known to be of one size
+    there.
+    """
+    sizes: dict[str, AnySize] = {}
+    for role, type_ in types.items():
+        for dim, size in zip(ROLES[role][-len(type_.shape) :], type_.shape, strict=True):
+            if dim in "hde" and isinstance(size, Size):
+                return False
+            if (role == "mask" and size == 1) or (dim == "h" and role in KEYS):
+                continue
+            if sizes.setdefault(dim, size) != size:
+                return False
+    return types["q"].shape[1] % types["k"].shape[1] == 0

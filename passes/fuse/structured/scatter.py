@@ -1,0 +1,326 @@
+"""Sums at computed indices as kernels of their own: gradients of embeddings and of indexing, ``index_add``,
+``scatter_add``.
+
+What one of them is added to (a tied weight's other gradient) is where its sums start from: the result is
+written once, or, in memory that nobody else reads, only the rows that are named. Calls that no
+``kern.scatter_add`` says stay calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import Call, CallReader, IntValue, leaves, target_name
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.kernel import CHECKS, kernel, write_checks
+from shardc.dialects.kern.scatter_add import scatter_add
+from shardc.dialects.kern.size import AnySize, hint, symbols_of
+from shardc.dialects.kern.types import ELEMENTS, builtin_type
+from shardc.dialects.kern.yield_op import yield_values
+from shardc.passes.fuse.lower.table import ALONE_ELEMENTS
+from shardc.passes.fuse.reading.symbols import Symbols
+
+ADD = "aten.add.Tensor"
+INDEX_DTYPES = (torch.int64, torch.int32)
+SHORT = 16
+"""Elements of a row below which sums of parts of rows are ATen's: chains would be followed for a few elements
+each.
+"""
+
+IsFree = Callable[[int], bool]
+MayJoin = Callable[[int, int], bool]
+
+_ZEROS = frozenset(("aten.zeros", "aten.zeros_like", "aten.new_zeros"))
+_FULL = frozenset(("aten.full", "aten.full_like", "aten.new_full"))
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A call as a sum. ``flat``: the index is one dim, of this size. ``message``: what is wrong with the
+    index ``{}``, if that is an error.
+    """
+
+    index: ir.Value
+    updates: ir.Value
+    init: ir.Value | None
+    dim: int
+    ignored: int | None = None
+    wraps: bool = False
+    message: str = ""
+    flat: AnySize | None = None
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """A call that becomes a kernel, maybe with the one that adds something to its result. ``numbers`` are
+    those of their steps.
+
+    ``starts``: sums of the first start from a tensor of the program, which is not all 0.
+    """
+
+    ops: tuple[ir.Operation, ...]
+    numbers: tuple[int, ...]
+    starts: bool
+    type: TensorType
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the result, as far as it is known."""
+        return hint(self.type.size_bytes)
+
+
+def filled(op: ir.Operation) -> ir.Operation | None:
+    """The op that makes the first operand of ``op``, if all elements are one number."""
+    value = op.operands[0]
+    made = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    is_filled = made is not None and made.name.startswith("torch.") and target_name(made) in _ZEROS | _FULL
+    return made if is_filled else None
+
+
+class ScatterKernels:
+    """Turns calls of a block, whose sizes are in ``symbols``, into kernels."""
+
+    def __init__(self, block: ir.Block, symbols: Symbols) -> None:
+        self._reader, self._builder, self._symbols = CallReader(), CallBuilder(block), symbols
+        self._context = block.owner.context
+
+    def find(
+        self, steps: Sequence[ir.Operation], is_free: IsFree, may_join: MayJoin, numerics: str, lone: bool
+    ) -> Iterator[Scatter]:
+        """Those of ``steps`` that become kernels: of so many elements that it pays, or all, if they may be
+        ``lone``.
+
+        ``is_free`` says of a step whether it may be in a kernel, ``may_join`` of two whether they may share
+        one.
+        """
+        numbers = {op: number for number, op in enumerate(steps)}
+        taken: set[ir.Operation] = set()
+        for number, op in enumerate(steps):
+            if not op.name.startswith("torch.") or target_name(op) not in _FORMS or not is_free(number):
+                continue
+            if self._is_kernel(op, lone):
+                starts, type_ = self._starts(op), self._type(op.results[0])
+                add = None if starts else self._sum_of(op, numerics)
+                if (
+                    add is None
+                    or add in taken
+                    or not is_free(numbers[add])
+                    or not may_join(number, numbers[add])
+                ):
+                    yield Scatter((op,), (number,), starts, type_)
+                    continue
+                taken.add(add)
+                yield Scatter((op, add), (number, numbers[add]), starts, type_)
+
+    def _sum_of(self, op: ir.Operation, numerics: str) -> ir.Operation | None:
+        """The call that adds the result of ``op`` to a tensor of its type, if nothing else reads it.
+
+        Not where a sum in 16 bits is to be rounded before it.
+        """
+        result, uses = op.results[0], [use.owner.operation for use in op.results[0].uses]
+        type_ = self._symbols.type(result)
+        if len(uses) != 1 or uses[0].name != f"torch.{ADD}" or uses[0].block != op.block:
+            return None
+        call = self._reader.read(uses[0])
+        if (
+            len(call.operands) != 2
+            or call.spec["alpha"] != 1
+            or (numerics == "eager" and type_.dtype.itemsize == 2)
+        ):
+            return None
+        return (
+            uses[0] if {self._symbols.type(v) for v in (*call.operands, *call.results)} == {type_} else None
+        )
+
+    def write(self, scatter: Scatter, name: str) -> tuple[ir.Operation, ir.Value]:
+        """The kernel that is to stand in place of the scatter's ops, before the last of them, and
+        its result.
+        """
+        first, last = scatter.ops[0], scatter.ops[-1]
+        form = self._form(first)
+        assert form is not None
+        start = form.init if scatter.starts else None
+        if last != first:
+            start = next(v for v in list(last.operands)[:2] if v != first.results[0])
+        loc = ir.Location.fused([o.location for o in scatter.ops], context=self._context)
+        ip, index = ir.InsertionPoint(last), form.index
+        if form.flat is not None:
+            flat = TensorType((form.flat,), self._type(index).dtype)
+            index = self._builder.call("aten.view", (index, [form.flat]), [flat], loc, ip).results[0]
+        tensors = [index, form.updates, *([] if start is None else [self._behind(start)])]
+        read = [(value, self._type(value)) for value in tensors]
+        types = [scatter.type, *[TensorType((), torch.int64)] * bool(form.message)]
+        symbols = sorted(symbols_of(n for t in (*(t for _, t in read), *types) for n in t.shape))
+        ins = [*tensors, *(self._symbols.number(symbol, read, ip) for symbol in symbols)]
+        sizes = {"symbols": symbols, "shapes": [t.shape for _, t in read]}
+        arguments = [builtin_type(t, self._context) for _, t in read]
+        body, (out, *_), op = kernel(name, ins, arguments, types, **sizes, loc=loc, ip=ip)
+        self._symbols.note(out.owner, types)
+        inside, given = ir.InsertionPoint(body), list(body.arguments)[: len(read)]
+        made = scatter_add(
+            given,
+            builtin_type(types[0], self._context),
+            form.dim,
+            ignored=form.ignored,
+            wraps=form.wraps,
+            loc=loc,
+            ip=inside,
+        )
+        yield_values(made[: len(types)], loc=loc, ip=inside)
+        if form.message:
+            op.attributes[CHECKS] = write_checks({1: form.message}, self._context)
+        return op, out
+
+    def left(self, scatter: Scatter) -> list[ir.Operation]:
+        """The ops that fusion is to leave alone, for they go with the scatter:
+        what adds to it, and zeros for it alone.
+        """
+        made = None if scatter.starts else filled(scatter.ops[0])
+        alone = made is not None and len(list(made.results[0].uses)) == 1
+        return [*scatter.ops, made] if alone and made is not None else list(scatter.ops)
+
+    def _is_kernel(self, op: ir.Operation, lone: bool) -> bool:
+        form = self._form(op)
+        if form is None:
+            return False
+        index, updates, out = (self._symbols.type(v) for v in (form.index, form.updates, op.results[0]))
+        types = (
+            [index, updates, out]
+            if form.init is None
+            else [index, updates, out, self._symbols.type(form.init)]
+        )
+        if any(t is None or not t.is_static or 0 in t.shape for t in types):
+            return False
+        if index.dtype not in INDEX_DTYPES or out.dtype not in ELEMENTS or out.dtype == torch.bool:
+            return False
+        positions = index.shape if form.flat is None else (form.flat,)
+        before, after = out.shape[: form.dim], out.shape[form.dim + 1 :]
+        if any(t.dtype != out.dtype for t in types[1:]) or updates.shape != (*before, *positions, *after):
+            return False
+        if form.init is not None and types[-1].shape != out.shape:
+            return False
+        if form.message and not isinstance(out.shape[form.dim], int):  # the message names the size
+            return False
+        if TensorType(before, out.dtype).numel != 1 and hint(TensorType(after, out.dtype).numel) < SHORT:
+            return False
+        symbols = symbols_of(n for t in types for n in t.shape)
+        enough = lone or hint(out.numel) + hint(updates.numel) >= ALONE_ELEMENTS
+        return enough and all(self._symbols.has(symbol, types) for symbol in symbols)
+
+    def _form(self, op: ir.Operation) -> _Form | None:
+        call = self._reader.read(op)
+        if any(isinstance(leaf, IntValue) for leaf in leaves(call.spec.args)):
+            return None
+        return _FORMS[call.spec.target](self, call)
+
+    def _starts(self, op: ir.Operation) -> bool:
+        """Whether its sums start from something else than 0."""
+        form = self._form(op)
+        if form is None or form.init is None:
+            return False
+        made = filled(op)
+        return made is None or (
+            target_name(made) in _FULL and self._reader.read(made).spec["fill_value"] != 0
+        )
+
+    def _behind(self, value: ir.Value) -> ir.Value:
+        """The tensor that ``value`` is after transposes that undo one another."""
+        found, rank = value, len(self._type(value).shape)
+        order = list(range(rank))
+        while (turn := self._turn(value, rank)) is not None:
+            value, order = self._reader.read(value.owner).operands[0], [turn[d] for d in order]
+            found = value if order == sorted(order) else found
+        return found
+
+    def _turn(self, value: ir.Value, rank: int) -> list[int] | None:
+        """Which dim of its operand each dim of a transpose is; None for what is no transpose."""
+        owner = None if isinstance(value.owner, ir.Block) else value.owner
+        if owner is None or owner.name not in (
+            "torch.aten.t",
+            "torch.aten.transpose.int",
+            "torch.aten.permute",
+        ):
+            return None
+        call, order = self._reader.read(owner), list(range(rank))
+        if call.spec.target == "aten.permute":
+            return [d % rank for d in call.spec["dims"]]
+        x, y = (
+            (0, rank - 1)
+            if call.spec.target == "aten.t"
+            else (call.spec["dim0"] % rank, call.spec["dim1"] % rank)
+        )
+        order[x], order[y] = y, x
+        return order
+
+    def _type(self, value: ir.Value) -> TensorType:
+        type_ = self._symbols.type(value)
+        assert type_ is not None
+        return type_
+
+    # What calls say
+
+    def _embedding(self, call: Call) -> _Form | None:
+        """ATen passes over an index out of range here: forward has raised for it."""
+        updates, index = call.operands
+        if call.spec["scale_grad_by_freq"]:
+            return None
+        padding = call.spec["padding_idx"]
+        return _Form(index, updates, None, 0, padding if padding >= 0 else None)
+
+    def _index_add(self, call: Call) -> _Form | None:
+        init, index, updates = call.operands
+        type_ = self._symbols.type(init)
+        if type_ is None or not type_.shape or call.spec["alpha"] != 1 or len(call.spec["index"].shape) != 1:
+            return None
+        dim = call.spec["dim"] % len(type_.shape)
+        message = self._message(init, dim) if len(type_.shape) > 1 else "index out of range in self"
+        return _Form(index, updates, init, dim, message=message)
+
+    def _index_put(self, call: Call) -> _Form | None:
+        given = [dim for dim, i in enumerate(call.spec["indices"]) if isinstance(i, TensorType)]
+        if len(given) != 1 or not call.spec["accumulate"]:
+            return None
+        (dim,), (init, index, updates) = given, call.operands
+        return _Form(index, updates, init, dim, wraps=True, message=self._message(init, dim))
+
+    def _scatter_add(self, call: Call) -> _Form | None:
+        """Of whole rows: by an index that is the same for all elements of one."""
+        init, index, updates = call.operands
+        type_, seen = self._symbols.type(init), self._symbols.type(index)
+        if type_ is None or seen is None or not type_.shape:
+            return None
+        dim, owner = call.spec["dim"] % len(type_.shape), index.owner
+        if isinstance(owner, ir.Block) or owner.name != "torch.aten.expand":
+            return None
+        base = self._reader.read(owner).operands[0]
+        spread = self._symbols.type(base)
+        if (
+            spread is None
+            or spread.numel != seen.shape[dim]
+            or len(spread.shape) != len(seen.shape)
+            or spread.shape[dim] == 1
+        ):
+            return None
+        if not isinstance(seen.shape[dim], int):
+            return None
+        return _Form(base, updates, init, dim, message=self._message(init, dim), flat=seen.shape[dim])
+
+    def _message(self, init: ir.Value, dim: int) -> str:
+        type_ = self._symbols.type(init)
+        return f"index {{}} is out of bounds for dimension {dim} with size {type_ and type_.shape[dim]}"
+
+
+_FORMS: dict[str, Callable[[ScatterKernels, Call], _Form | None]] = {
+    "aten.embedding_dense_backward": ScatterKernels._embedding,
+    "aten.index_add": ScatterKernels._index_add,
+    "aten.index_put": ScatterKernels._index_put,
+    "aten._unsafe_index_put": ScatterKernels._index_put,
+    "aten.scatter_add": ScatterKernels._scatter_add,
+}
+SCATTERS = frozenset(_FORMS)
+"""The targets of which some calls become kernels."""

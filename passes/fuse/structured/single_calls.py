@@ -1,0 +1,166 @@
+"""Calls that become kernels each by itself: attention, grouped matmuls, linear layers with a cross entropy
+behind them, sums at computed indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import target_name
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.kern.strides import Strides
+from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
+from shardc.passes.fuse.grouping.capabilities import Capabilities
+from shardc.passes.fuse.grouping.piece import Choose, EveryPiece, call_piece, is_asked
+from shardc.passes.fuse.linear_loss.kernel import LINEAR_LOSSES, LinearLossKernels
+from shardc.passes.fuse.linear_loss.loss import LinearLoss
+from shardc.passes.fuse.reading.graph import Value
+from shardc.passes.fuse.reading.read import Block, Step
+from shardc.passes.fuse.structured.attention import ATTENTION, AttentionKernels, call_library
+from shardc.passes.fuse.structured.grouped_matmul import GROUPED, GroupedMatmulKernels
+from shardc.passes.fuse.structured.losses import Losses
+from shardc.passes.fuse.structured.scatter import Scatter, ScatterKernels
+from shardc.passes.ingest.torch_share import drop_unread, unread
+
+
+class SingleCalls:
+    """Of one block, but for the calls ``without``. Made before the block's groups are rewritten: what nobody
+    reads after that goes, and becomes no kernel.
+    """
+
+    def __init__(
+        self, read: Block, marks: Marks, without: frozenset[int], scatters: Sequence[Scatter], losses: Losses
+    ) -> None:
+        self._read, self._block, self._marks = read, read.block, marks
+        self._scatters, self._losses = scatters, losses
+        calls = {s.number for s in read.steps if s.target in _TARGETS} - without
+        calls |= {number for scatter in scatters for number in scatter.numbers} | losses.numbers
+        self._waiting = {number: read.steps[number].op for number in sorted(calls)}
+
+    def write(self, strides: Mapping[ir.Value, Strides], choose: Choose | None, has: Capabilities) -> None:
+        """Puts the kernels in their places. ``choose`` and ``has`` as in
+        :func:`shardc.passes.fuse.kern_fuse.fuse_module`, but that all of what kernels can hold become some
+        where ``choose`` is None.
+        """
+        self._sweep()
+        self._write_attentions(strides, choose, has.any_attention and choose is None)
+        if has.grouped_matmuls:
+            self._write_grouped(strides, choose)
+        if has.linear_losses:
+            self._write_linear_losses()
+        self._write_scatters()
+        self._write_losses()
+
+    def _sweep(self) -> None:
+        """Erases what nobody reads, so that no op that is gone is looked at."""
+        if self._waiting:
+            gone = unread(self._block)
+            self._waiting = {n: op for n, op in self._waiting.items() if gone.isdisjoint(op.results)}
+        drop_unread(self._block)
+
+    def _write_attentions(
+        self, strides: Mapping[ir.Value, Strides], choose: Choose | None, every: bool
+    ) -> None:
+        """Attention calls become kernels where that is faster, or ``every`` one."""
+        attentions = None
+        for step in self._take(ATTENTION):
+            attentions = attentions or AttentionKernels(self._block, strides, self._read.symbols)
+            flops, phase = attentions.flops(step.op), phase_of(step.op)
+            if not flops:
+                continue
+            faster = every or (attentions.is_faster(step.op) and not isinstance(choose, EveryPiece))
+            if choose and not faster and is_asked(flops, choose):
+                piece = call_piece(self._marks.number, self._read, step.number, strides)
+                verdict = None if piece is None else choose(piece)
+                faster = verdict is not None and verdict.generated
+                if verdict is not None and verdict.library:
+                    call_library(step.op, verdict.library)
+            if faster:
+                self._marks.write(attentions.write(step.op, self._marks.name([step])), [step], phase)
+        self._sweep()
+
+    def _write_grouped(self, strides: Mapping[ir.Value, Strides], choose: Choose | None) -> None:
+        """Grouped matmuls become kernels; ``choose`` decides on each, None: all of them."""
+        grouped = GroupedMatmulKernels(self._block.owner.context)
+        for step in self._take((GROUPED,)):
+            flops, phase = grouped.flops(step.op), phase_of(step.op)
+            wanted = bool(flops)
+            if wanted and choose is not None:
+                piece = (
+                    call_piece(self._marks.number, self._read, step.number, strides)
+                    if is_asked(flops, choose)
+                    else None
+                )
+                wanted = piece is not None and choose(piece).generated
+            if wanted:
+                (old,) = step.op.results
+                op, out = grouped.write(step.op, self._marks.name([step]))
+                self._marks.write(op, [step], phase)
+                name_results(out.owner, [Value(read_type(old.type), old)])
+                old.replace_all_uses_with(out)
+                step.op.erase()
+        self._sweep()
+
+    def _write_linear_losses(self) -> None:
+        """Linear layers with a cross entropy that are calls of one op become kernels: it was decided where
+        they were made.
+        """
+        kernels = LinearLossKernels(self._block)
+        for step in self._take(LINEAR_LOSSES):
+            if kernels.has(step.op):
+                phase = phase_of(step.op)
+                self._marks.write(kernels.write(step.op, self._marks.name([step]))[0], [step], phase)
+        self._sweep()
+
+    def _write_scatters(self) -> None:
+        """Sums at computed indices become kernels, with what they are added to."""
+        kernels = ScatterKernels(self._block, self._read.symbols)
+        for scatter in self._scatters:
+            if not self._waiting.keys() >= set(scatter.numbers):
+                continue
+            steps = [self._read.steps[number] for number in scatter.numbers]
+            for number in scatter.numbers:
+                del self._waiting[number]
+            op, out = kernels.write(scatter, self._marks.name(steps))
+            self._marks.write(op, steps, phase_of(steps[0].op))
+            old = steps[-1].op.results[0]
+            name_results(out.owner, [Value(scatter.type, old)])
+            old.replace_all_uses_with(out)
+            for step in reversed(steps):
+                step.op.erase()
+        if self._scatters:
+            self._sweep()
+
+    def _write_losses(self) -> None:
+        """Linear layers with a cross entropy become two kernels each."""
+        kernels = LinearLossKernels(self._block)
+        for loss, raised in self._losses.write(self._waiting.keys()):
+            for op, numbers in ((raised.forward, loss.forward), (raised.backward, loss.backward)):
+                if op is not None:
+                    self._write_loss(kernels, loss, op, [self._read.steps[number] for number in numbers])
+        self._waiting.clear()
+        drop_unread(self._block)
+
+    def _write_loss(
+        self, kernels: LinearLossKernels, loss: LinearLoss, op: ir.Operation, steps: list[Step]
+    ) -> None:
+        """The kernel of one op, which stands for ``steps``; gradients keep their names."""
+        name = self._marks.numbered(target_name(op).removeprefix("shardc."))
+        op, made = kernels.write(op, name)
+        self._marks.write(op, steps, phase_of(steps[0].op))
+        olds = [loss.values[role] for role in ("drows", "dweight") if role in made]
+        if olds:
+            unpack = next(iter(made.values())).owner
+            bias = loss.values["dbias"] if "dbias" in made else None
+            name_results(unpack, [Value(read_type(old.type), old) for old in olds], bias)
+
+    def _take(self, targets: Collection[str]) -> Iterator[Step]:
+        """The calls of ``targets`` that are still there; after this nobody looks at them."""
+        for step in self._read.steps:
+            if step.target in targets and self._waiting.pop(step.number, None) is not None:
+                yield step
+
+
+_TARGETS = frozenset((*ATTENTION, GROUPED, *LINEAR_LOSSES))

@@ -1,0 +1,1 @@
+"""What a pass is, which passes there are, and pass pipelines as data."""

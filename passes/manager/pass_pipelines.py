@@ -1,0 +1,180 @@
+"""Pipelines as data, and how the text of one becomes a list of passes that runs on a module.
+
+A name in a pipeline is one of ``PIPELINES``, one of the passes in our registry, or else goes to MLIR as text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch_mlir.dialects.torch  # noqa: F401 (Torch-MLIR's passes are known from then on)
+from torch_mlir import ir
+from torch_mlir.passmanager import PassManager
+
+from shardc.diagnostics.cli import (
+    BadMlirPass,
+    BadPipeline,
+    NestedPass,
+    PassBrokeModule,
+    PassFailed,
+    UnknownPass,
+)
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.mlir_errors import UNKNOWN_SOURCE, Source
+from shardc.passes.manager.pass_pipeline_text import Element, parse_options, parse_pipeline
+from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.manager.registry import PASSES, pass_class
+
+PIPELINES: dict[str, str] = {
+    "shard": "torch-lift-bmm,torch-share{creations=false},dist-interleave,dist-pad,torch-split-softmax,"
+    "dist-propagate,dist-insert-reshards,verify-level{level=2}",
+    "partition": "dist-partition,dist-combine,verify-level{level=3}",
+    "rank": "shard,partition",
+    "kernel": "rank,kern-fuse",
+}
+"""Named pipelines; the text may name passes and other pipelines."""
+
+FAMILIAR_MLIR_PASSES = (
+    "canonicalize",
+    "cse",
+    "inline",
+    "loop-invariant-code-motion",
+    "sccp",
+    "strip-debuginfo",
+    "symbol-dce",
+)
+"""For suggestions and ``--list-passes`` only: every pass that is registered in MLIR can be named."""
+
+_UNREGISTERED = re.compile(r"'([^']*)' does not refer to a registered pass")
+
+
+@dataclass(frozen=True)
+class MlirPass(Pass):
+    """One element of a pipeline that MLIR runs itself, such as ``func.func(canonicalize)``."""
+
+    name: ClassVar[str] = "mlir"
+    text: str = ""
+
+    def run(self, module: ir.Module) -> None:
+        self.manager(module.context).run(module.operation)
+
+    def manager(self, context: ir.Context) -> PassManager:
+        """Raises ValueError with MLIR's own words if MLIR does not accept the text."""
+        manager = PassManager("builtin.module", context=context)
+        manager.add(self.text)
+        return manager
+
+
+def build(pipeline: str) -> list[Pass]:
+    """The passes that ``pipeline`` stands for, options set. Raises BadPipeline, UnknownPass and the like."""
+    return [step for element in parse_pipeline(pipeline) for step in _expand(element, ())]
+
+
+def title(step: Pass) -> str:
+    """What to call a pass in messages: its name, or the text that MLIR was given."""
+    return step.text if isinstance(step, MlirPass) else step.name
+
+
+def run(
+    module: ir.Module,
+    steps: Sequence[Pass],
+    *,
+    verify_each: bool = True,
+    after_pass: Callable[[str, ir.Module], None] | None = None,
+    source: Source = UNKNOWN_SOURCE,
+    reading: Reading | None = None,
+) -> None:
+    """Runs the passes in order and calls ``after_pass(title, module)`` after each.
+
+    ``reading`` is ``module`` as it was read before, if it has not changed since but for attributes.
+    ``source`` is what the module was parsed from, for error messages. Raises what a pass raises, PassFailed
+    if MLIR refused something, PassBrokeModule if a pass left IR that does not verify.
+    """
+    for step in steps:
+        try:
+            reading = _run_one(step, reading or Reading(module))
+        except ir.MLIRError as error:
+            raise PassFailed(name=title(step), **source.describe(error)) from error
+        except Exception as error:
+            error.add_note(f"in the pass {title(step)}")
+            raise
+        if verify_each and not isinstance(step, MlirPass):  # MLIR's pass manager verifies by itself
+            _verify(module, step, source)
+        if after_pass:
+            after_pass(title(step), module)
+
+
+def _run_one(step: Pass, reading: Reading) -> Reading | None:
+    """The reading, if it still holds after the pass."""
+    if isinstance(step, ReadingPass):
+        return None if step.apply(reading) else reading
+    step.run(reading.module)
+    return None
+
+
+def _verify(module: ir.Module, step: Pass, source: Source) -> None:
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise PassBrokeModule(name=title(step), **source.describe(error)) from error
+
+
+def _expand(element: Element, inside: tuple[str, ...]) -> Iterator[Pass]:
+    if element.name in PIPELINES and not element.children:
+        if element.name in inside:
+            raise BadPipeline(problem=f"the pipeline {element.name!r} includes itself", snippet="")
+        if element.options:
+            raise BadPipeline(problem=f"the pipeline {element.name!r} takes no options", snippet="")
+        for part in parse_pipeline(PIPELINES[element.name]):
+            yield from _expand(part, (*inside, element.name))
+    elif element.name in PASSES and not element.children:
+        yield pass_class(element.name).from_options(parse_options(element.options))
+    else:
+        _refuse_ours_inside(element)
+        yield _mlir_pass(element)
+
+
+def _refuse_ours_inside(element: Element) -> None:
+    for child in element.children:
+        if child.name in PASSES or child.name in PIPELINES:
+            raise NestedPass(name=child.name, anchor=element.name)
+        _refuse_ours_inside(child)
+
+
+def _mlir_pass(element: Element) -> MlirPass:
+    step = MlirPass(text=str(element))
+    try:
+        step.manager(ir.Context())
+    except ValueError as error:
+        unregistered = _UNREGISTERED.search(str(error))
+        if unregistered:
+            raise UnknownPass(name=unregistered.group(1), nearest=_nearest(unregistered.group(1))) from None
+        raise BadMlirPass(text=step.text, problem=" ".join(str(error).split())) from None
+    return step
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, [*PASSES, *PIPELINES, *FAMILIAR_MLIR_PASSES])
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def describe_all() -> str:
+    """Every pass with its documentation and options, and every named pipeline, for ``--list-passes``."""
+    lines = ["Passes:"]
+    for name in sorted(PASSES):
+        cls = pass_class(name)
+        lines += [
+            f"  {name}",
+            *(f"      {line.strip()}" for line in (cls.__doc__ or "").strip().splitlines()),
+        ]
+        lines += [f"      option {option.render()}" for option in cls.options()]
+    lines += ["", "Pipelines:", *(f"  {name} = {text}" for name, text in sorted(PIPELINES.items()))]
+    lines += [
+        "",
+        f"And every pass of MLIR's and Torch-MLIR's by its own name: {', '.join(FAMILIAR_MLIR_PASSES)}, ...",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,48 @@
+"""Passes over the step function that read it once for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch_mlir import ir
+
+from shardc.diagnostics.levels import LevelBroken
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import Program, read_program
+
+
+class Reading:
+    """The step function of ``module``, read when it is first asked for.
+    It is what the module says until a pass changes that.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+
+    @cached_property
+    def program(self) -> Program | None:
+        """None if the module has no function."""
+        return read_program(self.module)
+
+    def sharded(self, level: int) -> tuple[Mesh, Program]:
+        """The mesh and the step function, for passes over shardings. Raises LevelBroken."""
+        mesh = read_mesh(self.module)
+        if mesh is None:
+            raise LevelBroken(level=level, problem="the module has no dist.mesh")
+        if self.program is None:
+            raise LevelBroken(level=level, problem="the module has no function")
+        return mesh, self.program
+
+
+@dataclass(frozen=True)
+class ReadingPass(Pass):
+    """A pass that takes the step function as it was read before, if no pass has changed it since."""
+
+    def run(self, module: ir.Module) -> None:
+        self.apply(Reading(module))
+
+    def apply(self, reading: Reading) -> bool:
+        """Rewrites the step; whether it has changed more than attributes of ops, arguments and results."""
+        raise NotImplementedError(f"{type(self).__name__} has no apply method")

@@ -1,0 +1,32 @@
+"""Which passes there are. Adding one is a line here; its module is imported when it is first asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from shardc.passes.manager.base import Pass
+
+PASSES: dict[str, str] = {
+    "dist-apply-plan": "shardc.passes.plan.dist_apply_plan:DistApplyPlan",
+    "dist-combine": "shardc.passes.optimize.dist_combine:DistCombine",
+    "dist-insert-reshards": "shardc.passes.partition.dist_insert_reshards:DistInsertReshards",
+    "dist-interleave": "shardc.passes.interleave.dist_interleave:DistInterleave",
+    "dist-pad": "shardc.passes.pad.dist_pad:DistPad",
+    "dist-partition": "shardc.passes.partition.dist_partition:DistPartition",
+    "dist-propagate": "shardc.passes.propagate.dist_propagate:DistPropagate",
+    "kern-extern": "shardc.passes.extern.kern_extern:KernExtern",
+    "kern-fuse": "shardc.passes.fuse.kern_fuse:KernFuse",
+    "kern-space": "shardc.tuner.space.kern_space:KernSpace",
+    "pipe-cut": "shardc.passes.pipeline.pipe_cut:PipeCut",
+    "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
+    "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
+    "torch-split-softmax": "shardc.passes.propagate.torch_split_softmax:TorchSplitSoftmax",
+    "verify-level": "shardc.passes.manager.verify_level:VerifyLevel",
+}
+"""Pass name -> ``module:ClassName``."""
+
+
+def pass_class(name: str) -> type[Pass]:
+    """The class that ``name`` stands for. Raises KeyError for a name that is not in the registry."""
+    module, _, class_name = PASSES[name].partition(":")
+    return getattr(import_module(module), class_name)

@@ -1,0 +1,1 @@
+"""Proofs that a schedule, its transfers and its collectives are sound."""

@@ -1,0 +1,66 @@
+"""Proves of collectives among the actions of a schedule that what they gather is there, and what they reduce
+is whole.
+"""
+
+from __future__ import annotations
+
+from shardc.diagnostics.pipeline import BadCollective
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.transfer import Step, Steps
+
+
+def check_collectives(schedule: Schedule, steps: Steps) -> None:
+    """Of the lists of the ranks of ``schedule``: collectives of a stage are on its rank; parameters are
+    gathered before the stage's first action and, if they were let go of, before the next one; gradients are
+    reduced once, behind the last action that adds to them.
+
+    The devices that share in a collective run the list of one rank, so that theirs are in one order:
+    collectives never wait in a circle. Raises BadCollective, which names the step.
+    """
+    for rank, row in enumerate(steps):
+        _Reader(schedule, rank, row).read()
+
+
+class _Reader:
+    """One rank's list, read from its start."""
+
+    def __init__(self, schedule: Schedule, rank: int, row: tuple[Step, ...]) -> None:
+        self._schedule, self._rank, self._row = schedule, rank, row
+        self._gathers = {
+            step.stage for step in row if isinstance(step, Collective) and step.kind != "REDUCE_GRAD"
+        }
+        self._there, self._reduced = set[int](), set[int]()
+
+    def read(self) -> None:
+        for step in self._row:
+            if isinstance(step, Collective):
+                self._read_collective(step)
+            elif isinstance(step, Action):
+                if step.stage in self._gathers and step.stage not in self._there:
+                    self._refuse(step, f"reads parameters of stage {step.stage} that are not gathered")
+                if step.stage in self._reduced and step.kind != "F":
+                    self._refuse(step, f"adds to gradients that {step.stage}REDUCE_GRAD has reduced")
+
+    def _read_collective(self, step: Collective) -> None:
+        home = self._schedule.rank_of.get(step.stage)
+        if home != self._rank:
+            self._refuse(
+                step, f"belongs on rank {home}" if home is not None else "is of no stage of the schedule"
+            )
+        if step.kind == "REDUCE_GRAD":
+            if step.stage in self._reduced:
+                self._refuse(step, "stands there twice")
+            self._reduced.add(step.stage)
+        elif step.kind == "UNSHARD":
+            if step.stage in self._there:
+                self._refuse(step, "gathers what is there")
+            self._there.add(step.stage)
+        else:
+            if step.stage not in self._there:
+                self._refuse(step, "lets go of what is not there")
+            self._there.remove(step.stage)
+
+    def _refuse(self, step: Step, problem: str) -> None:
+        raise BadCollective(schedule=self._schedule.name, step=step, rank=self._rank, problem=problem)

@@ -1,0 +1,133 @@
+"""Proves of a schedule that it runs: every action once, on one rank, behind what it needs, with
+no deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardc.cost.pipeline import StageCost
+from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
+from shardc.dialects.pipe.action import KINDS, OPTIMIZER, Action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.weight_versions import forward_weights
+
+
+def check_schedule(schedule: Schedule, micro_batches: int | None = None) -> None:
+    """Raises BadSchedule, which says of the first action that is wrong what is wrong with it.
+
+    ``micro_batches``: how many there must be, slices counted; else as many as the schedule has.
+    """
+    for action, problem in _problems(schedule, micro_batches):
+        raise BadSchedule(schedule=schedule.name, action=action, problem=problem)
+
+
+def check_memory(schedule: Schedule, costs: Sequence[StageCost], memory_limit_bytes: float) -> None:
+    """Raises TooMuchMemory if a rank holds more than ``memory_limit_bytes`` of activations at a time;
+    ``costs`` are of each stage.
+
+    It names the first action in which that happens. A rank runs one action at a time, so times do not matter.
+    """
+    for rank, order in enumerate(schedule.orders):
+        held_bytes = 0.0
+        for action in order:
+            for more_bytes in costs[action.stage].held_bytes(action.kind):
+                held_bytes += more_bytes
+                if held_bytes > memory_limit_bytes:
+                    raise TooMuchMemory(
+                        schedule=schedule.name,
+                        rank=rank,
+                        action=action,
+                        held=held_bytes,
+                        cap=memory_limit_bytes,
+                    )
+
+
+def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[Action | str, str]]:
+    wanted = schedule.micro_batches if micro_batches is None else micro_batches
+    if not wanted or wanted % schedule.slices:
+        yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"
+    every = 1 if schedule.updates is None else schedule.updates.every
+    if wanted % every:
+        yield "it", f"updates weights behind every {every} micro-batches, which {wanted} are no groups of"
+    place = {}
+    for rank, order in enumerate(schedule.orders):
+        for index, action in enumerate(order):
+            if action in place:
+                yield action, "stands there twice"
+            if action.kind == OPTIMIZER:
+                yield action, "stands in an order, but a schedule's updates say where optimizers run"
+            if schedule.rank_of[action.stage] != rank:
+                yield (
+                    action,
+                    f"is on rank {rank}, but stage {action.stage} is on rank "
+                    f"{schedule.rank_of[action.stage]}",
+                )
+            if action.micro_batch >= wanted:
+                yield action, f"is there, but there are {wanted} micro-batches"
+            if action.stage not in schedule.route(action.micro_batch):
+                yield action, f"is for a stage that micro-batch {action.micro_batch} does not go through"
+            place[action] = rank, index
+    yield from _missing(schedule, place, wanted)
+    yield from _stuck(schedule, place)
+    for use in forward_weights(schedule):
+        if use.version > use.made:
+            yield (
+                use.action,
+                f"needs version {use.version} of its weights, of which {use.made} are made by then",
+            )
+
+
+def _missing(
+    schedule: Schedule, place: dict[Action, tuple[int, int]], micro_batches: int
+) -> Iterator[tuple[Action, str]]:
+    for micro_batch in range(micro_batches):
+        for stage in schedule.route(micro_batch):
+            kinds = {kind for kind in KINDS if Action(stage, kind, micro_batch) in place}  # type: ignore[arg-type]
+            if "F" not in kinds:
+                yield Action(stage, "F", micro_batch), "is not there"
+            if "B" in kinds and kinds & {"I", "W"}:
+                yield Action(stage, "B", micro_batch), "stands beside a part of itself"
+            if "I" not in kinds and "B" not in kinds:
+                yield Action(stage, "B", micro_batch), "is not there"
+            if "I" in kinds and "W" not in kinds:
+                yield (
+                    Action(stage, "W", micro_batch),
+                    f"is not there, but {Action(stage, 'I', micro_batch)} is",
+                )
+
+
+def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator[tuple[Action, str]]:
+    """Runs every action whose needs have run until nothing moves; what is left waits for itself."""
+    needs = Dependences(schedule).needs
+    done, at = set[Action](), [0] * schedule.ranks
+    waiting: dict[Action, list[int]] = {}
+    moving = list(range(schedule.ranks))
+    while moving:
+        rank = moving.pop()
+        order = schedule.orders[rank]
+        while at[rank] < len(order):
+            action = order[at[rank]]
+            missing = next((needed for needed in needs(action) if needed not in done), None)
+            if missing is not None:
+                waiting.setdefault(missing, []).append(rank)
+                break
+            done.add(action)
+            at[rank] += 1
+            moving += waiting.pop(action, ())
+    heads = {
+        r: order[i] for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True)) if i < len(order)
+    }
+    waits = {
+        rank: next(needed for needed in needs(head) if needed not in done) for rank, head in heads.items()
+    }
+    for rank, needed in waits.items():
+        if place[needed][0] == rank:
+            yield heads[rank], f"stands before {needed}, which it needs"
+    for rank, needed in waits.items():
+        other = place[needed][0]
+        yield (
+            heads[rank],
+            f"waits for {needed}, but rank {other} waits before that, at {heads[other]} for {waits[other]}",
+        )

@@ -1,0 +1,201 @@
+"""Proves of sends and receives that they go with each other and never deadlock, whatever the transport."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Literal, NoReturn
+
+from shardc.diagnostics.pipeline import BadTransfers, TooManyBuffers
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.transfer import Step, Steps, Transfer
+from shardc.passes.pipeline.ranks.transfers import transfer
+
+Mode = Literal["blocking", "batched", "buffered", "paired"]
+"""What a rank waits for at a send or receive: ``blocking``, until the other side has come to it too;
+``batched``, the same for all together that stand side by side in its list; ``buffered``, sends for nothing,
+and receives until it was sent; ``paired``, nothing, but what goes between two ranks, both ways, runs one
+after the other, and an action waits for what it reads (streams of NCCL).
+"""
+
+
+def check_transfers(
+    schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None
+) -> None:
+    """Plays ``steps``, the lists of the ranks of ``schedule`` with their transfers, through. Collectives wait
+    for no transfer: :func:`shardc.passes.pipeline.checks.check_collectives.check_collectives` is about them.
+
+    ``room``: received values that a rank has buffers for at a time. Raises BadTransfers and TooManyBuffers,
+    which name the step.
+    """
+    _Machine(schedule, steps, mode).run()
+    for rank, row in enumerate(steps):
+        for step, kept in _kept(schedule, row):
+            if room is not None and kept > room:
+                raise TooManyBuffers(schedule=schedule.name, rank=rank, step=step, kept=kept, room=room)
+
+
+def peak_buffers(schedule: Schedule, steps: Steps) -> list[int]:
+    """For each rank, how many received values it keeps at most that no action has read. Raises
+    BadTransfers.
+    """
+    _Machine(schedule, steps, "buffered").run()
+    return [max((kept for _, kept in _kept(schedule, row)), default=0) for row in steps]
+
+
+def _kept(schedule: Schedule, row: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+    """Each step of a rank with how many received values are kept in it; what an action reads is, until it has
+    run.
+    """
+    rank_of, needs = schedule.rank_of, Dependences(schedule).needs
+    kept = 0
+    for step in row:
+        if isinstance(step, Transfer):
+            kept += not step.sends
+        yield step, kept
+        if isinstance(step, Action):
+            kept -= sum(rank_of[needed.stage] != rank_of[step.stage] for needed in needs(step))
+
+
+class _Machine:
+    """Ranks that run their lists: each posts its next transfers, and goes on when they have ended."""
+
+    def __init__(self, schedule: Schedule, steps: Steps, mode: Mode) -> None:
+        self._schedule, self._steps, self._mode = schedule, steps, mode
+        self._rank_of, self._needs = schedule.rank_of, Dependences(schedule).needs
+        self._partner: dict[Transfer, Transfer] = {}
+        self._made_by: dict[Transfer, Action] = {}
+        self._reads: dict[Action, list[Transfer]] = {}
+        for reader in schedule.actions():
+            for made in self._needs(reader):
+                if self._rank_of[made.stage] != self._rank_of[reader.stage]:
+                    send, receive = transfer(made, reader)
+                    self._partner |= {send: receive, receive: send}
+                    self._made_by[send] = made
+                    self._reads.setdefault(reader, []).append(receive)
+        self._posted, self._done = set[Transfer](), set[Step]()
+        self._lines: dict[tuple[int, int], list[Transfer]] = {}
+        """(rank, other rank) -> what the rank has started and not ended of what goes between them."""
+
+    def run(self) -> None:
+        """To the end, or until nothing moves, which it refuses."""
+        self._pair()
+        at, moved = [0] * len(self._steps), True
+        while moved:
+            moved = self._mode == "paired" and self._move_lines()
+            for rank, steps in enumerate(self._steps):
+                while at[rank] < len(steps) and self._starts(rank, group := self._group(steps, at[rank])):
+                    posted = len(self._posted)
+                    self._posted.update(step for step in group if isinstance(step, Transfer))
+                    moved = moved or len(self._posted) > posted
+                    if self._mode == "paired" and isinstance(group[0], Transfer):
+                        self._lines.setdefault((rank, self._other(group[0], rank)), []).append(group[0])
+                    elif not all(map(self._ends, group)):
+                        break
+                    else:
+                        self._done.update(group)
+                    at[rank] += len(group)
+                    moved = True
+        for rank, steps in enumerate(self._steps):
+            if at[rank] < len(steps):
+                self._refuse(*self._why(rank, at))
+
+    def _move_lines(self) -> bool:
+        """Ends the transfers that both ranks have come to; whether there were any."""
+        moved = False
+        for (rank, other), mine in self._lines.items():
+            theirs = self._lines.get((other, rank), [])
+            while rank < other and mine and theirs and self._partner[mine[0]] == theirs[0]:
+                self._done.update((mine.pop(0), theirs.pop(0)))
+                moved = True
+        return moved
+
+    def _group(self, steps: Sequence[Step], start: int) -> list[Step]:
+        """The steps that the rank begins together: one, or the transfers that are batched."""
+        if self._mode != "batched" or not isinstance(steps[start], Transfer):
+            return [steps[start]]
+        return [*itertools.takewhile(lambda step: isinstance(step, Transfer), steps[start:])]
+
+    def _starts(self, rank: int, group: list[Step]) -> bool:
+        return all(self._lacks(rank, step) is None for step in group)
+
+    def _lacks(self, rank: int, step: Step) -> Step | None:
+        """What the rank itself must have done before ``step`` and has not."""
+        if isinstance(step, Transfer):
+            before: list[Step] = [self._made_by[step]] if step.sends else []
+        elif isinstance(step, Collective):
+            before = []
+        else:
+            before = [n for n in self._needs(step) if self._rank_of[n.stage] == rank]
+            before += self._reads.get(step, ())
+        return next((needed for needed in before if needed not in self._done), None)
+
+    def _ends(self, step: Step) -> bool:
+        if not isinstance(step, Transfer) or (step.sends and self._mode == "buffered"):
+            return True
+        return self._partner[step] in self._posted
+
+    def _why(self, rank: int, at: list[int]) -> tuple[Step, int, str]:
+        group = self._group(self._steps[rank], at[rank])
+        for step in group:
+            lacking = self._lacks(rank, step)
+            if lacking in self._posted:
+                return step, rank, self._stuck_line(rank, lacking)
+            if lacking is not None:
+                return step, rank, f"stands before {lacking}, which it needs"
+        step = next(step for step in group if not self._ends(step))
+        assert isinstance(step, Transfer)  # an action that lacks nothing ends
+        other = self._rank_of[self._partner[step].stage]
+        head = self._steps[other][at[other]]
+        return step, rank, f"waits for {self._partner[step]}, but rank {other} waits before that, at {head}"
+
+    def _stuck_line(self, rank: int, wanted: Step) -> str:
+        assert isinstance(wanted, Transfer)  # actions are not posted
+        other = self._other(wanted, rank)
+        mine, theirs = self._lines[rank, other], self._lines.get((other, rank), [])
+        first = f"{theirs[0]} stands first" if theirs else "nothing stands"
+        return f"waits for {wanted}, behind {mine[0]} in what goes to and from rank {other}, where {first}"
+
+    def _pair(self) -> None:
+        """Every transfer once, on the rank of its stage, and between two ranks in one order on both sides."""
+        if len(self._steps) != self._schedule.ranks:
+            self._refuse("the list", len(self._steps), "is there or missing: there must be one for each rank")
+        seen = set[Transfer]()
+        lines: dict[tuple[int, int], tuple[list[Transfer], list[Transfer]]] = {}
+        for rank, steps in enumerate(self._steps):
+            actions = [step for step in steps if isinstance(step, Action)]
+            for ours, theirs in itertools.zip_longest(actions, self._schedule.orders[rank]):
+                if ours != theirs:
+                    self._refuse(
+                        ours or theirs, rank, f"is not what the schedule has there, {theirs or 'the end'}"
+                    )
+            for step in steps:
+                if isinstance(step, Transfer):
+                    other = self._other(step, rank)
+                    if step in seen:
+                        self._refuse(step, rank, "stands there twice")
+                    seen.add(step)
+                    line = lines.setdefault((rank, other) if step.sends else (other, rank), ([], []))
+                    line[0 if step.sends else 1].append(step)
+        for missing in self._partner:
+            if missing not in seen:
+                self._refuse(missing, self._rank_of[missing.stage], "is not there")
+        for (sender, receiver), (sends, receives) in lines.items():
+            for send, receive in zip(sends, receives, strict=True):
+                if self._partner[send] != receive:
+                    self._refuse(receive, receiver, f"stands where rank {sender} sends {send}")
+
+    def _other(self, step: Transfer, rank: int) -> int:
+        if step not in self._partner:
+            self._refuse(step, rank, "moves nothing that another rank needs")
+        if self._rank_of[step.stage] != rank:
+            self._refuse(step, rank, f"belongs on rank {self._rank_of[step.stage]}")
+        return self._rank_of[self._partner[step].stage]
+
+    def _refuse(self, step: Step | str, rank: int, problem: str) -> NoReturn:
+        raise BadTransfers(
+            schedule=self._schedule.name, mode=self._mode, step=step, rank=rank, problem=problem
+        )

@@ -1,0 +1,1 @@
+"""The program of each rank of a pipeline."""

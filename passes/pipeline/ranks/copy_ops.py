@@ -1,0 +1,36 @@
+"""Copies of ops in another block, with the constants and the integers (offsets of a rank) that they read."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import is_constant
+
+
+class Copier:
+    """Copies ops to ``ip``. ``values`` maps what they read to what the copies read; copies add
+    their results.
+    """
+
+    def __init__(self, ip: ir.InsertionPoint, values: dict[ir.Value, ir.Value]) -> None:
+        self.ip = ip
+        self.values = values
+
+    def copy(self, op: ir.Operation) -> ir.Operation:
+        operands = [self.operand(v) for v in op.operands]
+        made = op.clone(self.ip).operation
+        for i, operand in enumerate(operands):
+            made.operands[i] = operand
+        self.values.update(zip(op.results, made.results, strict=True))
+        return made
+
+    def operand(self, value: ir.Value) -> ir.Value:
+        """What stands for ``value`` in the block."""
+        if value not in self.values:
+            op = value.owner.operation
+            light = (
+                is_constant(op) or op.name == "torch.prim.TupleConstruct" or str(value.type) == "!torch.int"
+            )
+            assert light, f"{op.name} is read and was not copied"
+            self.copy(op)
+        return self.values[value]

@@ -1,0 +1,146 @@
+"""Which rank of a pipeline holds and computes what of the step around its micro-batches.
+
+A parameter is held by the ranks whose stages read it, optimizer state with its parameter. An op on values
+that one rank has runs there. An op on values of several ranks (the sum of the gradients' norms) runs on every
+rank that needs it, and these are sent what they lack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.dialects.roles import STATE_ROLES
+from shardc.passes.pipeline.stages.step_program import StepProgram, reads
+
+Home = frozenset[int] | None
+"""The ranks that have a value; None for one that any rank can make for itself."""
+
+
+@dataclass
+class Demand:
+    """``arguments[r]`` and ``ops[r]`` (by first result): what rank ``r`` takes and runs. ``transfers``: value
+    -> pairs of (sender, receiver). ``parts``: number of a sum -> pairs of those that exchange their parts of
+    it. ``results[r]``: the numbers of the step's results that it gives.
+    """
+
+    arguments: list[set[ir.Value]]
+    ops: list[set[ir.Value]]
+    results: list[list[int]]
+    transfers: dict[ir.Value, list[tuple[int, int]]] = field(default_factory=dict)
+    parts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+
+def find_demand(
+    program: StepProgram,
+    wanted: Sequence[Sequence[ir.Value]],
+    summed: Mapping[int, Sequence[int]],
+    returned: Sequence[tuple[ir.Value, tuple[str, str]]],
+    fetched: Sequence[Sequence[ir.Value]] = (),
+) -> Demand:
+    """``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of
+    each sum, ``returned`` the step's results, each with role and name; ``fetched[r]`` are read by actions
+    too, but are sent to ``r`` if another rank has them.
+    """
+    return _Finder(program, wanted, summed).find(returned, fetched)
+
+
+class _Finder:
+    def __init__(
+        self, program: StepProgram, wanted: Sequence[Sequence[ir.Value]], summed: Mapping[int, Sequence[int]]
+    ) -> None:
+        self._program, self._summed = program, summed
+        ranks = range(len(wanted))
+        self._ranks = ranks
+        self._found = Demand([set() for _ in ranks], [set() for _ in ranks], [[] for _ in ranks])
+        self._homes: dict[ir.Value, Home] = {}
+        self._number = {value: i for i, value in enumerate(program.values.carried)}
+        for rank, values in enumerate(wanted):
+            for value in values:
+                self._need_here(rank, value)
+        self._find_homes()
+
+    def find(
+        self, returned: Sequence[tuple[ir.Value, tuple[str, str]]], fetched: Sequence[Sequence[ir.Value]]
+    ) -> Demand:
+        for rank, values in enumerate(fetched):
+            for value in values:
+                self._need(rank, value)
+        held = {key: self._homes[value] for value, key in self._program.keys.items()}
+        for number, (value, key) in enumerate(returned):
+            home = held.get(key) if key[0] in STATE_ROLES else None
+            for rank in self._ranks if home is None else sorted(home):
+                self._found.results[rank].append(number)
+                self._need(rank, value)
+        for value in self._program.keys:
+            if not any(value in arguments for arguments in self._found.arguments):
+                self._found.arguments[0].add(value)  # the step takes it, though nobody reads it
+        return self._found
+
+    def _need_here(self, rank: int, value: ir.Value) -> None:
+        """A value of before the loop that ``rank`` makes from arguments, whoever else has them."""
+        todo = [value]
+        while todo:
+            value = todo.pop()
+            if isinstance(value.owner, ir.Block):
+                self._found.arguments[rank].add(value)
+            elif value.owner.operation.results[0] not in self._found.ops[rank]:
+                self._found.ops[rank].add(value.owner.operation.results[0])
+                todo.extend(reads(value.owner.operation))
+
+    def _find_homes(self) -> None:
+        """Of arguments by who has read them so far; of other values by what they are made of."""
+        keys, homes = self._program.keys, self._homes
+        readers = {v: frozenset(r for r in self._ranks if v in self._found.arguments[r]) for v in keys}
+        parameters = {
+            name: readers[v] or frozenset((0,)) for v, (role, name) in keys.items() if role == "param"
+        }
+        for value, (role, name) in keys.items():
+            if role == "param":
+                homes[value] = parameters[name]
+            elif role == "opt_state":
+                homes[value] = parameters.get(name.rpartition("/")[0])
+            else:
+                homes[value] = readers[value] or frozenset((0,)) if role == "buffer" else None
+        for value, number in self._number.items():
+            ranks = frozenset(self._summed[number])
+            homes[value] = ranks if len(ranks) == 1 else None
+        for op in self._program.outside:
+            if any(result in homes for result in op.results):
+                continue  # the op that takes the loop's results apart
+            known = [home for v in reads(op) if (home := homes.get(v)) is not None]
+            common = frozenset.intersection(*known) if known else frozenset()
+            homes.update((result, common or None) for result in op.results)
+
+    def _need(self, rank: int, value: ir.Value) -> None:
+        todo = [(rank, value)]
+        seen: set[tuple[int, ir.Value]] = set()
+        while todo:
+            rank, value = todo.pop()
+            if (rank, value) in seen:
+                continue
+            seen.add((rank, value))
+            home = self._homes[value]
+            if home is not None and rank not in home:
+                sender = min(home)
+                self._add(self._found.transfers.setdefault(value, []), (sender, rank))
+                todo.append((sender, value))
+            elif isinstance(value.owner, ir.Block):
+                self._found.arguments[rank].add(value)
+            elif value in self._number:
+                number = self._number[value]
+                for other in self._summed[number]:
+                    if other != rank:
+                        self._add(self._found.parts.setdefault(number, []), (other, rank))
+            else:
+                op = value.owner.operation
+                if op.results[0] not in self._found.ops[rank]:
+                    self._found.ops[rank].add(op.results[0])
+                    todo.extend((rank, v) for v in reads(op))
+
+    @staticmethod
+    def _add(pairs: list[tuple[int, int]], pair: tuple[int, int]) -> None:
+        if pair not in pairs:
+            pairs.append(pair)

@@ -1,0 +1,405 @@
+"""The program of each rank of a pipeline: what is before the micro-batches, its actions with sends and
+receives, what is after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import is_constant
+from shardc.dialects.pipe.action import OPTIMIZER, Action
+from shardc.dialects.pipe.action_op import run_action
+from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.rank_function import function_name
+from shardc.dialects.pipe.receive import receive
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.send import send
+from shardc.dialects.pipe.transfer import Step, Transfer
+from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
+from shardc.passes.pipeline.ranks.collective_bodies import CollectiveBody
+from shardc.passes.pipeline.ranks.collectives import place_collectives
+from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.pipeline.ranks.rank_demand import Demand, find_demand
+from shardc.passes.pipeline.ranks.transfers import place_transfers
+from shardc.passes.pipeline.stages.assign_stages import Fold
+from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
+from shardc.passes.pipeline.stages.step_program import StepProgram, reads
+from shardc.passes.pipeline.stages.weight_updates import StageUpdate, varying
+
+
+def write_rank_programs(
+    program: StepProgram,
+    stages: Stages,
+    folds: Sequence[Fold],
+    schedule: Schedule,
+    updates: Mapping[int, StageUpdate],
+    collectives: Sequence[CollectiveBody],
+    ip: ir.InsertionPoint,
+) -> None:
+    """Puts a function for each rank of ``schedule`` at ``ip`` in the module; ``updates`` are the optimizers
+    of stages that run among the actions, none of a schedule that updates once, and ``collectives`` what else
+    stands there.
+    """
+    bodies = [_bodies_on(rank, stages, schedule) for rank in range(schedule.ranks)]
+    numbers = [list(dict.fromkeys(n for body in own for n in body.numbers)) for own in bodies]
+    gathers = {body.index: body for body in collectives if body.kind == "UNSHARD"}
+    wanted = [
+        [program.captures[v] for body in [*own, *_gathers_of(own, gathers)] for v in _captures(body)]
+        + [program.values.inits[n] for n in mine]
+        for own, mine in zip(bodies, numbers, strict=True)
+    ]
+    fetched: list[list[ir.Value]] = [[] for _ in bodies]
+    for own, values, sent in zip(bodies, wanted, fetched, strict=True):
+        for index in dict.fromkeys(body.index for body in own if body.index in updates):
+            values += [*updates[index].own, *updates[index].given]
+            sent += updates[index].state
+    of_groups = {number for update in updates.values() for number in update.sums}
+    numbers = [[n for n in mine if n not in of_groups] for mine in numbers]
+    summed = {n: [r for r, mine in enumerate(numbers) if n in mine] for n in range(len(program.carried))}
+    returned = results_of(program)
+    # State that actions update is there for whoever holds the argument that it comes in as.
+    old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
+    results = [(old.get(value, value), key) for value, key, _ in returned]
+    demand = find_demand(program, wanted, summed, results, fetched)
+    kinds = {
+        stage: [body.kind for body in collectives if body.index == index]
+        for route in schedule.routes
+        for index, stage in enumerate(route)
+    }
+    steps = place_collectives(schedule, place_transfers(schedule), kinds)
+    ranks = [
+        _Rank(program, stages, schedule, demand, updates, collectives, steps[rank], rank, ip)
+        for rank in range(schedule.ranks)
+    ]
+    ends = {fold.number: fold.op for fold in folds}
+    for value in program.block.arguments:
+        _transfer(ranks, demand, value, _name(program, value))
+    for number, op in _in_order(program, bool(updates), returned):
+        if op == program.loop:
+            for rank, mine in zip(ranks, numbers, strict=True):
+                rank.run_actions(mine)
+            _exchange_sums(ranks, demand, program, ends)
+        elif not is_constant(op):
+            for rank in ranks:
+                if len(op.results) and op.results[0] in demand.ops[rank.number] - rank.reduced:
+                    rank.copier.copy(op)
+            for place, result in enumerate(op.results):
+                _transfer(ranks, demand, result, f"value {number}.{place}")
+    for rank in ranks:
+        rank.finish(returned)
+
+
+def _captures(body: StageBody | CollectiveBody) -> list[ir.Value]:
+    return body.captures if isinstance(body, StageBody) else body.reads
+
+
+def _gathers_of(bodies: Sequence[StageBody], gathers: Mapping[int, CollectiveBody]) -> list[CollectiveBody]:
+    """What the stages of ``bodies`` gather."""
+    return [gathers[index] for index in dict.fromkeys(body.index for body in bodies) if index in gathers]
+
+
+def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]:
+    """The bodies that a rank runs, each once."""
+    used = dict.fromkeys(
+        (schedule.route(a.micro_batch).index(a.stage), str(a.kind)) for a in schedule.orders[rank]
+    )
+    return [body for (index, kind, _), body in stages.bodies.items() if (index, kind) in used]
+
+
+Result = tuple[ir.Value, tuple[str, str], ir.Attribute]
+
+
+def _in_order(
+    program: StepProgram, early: bool, returned: Sequence[Result]
+) -> list[tuple[int, ir.Operation]]:
+    """The step's ops with their numbers. ``early``: what no update changes stands before the loop, so that
+    optimizers among the actions can read it.
+    """
+    ops = list(enumerate(o.operation for o in program.block.operations))
+    if not early:
+        return ops
+    at = next(number for number, op in ops if op == program.loop)
+    changing = {*program.loop.results, *varying(program, [(value, key) for value, key, _ in returned])}
+    late = [pair for pair in ops[at + 1 :] if any(v in changing for v in reads(pair[1]))]
+    moved = [pair for pair in ops[at + 1 :] if pair not in late]
+    return [*ops[:at], *moved, ops[at], *late]
+
+
+def results_of(program: StepProgram) -> list[Result]:
+    """The step's results with role and name, and all their attributes."""
+    values = list(list(program.block.operations)[-1].operation.operands)
+    attributes = list(program.function.attributes["res_attrs"])
+    keys = [(ir.DictAttr(a)["dist.role"].value, ir.DictAttr(a)["dist.name"].value) for a in attributes]
+    return list(zip(values, keys, attributes, strict=True))
+
+
+def _name(program: StepProgram, value: ir.Value) -> str:
+    return ":".join(program.keys[value])
+
+
+def _transfer(ranks: Sequence[_Rank], demand: Demand, value: ir.Value, tag: str) -> None:
+    """Sends a value, as soon as it is made, to the ranks that lack it. All ranks do so in the same order."""
+    for sender, receiver in demand.transfers.get(value, ()):
+        ranks[sender].send([ranks[sender].copier.values[value]], receiver, tag)
+        (ranks[receiver].copier.values[value],) = ranks[receiver].receive([value.type], sender, tag)
+
+
+def _exchange_sums(
+    ranks: Sequence[_Rank], demand: Demand, program: StepProgram, ends: dict[int, ir.Operation]
+) -> None:
+    """Whoever needs a sum of which several ranks have parts gets these; all add them in the order of ranks.
+
+    Both sides of a pair of ranks send and receive in one order.
+    """
+    for number, value in enumerate(program.values.carried):
+        tag = f"sum {number}"
+        parts = [{rank.number: rank.sums[number]} if number in rank.sums else {} for rank in ranks]
+        for sender, receiver in demand.parts.get(number, []):
+            ranks[sender].send([ranks[sender].sums[number]], receiver, tag)
+            (parts[receiver][sender],) = ranks[receiver].receive([value.type], sender, tag)
+        for rank, found in zip(ranks, parts, strict=True):
+            if found:
+                rank.copier.values[value] = rank.added(
+                    [found[r] for r in sorted(found)], ends[number], number
+                )
+
+
+class _Rank:
+    """One rank's function while it is written. ``copier.values`` maps values of the step to those of the
+    function.
+    """
+
+    def __init__(
+        self,
+        program: StepProgram,
+        stages: Stages,
+        schedule: Schedule,
+        demand: Demand,
+        updates: Mapping[int, StageUpdate],
+        collectives: Sequence[CollectiveBody],
+        steps: Sequence[Step],
+        number: int,
+        ip: ir.InsertionPoint,
+    ) -> None:
+        self.number = number
+        self._updates, self._ends = updates, group_ends(schedule) if updates else {}
+        self._versions = {use.action: use.version for use in forward_weights(schedule)} if updates else {}
+        self._weights: dict[tuple[int, int], dict[ir.Value, ir.Value]] = {}
+        """(stage by its place in its route, version) -> the value of each thing that versions differ in."""
+        self._newest: dict[int, int] = {}
+        self._group_sums: dict[tuple[int, int], ir.Value] = {}
+        """(number of a sum, group of micro-batches) -> the sum so far."""
+        self._program, self._stages, self._schedule = program, stages, schedule
+        self._wanted = demand.results[number]
+        self._loc = program.function.location
+        arguments = [v for v in program.block.arguments if v in demand.arguments[number]]
+        self._function = _function(program, arguments, function_name(number), ip)
+        block = self._function.regions[0].blocks[0]
+        self._end = ir.InsertionPoint(block)
+        self.copier = Copier(self._end, dict(zip(arguments, block.arguments, strict=True)))
+        self.sums: dict[int, ir.Value] = {}
+        self._values: dict[tuple[int, int, ir.Value], ir.Value] = {}
+        """(stage by its place in its route, micro-batch, value) -> the value in this function."""
+        self._rests: dict[tuple[int, int, ir.Value], ir.Value] = {}
+        """The same -> what a slice of a sequence hands to the one before it, of a value of both."""
+        self._dependences, self._steps = Dependences(schedule), steps
+        self._collectives = {(body.index, body.kind): body for body in collectives}
+        self._gathered: dict[tuple[int, ir.Value], ir.Value] = {}
+        """(stage by its place in its route, value) -> what was gathered."""
+        self.reduced: set[ir.Value] = set()
+        """The first results of ops that ran among the actions."""
+
+    def send(self, values: Sequence[ir.Value], to: int, tag: str) -> None:
+        send(values, to, tag, loc=self._loc, ip=self._end)
+
+    def receive(self, types: Sequence[ir.Type], source: int, tag: str) -> list[ir.Value]:
+        return receive(types, source, tag, loc=self._loc, ip=self._end)
+
+    def added(self, parts: Sequence[ir.Value], op: ir.Operation, number: int) -> ir.Value:
+        """The sum of ``parts``, as ``op`` adds a term to the sum ``number``."""
+        carried = self._program.carried[number]
+        (term,) = [v for v in reads(op) if v != carried]
+        total, *rest = parts
+        for part in rest:
+            total = Copier(self._end, {carried: total, term: part}).copy(op).results[0]
+        return total
+
+    def run_actions(self, numbers: Sequence[int]) -> None:
+        """All actions of the rank in order; ``numbers`` are the sums that they add to."""
+        inits = self._program.values.inits
+        self.sums = {n: self.copier.values[inits[n]] for n in numbers}
+        for index in dict.fromkeys(self._place(action)[1] for action in self._schedule.orders[self.number]):
+            if index in self._updates:
+                self._weights[index, 0] = {v: self.copier.values[v] for v in self._updates[index].versioned}
+                self._newest[index] = 0
+        for step in self._steps:
+            if isinstance(step, Action):
+                self._take(step, remote=False)
+                self._run(step)
+                for group in self._ends.get(step, ()):
+                    self._update(step.stage, self._place(step)[1], group)
+            elif isinstance(step, Collective):
+                self._communicate(step)
+            elif step.sends:
+                self._hand_on(self._about(step))
+            else:
+                self._take(self._about(step), remote=True)
+        for index, version in self._newest.items():
+            update, weights = self._updates[index], self._weights[index, version]
+            self.copier.values.update(zip(update.new, map(weights.get, update.state), strict=True))
+
+    def _about(self, transfer: Transfer) -> Action:
+        """The action that made what is sent, or that reads what is received."""
+        stage, kind, micro_batch = transfer
+        is_forward = kind in ("SEND_F", "RECV_F")
+        return (
+            Action(stage, "F", micro_batch) if is_forward else self._dependences.backward(stage, micro_batch)
+        )
+
+    def _take(self, action: Action, remote: bool) -> None:
+        """Gets what the stage before (or, in backward, behind) has for this one, if it is on another rank
+        (``remote``) or if it is on this one.
+        """
+        route, index = self._place(action)
+        if action.kind == "W":
+            return
+        step, lists = (-1, self._stages.down) if action.kind == "F" else (1, self._stages.up)
+        if not 0 <= index + step < len(route) or not lists[index]:
+            return
+        source, m = self._schedule.rank_of[route[index + step]], action.micro_batch
+        if (source != self.number) is not remote:
+            return
+        if not remote:
+            found = [self._values[index + step, m, v] for v in lists[index]]
+        else:
+            types = [self._stages.type(v, m % self._schedule.slices) for v in lists[index]]
+            found = self.receive(types, source, str(action))
+        self._values.update(((index, m, v), made) for v, made in zip(lists[index], found, strict=True))
+
+    def _run(self, action: Action) -> None:
+        _, index = self._place(action)
+        m, number = action.micro_batch, action.micro_batch % self._schedule.slices
+        body = self._stages.bodies[index, action.kind, number]
+        version = self._versions.get(Action(action.stage, "F", m))
+        weights = {} if version is None else self._weights[index, version]
+        known = {**self.copier.values, **weights} if weights else self.copier.values
+        sums = [self._sum(n, index, m) for n in body.numbers]
+        values = [self._values[index, m, v] for v in body.inputs]
+        values += [self._values[index, m - number + before, v] for v, before in body.earlier]
+        values += [self._rests[index, m + 1, v] for v in body.rest_in]
+        values += [known[self._program.captures[v]] for v in body.captures]
+        values += [self._gathered[index, v] for v in body.gathers]
+        types = [self._stages.type(v, number) for v in body.outputs]
+        types += [self._stages.rest_type(v, number - 1) for v in body.rest_out] + [v.type for v in sums]
+        stage = index, action.kind, number
+        made = run_action(action, stage, [*values, *sums], types, version, loc=self._loc, ip=self._end)
+        for value, result in zip(body.outputs, made, strict=False):
+            self._values[index, m, value] = result
+        rests = made[len(body.outputs) : len(made) - len(sums)]
+        self._rests.update(((index, m, v), made) for v, made in zip(body.rest_out, rests, strict=True))
+        for summed, result in zip(body.numbers, made[len(made) - len(sums) :], strict=True):
+            if self._is_of_groups(summed, index):
+                self._group_sums[summed, self._group(m)] = result
+            else:
+                self.sums[summed] = result
+
+    def _communicate(self, step: Collective) -> None:
+        """Gathers the parameters of a stage, or reduces its gradients."""
+        index = next(route.index(step.stage) for route in self._schedule.routes if step.stage in route)
+        body = self._collectives[index, step.kind]
+        if step.kind == "UNSHARD":
+            values = [self.copier.values[self._program.captures[v]] for v in body.reads]
+        else:
+            number = {value: n for n, value in enumerate(self._program.values.carried)}
+            values = [self.sums[number[v]] for v in body.reads]
+            self.reduced.update(op.results[0] for op in body.ops)
+        types = [v.type for v in body.makes]
+        made = run_action(step, (index, step.kind), values, types, loc=self._loc, ip=self._end)
+        for value, result in zip(body.makes, made, strict=True):
+            if step.kind == "UNSHARD":
+                self._gathered[index, value] = result
+            else:
+                self.copier.values[value] = result
+
+    def _update(self, stage: int, index: int, group: int) -> None:
+        """Runs a stage's optimizer on what a group of micro-batches has summed."""
+        update, version = self._updates[index], self._newest[index]
+        weights = self._weights[index, version]
+        first = group * self._every
+        values = [weights[v] for v in update.state]
+        values += [self._sum(n, index, first) for n in update.sums]
+        values += [self.copier.values[v] for v in update.given]
+        types = [v.type for v in update.versioned]
+        action = Action(stage, OPTIMIZER, group)
+        made = run_action(action, (index, OPTIMIZER), values, types, version, loc=self._loc, ip=self._end)
+        self._newest[index] = version + 1
+        self._weights[index, version + 1] = dict(zip(update.versioned, made, strict=True))
+
+    def _sum(self, number: int, index: int, micro_batch: int) -> ir.Value:
+        """A sum so far: over all micro-batches, or of what an optimizer reads over those of a group."""
+        if not self._is_of_groups(number, index):
+            return self.sums[number]
+        init = self.copier.values[self._program.values.inits[number]]
+        return self._group_sums.get((number, self._group(micro_batch)), init)
+
+    def _is_of_groups(self, number: int, index: int) -> bool:
+        return index in self._updates and number in self._updates[index].sums
+
+    @property
+    def _every(self) -> int:
+        assert self._schedule.updates is not None, "only a schedule with updates has groups"
+        return self._schedule.updates.every
+
+    def _group(self, micro_batch: int) -> int:
+        return micro_batch // self._every
+
+    def _hand_on(self, action: Action) -> None:
+        """Sends what the next stage (or, in backward, the one before) reads."""
+        route, index = self._place(action)
+        m = action.micro_batch
+        following = index + 1 if action.kind == "F" else index - 1
+        if action.kind == "W" or not 0 <= following < len(route):
+            return
+        values = (self._stages.down if action.kind == "F" else self._stages.up)[following]
+        to = self._schedule.rank_of[route[following]]
+        if values and to != self.number:
+            stage = route[following]
+            reader = Action(stage, "F", m) if action.kind == "F" else self._dependences.backward(stage, m)
+            self.send([self._values[index, m, v] for v in values], to, str(reader))
+
+    def _place(self, action: Action) -> tuple[tuple[int, ...], int]:
+        route = self._schedule.route(action.micro_batch)
+        return route, route.index(action.stage)
+
+    def finish(self, returned: Sequence[Result]) -> None:
+        """Ends the function with the results that the rank gives."""
+        chosen = [returned[number] for number in self._wanted]
+        values = [self.copier.values[value] for value, _, _ in chosen]
+        ir.Operation.create("func.return", [], values, loc=self._loc, ip=self._end)
+        function, context = self._function, self._function.context
+        arguments = [a.type for a in function.regions[0].blocks[0].arguments]
+        type_ = ir.FunctionType.get(arguments, [v.type for v in values], context)
+        function.attributes["function_type"] = ir.TypeAttr.get(type_, context)
+        function.attributes["res_attrs"] = ir.ArrayAttr.get([a for _, _, a in chosen], context)
+
+
+def _function(
+    program: StepProgram, arguments: list[ir.Value], name: str, ip: ir.InsertionPoint
+) -> ir.Operation:
+    context = program.function.context
+    places = {value: i for i, value in enumerate(program.block.arguments)}
+    given = list(program.function.attributes["arg_attrs"])
+    attributes = {
+        "sym_name": ir.StringAttr.get(name, context),
+        "function_type": ir.TypeAttr.get(
+            ir.FunctionType.get([v.type for v in arguments], [], context), context
+        ),
+        "arg_attrs": ir.ArrayAttr.get([given[places[v]] for v in arguments], context),
+    }
+    loc = program.function.location
+    op = ir.Operation.create("func.func", [], [], attributes, regions=1, loc=loc, ip=ip)
+    op.regions[0].blocks.append(*[v.type for v in arguments], arg_locs=[loc] * len(arguments))
+    return op

@@ -1,0 +1,69 @@
+"""Where ranks send and receive: the transfers between the actions of a schedule, in an order that never
+deadlocks.
+"""
+
+from __future__ import annotations
+
+from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.transfer import Step, Steps, Transfer
+
+
+def place_transfers(schedule: Schedule) -> Steps:
+    """Each rank's actions with its sends and receives.
+
+    The schedule is played in rounds, in each of which a rank runs one action. What an action made for another
+    rank is sent right behind it, and received there behind what that rank has run until then. So all ranks'
+    lists follow one order of transfers, and even a send that waits for its receive never waits in a circle.
+    Raises ScheduleStuck.
+    """
+    readers = _readers(schedule)
+    needs = Dependences(schedule).needs
+    steps: list[list[Step]] = [[] for _ in schedule.orders]
+    at = [0] * schedule.ranks
+    done = set[Action]()
+    left = len([*schedule.actions()])
+    while left:
+        heads = [
+            (r, order[i])
+            for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True))
+            if i < len(order)
+        ]
+        ready = [(r, action) for r, action in heads if all(needed in done for needed in needs(action))]
+        if not ready:
+            raise ScheduleStuck(schedule=schedule.name, actions=", ".join(str(action) for _, action in heads))
+        for rank, action in ready:
+            steps[rank].append(action)
+            at[rank] += 1
+        for rank, action in ready:
+            for reader in readers.get(action, ()):
+                send, receive = transfer(action, reader)
+                steps[rank].append(send)
+                steps[schedule.rank_of[reader.stage]].append(receive)
+        done.update(action for _, action in ready)
+        left -= len(ready)
+    return tuple(map(tuple, steps))
+
+
+def transfer(made: Action, reader: Action) -> tuple[Transfer, Transfer]:
+    """The send and the receive of what ``made`` made for ``reader``."""
+    if made.kind == "F":
+        return Transfer(made.stage, "SEND_F", made.micro_batch), Transfer(
+            reader.stage, "RECV_F", made.micro_batch
+        )
+    return Transfer(made.stage, "SEND_B", made.micro_batch), Transfer(
+        reader.stage, "RECV_B", made.micro_batch
+    )
+
+
+def _readers(schedule: Schedule) -> dict[Action, list[Action]]:
+    """Action -> the actions of other ranks that need what it made."""
+    found: dict[Action, list[Action]] = {}
+    needs = Dependences(schedule).needs
+    for action in schedule.actions():
+        for needed in needs(action):
+            if schedule.rank_of[needed.stage] != schedule.rank_of[action.stage]:
+                found.setdefault(needed, []).append(action)
+    return found

@@ -1,0 +1,1 @@
+"""The step cut into stages."""

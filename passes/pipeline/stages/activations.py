@@ -1,0 +1,88 @@
+"""What stages keep of a micro-batch from forward to backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from torch_mlir import ir
+
+from shardc.passes.optimize.chains import is_view
+from shardc.passes.pipeline.stages.assign_stages import Assignment
+from shardc.passes.pipeline.stages.recompute import is_cloned, of_micro_batch
+from shardc.passes.pipeline.stages.stage_bodies import Stages
+from shardc.passes.pipeline.stages.step_program import StepProgram, reads, size_bytes
+
+_PARTS = ("torch.aten.slice.Tensor", "torch.aten.select.int", "dist.slice")
+
+
+def kept_bytes(
+    program: StepProgram, assignment: Assignment, stages: Stages, policies: Sequence[str]
+) -> list[int]:
+    """For each stage, the bytes of one micro-batch that live from its forward to its backward: of what its
+    forward makes, or was sent, and its backward reads, or recomputes from. Views of one tensor count as that
+    tensor, those of parameters and of the batch as nothing. ``assignment`` and ``stages`` are those without
+    recomputation.
+    """
+    found, data = [], of_micro_batch(program)
+    for index, policy in enumerate(policies):
+        read = dict.fromkeys(
+            value
+            for (stage, kind, _), body in stages.bodies.items()
+            if stage == index and kind != "F"
+            for value in body.inputs
+            if _is_of_forward(assignment, value)
+        )
+        if policy != "none":
+            read = _sources(
+                assignment, read, lambda v, i=index, p=policy: is_cloned(assignment, v, i, p, data)
+            )
+        held = dict.fromkeys(storage(assignment, value, index) for value in read)
+        found.append(sum(size_bytes(value) for value in held if not isinstance(value.owner, ir.Block)))
+    return found
+
+
+def _sources(
+    assignment: Assignment, read: Iterable[ir.Value], cloned: Callable[[ir.Value], bool]
+) -> dict[ir.Value, None]:
+    """What ``read`` is made again from: values of forward that are not ``cloned``."""
+    found: dict[ir.Value, None] = {}
+    todo, seen = list(read), set[ir.Value]()
+    while todo:
+        value = todo.pop()
+        if (
+            value in seen or assignment.place_of(value) is None
+        ):  # an argument; or made again by whoever reads it
+            continue
+        seen.add(value)
+        if cloned(value):
+            todo.extend(reads(value.owner.operation))
+        else:
+            found[value] = None
+    return found
+
+
+def storage(assignment: Assignment, value: ir.Value, index: int) -> ir.Value:
+    """What ``value``, as stage ``index`` has it, is a view of: a tensor of the stage, or an argument."""
+    while not isinstance(value.owner, ir.Block):
+        place = assignment.place_of(value)
+        if not _is_view(value) or (place is not None and place[0] < index):
+            break
+        value = value.owner.operation.operands[0]
+    return value
+
+
+def resolved(value: ir.Value) -> ir.Value:
+    """What ``value`` is a view of where nothing is cut."""
+    while not isinstance(value.owner, ir.Block) and _is_view(value):
+        value = value.owner.operation.operands[0]
+    return value
+
+
+def _is_view(value: ir.Value) -> bool:
+    op = value.owner.operation
+    return is_view(op) or op.name in _PARTS
+
+
+def _is_of_forward(assignment: Assignment, value: ir.Value) -> bool:
+    place = assignment.place_of(value)
+    return place is None or place[1] == "F"

@@ -1,0 +1,241 @@
+"""Which stage, and which part of its backward, every op of one micro-batch belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.passes.pipeline.stages.balance import Forward, stage_of_places
+from shardc.passes.pipeline.stages.recompute import recompute
+from shardc.passes.pipeline.stages.sink_backward import sink_backward
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, phase, reads
+
+Place = tuple[int, str]
+"""A stage and a kind of action: F, I or W. A whole backward (B) is I, then W."""
+
+
+@dataclass
+class Assignment:
+    """Where the ops of one micro-batch run.
+
+    ``place`` is that of each op by its first result. ``free`` ops depend on no parameter (masks, slices of
+    the batch, random numbers): a stage that needs one has a copy. ``folds`` are the additions to sums over
+    micro-batches: (number of the sum, the op, place). Sums whose term is itself a sum of several stages'
+    values were split. ``recompute`` says of each stage what its backward makes again.
+    """
+
+    stages: int
+    place: dict[ir.Value, Place] = field(default_factory=dict)
+    free: set[ir.Value] = field(default_factory=set)
+    ops: list[ir.Operation] = field(default_factory=list)
+    folds: list[Fold] = field(default_factory=list)
+    recompute: Sequence[str] = ()
+
+    def place_of(self, value: ir.Value) -> Place | None:
+        """Where a value is made; None for an argument of the body and for a free value."""
+        owner = value.owner
+        return None if isinstance(owner, ir.Block) else self.place.get(owner.operation.results[0])
+
+    def is_free(self, value: ir.Value) -> bool:
+        owner = value.owner
+        return not isinstance(owner, ir.Block) and owner.operation.results[0] in self.free
+
+
+@dataclass(frozen=True)
+class Fold:
+    """``op`` adds ``term`` to the sum number ``number`` at ``place``.
+    The op's own term may be a sum of which this is one part.
+    """
+
+    number: int
+    op: ir.Operation
+    term: ir.Value
+    place: Place
+
+
+def forward_of(program: StepProgram) -> Forward:
+    """The forward ops that may be cut."""
+    free = free_ops(program)
+    folds = {_owner(v).results[0] for v in program.values.following}
+    read: set[ir.Value] = set()
+    ops: list[ir.Operation] = []
+    for op in reversed(body_ops(program.body)):
+        # Ops that passes have put in have no phase of their own.
+        if phase(op) == "forward" or any(result in read for result in op.results):
+            read.update(reads(op))
+            ops.append(op)
+    mine = [op for op in reversed(ops) if op.results[0] not in free and op.results[0] not in folds]
+    return Forward(mine, program.roots)
+
+
+def assign_stages(
+    program: StepProgram, forward: Forward, cuts: Sequence[int], policies: Sequence[str] = ()
+) -> Assignment:
+    """Places for all ops, with the forward cut before its ops number ``cuts``.
+
+    A backward op runs in the last stage that it can: no later than the gradients that it reads, and where the
+    values of the forward and the parameters that it reads are at hand. What no earlier stage needs of a
+    stage's backward is W. ``policies``: of recomputation, one a stage (none: nothing is made again); the
+    loop's body changes with them.
+    """
+    found = Assignment(len(cuts) + 1, free=free_ops(program))
+    found.recompute = policies or ("none",) * found.stages
+    for op, stage in zip(forward.ops, stage_of_places(cuts, len(forward.ops)), strict=True):
+        found.place[op.results[0]] = (stage, "F")
+    folds = {_owner(v).results[0]: number for number, v in enumerate(program.values.following)}
+    found.ops = [op for op in body_ops(program.body) if op.results[0] not in folds]
+    _Backward(program, forward, found).place()
+    for number, value in enumerate(program.values.following):
+        op = _owner(value)
+        (term,) = [v for v in reads(op) if v != program.carried[number]]
+        found.folds += [Fold(number, op, part, (0, "F")) for part in _parts(term, op, found)]
+    _drop_unread(found)
+    sink_backward(found.ops, found.place, found.place_of, {fold.term for fold in found.folds})
+    recompute(program, found, found.recompute)
+    _drop_unread(found)
+    _split_backward(found)
+    found.folds = [Fold(f.number, f.op, f.term, found.place_of(f.term) or (0, "F")) for f in found.folds]
+    return found
+
+
+def _owner(value: ir.Value) -> ir.Operation:
+    return value.owner.operation
+
+
+def free_ops(program: StepProgram) -> set[ir.Value]:
+    """The first results of ops that depend on no parameter."""
+    bound = {
+        v
+        for v, roots in zip(program.captures, map(program.roots.get, program.captures), strict=True)
+        if roots
+    }
+    bound.update(program.carried)
+    free: set[ir.Value] = set()
+    for op in body_ops(program.body):
+        if any(v in bound for v in reads(op)):
+            bound.update(op.results)
+        else:
+            free.add(op.results[0])
+    return free
+
+
+class _Backward:
+    """Finds the stages of all ops that are not forward."""
+
+    def __init__(self, program: StepProgram, forward: Forward, found: Assignment) -> None:
+        self._found, self._roots = found, program.roots
+        self._read: dict[ir.Value, range] = {}
+        self._homes: dict[str, set[int]] = {}
+        for op in forward.ops:
+            stage, _ = found.place[op.results[0]]
+            for value in reads(op):
+                self._note(value, stage)
+                for name in program.roots.get(value, ()):
+                    self._homes.setdefault(name, set()).add(stage)
+
+    def _note(self, value: ir.Value, stage: int) -> None:
+        """The forward of ``stage`` reads a value; if it is free, also what that is made of."""
+        known = self._read.get(value)
+        if known is not None and stage in known:
+            return
+        self._read[value] = range(min(stage, known.start) if known else stage, stage + 1)
+        if self._found.is_free(value):
+            for operand in reads(value.owner.operation):
+                self._note(operand, stage)
+
+    def place(self) -> None:
+        found = self._found
+        for op in found.ops:
+            if op.results[0] not in found.place and op.results[0] not in found.free:
+                found.place[op.results[0]] = (self._stage(op), "I")
+
+    def _stage(self, op: ir.Operation) -> int:
+        """The last stage at which all is at hand; where there is none, the last at which the
+        parameters are.
+        """
+        found = self._found
+        places = {v: place for v in reads(op) if (place := found.place_of(v)) is not None}
+        latest = min((stage for stage, kind in places.values() if kind != "F"), default=found.stages - 1)
+        made = {v: range(stage, stage + 1) for v, (stage, kind) in places.items() if kind == "F"}
+        seen = [
+            range(stages.start, max(stages.stop, self._read[v].stop)) if v in self._read else stages
+            for v, stages in made.items()
+        ]
+        seen += [self._read[v] for v in reads(op) if found.is_free(v) and v in self._read]
+        at_hand = lambda s: all(s in stages for stages in seen)  # noqa: E731
+        names = [n for v in reads(op) for n in self._roots.get(v, ())] + _parameters(op)
+        homes = [self._homes[n] for n in names if n in self._homes]
+        at_home = lambda s: all(s in home for home in homes)  # noqa: E731
+        options = range(latest, -1, -1)
+        for is_right in (lambda s: at_hand(s) and at_home(s), at_home, at_hand):
+            for stage in options:
+                if is_right(stage):
+                    return stage
+        return latest
+
+
+def _parameters(op: ir.Operation) -> list[str]:
+    """The parameters whose gradients an op makes."""
+    if "dist.name" not in op.attributes:
+        return []
+    named = (name.partition("#")[0].partition(":") for name in op.attributes["dist.name"].value.split(","))
+    return [name for kind, _, name in named if kind.strip() == "grad"]
+
+
+def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
+    """The values that a term is the sum of, where they are of several stages and nobody else reads the sum;
+    else the term.
+
+    So a tied weight's gradients are summed once, after all micro-batches, and not sent for each.
+    """
+    summands = _summands(term, reader)
+    parts = [part for value in summands for part in _parts(value, term.owner.operation, found)]
+    stages = {place[0] for part in parts if (place := found.place_of(part)) is not None}
+    return parts if len(stages) > 1 else [term]
+
+
+def _summands(term: ir.Value, reader: ir.Operation) -> list[ir.Value]:
+    """The operands of a plain sum that ``reader``, one itself, alone reads; none of anything else."""
+    if isinstance(term.owner, ir.Block) or not (_is_sum(reader) and _is_sum(term.owner.operation)):
+        return []
+    values = list(term.owner.operands)[:2]
+    alone = all(use.owner.operation == reader for use in term.uses)
+    return values if alone and all(v.type == term.type for v in values) else []
+
+
+def _is_sum(op: ir.Operation) -> bool:
+    if op.name != "torch.aten.add.Tensor":
+        return False
+    factor = op.operands[2].owner.attributes
+    return "value" in factor and factor["value"].value == 1
+
+
+def _drop_unread(found: Assignment) -> None:
+    """Ops that nothing reads now: those that added up what is summed apart, or whose results are
+    made again.
+    """
+    read = {fold.term for fold in found.folds}
+    kept: list[ir.Operation] = []
+    for op in reversed(found.ops):
+        if any(result in read for result in op.results):
+            read.update(reads(op))
+            kept.append(op)
+    found.ops = kept[::-1]
+
+
+def _split_backward(found: Assignment) -> None:
+    """Makes W of all that no earlier stage needs."""
+    needed: set[ir.Value] = set()
+    for op in reversed(found.ops):
+        place = found.place.get(op.results[0])
+        if place is None:
+            continue
+        early = any(result in needed for result in op.results)
+        if place[1] != "F" and not early:
+            found.place[op.results[0]] = (place[0], "W")
+        for value in reads(op):
+            made = found.place_of(value)
+            if made is not None and made[1] != "F" and (made[0] > place[0] or early):
+                needed.add(value)

@@ -1,0 +1,184 @@
+"""Where to cut the forward: at the modules that the user names, or so that stages cost the same."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import itertools
+from collections.abc import Callable, Sequence
+
+from torch_mlir import ir
+
+from shardc.cost.links import WIRE
+from shardc.cost.work import work_bytes
+from shardc.diagnostics.pipeline import CutOrder, TooManyStages, UnknownCut
+from shardc.dialects.aten.call import CallReader
+from shardc.passes.pipeline.stages.step_program import Roots, reads, size_bytes
+
+CANDIDATES = 256
+"""How many places are looked at; of more, the one with the fewest bytes to send in each of so many equal
+parts.
+"""
+
+
+Fraction = Callable[[int, int, int], float]
+"""Of a stage by its number and the numbers of its ends: the part of its share of memory that it takes."""
+
+
+class Forward:
+    """The forward ops of one micro-batch that depend on parameters, in order.
+
+    A cut at ``p`` has the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
+    are the bytes to send there, ``cost[p]`` the work of the ops before it.
+    """
+
+    def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
+        self.ops = list(ops)
+        self._parameters = [frozenset().union(*(roots.get(v, frozenset()) for v in reads(op))) for op in ops]
+        reader = CallReader()
+        self.cost = [0.0, *itertools.accumulate(_work_bytes(op, reader) for op in ops)]
+        self.crossing = self._crossing()
+
+    def _crossing(self) -> list[int]:
+        made = {result: i for i, op in enumerate(self.ops) for result in op.results}
+        last: dict[ir.Value, int] = {}
+        for i, op in enumerate(self.ops):
+            last.update((v, i) for v in reads(op) if v in made)
+        change = [0] * (len(self.ops) + 2)
+        for value, end in last.items():
+            change[made[value] + 1] += size_bytes(value)
+            change[end + 1] -= size_bytes(value)
+        return list(itertools.accumulate(change))
+
+    def balanced(self, stages: int) -> list[int]:
+        """``stages - 1`` cuts: the slowest stage, or message, as fast as it gets (they overlap); then the
+        fewest bytes sent.
+
+        Raises TooManyStages.
+        """
+        found = self._best(stages, self.ends(stages), lambda place, i, j: True, None)
+        assert found is not None
+        return found
+
+    def balanced_within(
+        self, stages: int, ends: Sequence[int], fraction: Fraction, limit: float
+    ) -> list[int] | None:
+        """The same where no stage takes more than ``limit`` by ``fraction``; None if there are no such cuts
+        at ``ends``.
+        """
+        return self._best(stages, ends, lambda place, i, j: fraction(place, i, j) <= limit, None)
+
+    def smallest(self, stages: int, ends: Sequence[int], fraction: Fraction) -> list[int]:
+        """The cuts at ``ends`` whose largest ``fraction`` is the smallest."""
+        found = self._best(stages, ends, lambda place, i, j: True, fraction)
+        assert found is not None
+        return found
+
+    def slowest(self, cuts: Sequence[int]) -> float:
+        """What :meth:`balanced` makes as small as it gets."""
+        ends = [0, *cuts, len(self.ops)]
+        return max(self._stage_cost(i, j) for i, j in itertools.pairwise(ends))
+
+    def parameter_behind(self, place: int) -> str:
+        """The first parameter that is read behind a cut."""
+        found = (name for names in self._parameters[place:] for name in sorted(names))
+        return next(found, f"op {place} of {len(self.ops)}")
+
+    def ends(self, stages: int) -> list[int]:
+        """Where stages may start and end. Raises TooManyStages."""
+        places = self._places(stages)
+        if stages - 1 > len(places):
+            raise TooManyStages(stages=stages, most=len(places) + 1)
+        return [0, *places, len(self.ops)]
+
+    def _stage_cost(self, start: int, end: int) -> float:
+        return max(self.cost[end] - self.cost[start], self._sent(start), self._sent(end))
+
+    def _sent(self, place: int) -> float:
+        return self.crossing[place] * WIRE if 0 < place < len(self.ops) else 0.0
+
+    def _best(
+        self,
+        stages: int,
+        ends: Sequence[int],
+        allows: Callable[[int, int, int], bool],
+        weight: Fraction | None,
+    ) -> list[int] | None:
+        """Cuts by dynamic programming over stages and ends: the largest ``weight`` of a stage (its cost,
+        without one) is the smallest, then what is sent.
+        """
+        sent = list(map(self._sent, ends))
+        if weight is None:
+            weight = lambda place, i, j: self._stage_cost(ends[i], ends[j])  # noqa: E731
+        best: list[tuple[float, float, tuple[int, ...]] | None] = [(0.0, 0.0, ())] + [None] * (len(ends) - 1)
+        for place in range(stages):
+            following: list[tuple[float, float, tuple[int, ...]] | None] = [None] * len(ends)
+            for j in range(1, len(ends)):
+                options = [
+                    (max(b[0], weight(place, i, j)), b[1] + sent[j], (*b[2], j))
+                    for i, b in enumerate(best[:j])
+                    if b is not None and allows(place, i, j)
+                ]
+                following[j] = min(options, default=None)
+            best = following
+        found = best[-1]
+        return None if found is None else [ends[j] for j in found[2][:-1]]
+
+    def _places(self, stages: int) -> list[int]:
+        inside = range(1, len(self.ops))
+        if len(inside) <= max(CANDIDATES, stages):
+            return list(inside)
+        step = self.cost[-1] / max(CANDIDATES, stages)
+        parts = itertools.groupby(inside, key=lambda p: int(self.cost[p] / step))
+        return [min(group, key=lambda p: self.crossing[p]) for _, group in parts]
+
+    def named(self, names: Sequence[str]) -> list[int]:
+        """Cuts before the modules ``names``, each where the fewest bytes are sent since the last op of what
+        is before it.
+
+        Raises UnknownCut, CutOrder.
+        """
+        return [self._before(name, names) for name in self._in_order(names)]
+
+    def _in_order(self, names: Sequence[str]) -> Sequence[str]:
+        places = [self._first(name) for name in names]
+        for (a, first), (b, second) in itertools.pairwise(zip(names, places, strict=True)):
+            if first >= second:
+                raise CutOrder(name=b, problem=f"it does not start after {a!r}, which is named before it")
+        if places and self._last_before(places[0]) < 0:
+            raise CutOrder(name=names[0], problem="no module with parameters runs before it")
+        return names
+
+    def _before(self, name: str, names: Sequence[str]) -> int:
+        first = self._first(name)
+        return min(range(self._last_before(first) + 1, first + 1), key=lambda p: (self.crossing[p], -p))
+
+    def _first(self, name: str) -> int:
+        """The first op that reads a parameter of a module."""
+        for i, parameters in enumerate(self._parameters):
+            if any(f"{parameter}.".startswith(f"{name}.") for parameter in parameters):
+                return i
+        known = sorted({part for found in self._parameters for p in found for part in _modules(p)})
+        nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+        raise UnknownCut(name=name, nearest=nearest[0] if nearest else "none")
+
+    def _last_before(self, place: int) -> int:
+        """The last op before ``place`` that reads a parameter; -1 if none does."""
+        return max((i for i in range(place) if self._parameters[i]), default=-1)
+
+
+def stage_of_places(cuts: Sequence[int], count: int) -> list[int]:
+    """The stage of each of ``count`` ops."""
+    return [bisect.bisect_right(cuts, i) for i in range(count)]
+
+
+def _modules(parameter: str) -> list[str]:
+    parts = parameter.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))] or [parameter]
+
+
+def _work_bytes(op: ir.Operation, reader: CallReader) -> float:
+    """The time of an op in bytes of memory moved; of lists and integers none."""
+    if not op.name.startswith("torch.") or str(op.results[0].type) == "!torch.int":
+        return 0.0
+    return work_bytes(reader.read(op).spec)

@@ -1,0 +1,96 @@
+"""Cuts under a cap on each device's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+from shardc.cost.memory import RankMemory
+from shardc.diagnostics.pipeline import NoCutFits
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.stages.activations import kept_bytes
+from shardc.passes.pipeline.stages.assign_stages import assign_stages
+from shardc.passes.pipeline.stages.balance import Forward
+from shardc.passes.pipeline.stages.stage_bodies import stage_bodies
+from shardc.passes.pipeline.stages.stage_memory import held_by_ranks, stage_memory
+from shardc.passes.pipeline.stages.step_program import StepProgram
+
+TRIES = (1.0, 0.95, 0.9, 0.8, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6, 2.0)
+"""Caps on the estimate, in parts of the cap: what it is off by differs from model to model."""
+
+
+def fit_memory(
+    program: StepProgram,
+    forward: Forward,
+    schedule: Schedule,
+    policies: Sequence[str],
+    kinds: Mapping[int, Iterable[str]],
+    memory_limit_bytes: float,
+    named: Sequence[int] = (),
+) -> list[int]:
+    """The cuts of the fastest slowest stage with which every device holds at most ``memory_limit_bytes``:
+    those for which :func:`held_by_ranks` says so. ``named``: the only ones to try.
+
+    The search is by an estimate (dynamic programming, each stage with its share of its rank's memory); what
+    it finds is measured. Raises NoCutFits, with the one of those tried that comes nearest; TooManyStages.
+    """
+    measure = partial(_most_held, program, forward, schedule, policies, kinds)
+    options = (
+        _options(program, forward, schedule, policies, memory_limit_bytes)
+        if not named
+        else iter([list(named)])
+    )
+    tried: dict[tuple[int, ...], RankMemory] = {}
+    for cuts in options:
+        if tuple(cuts) not in tried:
+            tried[tuple(cuts)] = measure(cuts)
+            if tried[tuple(cuts)].total_bytes <= memory_limit_bytes and len(tried) == 1:
+                break  # the fastest of all
+    fitting = [cuts for cuts, held in tried.items() if held.total_bytes <= memory_limit_bytes]
+    if fitting:
+        return list(min(fitting, key=lambda cuts: (forward.slowest(cuts), cuts)))
+    nearest, held = min(tried.items(), key=lambda item: (item[1].total_bytes, item[0]))
+    raise NoCutFits(
+        stages=len(nearest) + 1,
+        cap=memory_limit_bytes,
+        least=held.total_bytes,
+        rank=held.rank,
+        state=held.state_bytes,
+        activations=held.activation_bytes,
+        cuts=", ".join(map(forward.parameter_behind, nearest)),
+    )
+
+
+def _options(
+    program: StepProgram,
+    forward: Forward,
+    schedule: Schedule,
+    policies: Sequence[str],
+    memory_limit_bytes: float,
+) -> Iterable[list[int]]:
+    stages = len(policies)
+    yield forward.balanced(stages)
+    ends = forward.ends(stages)
+    memory = stage_memory(program, forward, ends, schedule, policies)
+    for part in TRIES:
+        found = forward.balanced_within(stages, ends, memory.fraction, part * memory_limit_bytes)
+        if found is not None:
+            yield found
+    yield forward.smallest(stages, ends, memory.fraction)
+
+
+def _most_held(
+    program: StepProgram,
+    forward: Forward,
+    schedule: Schedule,
+    policies: Sequence[str],
+    kinds: Mapping[int, Iterable[str]],
+    cuts: Sequence[int],
+) -> RankMemory:
+    """What the device that holds most holds."""
+    assignment = assign_stages(program, forward, cuts)
+    bodies = stage_bodies(program, assignment, kinds)
+    kept = kept_bytes(program, assignment, bodies, policies)
+    return max(
+        held_by_ranks(program, bodies, kept, schedule), key=lambda held: (held.total_bytes, -held.rank)
+    )

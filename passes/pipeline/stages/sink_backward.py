@@ -1,0 +1,48 @@
+"""Backward ops go down to the stage that reads them where that sends no more: views of a gradient, not beside
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from torch_mlir import ir
+
+from shardc.passes.pipeline.stages.step_program import reads, size_bytes
+
+Place = tuple[int, str]
+
+
+def sink_backward(
+    ops: Sequence[ir.Operation],
+    place: dict[ir.Value, Place],
+    place_of: Callable[[ir.Value], Place | None],
+    kept: Collection[ir.Value],
+) -> None:
+    """Moves ops that read gradients alone to the last of the stages that read them.
+
+    A backward op stands at first in the last stage that can run it. A view, a transpose or a sum of the
+    gradient that crosses a cut would so be made before the cut and sent beside it, and each may be as large.
+    ``place`` is changed; ``kept`` are values that must stay where they are (terms of sums over
+    micro-batches).
+    """
+    readers: dict[ir.Value, list[ir.Value]] = {}
+    for op in ops:
+        for value in reads(op):
+            readers.setdefault(value, []).append(op.results[0])
+
+    def stages_of(value: ir.Value) -> list[int]:
+        return [place[reader][0] for reader in readers.get(value, ()) if reader in place]
+
+    for op in reversed(ops):
+        own, operands = place.get(op.results[0]), list(dict.fromkeys(reads(op)))
+        read = [result for result in op.results if result in readers]
+        if own is None or own[1] == "F" or not read or any(result in kept for result in op.results):
+            continue
+        target = max((stage for result in read for stage in stages_of(result)), default=own[0])
+        made = [place_of(value) for value in operands]
+        if target >= own[0] or any(where is None or where[1] == "F" for where in made):
+            continue
+        new = [v for v in operands if all(stage > target for stage in stages_of(v))]
+        if (sum(map(size_bytes, new)), len(new)) <= (sum(map(size_bytes, read)), len(read)):
+            place[op.results[0]] = target, own[1]

@@ -1,0 +1,240 @@
+"""The bodies of stages: what each kind of action reads and makes, and what goes between stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.dialects.pipe.stage import stage
+from shardc.dialects.pipe.yield_op import yield_values
+from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.pipeline.stages.assign_stages import Assignment, Fold
+from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.stages.token_slices import TokenSlices
+
+PARTS: dict[str, str] = {"F": "F", "B": "IW", "I": "I", "W": "W"}
+"""Kind of action -> the parts of a stage that it runs."""
+
+
+@dataclass
+class StageBody:
+    """The ops of one stage and kind of action.
+
+    It reads ``inputs`` (values of the same micro-batch made elsewhere), ``captures`` (arguments of the loop's
+    body that hold the same for all micro-batches), what was ``gathered`` once for all of them (pairs of a
+    value and of the one that was gathered for it) and the sums ``numbers``, in that order; it makes
+    ``outputs``, then the new sums. Captured ``integers`` it computes by itself.
+    """
+
+    index: int
+    kind: str
+    ops: list[ir.Operation]
+    folds: list[Fold]
+    inputs: list[ir.Value] = field(default_factory=list)
+    captures: list[ir.Value] = field(default_factory=list)
+    integers: list[ir.Value] = field(default_factory=list)
+    outputs: list[ir.Value] = field(default_factory=list)
+    slice: int = 0
+    """Of its tokens, where a schedule has several. Then it also reads ``earlier``: values of slices before,
+    and ``rest_in``, what later slices add to values of its own; it makes ``rest_out`` for the slice before.
+    """
+    earlier: list[tuple[ir.Value, int]] = field(default_factory=list)
+    rest_in: list[ir.Value] = field(default_factory=list)
+    rest_out: list[ir.Value] = field(default_factory=list)
+    gathered: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+
+    @property
+    def gathers(self) -> list[ir.Value]:
+        """The values that were gathered, each once."""
+        return list(dict.fromkeys(found for _, found in self.gathered))
+
+    @property
+    def numbers(self) -> list[int]:
+        return list(dict.fromkeys(fold.number for fold in self.folds))
+
+
+@dataclass
+class Stages:
+    """All bodies, by stage, kind and slice (0 of whole micro-batches).
+
+    ``down[s]`` are the values that stage ``s`` gets from the one before it in forward, ``up[s]`` those from
+    the one behind it in backward. Values on their way to other stages are among them.
+    """
+
+    bodies: dict[tuple[int, str, int], StageBody]
+    down: list[list[ir.Value]]
+    up: list[list[ir.Value]]
+    slices: TokenSlices | None = None
+
+    def type(self, value: ir.Value, number: int) -> ir.Type:
+        """The type of a value in slice ``number``."""
+        return value.type if self.slices is None else self.slices.type(value, number)
+
+    def argument_types(self, body: StageBody) -> list[ir.Type]:
+        """Of what a body reads that other actions make."""
+        found = [self.type(v, body.slice) for v in body.inputs]
+        found += [self.type(v, number) for v, number in body.earlier]
+        return found + [self.rest_type(v, body.slice) for v in body.rest_in]
+
+    def rest_type(self, value: ir.Value, number: int) -> ir.Type:
+        """The type of what later slices add to the slices up to ``number`` of a gradient of keys
+        or values.
+        """
+        found = tensor(value)
+        assert found is not None and self.slices is not None
+        shape = (*found.shape[:2], self.slices.starts[number + 1], *found.shape[3:])
+        return ir.Type.parse(str(found.with_shape(shape)), value.context)
+
+
+def stage_bodies(program: StepProgram, assignment: Assignment, kinds: Mapping[int, Iterable[str]]) -> Stages:
+    """The bodies of all stages for the ``kinds`` of actions that a schedule has for each."""
+    collector = _Collector(program, assignment)
+    bodies = {
+        (index, kind, 0): collector.body(index, kind)
+        for index in range(assignment.stages)
+        for kind in PARTS
+        if kind in kinds[index]
+    }
+    _find_outputs(bodies, assignment)
+    return Stages(bodies, *between(bodies, assignment))
+
+
+class _Collector:
+    def __init__(self, program: StepProgram, assignment: Assignment) -> None:
+        self._program, self._assignment = program, assignment
+        self._order = {op.results[0]: i for i, op in enumerate(assignment.ops)}
+        self._by_place: dict[tuple[int, str], list[ir.Operation]] = {}
+        for op in assignment.ops:
+            place = assignment.place.get(op.results[0])
+            if place is not None:
+                self._by_place.setdefault(place, []).append(op)
+        self._in_forward = {s: self._free_ops(self._reads(s, "F"), {}) for s in range(assignment.stages)}
+
+    def body(self, index: int, kind: str) -> StageBody:
+        saved = {} if kind == "F" else self._saved(index)
+        free = self._free_ops(self._reads(index, kind), saved)
+        ops = {op.results[0]: op for part in PARTS[kind] for op in self._by_place.get((index, part), ())}
+        ops.update(free)
+        ordered = sorted(ops.values(), key=lambda op: self._order[op.results[0]])
+        body = StageBody(index, kind, ordered, self._folds(index, kind))
+        made = {result for op in ordered for result in op.results}
+        captures = self._program.captures
+        read = dict.fromkeys([v for op in ordered for v in reads(op)] + [fold.term for fold in body.folds])
+        body.captures = [v for v in read if v in captures and tensor(v)]
+        body.integers = [v for v in read if v in captures and not tensor(v)]
+        body.inputs = [v for v in read if v not in captures and v not in made]
+        return body
+
+    def _folds(self, index: int, kind: str) -> list[Fold]:
+        return [f for f in self._assignment.folds if f.place[0] == index and f.place[1] in PARTS[kind]]
+
+    def _reads(self, index: int, kind: str) -> list[ir.Value]:
+        ops = [op for part in PARTS[kind] for op in self._by_place.get((index, part), ())]
+        return [v for op in ops for v in reads(op)] + [f.term for f in self._folds(index, kind)]
+
+    def _free_ops(
+        self, values: list[ir.Value], saved: Mapping[ir.Value, object]
+    ) -> dict[ir.Value, ir.Operation]:
+        """The free ops that make ``values``, by first result; those whose results were ``saved`` are left
+        out.
+        """
+        found: dict[ir.Value, ir.Operation] = {}
+        todo = list(values)
+        while todo:
+            value = todo.pop()
+            if not self._assignment.is_free(value):
+                continue
+            op = value.owner.operation
+            if op.results[0] not in found and op.results[0] not in saved:
+                found[op.results[0]] = op
+                todo.extend(reads(op))
+        return found
+
+    def _saved(self, index: int) -> dict[ir.Value, ir.Operation]:
+        """Free ops of the forward whose results are kept for backward: not those that are made again for
+        nothing, and none where the stage recomputes.
+        """
+        if self._assignment.recompute[index] != "none":
+            return {}
+        return {first: op for first, op in self._in_forward[index].items() if is_saved(op)}
+
+
+def is_saved(op: ir.Operation) -> bool:
+    """Whether the result of an op that depends on no parameter is kept for backward where nothing is
+    recomputed.
+    """
+    return (
+        op.name not in ("dist.slice", "dist.offset")
+        and bool(tensor(op.results[0]))
+        and any(map(tensor, reads(op)))
+    )
+
+
+def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment) -> None:
+    readers: dict[ir.Value, list[StageBody]] = {}
+    for body in bodies.values():
+        for value in body.inputs:
+            readers.setdefault(value, []).append(body)
+    for body in bodies.values():
+        for op in body.ops:
+            free = op.results[0] in assignment.free
+            if free and body.kind != "F":
+                continue
+            for result in op.results:
+                found = readers.get(result, ())
+                if any(reader.index == body.index for reader in found) if free else found:
+                    body.outputs.append(result)
+
+
+def between(
+    bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment
+) -> tuple[list[list[ir.Value]], list[list[ir.Value]]]:
+    """What each stage gets from the one before it in forward, and from the one behind it in backward."""
+    down: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
+    up: list[dict[ir.Value, None]] = [{} for _ in range(assignment.stages)]
+    for body in bodies.values():
+        for value in body.inputs:
+            place = assignment.place_of(value)
+            made = body.index if place is None else place[0]
+            for stage_ in range(made + 1, body.index + 1):
+                down[stage_][value] = None
+            for stage_ in range(body.index, made):
+                up[stage_][value] = None
+    return [list(values) for values in down], [list(values) for values in up]
+
+
+def write_bodies(program: StepProgram, stages: Stages, ip: ir.InsertionPoint) -> None:
+    """Puts a ``pipe.stage`` for each body at ``ip`` in the module."""
+    for body in stages.bodies.values():
+        _write_body(program, body, ip)
+
+
+def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) -> None:
+    loc = body.ops[0].location if body.ops else program.loop.location
+    sums = [program.carried[number] for number in body.numbers]
+    arguments = [*body.inputs, *body.captures, *body.gathers, *sums]
+    block = stage(body.index, body.kind, [v.type for v in arguments], loc=loc, ip=ip)
+    end = ir.InsertionPoint(block)
+    copier = Copier(end, dict(zip(arguments, block.arguments, strict=True)))
+    for value, found in body.gathered:
+        copier.values[value] = copier.values[found]
+    for value in body.integers:
+        copier.values[value] = copier.operand(program.captures[value])
+    for op in body.ops:
+        copier.copy(op)
+    so_far = dict(zip(body.numbers, list(block.arguments)[len(arguments) - len(sums) :], strict=True))
+    for fold in body.folds:
+        so_far[fold.number] = write_fold(program, fold, so_far[fold.number], copier)
+    made = [copier.values[v] for v in body.outputs]
+    yield_values([*made, *so_far.values()], loc=loc, ip=end)
+
+
+def write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copier) -> ir.Value:
+    """The sum with a term in it: the op that adds it, reading the sum so far."""
+    (whole,) = [v for v in reads(fold.op) if v != program.carried[fold.number]]
+    inner = Copier(
+        copier.ip, {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]}
+    )
+    return inner.copy(fold.op).results[0]

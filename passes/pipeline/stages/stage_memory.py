@@ -1,0 +1,159 @@
+"""What stages hold on each device: parameters with their gradients and optimizer state, and what they keep of
+the micro-batches in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from torch_mlir import ir
+
+from shardc.cost.memory import HeldItem, RankMemory, StageMemory, held_between, peak_activations
+from shardc.dialects.aten.call import target_name
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.passes.pipeline.stages.activations import resolved
+from shardc.passes.pipeline.stages.assign_stages import free_ops
+from shardc.passes.pipeline.stages.balance import Forward
+from shardc.passes.pipeline.stages.recompute import is_kept, of_micro_batch
+from shardc.passes.pipeline.stages.stage_bodies import Stages, is_saved
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads, size_bytes
+
+_READ_BY_GRADIENT = frozenset(
+    f"aten.{name}"
+    for name in ("_log_softmax", "_softmax", "exp", "reciprocal", "relu", "rsqrt", "sigmoid", "sqrt", "tanh")
+) | {"shardc.attention"}
+"""Ops whose gradient reads what they made."""
+
+
+def held_by_ranks(
+    program: StepProgram, bodies: Stages, kept: Sequence[float], schedule: Schedule
+) -> list[RankMemory]:
+    """Of each rank of a pipeline that was cut; ``kept`` are the bytes that each stage keeps of a
+    micro-batch.
+    """
+    state, peaks = _state_bytes(program), peak_activations(schedule, kept)
+    found = []
+    for rank, order in enumerate(schedule.orders):
+        places = {schedule.route(action.micro_batch).index(action.stage) for action in order}
+        own = [body for (index, _, _), body in bodies.bodies.items() if index in places]
+        names = {name for body in own for value in body.captures for name in program.roots.get(value, ())}
+        sums = {number for body in own for number in body.numbers}
+        total = sum(state.get(name, 0) for name in names) + sum(size_bytes(program.carried[n]) for n in sums)
+        found.append(RankMemory(rank, total, peaks[rank]))
+    return found
+
+
+def _state_bytes(program: StepProgram) -> dict[str, int]:
+    """Name -> bytes of a parameter and its optimizer state on a device."""
+    found: dict[str, int] = {}
+    for value, (role, name) in program.keys.items():
+        owner = {"param": name, "opt_state": name.rpartition("/")[0]}.get(role)
+        if owner is not None:
+            found[owner] = found.get(owner, 0) + size_bytes(value)
+    return found
+
+
+def stage_memory(
+    program: StepProgram,
+    forward: Forward,
+    ends: Sequence[int],
+    schedule: Schedule,
+    policies: Sequence[str],
+) -> StageMemory:
+    """An estimate of what each stage would hold, for cuts at ``ends``: close enough to search with.
+
+    It takes what backward reads for kept by the stages whose forward reads it.
+    """
+    items = _Items(program, forward)
+    state = held_between(items.parameters(_state_bytes(program)), ends)
+    kept = {policy: held_between(items.kept(policy), ends) for policy in dict.fromkeys(policies)}
+    return StageMemory(state, [kept[policy] for policy in policies], schedule)
+
+
+class _Items:
+    """What stages may hold, and the forward ops, by number, that it goes with."""
+
+    def __init__(self, program: StepProgram, forward: Forward) -> None:
+        self._program, self._ops = program, forward.ops
+        self._free = free_ops(program)
+        self._made = {result: i for i, op in enumerate(self._ops) for result in op.results}
+        self._readers: dict[ir.Value, list[int]] = {}
+        for i, op in enumerate(self._ops):
+            for value in reads(op):
+                self._readers.setdefault(value, []).append(i)
+
+    def parameters(self, state_bytes: Mapping[str, int]) -> list[HeldItem]:
+        """With optimizer state, and gradients of the parameters' size."""
+        touched: dict[str, list[int]] = {}
+        for value, readers in self._readers.items():
+            if isinstance(value.owner, ir.Block):
+                for name in self._program.roots.get(value, ()):
+                    touched.setdefault(name, []).extend(readers)
+        params = {name: size_bytes(v) for v, (role, name) in self._program.keys.items() if role == "param"}
+        return [HeldItem(state_bytes[name] + params[name], sorted(ops)) for name, ops in touched.items()]
+
+    def kept(self, policy: str) -> list[HeldItem]:
+        """Of one micro-batch, from forward to backward."""
+        inputs = [
+            HeldItem(size_bytes(value), readers, self._made[value])
+            for value, readers in self._readers.items()
+            if value in self._made
+        ]
+        if policy == "full":
+            return inputs
+        data = of_micro_batch(self._program)
+        dear = lambda v: policy == "none" or (v in data and is_kept(v.owner.operation))  # noqa: E731
+        found = dict.fromkeys(resolved(value) for value in self._needed(dear))
+        own = [HeldItem(size_bytes(value), self._touched(value)) for value in found if value in self._made]
+        if policy != "none":
+            return [*own, *inputs]
+        drawn = [v for v in found if self._is_saved(v)]
+        return own + [
+            HeldItem(size_bytes(value), self._readers[value]) for value in drawn if value in self._readers
+        ]
+
+    def _touched(self, value: ir.Value) -> list[int]:
+        """The ops with which a value is kept: those that read it; its own too where the gradient of that
+        takes it.
+        """
+        readers = sorted(self._through_views(value))
+        own = target_name(value.owner.operation) in _READ_BY_GRADIENT or not readers
+        return [self._made[value], *readers] if own else readers
+
+    def _through_views(self, value: ir.Value) -> set[int]:
+        found = set(self._readers.get(value, ()))
+        for number in list(found):
+            result = self._ops[number].results[0]
+            if resolved(result) == resolved(value):
+                found |= self._through_views(result)
+        return found
+
+    def _is_saved(self, value: ir.Value) -> bool:
+        owner = value.owner
+        return (
+            not isinstance(owner, ir.Block)
+            and owner.operation.results[0] in self._free
+            and is_saved(owner.operation)
+        )
+
+    def _needed(self, dear: Callable[[ir.Value], bool]) -> dict[ir.Value, None]:
+        """The values, kept ones, from which all that backward reads of forward can be made."""
+        forward = {op.results[0] for op in self._ops}
+        todo = [
+            value
+            for op in body_ops(self._program.body)
+            if op.results[0] not in forward and op.results[0] not in self._free
+            for value in reads(op)
+        ]
+        found: dict[ir.Value, None] = {}
+        seen: set[ir.Value] = set()
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if self._is_saved(value) or (value in self._made and dear(value)):
+                found[value] = None
+            elif value in self._made:
+                todo.extend(reads(value.owner.operation))
+        return found

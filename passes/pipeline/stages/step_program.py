@@ -1,0 +1,138 @@
+"""A rank program of level 3 as ``pipe-cut`` sees it: one loop over micro-batches, and what is before and
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.diagnostics.pipeline import NoMicroBatches, SeveralLoops
+from shardc.dialects.aten.call import is_constant
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.regions.loop_values import TUPLES, LoopValues, loop_values
+from shardc.dialects.location import source_line
+from shardc.passes.manager.program import find_function
+
+Roots = frozenset[str]
+"""Names of the parameters that a value depends on."""
+
+
+@dataclass
+class StepProgram:
+    """The step, and in it the loop that has forward and backward.
+
+    ``outside`` are the ops around the loop in order. ``roots`` gives for each value outside, and for each
+    capture inside, the parameters that it is made of. ``before``: whether a value outside is there before the
+    loop.
+    """
+
+    function: ir.Operation
+    block: ir.Block
+    loop: ir.Operation
+    values: LoopValues
+    outside: list[ir.Operation] = field(default_factory=list)
+    roots: dict[ir.Value, Roots] = field(default_factory=dict)
+    keys: dict[ir.Value, tuple[str, str]] = field(default_factory=dict)
+    """Role and name of each argument."""
+
+    @property
+    def body(self) -> ir.Block:
+        return self.loop.regions[0].blocks[0]
+
+    @property
+    def carried(self) -> list[ir.Value]:
+        """The body's arguments that hold sums so far."""
+        return list(self.body.arguments)[: len(self.values.inits)]
+
+    @property
+    def captures(self) -> dict[ir.Value, ir.Value]:
+        """Argument of the body -> what it stands for outside."""
+        inside = list(self.body.arguments)[len(self.values.inits) :]
+        return dict(zip(inside, self.values.captures, strict=True))
+
+
+def read_step(module: ir.Module) -> StepProgram:
+    """Raises NoMicroBatches for a step without a loop over micro-batches,
+    SeveralLoops where forward and backward are not in one.
+    """
+    function = find_function(module)
+    assert function is not None
+    block = function.regions[0].blocks[0]
+    ops = [o.operation for o in block.operations][:-1]
+    loops = [op for op in ops if op.name == "dist.loop"]
+    main = next((op for op in reversed(loops) if _has_backward(op)), None)
+    if main is None:
+        raise NoMicroBatches()
+    program = StepProgram(function, block, main, loop_values(main))
+    program.keys = _keys(function, block)
+    _find_roots(program, ops)
+    for other in loops:
+        if other != main and (_has_backward(other) or any(program.roots[r] for r in other.results)):
+            raise SeveralLoops(where=source_line(_heaviest(other).location))
+    if program.values.rows:
+        raise SeveralLoops(where=source_line(program.values.rows[0].owner.location))
+    program.outside = [op for op in ops if op != main and not is_constant(op)]
+    for inside, outside in program.captures.items():
+        program.roots[inside] = program.roots[outside]
+    return program
+
+
+def reads(op: ir.Operation) -> Iterator[ir.Value]:
+    """The values that an op reads, those in lists too; no constants."""
+    for value in op.operands:
+        owner = value.owner
+        if isinstance(owner, ir.Block) or not is_constant(owner.operation):
+            yield value
+        else:
+            yield from reads(owner.operation)
+
+
+def tensor(value: ir.Value) -> TensorType | None:
+    """The type of a tensor, None for an integer or a tuple."""
+    return read_type(value.type)
+
+
+def size_bytes(value: ir.Value) -> int:
+    found = tensor(value)
+    return found.size_bytes if found is not None else 8
+
+
+def phase(op: ir.Operation) -> str:
+    return op.attributes["dist.phase"].value if "dist.phase" in op.attributes else ""
+
+
+def body_ops(block: ir.Block) -> list[ir.Operation]:
+    """The ops of a loop's body but constants, tuples and the yield."""
+    ops = [o.operation for o in block.operations][:-1]
+    return [op for op in ops if not is_constant(op) and op.name not in TUPLES]
+
+
+def _has_backward(loop: ir.Operation) -> bool:
+    return any(phase(op) == "backward" for op in body_ops(loop.regions[0].blocks[0]))
+
+
+def _heaviest(loop: ir.Operation) -> ir.Operation:
+    """The op to blame for a loop: the one with the largest operands."""
+    ops = body_ops(loop.regions[0].blocks[0])
+    return max(ops, key=lambda op: sum(map(size_bytes, reads(op))))
+
+
+def _keys(function: ir.Operation, block: ir.Block) -> dict[ir.Value, tuple[str, str]]:
+    attributes = function.attributes["arg_attrs"]
+    read = [ir.DictAttr(a) for a in attributes]
+    return {
+        v: (a["dist.role"].value, a["dist.name"].value) for v, a in zip(block.arguments, read, strict=True)
+    }
+
+
+def _find_roots(program: StepProgram, ops: list[ir.Operation]) -> None:
+    roots = program.roots
+    for value, (role, name) in program.keys.items():
+        roots[value] = frozenset((name,)) if role == "param" else frozenset()
+    for op in ops:
+        found: Roots = frozenset().union(*(roots[v] for v in reads(op)))
+        for result in op.results:
+            roots[result] = found

@@ -1,0 +1,293 @@
+"""Which part of every value of a micro-batch belongs to a slice of its tokens.
+
+A slice is a range of the sequence, which is dim 1 of the step's inputs. The rules of sharding say how the
+dims of each op hang together, so they say what an op on a slice is: the same op, as if a device had these
+tokens alone. What a slice needs of others is only keys and values of attention, which must be causal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+from torch_mlir import ir
+
+from shardc.diagnostics.pipeline import NotCausal, TooFewTokens
+from shardc.dialects.aten.call import CallReader, OpCall
+from shardc.dialects.location import source_line
+from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, tensor
+
+ATTENTION, ATTENTION_BACKWARD = "shardc.attention", "shardc.attention_backward"
+_SAME = frozenset(("dist.slice", "dist.all_reduce"))
+"""Ops of ``dist`` whose result lies as their operand does where they leave the sequence alone."""
+
+
+class Cut(NamedTuple):
+    """A dim of ``outer * tokens * inner`` elements of which a slice has those of its tokens."""
+
+    outer: int = 1
+    inner: int = 1
+
+
+class Lay(NamedTuple):
+    """How a value is cut: each of its dims, and whether slices hold terms of a sum, which ``origin`` was
+    first to make.
+    """
+
+    dims: tuple[Cut | None, ...]
+    origin: ir.Operation | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        return any(self.dims)
+
+
+@dataclass(frozen=True)
+class SlicedCall:
+    """An op on a slice: its rule, its ``factors`` that are cut, and what it needs its operands to be."""
+
+    spec: OpCall
+    rule: Rule
+    operands: list[ir.Value]
+    factors: dict[str, Cut]
+    needs: tuple[tuple[Cut | None, ...], ...]
+
+
+@dataclass
+class TokenSlices:
+    """``starts``: where slices start, and the end of the last. ``lays`` of the values that slices make; the
+    others are whole, and cut where they are read. ``calls``: by first result.
+    """
+
+    starts: list[int]
+    lays: dict[ir.Value, Lay] = field(default_factory=dict)
+    calls: dict[ir.Value, SlicedCall] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        return self.starts[-1]
+
+    @property
+    def count(self) -> int:
+        return len(self.starts) - 1
+
+    def shape(
+        self, whole: Sequence[int], dims: Sequence[Cut | None], start: int, end: int
+    ) -> tuple[int, ...]:
+        """The shape of the part of the tokens from ``start`` to ``end``."""
+        return tuple(
+            size if cut is None else cut.outer * (end - start) * cut.inner
+            for size, cut in zip(whole, dims, strict=True)
+        )
+
+    def type(self, value: ir.Value, number: int) -> ir.Type:
+        """The type of a value in slice ``number``."""
+        found, lay = tensor(value), self.lays.get(value)
+        if lay is None or found is None:
+            return value.type
+        shape = self.shape(found.shape, lay.dims, self.starts[number], self.starts[number + 1])
+        return ir.Type.parse(str(found.with_shape(shape)), value.context)
+
+    def carried(self, op: ir.Operation) -> list[ir.Value]:
+        """The results of an attention's backward of which earlier slices get their terms from later ones: dk,
+        dv.
+        """
+        call = self.calls.get(op.results[0])
+        return list(op.results)[1:3] if call is not None and call.spec.target == ATTENTION_BACKWARD else []
+
+    def shared(self, op: ir.Operation) -> list[ir.Value]:
+        """The operands of an attention that it reads of all slices up to its own: k, v."""
+        call = self.calls.get(op.results[0])
+        if call is None or call.spec.target not in (ATTENTION, ATTENTION_BACKWARD):
+            return []
+        first = 1 if call.spec.target == ATTENTION else 2
+        return call.operands[first : first + 2]
+
+
+def slice_tokens(program: StepProgram, free: set[ir.Value], count: int, schedule: str) -> TokenSlices:
+    """The micro-batch of ``program`` in ``count`` slices, the first ones longer where they do not divide.
+
+    Raises NotCausal for an op that needs more of the sequence than its slice and what is before,
+    TooFewTokens.
+    """
+    tokens = _tokens(program)
+    if tokens < count:
+        raise TooFewTokens(schedule=schedule, slices=count, tokens=tokens)
+    short, longer = divmod(tokens, count)
+    starts = [number * short + min(number, longer) for number in range(count + 1)]
+    found = TokenSlices(starts)
+    _Analysis(program, free, found).run()
+    return found
+
+
+def _tokens(program: StepProgram) -> int:
+    """The size of dim 1 of the inputs."""
+    for value in program.captures.values():
+        type_ = tensor(value)
+        if program.keys.get(value, ("", ""))[0] == "input" and type_ is not None and len(type_.shape) > 1:
+            return type_.shape[1]
+    return 0
+
+
+class _Analysis:
+    def __init__(self, program: StepProgram, free: set[ir.Value], found: TokenSlices) -> None:
+        self._program, self._free, self._found = program, free, found
+        self._reader = CallReader()
+        self._marks: dict[ir.Value, Lay] = {}
+        """Of values that no parameter is in: how they lie where slices read them, as far as the
+        inputs say.
+        """
+        for inside, outside in program.captures.items():
+            type_ = tensor(inside)
+            if (
+                program.keys.get(outside, ("", ""))[0] == "input"
+                and type_ is not None
+                and len(type_.shape) > 1
+            ):
+                dims = [
+                    Cut() if d == 1 and size == found.tokens else None for d, size in enumerate(type_.shape)
+                ]
+                self._marks[inside] = Lay(tuple(dims))
+
+    def run(self) -> None:
+        folds = {v.owner.operation.results[0] for v in self._program.values.following}
+        for op in body_ops(self._program.body):
+            if op.results[0] in folds:
+                continue
+            free = op.results[0] in self._free
+            lays = self._marks if free else self._found.lays
+            try:
+                for result, lay in zip(op.results, self._lays(op, free), strict=True):
+                    # What is made of all tokens is whole where no parameter is in it, as every slice makes
+                    # all of it.
+                    if lay is not None and (lay.is_cut or (lay.origin is not None and not free)):
+                        lays[result] = lay
+            except NotCausal:
+                if not free:
+                    raise
+
+    def _lay(self, value: ir.Value) -> Lay:
+        known = self._found.lays.get(value) or self._marks.get(value)
+        type_ = tensor(value)
+        return known or Lay((None,) * (len(type_.shape) if type_ else 0))
+
+    def _lays(self, op: ir.Operation, free: bool) -> list[Lay | None]:
+        if op.name in _SAME:
+            return [self._same(op)]
+        if not op.name.startswith("torch."):
+            if any(tensor(v) and self._lay(v).is_cut for v in op.operands):
+                raise self._refusal(op, "it moves data between devices")
+            return [None] * len(op.results)
+        if any(tensor(v) is None for v in op.results):
+            return [None] * len(op.results)
+        call = self._reader.read(op)
+        operands = [v for v in call.operands if tensor(v) is not None]
+        lays = [self._lay(v) for v in operands]
+        if not any(lay.is_cut or lay.origin is not None for lay in lays):
+            return [None] * len(op.results)
+        rule = find_rule(call.spec) or replicated_rule(call.spec)
+        attention = call.spec.target in (ATTENTION, ATTENTION_BACKWARD)
+        factors = self._factors(op, call.spec, rule, lays)
+        if attention:
+            self._check_attention(op, call.spec, factors)
+        elif len(factors) > 1:
+            raise self._refusal(op, "it sets tokens against other tokens")
+        results = self._results(op, rule, factors, lays, attention)
+        if not free:
+            needs = tuple(_dims(dims, factors, rule) for dims in rule.operands)
+            self._found.calls[op.results[0]] = SlicedCall(call.spec, rule, call.operands, factors, needs)
+        return results
+
+    def _same(self, op: ir.Operation) -> Lay:
+        lay, before, after = self._lay(op.operands[0]), tensor(op.operands[0]), tensor(op.results[0])
+        assert before is not None and after is not None
+        if any(cut and a != b for cut, a, b in zip(lay.dims, before.shape, after.shape, strict=True)):
+            raise self._refusal(op, "it deals tokens to devices")
+        return lay
+
+    def _factors(self, op: ir.Operation, spec: OpCall, rule: Rule, lays: list[Lay]) -> dict[str, Cut]:
+        """The factors of an op that its operands' cuts lie on."""
+        factors: dict[str, Cut] = {}
+        for lay, dims in zip(lays, rule.operands, strict=True):
+            for cut, dim in zip(lay.dims, dims, strict=True):
+                if cut is None:
+                    continue
+                placed = _place(cut, dim, rule, self._found.tokens)
+                if placed is None or factors.setdefault(placed[0], placed[1]) != placed[1]:
+                    raise self._refusal(
+                        op, "it takes tokens apart from their batch in a way that has no slices"
+                    )
+        return factors
+
+    def _check_attention(self, op: ir.Operation, spec: OpCall, factors: dict[str, Cut]) -> None:
+        if spec["mask"] is not None:
+            raise self._refusal(op, "it has a mask, of which cannot be known that it is causal")
+        if not spec["causal"] or spec["q_offset"] != 0:
+            raise self._refusal(op, "it sees tokens behind its own: it is not causal")
+        if factors != {"q": Cut(), "k": Cut()}:
+            raise self._refusal(op, "its queries and keys are not both those of the sequence")
+
+    def _results(
+        self, op: ir.Operation, rule: Rule, factors: dict[str, Cut], lays: list[Lay], attention: bool
+    ) -> list[Lay | None]:
+        origin = None
+        summed = frozenset(i for i, lay in enumerate(lays) if lay.origin is not None)
+        if summed:
+            if summed not in rule.linear:
+                (first, *_) = [lay.origin for lay in lays if lay.origin is not None]
+                raise self._refusal(first, f"{_name(op)} reads its result, which is made of all tokens")
+            (origin, *_) = [lay.origin for lay in lays if lay.origin is not None]
+            if factors:
+                why = f"{_name(op)} reads its result, which is made of all tokens, for each token"
+                raise self._refusal(origin, why)
+        made: list[Lay | None] = []
+        for dims in rule.results:
+            present = {f for dim in dims for f in dim}
+            for f in factors:
+                if f in rule.replicate and not (attention and f == "k"):
+                    raise self._refusal(op, "a token's result depends on others")
+                if f not in present and not attention:
+                    if rule.reduce.get(f) != "sum":
+                        raise self._refusal(op, "it reduces the sequence, and not to a sum")
+                    origin = origin or op
+            made.append(Lay(_dims(dims, factors, rule), origin))
+        return made
+
+    def _refusal(self, op: ir.Operation, why: str) -> NotCausal:
+        return NotCausal(op=_name(op), why=why, where=source_line(op.location))
+
+
+def _name(op: ir.Operation) -> str:
+    return op.attributes["name"].value if op.name == "torch.operator" else op.name
+
+
+def _place(cut: Cut, dim: Dim, rule: Rule, tokens: int) -> tuple[str, Cut] | None:
+    """The factor of a dim that a cut lies on, and the cut as one of that factor."""
+    behind = 1
+    for f in reversed(dim):
+        size = rule.sizes[f]
+        inner, rest = divmod(cut.inner, behind)
+        if rest == 0 and size % (inner * tokens) == 0:
+            placed = Cut(size // (inner * tokens), inner)
+            if _composed(placed, f, dim, rule) == cut:
+                return f, placed
+        behind *= size
+    return None
+
+
+def _composed(cut: Cut, factor: str, dim: Dim, rule: Rule) -> Cut:
+    """A cut of a factor as one of the dim that it is a part of."""
+    at = dim.index(factor)
+    before, behind = (prod(rule.sizes[f] for f in part) for part in (dim[:at], dim[at + 1 :]))
+    return Cut(before * cut.outer, cut.inner * behind)
+
+
+def _dims(dims: tuple[Dim, ...], factors: dict[str, Cut], rule: Rule) -> tuple[Cut | None, ...]:
+    found: list[Cut | None] = []
+    for dim in dims:
+        cut = [_composed(factors[f], f, dim, rule) for f in dim if f in factors]
+        found.append(cut[0] if cut else None)
+    return tuple(found)

@@ -1,0 +1,236 @@
+"""What a stage's optimizer reads and makes, where each stage updates its weights by itself while
+micro-batches are in flight (:class:`~shardc.dialects.pipe.schedule.Updates`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.diagnostics.pipeline import OneUpdateForAll
+from shardc.dialects.location import source_line
+from shardc.dialects.pipe.action import OPTIMIZER
+from shardc.dialects.pipe.stage import stage
+from shardc.dialects.pipe.yield_op import yield_values
+from shardc.dialects.roles import STATE_ROLES
+from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.pipeline.stages.assign_stages import Fold
+from shardc.passes.pipeline.stages.stage_bodies import StageBody
+from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+
+Key = tuple[str, str]
+
+
+@dataclass
+class StageUpdate:
+    """The optimizer of the stage ``index``: ``ops`` make ``new`` from ``state``, value for value, and from
+    sums.
+
+    ``state`` are arguments of the step: the stage's ``own``, and counts of updates that others have too,
+    which each stage keeps for itself. ``sums`` are numbers of sums over micro-batches, ``given`` values of
+    the step that every update reads. ``derived`` are what the stage's forward and backward read that
+    ``remake`` makes of its state.
+    """
+
+    index: int
+    own: list[ir.Value] = field(default_factory=list)
+    state: list[ir.Value] = field(default_factory=list)
+    new: list[ir.Value] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+    given: list[ir.Value] = field(default_factory=list)
+    derived: list[ir.Value] = field(default_factory=list)
+    ops: list[ir.Operation] = field(default_factory=list)
+    remake: list[ir.Operation] = field(default_factory=list)
+
+    @property
+    def versioned(self) -> list[ir.Value]:
+        """The values of which there is one for each version of the stage's weights."""
+        return [*self.state, *self.derived]
+
+
+def find_updates(
+    program: StepProgram,
+    bodies: Iterable[StageBody],
+    folds: Sequence[Fold],
+    returned: Sequence[tuple[ir.Value, Key]],
+) -> dict[int, StageUpdate]:
+    """The optimizer of each stage. ``returned``: the step's results with role and name.
+
+    Raises OneUpdateForAll where something of one stage is made of another's state or gradients.
+    """
+    return _Finder(program, list(bodies), folds, returned).find()
+
+
+def varying(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) -> set[ir.Value]:
+    """The values around the loop that are others after an update: state that the step replaces, sums over
+    micro-batches, and what is made of them."""
+    found = {*_replaced(program, returned), *program.values.carried}
+    for op in program.outside:
+        if any(v in found for v in reads(op)):
+            found.update(op.results)
+    return found
+
+
+def _replaced(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) -> dict[ir.Value, ir.Value]:
+    """State argument -> its new value."""
+    arguments = {key: value for value, key in program.keys.items() if key[0] in STATE_ROLES}
+    pairs = {arguments[key]: value for value, key in returned if key in arguments}
+    return {old: new for old, new in pairs.items() if old != new}
+
+
+class _Finder:
+    def __init__(
+        self,
+        program: StepProgram,
+        bodies: list[StageBody],
+        folds: Sequence[Fold],
+        returned: Sequence[tuple[ir.Value, Key]],
+    ) -> None:
+        self._program, self._bodies, self._returned = program, bodies, returned
+        self._varying = varying(program, returned)
+        self._order = {op.results[0]: i for i, op in enumerate(program.outside) if len(op.results)}
+        self._number = {value: i for i, value in enumerate(program.values.carried)}
+        self._stages: dict[ir.Value, set[int]] = {}
+        """Leaf (a state argument or a sum) -> the stages that read it, or have terms of it."""
+        for value, number in self._number.items():
+            self._stages[value] = {fold.place[0] for fold in folds if fold.number == number}
+        for body in bodies:
+            for value in map(program.captures.get, body.captures):
+                for leaf in self._closure([value])[1] if value in self._varying else ():
+                    self._stages.setdefault(leaf, set()).add(body.index)
+
+    def find(self) -> dict[int, StageUpdate]:
+        updates = {index: StageUpdate(index) for index in sorted({body.index for body in self._bodies})}
+        owner: dict[ir.Value, int] = {}
+        replaced = _replaced(self._program, self._returned)
+        counts = {old for old, new in replaced.items() if self._closure([new])[1] == [old]}
+        for old, new in replaced.items():
+            leaves = self._closure([new])[1]
+            index = self._stage_of(old, new)
+            owner[old] = index
+            update = updates[index]
+            update.own.append(old)
+            update.state = list(dict.fromkeys([*update.state, old, *(v for v in leaves if v in counts)]))
+        for update in updates.values():
+            update.new = [replaced[old] for old in update.state]
+        for update in updates.values():
+            self._fill(update, owner)
+        self._refuse_others(updates.values())
+        return updates
+
+    def _stage_of(self, old: ir.Value, new: ir.Value) -> int:
+        _, leaves = self._closure([new])
+        stages = set[int]().union(*(self._stages.get(leaf, ()) for leaf in [old, *leaves]))
+        if len(stages) > 1:
+            raise self._refusal(old, new, sorted(stages))
+        return min(stages, default=0)
+
+    def _refusal(self, old: ir.Value, new: ir.Value, stages: list[int]) -> OneUpdateForAll:
+        """Blames the first op that brings stages together; of a value that several stages read,
+        that value.
+        """
+        _, name = self._program.keys[old]
+        seen: dict[ir.Value, set[int]] = {}
+        for op in self._closure([new])[0]:
+            known = [seen.get(v, self._stages.get(v, set[int]())) for v in reads(op)]
+            together = set[int]().union(*known)
+            if len(together) > 1 and all(len(s) < 2 for s in known):
+                where = source_line(op.location)
+                return OneUpdateForAll(
+                    name=name, stages=_listed(stages), cause=f"{op.name} reads of all", where=where
+                )
+            seen.update((result, together) for result in op.results)
+        readers = [op for op in self._program.body.operations if name in self._names_read(op.operation)]
+        where = source_line(readers[0].operation.location) if readers else None
+        return OneUpdateForAll(name=name, stages=_listed(stages), cause="all of them read it", where=where)
+
+    def _names_read(self, op: ir.Operation) -> set[str]:
+        return {name for v in reads(op) for name in self._program.roots.get(v, ())}
+
+    def _fill(self, update: StageUpdate, owner: Mapping[ir.Value, int]) -> None:
+        captures = [
+            self._program.captures[v] for b in self._bodies if b.index == update.index for v in b.captures
+        ]
+        update.derived = [v for v in dict.fromkeys(captures) if v in self._varying and v not in owner]
+        update.ops, leaves = self._closure(update.new)
+        update.remake, of_weights = self._closure(update.derived)
+        update.sums = [self._number[v] for v in leaves if v in self._number]
+        given = dict.fromkeys(
+            v for op in [*update.ops, *update.remake] for v in reads(op) if v not in self._varying
+        )
+        given.update(dict.fromkeys(v for v in update.new if v not in self._varying))
+        update.given = list(dict.fromkeys(part for v in given for part in _tensors(v)))
+        for leaf in (*leaves, *of_weights):
+            if leaf not in update.state and owner.get(leaf, update.index) != update.index:
+                name = self._program.keys[leaf][1]
+                raise OneUpdateForAll(
+                    name=name, stages=_listed(sorted((owner[leaf], update.index))), cause="both read it"
+                )
+
+    def _refuse_others(self, updates: Iterable[StageUpdate]) -> None:
+        """A result that is no state must not be made of weights or gradients: of which version
+        would they be?
+        """
+        of_groups = {number for update in updates for number in update.sums}
+        replaced = _replaced(self._program, self._returned)
+        for value, (role, name) in self._returned:
+            if value in replaced.values():
+                continue
+            for leaf in self._closure([value])[1]:
+                if leaf in replaced or self._number.get(leaf) in of_groups:
+                    cause = "the step returns what is made of weights or gradients"
+                    stages = _listed(sorted(self._stages.get(leaf, ())) or [0])
+                    raise OneUpdateForAll(name=f"{role} {name}", stages=stages, cause=cause)
+
+    def _closure(self, values: Iterable[ir.Value | None]) -> tuple[list[ir.Operation], list[ir.Value]]:
+        """The varying ops that make ``values``, in order, and the arguments and sums that these
+        start from.
+        """
+        ops: dict[ir.Value, ir.Operation] = {}
+        leaves: dict[ir.Value, None] = {}
+        todo = [v for v in values if v in self._varying]
+        while todo:
+            value = todo.pop()
+            if isinstance(value.owner, ir.Block) or value in self._number:
+                leaves[value] = None
+                continue
+            op = value.owner.operation
+            if op.results[0] not in ops:
+                ops[op.results[0]] = op
+                todo.extend(v for v in reads(op) if v in self._varying)
+        return [ops[first] for first in sorted(ops, key=self._order.__getitem__)], list(leaves)
+
+
+def _tensors(value: ir.Value) -> list[ir.Value]:
+    """The tensors that a value is, or is put together of; integers are computed where they are read."""
+    if tensor(value) is not None:
+        return [value]
+    if isinstance(value.owner, ir.Block):
+        return []
+    return [part for v in reads(value.owner.operation) for part in _tensors(v)]
+
+
+def _listed(stages: Sequence[int]) -> str:
+    return f"{', '.join(map(str, stages[:-1]))} and {stages[-1]}" if len(stages) > 1 else str(*stages)
+
+
+def write_update(program: StepProgram, update: StageUpdate, ip: ir.InsertionPoint) -> None:
+    """Puts the ``pipe.stage`` of an optimizer at ``ip`` in the module. It reads state, sums and given values;
+    it yields the new state, then what is made of it.
+    """
+    loc = update.ops[0].location if update.ops else program.loop.location
+    sums = [program.values.carried[number] for number in update.sums]
+    arguments = [*update.state, *sums, *update.given]
+    block = stage(update.index, OPTIMIZER, [v.type for v in arguments], loc=loc, ip=ip)
+    end = ir.InsertionPoint(block)
+    copier = Copier(end, dict(zip(arguments, block.arguments, strict=True)))
+    for op in update.ops:
+        copier.copy(op)
+    new = [copier.operand(v) for v in update.new]
+    known = {v: copier.values[v] for v in update.given}
+    remaker = Copier(end, {**known, **dict(zip(update.state, new, strict=True))})
+    for op in update.remake:
+        remaker.copy(op)
+    yield_values([*new, *(remaker.values[v] for v in update.derived)], loc=loc, ip=end)

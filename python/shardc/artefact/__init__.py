@@ -1,0 +1,1 @@
+"""Artefacts: folders that run without shardc."""

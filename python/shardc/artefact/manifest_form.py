@@ -1,0 +1,140 @@
+"""Whether every entry of a manifest has its fields, so that a damaged one is named here and not by a rank's
+traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardc.runtime.comm.layout import Interleaved, Leaf
+from shardc.runtime.kernels.loaders import loader_of
+
+_PORT = {"name": str, "role": str, "shape": list, "dtype": str, "sharding": dict}
+ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "mesh": {"name": str, "size": int, "kind": str},
+    "arguments": _PORT,
+    "results": _PORT,
+    "operators": {"name": str},
+    "kernels": {"name": str, "calls": int, "ops": list},
+    "pipeline": {"name": str, "arguments": list},
+    "hyperparameters": {"name": str, "group": int, "key": str, "value": (int, float)},
+    "baked": {"group": int, "key": str},
+    "files": {"size": int, "sha256": str},
+}
+"""What the entries of each list of a manifest hold, and the JSON type of each."""
+
+FILES = (
+    "program.py",
+    "run.py",
+    "plan.json",
+    "levels/3-rank.mlir",
+    "constants.safetensors",
+    "batches.safetensors",
+)
+KERNEL_FILES = ("levels/4-kernel.mlir",)
+PIPELINE_FILES = ("levels/3-pipeline.mlir",)
+"""What every artefact has, and one with kernels or a pipeline besides; a manifest that does not list one of
+them would let a change of it pass.
+"""
+
+
+def form_problem(manifest: Mapping[str, Any]) -> str | None:
+    """The first entry of a manifest that can't be read, in words; None if all can. Its lists must
+    be there.
+    """
+    return next(_problems(manifest), None)
+
+
+def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+    for field, expected in ENTRIES.items():
+        for label, entry in _entries(field, manifest[field]):
+            yield from _entry_problems(label, entry, expected)
+    yield from _mesh_problems(manifest["mesh"])
+    for field in ("arguments", "results"):
+        for label, entry in _entries(field, manifest[field]):
+            yield from _port_problems(label, entry)
+    yield from _pipeline_problems(manifest)
+    planned = manifest.get("peak_bytes", 0)
+    if not isinstance(planned, int) or planned < 0:
+        yield f"peak_bytes is {planned!r}, not a number of bytes"
+    wanted = [*FILES, *(PIPELINE_FILES if manifest["pipeline"] else ())]
+    loader = loader_of(manifest)
+    if loader is not None:
+        modules = [f"{loader.file}/{entry['name']}.py" for entry in manifest["kernels"]]
+        wanted += [*(modules if loader.is_folder else [loader.file]), *KERNEL_FILES]
+    yield from (f"files does not list {name}" for name in wanted if name not in manifest["files"])
+
+
+def _entries(field: str, held: Any) -> Iterator[tuple[str, Any]]:
+    numbered = held.items() if isinstance(held, dict) else enumerate(held)
+    return ((f"{field}[{key!r}]", entry) for key, entry in numbered)
+
+
+def _entry_problems(label: str, entry: Any, expected: Mapping[str, type | tuple[type, ...]]) -> Iterator[str]:
+    if not isinstance(entry, dict):
+        yield f"{label} is {entry!r}, not an object"
+        return
+    for key, type_ in expected.items():
+        if key not in entry:
+            yield f"{label} has no {key!r}"
+        elif not isinstance(entry[key], type_) or isinstance(entry[key], bool):
+            yield f"{label} has {entry[key]!r} for {key!r}"
+
+
+def _mesh_problems(axes: list[dict[str, Any]]) -> Iterator[str]:
+    if not axes:
+        yield "mesh has no axes"
+    for axis in axes:
+        if axis["size"] < 1 or axis["kind"] not in ("space", "time"):
+            yield f"mesh axis {axis['name']!r} has size {axis['size']} and kind {axis['kind']!r}"
+
+
+def _pipeline_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+    known = [[entry["role"], entry["name"]] for entry in manifest["arguments"]]
+    for label, entry in _entries("pipeline", manifest["pipeline"]):
+        sizes = [axis["size"] for axis in manifest["mesh"] if axis["name"] == entry["name"]]
+        if sizes != [len(entry["arguments"])]:
+            yield (
+                f"{label} has arguments for {len(entry['arguments'])} ranks along the axis "
+                f"{entry['name']!r} of {sizes or 'no'} ways"
+            )
+        unknown = [key for of_rank in entry["arguments"] for key in of_rank if key not in known]
+        if unknown:
+            yield f"{label} names {unknown[0]!r}, which is no argument"
+
+
+def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:
+    try:
+        leaf = Leaf.read(entry)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        yield f"{label} can't be read ({type(error).__name__}: {error})"
+        return
+    if not all(isinstance(size, int) for size in leaf.shape) or len(leaf.shape) != len(leaf.dims):
+        yield f"{label} has shape {entry['shape']} and {len(leaf.dims)} dims in its sharding"
+    elif leaf.padded and not _pads(leaf):
+        yield f"{label} has shape {entry['shape']} and padded shape {entry['padded']}"
+    elif leaf.interleaved is not None and not _has_parts(leaf, leaf.interleaved):
+        yield f"{label} has shape {entry['shape']} and is interleaved as {entry['interleaved']}"
+
+
+def _pads(leaf: Leaf) -> bool:
+    """Whether the padded shape is one of whole numbers, none smaller than the shape's."""
+    sizes = all(isinstance(size, int) for size in leaf.padded)
+    return (
+        sizes
+        and len(leaf.padded) == len(leaf.shape)
+        and all(p >= n for p, n in zip(leaf.padded, leaf.shape, strict=True))
+    )
+
+
+def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:
+    """Whether the parts are whole numbers of equal blocks, and make up the dim."""
+    numbers = (parts.dim, parts.ways, *parts.sizes)
+    if (
+        not all(isinstance(n, int) and n >= 0 for n in numbers)
+        or parts.ways < 1
+        or parts.dim >= len(leaf.shape)
+    ):
+        return False
+    return sum(parts.sizes) == leaf.shape[parts.dim] and all(n % parts.ways == 0 for n in parts.sizes)

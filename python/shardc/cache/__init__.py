@@ -1,0 +1,1 @@
+"""What shardc keeps on disk."""

@@ -1,0 +1,74 @@
+"""Flags of commands that follow from the fields of options."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from shardc.options.field import Group, Option, choices, flag, options_of
+
+
+def with_options(
+    *groups: type[Group], only: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command whose flags are its own parameters and the options of ``groups``, or ``only`` some of them.
+
+    The command gets those that were given as the mapping ``given``, by name, read and not checked yet.
+    """
+    options = [
+        option
+        for group in groups
+        for option in options_of(group).values()
+        if (option.name in only if only else option.about.only != "torch.compile")
+    ]
+    return lambda command: _derive(command, options)
+
+
+def _derive(command: Callable[..., None], options: Sequence[Option]) -> Callable[..., None]:
+    def derived(**arguments: object) -> None:
+        given: Mapping[str, object] = {
+            option.name: option.read(value)
+            for option in options
+            if (value := arguments.pop(option.name)) not in (None, [])
+        }
+        command(**arguments, given=given)
+
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "given"]
+    required = [p for p in parameters if p.default is p.empty]
+    derived.__doc__, derived.__name__, derived.__annotations__ = command.__doc__, command.__name__, {}
+    derived.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [*required, *map(_parameter, options), *(p for p in parameters if p not in required)]
+    )
+    return derived
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    """What typer makes an option's flag of."""
+    names = [flag(option.name), *([f"-{option.about.short}"] if option.about.short else [])]
+    if option.type is bool and option.default:
+        names = [f"{names[0]}/{flag(f'no-{option.name}')}"]
+    metavar = option.about.hint.metavar or "|".join(choices(option.type)) or None
+    info = typer.Option(*names, metavar=metavar, help=option.about.help + _default(option.default))
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if option.is_required else None,
+        annotation=Annotated[_flag_type(option), info],
+    )
+
+
+def _flag_type(option: Option) -> object:
+    kind = option.type if option.type in (bool, int) else float if option.type == float | None else str
+    kind = list[str] if option.is_list else kind
+    return kind if option.is_required else kind | None  # type: ignore[operator]
+
+
+def _default(default: object) -> str:
+    """A default that is worth a word: a name or a number."""
+    return (
+        f"  [default: {default}]" if isinstance(default, str | int) and not isinstance(default, bool) else ""
+    )

@@ -1,0 +1,190 @@
+"""``shardc check``: an artefact proved equal to the single-device program it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch_mlir import ir
+
+from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.backends.eager.proof.comparison import Proof
+from shardc.backends.eager.proof.stale_weights import asynchronous_schedule
+from shardc.backends.torch.description import describe_program
+from shardc.backends.torch.emit import emit_program
+from shardc.diagnostics.api import NotTheProgram
+from shardc.diagnostics.runtime import BadArtefact, MissingOperator
+from shardc.dialects.context import new_context
+from shardc.passes.manager.mlir_errors import Source, parse_module
+from shardc.runtime.check import MANIFEST, sha256
+from shardc.runtime.errors import RuntimeFailure
+from shardc.runtime.operators.registered import check_operators, import_library
+
+PROGRAM = "program.py"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What came of running an artefact's levels.
+
+    ``ranks`` and ``steps`` say what was run: the rank program at ``level``. ``changed`` says how
+    ``program.py`` differs from what that emits, None if it does not.
+    """
+
+    proof: Proof
+    ranks: int
+    steps: int
+    changed: str | None
+    level: str = "3-rank"
+
+    @property
+    def passed(self) -> bool:
+        return self.proof.passed and self.changed is None
+
+    def render(self) -> str:
+        lines = [
+            f"levels/1-global.mlir on one device, levels/{self.level}.mlir on {self.ranks} simulated "
+            f"ranks, {self.steps} steps"
+        ]
+        lines += ["", self.proof.render()]
+        lines += ["", f"{PROGRAM}: {self.changed or f'is what levels/{self.level}.mlir emits'}"]
+        other = "what its schedule says, which is not the single-device program"
+        wanted = other if self.proof.of else "the single-device program"
+        lines += ["", f"{'equal' if self.passed else 'NOT equal'} to {wanted}"]
+        return "\n".join(lines)
+
+
+def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> CheckReport:
+    """Run level 1 and the rank program of an artefact on its stored state and first batch and compare them.
+
+    In the program's own precision its compiled kernels run, in f64 their bodies.
+
+    ``libraries``: modules or files to import first, which register its custom operators. Raises
+    MissingOperator, BadArtefact for a folder that is damaged or has no values to run on, NotTheProgram if the
+    manifest does not describe the rank program. A changed ``program.py`` is a finding of the report.
+    """
+    manifest = read_manifest(folder, unchecked=(PROGRAM,))
+    register_operators(manifest, libraries, folder)
+    context = new_context()
+    level = "4-kernel" if manifest["kernels"] else "3-pipeline" if manifest["pipeline"] else "3-rank"
+    whole, ranked = (_level(folder, name, context) for name in ("1-global", level))
+    _check_manifest(folder, manifest, describe_program(ranked), level)
+    inputs = stored_inputs(folder, manifest)
+    uncut = _level(folder, "3-rank", context) if asynchronous_schedule(ranked) else None
+    library = read_kernels(folder, manifest)
+    proof = prove_step(whole, ranked, inputs, steps=steps, library=library, uncut=uncut)
+    ranks = torch.Size([axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space"]).numel()
+    changed = _changed(folder / PROGRAM, emit_program(ranked), manifest, level)
+    return CheckReport(proof, ranks, steps, changed, level)
+
+
+def register_operators(manifest: dict[str, Any], libraries: Sequence[str], folder: Path) -> None:
+    """Import ``libraries``. Raises MissingOperator if that leaves an operator of the program unregistered."""
+    try:
+        for library in libraries:
+            import_library(library)
+        check_operators(manifest)
+    except RuntimeFailure as failure:
+        raise MissingOperator(
+            problem=failure.what, hint=failure.hint, where=failure.where or str(folder)
+        ) from None
+
+
+def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
+    path = folder / "levels" / f"{name}.mlir"
+    if not path.is_file():
+        raise BadArtefact(problem=f"levels/{name}.mlir is missing", hint=AGAIN, where=str(path))
+    return parse_module(Source(str(path), path.read_text()), context)
+
+
+def _check_manifest(folder: Path, manifest: dict[str, Any], program: dict[str, Any], level: str) -> None:
+    """Raises NotTheProgram at the first thing that the manifest and the rank program say differently."""
+    for field, expected in program.items():
+        problem = _difference(field, manifest[field], expected)
+        if problem is not None:
+            raise NotTheProgram(problem=problem, level=level, where=str(folder / MANIFEST))
+
+
+def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str | None:
+    names, wanted = ([entry["name"] for entry in entries] for entries in (held, expected))
+    if names != wanted:
+        changed = sorted(set(names) ^ set(wanted))
+        return (
+            f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in "
+            f"{', '.join(changed) or 'order'}"
+        )
+    for entry, right in zip(held, expected, strict=True):
+        for key, value in right.items():
+            if entry.get(key) != value:
+                return (
+                    f"{field} {right['name']!r}: {key} is {entry.get(key)!r} there and {value!r} in the "
+                    f"program"
+                )
+    return None
+
+
+def _changed(path: Path, emitted: str, manifest: dict[str, Any], level: str) -> str | None:
+    """How a program differs from the emitted one: at the first line that does."""
+    expected, found = emitted.splitlines(), path.read_text(errors="replace").splitlines()
+    for number, (right, line) in enumerate(zip(expected, found, strict=False), 1):
+        if line not in (right, right.partition("  # ")[0]):  # an older shardc wrote no types behind calls
+            return (
+                f"was changed: line {number} is {line.strip()!r}, levels/{level}.mlir emits {right.strip()!r}"
+            )
+    if len(expected) != len(found):
+        return f"was changed: it has {len(found)} lines, levels/{level}.mlir emits {len(expected)}"
+    if sha256(path) != manifest["files"][PROGRAM]["sha256"]:
+        return f"has another SHA-256 than {MANIFEST} says, so shardc run will refuse it"
+    return None
+
+
+def stored_inputs(folder: Path, manifest: dict[str, Any]) -> dict[tuple[str, str], torch.Tensor]:
+    """A tensor for each argument from the artefact's files. Raises BadArtefact if it lacks one."""
+    stored = _tensors(folder / "constants.safetensors")
+    if (folder / "state.safetensors").exists():
+        stored |= _tensors(folder / "state.safetensors")
+    batches = _tensors(folder / "batches.safetensors")
+    hyper = {
+        h["name"]: h["value"] if h.get("first_step") is None else h["first_step"]
+        for h in manifest["hyperparameters"]
+    }
+    values: dict[tuple[str, str], torch.Tensor] = {}
+    for entry in manifest["arguments"]:
+        role, name, dtype = entry["role"], entry["name"], getattr(torch, entry["dtype"])
+        if role == "input":
+            value = batches.get(f"0/{name}")
+        elif role == "hyper":
+            value = torch.tensor(hyper[name], dtype=torch.float64) if name in hyper else None
+        elif role == "seed":
+            value = torch.tensor(manifest["seed"])
+        else:
+            value = stored.get(name)
+        if value is None or list(value.shape) != entry["shape"]:
+            raise _lacking(folder, role, name, entry["shape"])
+        values[role, name] = value.to(dtype)
+    return values
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise BadArtefact(
+            problem=f"{path.name} can't be read: {error}", hint=AGAIN, where=str(path)
+        ) from error
+
+
+def _lacking(folder: Path, role: str, name: str, shape: list[int]) -> BadArtefact:
+    return BadArtefact(
+        problem=f"the artefact holds no value of shape {shape} for the {role} {name!r}; was its model on "
+        f"the meta device?",
+        hint="compile a smaller model of the same family with real weights and a real batch to check the "
+        "plan",
+        where=str(folder),
+    )

@@ -1,0 +1,162 @@
+"""``shardc explain``: where each sharding came from, which collectives stand where, and their bytes."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from torch_mlir import ir
+
+from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
+from shardc.backends.base import Target
+from shardc.backends.registry import known_target
+from shardc.compiler.fusion_record import FusionRecord
+from shardc.diagnostics.api import NameNotFound, NotAnArtefact
+from shardc.diagnostics.cli import MalformedMlir, UnreadableInput
+from shardc.diagnostics.runtime import BadArtefact
+from shardc.diagnostics.text import table
+from shardc.dialects.context import new_context
+from shardc.passes.manager.mlir_errors import Source, parse_module
+from shardc.passes.manager.program import find_function
+from shardc.report.memory_text import explain_pipeline, said_peak
+from shardc.report.plan_report import Report, make_report
+from shardc.report.roofline import roofline
+from shardc.report.source_lines import shown, shown_in
+from shardc.report.traffic import Transfer, transfers
+from shardc.runtime.kernels.loaders import Kernels
+
+
+def explain(path: Path, what: str | None = None) -> str:
+    """The report of an artefact (or of a level-3 module), then a line per argument and per collective.
+
+    Of an artefact for a target with a model of costs also what each kernel is estimated to take, beside the
+    roofline. With ``what`` only the arguments whose name contains it. Raises BadArtefact, MalformedMlir,
+    UnreadableInput, NotAnArtefact, or NameNotFound.
+    """
+    module, plan, kernels, target = _read(path)
+    if what is not None:
+        report = make_report(module, plan, [], kernels=kernels)
+        return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
+    program = _program(path, kernels) or module
+    library = _library(path)
+    pipeline = explain_pipeline(program, library)
+    peak = "" if pipeline is not None else said_peak(program, library)
+    report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
+    parts = [
+        report.render(),
+        "\n".join(_arguments(report, "", path)),
+        "\n".join(_collectives(transfers(module))),
+    ]
+    if target is not None and target.is_modelled:
+        found = target.estimate(program, FusionRecord.read(program).tf32)
+        parts.append("\n".join(roofline(found, target)))
+    return "\n\n".join(parts)
+
+
+def _program(path: Path, kernels: list[dict[str, Any]]) -> ir.Module | None:
+    """What runs, where it is not what :func:`_read` gives."""
+    cut = path / "levels" / "3-pipeline.mlir"
+    if kernels:
+        return _parsed(path / "levels" / "4-kernel.mlir")
+    return _parsed(cut) if cut.is_file() else None
+
+
+def _library(path: Path) -> Kernels | None:
+    """The kernels of an artefact that run on the host; None where they are not for this one."""
+    try:
+        return read_kernels(path, read_manifest(path)) if path.is_dir() else None
+    except BadArtefact:
+        return None
+
+
+def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]], Target | None]:
+    """The level-3 module of a path (before it was cut into stages), its plan's text, the kernels that run it,
+    and what they are for.
+    """
+    plan, kernels, target = "?", [], None
+    if path.is_dir():
+        manifest = read_manifest(path)
+        kernels, target = manifest["kernels"], known_target(manifest["target"])
+        plan = _plan_text(path / "plan.json")
+        path = path / "levels" / "3-rank.mlir"
+    module = _parsed(path)
+    problem = _level_problem(module)
+    if problem is not None:
+        raise NotAnArtefact(path=path, problem=problem, where=str(path))
+    return module, plan, kernels, target
+
+
+def _parsed(path: Path) -> ir.Module:
+    try:
+        return parse_module(Source(str(path), path.read_text(encoding="utf-8")), new_context())
+    except (OSError, UnicodeDecodeError) as error:
+        problem = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UnreadableInput(file=path, problem=problem) from error
+    except MalformedMlir as error:
+        if path.suffix == ".mlir":
+            raise
+        problem = f"it is no MLIR ({error.fields['message']})"
+        raise NotAnArtefact(path=path, problem=problem, where=error.where) from error
+
+
+def _plan_text(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_text())["text"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadArtefact(problem=f"plan.json is no plan ({error!r})", hint=AGAIN, where=str(path)) from error
+
+
+def _level_problem(module: ir.Module) -> str | None:
+    """Why a module is not at level 3, None if it is."""
+    function = find_function(module)
+    if function is None:
+        return "it has no function"
+    edges = list(function.attributes["arg_attrs"]) if "arg_attrs" in function.attributes else []
+    if not edges or any("dist.sharding" not in a or "dist.global_type" not in a for a in edges):
+        return "its arguments carry no dist.sharding and dist.global_type, so it is at level 1"
+    if any(op.operation.name == "dist.reshard" for op in function.regions[0].blocks[0].operations):
+        return "it holds dist.reshard, so it is at level 2"
+    return None
+
+
+def _arguments(report: Report, what: str, path: Path) -> list[str]:
+    chosen = [row for row in report.shardings if what in row[1]]
+    if not chosen:
+        raise NameNotFound(name=what, path=path, nearest=", ".join(_nearest(what, report)))
+    rows = [(role, name, shape, layout, shown_in(why)) for role, name, shape, layout, why in chosen]
+    return [
+        "arguments: role, name, global shape, axes of each dim (* = whole), where it came from",
+        *table(rows),
+    ]
+
+
+def _nearest(what: str, report: Report) -> list[str]:
+    """Parts of names that look like ``what`` (``q_proj`` for ``q_prj``), else whole names."""
+    names = [name for _, name, _, _, _ in report.shardings]
+    parts = sorted({part for name in names for part in re.split(r"[./]", name)})
+    return difflib.get_close_matches(what, parts, n=3) or difflib.get_close_matches(
+        what, names, n=3, cutoff=0.0
+    )
+
+
+def _collectives(found: list[Transfer]) -> list[str]:
+    title = (
+        "collectives in order: phase, kind, axes, local shape, how often, bytes that each device "
+        "sends, source line"
+    )
+    rows = [
+        (
+            t.phase or "-",
+            t.kind,
+            "+".join(t.axes),
+            "x".join(map(str, t.type.shape)) or "scalar",
+            f"{t.times} x",
+            f"{t.bytes_moved:,.0f} B",
+            shown(t.where),
+        )
+        for t in found
+    ]
+    return [title, *(table(rows, right=(4, 5)) if rows else ["  none"])]

@@ -1,0 +1,186 @@
+"""Fusion explained: of a module, an artefact or a script (``shardc explain --fusion``),
+and of a function under ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.artefact.folder import read_manifest
+from shardc.backends.base import Target
+from shardc.backends.registry import find_target, known_target, local_target
+from shardc.commands.module_file import read_module, read_text
+from shardc.commands.script import read_script
+from shardc.compiler.compilation import Compilation, CompileOptions
+from shardc.compiler.fusion_record import FusionRecord
+from shardc.compiler.modelled_regions import ModelledRegions
+from shardc.diagnostics.api import NotAnArtefact
+from shardc.dialects.context import new_context
+from shardc.dynamo.backend import shardc_backend
+from shardc.dynamo.explanations import collect_fusion
+from shardc.frontend.step.capture import capture_step
+from shardc.passes.fuse.grouping.explain import (
+    FusionReport,
+    calls_in_kernels,
+    losses_in_kernels,
+    read_fusion,
+)
+from shardc.passes.fuse.grouping.piece import EveryPiece, Piece, Verdict
+from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.manager.mlir_errors import Source, parse_module
+from shardc.passes.manager.pass_pipelines import build, run
+from shardc.report.fusion_text import effect, render
+from shardc.runtime.torch_private import functorch_config, uncompiled
+from shardc.step.fuse_step import check_matched, step_options
+
+
+@dataclass(frozen=True)
+class FusionExplanation:
+    """The reports of the graphs of one function, with their phases; printed, they are its explanation."""
+
+    graphs: list[tuple[str, FusionReport]]
+
+    def __str__(self) -> str:
+        parts = [f"{phase}: {render(report)}" for phase, report in self.graphs]
+        return (
+            "\n\n".join(parts)
+            if parts
+            else "no graph was fused: kernels are made for CPU tensors of fixed sizes"
+        )
+
+
+def explain_fusion(
+    function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> FusionExplanation:
+    """What ``torch.compile(function, backend="shardc", options=options)`` fuses when called with these
+    arguments, and why.
+
+    Compiles and calls ``function`` (a module, or a function of tensors) once. The backward graph is there if
+    some result needs gradients. Raises BadArgument, BadFusionEdge, FusionRefused (inside what Dynamo
+    makes of a backend's errors).
+    """
+    inner = uncompiled(function)
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return shardc_backend(graph, example_inputs, options=options)
+
+    with collect_fusion() as graphs, functorch_config.patch(force_non_lazy_backward_lowering=True):
+        torch.compile(inner, backend=backend, dynamic=False)(*args, **kwargs)
+    return FusionExplanation(graphs)
+
+
+def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> str:
+    """The report of an artefact's level 4, or of what fusing the step in an MLIR file, or a script's on one
+    device, would give.
+
+    With edges to ``forbid`` or ``force`` it is that of fusion under them, after a line that says what they
+    change. An artefact's matmuls stay in kernels, and calls, as they are. Raises what reading the path
+    raises, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    """
+    manifest = read_manifest(path) if path.is_dir() else {"kernels": []}
+    if manifest["kernels"]:
+        find = find_target if forbid or force else known_target
+        return _artefact(path / "levels", find(manifest["target"]), forbid, force)
+    text = (
+        _script_text(path)
+        if path.suffix == ".py"
+        else read_text(_unfused(path / "levels") if path.is_dir() else path)
+    )
+    module = _parsed(text, path)
+    if calls_in_kernels(module):
+        raise NotAnArtefact(path=path, problem="it holds kernels, so it is at level 4", where=str(path))
+    target, constraints = local_target(), Wishes.of(forbid, force)
+    report = _explained(module, target, step_options(target, "fused", "auto", constraints))
+    said = ["the folder has no kernels; with them it would be as follows"] if path.is_dir() else []
+    return "\n\n".join([*said, *_under(constraints, report)])
+
+
+def _explained(
+    module: ir.Module, target: Target, options: CompileOptions, without: frozenset[str] = frozenset()
+) -> FusionReport:
+    options = replace(options, explain=True, libraries=False)
+    report = Compilation(lambda: module, target, options).fuse(without).report
+    assert report is not None
+    return report
+
+
+def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force: Sequence[str]) -> str:
+    """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
+    before, after = _unfused(levels), levels / "4-kernel.mlir"
+    ranked, fused = read_text(before), read_module(after)
+    plain = read_fusion(_parsed(ranked, before), fused)
+    record, inside, losses = FusionRecord.read(fused), calls_in_kernels(fused), losses_in_kernels(fused)
+    if target is None:
+        return "\n\n".join([*_wished(record), render(plain)])
+    model = ModelledRegions(target, record.numerics, record.tf32) if target.is_modelled else None
+
+    def again(record: FusionRecord, constraints: Wishes) -> FusionReport:
+        matmuls = EveryPiece(partial(_as_it_is, inside, losses, model, dict(record.verdicts)))
+        options = CompileOptions(record.numerics, matmuls, constraints, tuned=False)
+        module = _parsed(ranked, before)
+        return _explained(module, target, options, frozenset(record.without))
+
+    if forbid or force:
+        record = record.and_wished(forbid, force)
+        constraints = record.wishes()
+        return "\n\n".join(_under(constraints, again(record, constraints)))
+    why = again(record, record.wishes())
+    if why.kernels == plain.kernels:
+        return "\n\n".join([*_wished(record), render(why)])
+    unlike = (
+        f"this version of shardc fuses levels/{before.name} otherwise, so it does not say why these "
+        f"are the kernels"
+    )
+    return "\n\n".join([*_wished(record), unlike, render(plain)])
+
+
+def _unfused(levels: Path) -> Path:
+    """What level 4 is made of."""
+    pipeline = levels / "3-pipeline.mlir"
+    return pipeline if pipeline.is_file() else levels / "3-rank.mlir"
+
+
+def _as_it_is(
+    inside: frozenset[str],
+    losses: frozenset[str],
+    model: ModelledRegions | None,
+    measured: Mapping[str, str],
+    piece: Piece,
+) -> Verdict:
+    """What was chosen, and what was measured, or is estimated."""
+    found = [measured[call] for call in piece.calls if call in measured]
+    why = found[0] if found else "as it was compiled" if model is None else model(piece).why
+    return Verdict(not (losses if piece.spared_bytes else inside).isdisjoint(piece.calls), why)
+
+
+def _wished(record: FusionRecord) -> list[str]:
+    edges = [f"{what} {edge}" for what in ("forbid", "force") for edge in getattr(record, what)]
+    return [f"compiled with: {', '.join(edges)}"] if edges else []
+
+
+def _under(constraints: Wishes, report: FusionReport) -> list[str]:
+    """The report of fusion under constraints. Raises NoSuchFusionEdge."""
+    check_matched(constraints)
+    return [*([effect(report)] if constraints else []), render(report)]
+
+
+def _parsed(text: str, path: Path) -> ir.Module:
+    return parse_module(Source(str(path), text), new_context())
+
+
+def _script_text(path: Path) -> str:
+    """The step that a script builds, for one device."""
+    training = read_script(path)
+    with training.asks():
+        capture = capture_step(
+            training.model, training.optimizer, training.batch, loss=training.loss, context=new_context()
+        )
+    run(capture.module, build("torch-lift-bmm,torch-share"))
+    return capture.module.operation.get_asm(enable_debug_info=True)

@@ -1,0 +1,79 @@
+"""``shardc opt``: runs passes on MLIR text and prints what they leave, as MLIR's own opt tools do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.commands import expected_errors
+from shardc.diagnostics.base import ShardcError
+from shardc.dialects.context import new_context
+from shardc.options.opt import OptOptions
+from shardc.passes.manager import pass_pipelines as pipelines
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.mlir_errors import UNNAMED_SOURCE, Source, parse_module
+
+SPLIT_MARKER = "// -----"
+
+
+def run_pipeline(source_text: str, source_name: str, pipeline: str, options: OptOptions) -> str:
+    """What ``pipeline`` leaves of the module ``source_text``, as text; of each part, if it is to be split.
+
+    Raises MalformedMlir, UnknownPass and its like, PassFailed, PassBrokeModule, what a pass of ours raises,
+    and DiagnosticMismatch under ``verify_diagnostics``. Under that option a part that fails prints nothing.
+    """
+    steps = pipelines.build(pipeline)
+    texts = split_input(source_text) if options.split_input_file else [source_text]
+    outputs: list[str] = []
+    found: list[expected_errors.Diagnostic] = []
+    for text in texts:
+        try:
+            outputs.append(_process(Source(source_name, text), steps, options))
+        except ShardcError as error:
+            if not options.verify_diagnostics:
+                raise
+            found += expected_errors.diagnostics_of(error, source_name)
+    if options.verify_diagnostics:
+        expected_errors.check(expected_errors.expectations(source_text), found, source_name)
+    return f"{SPLIT_MARKER}\n".join(outputs)
+
+
+def split_input(text: str) -> list[str]:
+    """The parts between ``// -----`` lines, led by empty lines so that line numbers are the file's."""
+    parts: list[list[str]] = [[]]
+    for number, line in enumerate(text.split("\n")):
+        if line.startswith(SPLIT_MARKER):
+            parts.append([""] * (number + 1))
+        else:
+            parts[-1].append(line)
+    return ["\n".join(part) for part in parts]
+
+
+def _process(source: Source, steps: Sequence[Pass], options: OptOptions) -> str:
+    context = new_context()
+    # Measured: with threads, verifiers written in Python wait for the interpreter's lock for ever.
+    context.enable_multithreading(False)
+    context.allow_unregistered_dialects = options.allow_unregistered_dialect
+    with context:
+        module = parse_module(source, context)
+        after_pass = _dump if options.print_ir_after_all else None
+        try:
+            pipelines.run(
+                module, steps, verify_each=options.verify_each, after_pass=after_pass, source=source
+            )
+        except ShardcError as error:
+            _name_source(error, source.name)
+            raise
+        return module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo).rstrip() + "\n"
+
+
+def _name_source(error: ShardcError, source_name: str) -> None:
+    """Puts the file's name where a pass, which knows only the location in the IR, wrote MLIR's ``-``."""
+    if error.where and error.where.startswith(f"{UNNAMED_SOURCE}:"):
+        error.where = source_name + error.where.removeprefix(UNNAMED_SOURCE)
+
+
+def _dump(pass_title: str, module: ir.Module) -> None:
+    print(f"// -----// IR Dump After {pass_title} //----- //\n{module}\n", file=sys.stderr)

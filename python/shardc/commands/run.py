@@ -1,0 +1,104 @@
+"""``shardc run``: an artefact on processes of this machine, started by torchrun."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from shardc.artefact.folder import read_kernels, read_manifest
+from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
+from shardc.environment import OMP_NUM_THREADS, changed
+from shardc.runtime.comm.mesh import Mesh
+
+SEEN = "look at what that rank printed above"
+KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
+
+
+def run_artefact(
+    folder: Path,
+    nproc: int,
+    steps: int,
+    options: Mapping[str, Any] | None = None,
+    libraries: Sequence[str] = (),
+) -> int:
+    """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
+
+    ``options``: ``load``, ``save`` (checkpoint folders), ``batches`` (a safetensors file) and ``trace`` (a
+    file for a pipeline's timeline). ``libraries``: modules or files that each process imports first, which
+    register custom operators. Raises BadArtefact, MeshSizeMismatch, BadCheckpointFolder before anything is
+    started, and RankFailed (RankRefused for bad input) naming the rank that failed first.
+    """
+    folder = folder.absolute()
+    manifest = read_manifest(folder)
+    mesh = Mesh.read(manifest["mesh"])
+    if mesh.world_size != nproc:
+        raise MeshSizeMismatch(
+            mesh_size=mesh.world_size, mesh=mesh.describe(), nproc=nproc, where=str(folder)
+        )
+    read_kernels(folder, manifest)
+    _check_checkpoints((options or {}).get("load"), (options or {}).get("save"))
+    arguments = [
+        "--standalone",
+        "--nproc-per-node",
+        str(nproc),
+        str(folder / "run.py"),
+        "--steps",
+        str(steps),
+    ]
+    for name, value in (options or {}).items():
+        if value is not None:
+            arguments += [f"--{name}", str(Path(value).absolute())]
+    for library in libraries:
+        arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
+    with changed(_rank_environment()):
+        _launch(arguments)
+    return 0
+
+
+def _check_checkpoints(load: Path | None, save: Path | None) -> None:
+    """Raises BadCheckpointFolder now, rather than after the last step has been trained."""
+    from shardc.runtime.checkpoint import METADATA, is_for_checkpoints
+
+    if load is not None and not (load / METADATA).is_file():
+        hint = "name a folder that --save or step.save_checkpoint wrote"
+        raise BadCheckpointFolder(folder=load, problem="holds no checkpoint", hint=hint, where="--load")
+    if save is None:
+        return
+    hint = "name a new or empty folder, or that of an older checkpoint"
+    if save.exists() and not save.is_dir():
+        raise BadCheckpointFolder(folder=save, problem="is no folder", hint=hint, where="--save")
+    if not is_for_checkpoints(save):
+        problem = "is not empty and holds no checkpoint; it is not overwritten"
+        raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
+
+
+def _launch(arguments: list[str]) -> None:
+    """torchrun in this process. As a command it would report a failed rank in a traceback only."""
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        torchrun.run(torchrun.parse_args(arguments))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        refused = failure.exitcode == RankRefused.exit_code
+        raise (RankRefused if refused else RankFailed)(rank=rank, **_describe(failure.exitcode)) from None
+
+
+def _describe(exit_code: int) -> dict[str, str]:
+    if exit_code >= 0:
+        return {"how": f"ended with exit code {exit_code}", "hint": SEEN}
+    name = signal.Signals(-exit_code).name
+    return {"how": f"was killed by {name}", "hint": KILLED if name == "SIGKILL" else SEEN}
+
+
+def _rank_environment() -> dict[str, str | None]:
+    """The environment of the ranks: nothing of ours on the path, one thread each where they share a CPU."""
+    import torch
+
+    threads = OMP_NUM_THREADS.text() or (None if torch.cuda.is_available() else "1")
+    return {"PYTHONPATH": None, OMP_NUM_THREADS.name: threads}

@@ -1,0 +1,78 @@
+"""``shardc trials``: this machine's tuning database, to and from files, smaller, and summed up."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from shardc.commands.module_file import read_text
+from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
+from shardc.diagnostics.text import table
+from shardc.tuner.database import Database, database_path, exchange, open_database
+from shardc.tuner.database.ranges import Range, ranges
+from shardc.tuner.task_tuning import local_tuning
+
+
+def export_trials(path: Path, best: bool = False) -> str:
+    """All trials, or the best of each kernel, as JSON lines; what was written, in words. Raises
+    UnwritableOutput.
+    """
+    with open_database() as database:
+        try:
+            count = exchange.export_trials(database, path, best)
+        except OSError as error:
+            raise UnwritableOutput(file=path, problem=error.strerror or str(error)) from None
+    return f"{count} trials of {database_path()} are in {path}"
+
+
+def import_trials(path: Path) -> str:
+    """Those of an export, or of another database, which is left as it is where it is damaged. Raises
+    UnreadableInput, NotATuningExport, TuningDatabaseNewer.
+    """
+    with open_database() as database:
+        if _is_sqlite(path):
+            with _other(path) as other:
+                count = exchange.merge(database, other)
+        else:
+            read_text(path)
+            count = exchange.import_trials(database, path)
+    return f"{count} trials that were not there are added to {database_path()}"
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(16) == b"SQLite format 3\0"
+
+
+def _other(path: Path) -> Database:
+    try:
+        found = Database(path)
+        found.check()
+    except sqlite3.DatabaseError as error:
+        raise UnreadableInput(file=path, problem=str(error)) from None
+    return found
+
+
+def prune_trials(keep: int) -> str:
+    with open_database() as database:
+        count = exchange.prune(database, keep)
+    left = f"of each kernel the {keep} best of today's code generators are left"
+    return f"{count} trials are gone from {database_path()}; {left}"
+
+
+def ranges_text(bound: float, most: int | None, target: str | None = None) -> str:
+    """For each kernel that was measured at several sizes, the fewest configurations for all, and the worst
+    loss.
+    """
+    with open_database() as database:
+        found = ranges(database, target or local_tuning().task_target, bound, most)
+    return "\n\n".join(map(_range, found)) if found else "no kernel was measured at several sizes"
+
+
+def _range(found: Range) -> str:
+    cover = found.cover
+    count = f"{len(cover.points)} configuration{'s' * (len(cover.points) != 1)} for {len(found.tasks)} sizes"
+    none = "none of them was measured"
+    rows = [[task.label, str(cover.choice.get(task, none))] for task in found.tasks]
+    worst = f"{count}: at worst {cover.worst:.3f} of the time with its own ({cover.worst_task.label})"
+    return "\n".join([worst, *(f"  {line}" for line in table(rows))])

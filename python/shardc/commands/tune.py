@@ -1,0 +1,255 @@
+"""``shardc tune``: the kernels of a script's step, or of an artefact, and a session over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.artefact.folder import read_manifest
+from shardc.backends.base import Target
+from shardc.backends.registry import find_target, local_target
+from shardc.backends.tuning.point import Point
+from shardc.backends.tuning.space import Space
+from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Trial
+from shardc.commands.module_file import read_module, read_text
+from shardc.commands.script import read_script
+from shardc.compiler.measured_regions import Lost, collect_lost
+from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.diagnostics.triton import TritonKernelNotSupported
+from shardc.diagnostics.tuner import NothingToTune
+from shardc.dynamo.backend import shardc_backend
+from shardc.dynamo.explanations import collect_modules
+from shardc.passes.fuse.bodies.flat import FLAT, SIZE, element_count
+from shardc.runtime.torch_private import functorch_config, uncompiled
+from shardc.step.compile_step import compile_step
+from shardc.step.fuse_step import fused_step
+from shardc.tuner.cost_model.boosted_trees import BoostedTrees
+from shardc.tuner.database import open_database
+from shardc.tuner.database.shipped import best_shipped
+from shardc.tuner.extract_tasks import kernels_of, tasks_of
+from shardc.tuner.measurer import Measurer
+from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
+from shardc.tuner.session import TuningInterrupted as TuningInterrupted  # for the command line
+from shardc.tuner.space.of_task import space_of
+from shardc.tuner.space.wishes import Wishes, check_names, read_wishes, wished
+from shardc.tuner.task_scheduler import Job
+
+NO_WISHES = Wishes()
+
+
+@dataclass(frozen=True)
+class Search:
+    """How a session goes: ``strategy`` and ``seed``, and whether it may ``resume`` from trials of earlier
+    ones.
+    """
+
+    strategy: str = "evolutionary"
+    seed: int = 0
+    resume: bool = True
+
+
+def tune_path(
+    path: Path | str,
+    *,
+    target: str | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    regret: float = Budget.regret,
+    search: Search = Search(),
+    wishes: Wishes = NO_WISHES,
+    matmuls: str = "auto",
+    on_round: Callable[[Round], None] | None = None,
+) -> SessionResult:
+    """Tune the kernels of the training step that the script ``path`` builds, on one device, or of the
+    artefact or level-4 MLIR file ``path``, and remember every trial: whatever is compiled afterwards uses the
+    best.
+
+    ``target`` is that of the artefact, or of this machine, if not given, or a device that need not be here:
+    what cannot be run is compiled and ranked by models. ``trials`` and ``seconds`` limit the whole session,
+    which ends too when further trials are expected to save less than the share ``regret`` of the kernels'
+    time. ``wishes`` pin, forbid and add points. A session that was interrupted goes on when it is called
+    again.
+
+    Raises what reading the path raises, UnknownTarget, NothingToTune, UnknownStrategy, TritonMissing,
+    what the database raises, or TuningInterrupted, a KeyboardInterrupt that has what was found until then.
+    """
+    jobs = jobs_of(Path(path), target, matmuls)
+    return tune_found(
+        jobs, trials=trials, seconds=seconds, regret=regret, search=search, wishes=wishes, on_round=on_round
+    )
+
+
+def tune_found(
+    jobs: Sequence[Job],
+    *,
+    trials: int | None = None,
+    seconds: float | None = None,
+    regret: float = Budget.regret,
+    search: Search = Search(),
+    wishes: Wishes = NO_WISHES,
+    on_round: Callable[[Round], None] | None = None,
+) -> SessionResult:
+    """The same for kernels that were found, on this machine and with its database."""
+    budget = Budget(trials, seconds, regret)
+    with open_database() as database, Measurer() as measurer:
+        return tune_jobs(jobs, database, measurer, budget, search, wishes, on_round)
+
+
+def tune_jobs(
+    jobs: Sequence[Job],
+    database: Remembers,
+    measurer: Measures,
+    budget: Budget,
+    search: Search = Search(),
+    wishes: Wishes = NO_WISHES,
+    on_round: Callable[[Round], None] | None = None,
+) -> SessionResult:
+    """A session over ``jobs``, ranked by boosted trees. Raises UnknownWish."""
+    spaces = wished_spaces(jobs, wishes)
+    return tune(
+        jobs,
+        database if search.resume else _Anew(database),
+        measurer,
+        spaces=spaces,
+        model=BoostedTrees(),
+        budget=budget,
+        strategy=search.strategy,
+        seed=search.seed,
+        hints=_shipped,
+        on_round=on_round,
+    )
+
+
+def _shipped(task: Task) -> list[Point]:
+    """What comes with shardc for a kernel, or for one of near sizes."""
+    found = best_shipped(task)
+    return [found.point] if found else []
+
+
+def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
+    """The kernels of ``path`` and how often a step calls each. Raises as :func:`tune_path` does."""
+    manifest = read_manifest(path) if path.is_dir() else None
+    found_target = _target(target, manifest)
+    with collect_lost() as lost:
+        module = _module(path, found_target, matmuls)
+    found = _jobs([module], lost.values(), found_target)
+    if not found:
+        raise NothingToTune(path=path, where=str(path))
+    return found
+
+
+def _target(name: str | None, manifest: Mapping[str, Any] | None) -> Target:
+    """What is tuned for: the target of that name, of the artefact, or of this machine. Raises
+    UnknownTarget.
+    """
+    if name is None and manifest and manifest["kernels"]:
+        name = manifest["target"]
+    return local_target() if name is None else find_target(name)
+
+
+def jobs_of_function(
+    function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+) -> list[Job]:
+    """The kernels that ``torch.compile(function, backend="shardc", options=options)`` makes when it is called
+    with these arguments, with those of its backward where a result needs gradients. Compiles and calls
+    ``function`` once.
+    """
+
+    def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return shardc_backend(graph, example_inputs, options=options)
+
+    function = uncompiled(function)
+    eagerly = functorch_config.patch(force_non_lazy_backward_lowering=True)
+    with collect_modules() as modules, collect_lost() as lost, eagerly:
+        torch.compile(function, backend=backend, dynamic=False)(*args, **kwargs)
+    return _jobs(modules, lost.values())
+
+
+def _jobs(modules: Sequence[ir.Module], lost: Iterable[Lost] = (), target: Target | None = None) -> list[Job]:
+    """The kernels of a program's modules, then those that would stand for calls of libraries if they were
+    faster.
+    """
+    jobs: dict[Task, Job] = {}
+    for module in modules:
+        for task, kernels in kernels_of(module, target).items():
+            size = sum(map(_size, kernels)) / len(kernels)
+            before = jobs.get(task, Job(task, 0))
+            calls = before.calls + len(kernels)
+            jobs[task] = Job(task, calls, (before.weight + size * len(kernels)) / calls)
+    for piece in lost:
+        for task, calls in tasks_of(piece.module, target):
+            if task not in jobs:
+                jobs[task] = Job(task, calls * piece.times, needs=piece.needs)
+    return list(jobs.values())
+
+
+def _size(kernel: ir.Operation) -> float:
+    """Of a call, over that of the task."""
+    return element_count(kernel) / SIZE if FLAT in kernel.attributes else 1.0
+
+
+def wishes_of(pins: Mapping[str, int], file: Path | None = None) -> Wishes:
+    """Those of a JSON file, if there is one, and pins, which come last. Raises UnreadableInput,
+    MalformedWishes, UnknownWish.
+    """
+    wishes = NO_WISHES if file is None else read_wishes(read_text(file), str(file))
+    return replace(wishes, pin={**wishes.pin, **pins}) if pins else wishes
+
+
+def wished_spaces(jobs: Sequence[Job], wishes: Wishes = NO_WISHES) -> Callable[[Task], Space]:
+    """The space of each task under what a user pins, forbids and adds. Raises UnknownWish; what it gives
+    raises EmptySpace, KernelNotSupported.
+    """
+    if wishes != NO_WISHES:
+        check_names(wishes, [space for job in jobs if (space := _known_space(job.task)) is not None])
+    return cache(lambda task: wished(_space(task), wishes))
+
+
+def _known_space(task: Task) -> Space | None:
+    try:
+        return _space(task)
+    except (KernelNotSupported, TritonKernelNotSupported):
+        return None
+
+
+_space = cache(space_of)
+
+
+def _module(path: Path, target: Target, matmuls: str) -> ir.Module:
+    """The program of level 4."""
+    if path.suffix != ".py":
+        return read_module(path / "levels" / "4-kernel.mlir" if path.is_dir() else path)
+    target.check()
+    training = read_script(path)
+    with training.asks():
+        step = compile_step(
+            training.model,
+            training.optimizer,
+            training.batch,
+            loss=training.loss,
+            mesh={"data": 1},
+            fuse=False,
+        )
+    return fused_step(step.compiled, target, matmuls).module
+
+
+@dataclass
+class _Anew:
+    """A database in which nothing is found that was there before this session."""
+
+    database: Remembers
+    recorded: dict[str, list[Trial]] = field(default_factory=dict)
+
+    def trials(self, task: Task) -> Sequence[Trial]:
+        return self.recorded.get(task.key, [])
+
+    def record(self, task: Task, trials: Sequence[Trial]) -> None:
+        self.recorded.setdefault(task.key, []).extend(trials)
+        self.database.record(task, trials)

@@ -1,0 +1,138 @@
+"""The most memory that a program's tensors take at once: of ``torch.compile``'s graphs, and of a
+rank's step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch_mlir import ir
+
+from shardc.backends.torch.description import describe_program
+from shardc.backends.torch.emit import emit_program
+from shardc.backends.torch.memory.dry_run import META, Peak, Workspace, dry_run
+from shardc.diagnostics.memory import PeakUnknown
+from shardc.frontend.importing.recorder import FORWARD
+from shardc.runtime.comm.collectives import Rank
+from shardc.runtime.comm.groups import Group, place_of
+from shardc.runtime.comm.layout import Leaf
+from shardc.runtime.comm.mesh import Axes, Mesh
+from shardc.runtime.kernels.loaders import Kernels
+from shardc.runtime.pipeline import Part, part_of
+
+
+def graph_peak(
+    phase: str,
+    text: str,
+    graph: GraphModule,
+    constants: Sequence[torch.Tensor],
+    library: Kernels | None = None,
+) -> Peak:
+    """The peak of the program ``text`` of a graph with its kernels, at the sizes of the traced call.
+
+    What a forward is given lives on, and so do a backward's parameters; what a forward saved dies with its
+    last use. Raises PeakUnknown.
+    """
+    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    lasting: list[Any] = []
+
+    def arguments() -> list[Any]:
+        storages: dict[StorageWeakRef, torch.UntypedStorage] = {}
+        values = [_without_data(node.meta.get("val"), storages) for node in nodes]
+        values += [_without_data(constant, storages) for constant in constants]
+        kept = [phase == FORWARD or node.name.startswith("primals") for node in nodes] + [True] * len(
+            constants
+        )
+        lasting.extend(value for value, stays in zip(values, kept, strict=True) if stays)
+        return [SimpleNamespace(device=META), values]
+
+    return dry_run(text, "graph", arguments, _workspace(library))
+
+
+def _workspace(library: Kernels | None) -> Workspace | None:
+    """What kernels work in."""
+    return None if library is None else library.workspace_bytes
+
+
+def _without_data(value: Any, storages: dict[StorageWeakRef, torch.UntypedStorage]) -> Any:
+    """A traced input on the meta device; those that shared memory share it still."""
+    if isinstance(value, torch.SymInt):
+        return value.node.hint
+    if not isinstance(value, torch.Tensor):
+        return value
+    shape, strides, (offset, size) = (
+        _hints(value.shape),
+        _hints(value.stride()),
+        _hints((value.storage_offset(), value.untyped_storage().nbytes())),
+    )
+    traced = StorageWeakRef(value.untyped_storage())
+    if traced not in storages:
+        storages[traced] = torch.empty(size, dtype=torch.uint8, device=META).untyped_storage()
+    return torch.empty(0, dtype=value.dtype, device=META).set_(storages[traced], offset, shape, strides)
+
+
+def _hints(sizes: Sequence[Any]) -> list[int]:
+    return [n.node.hint if isinstance(n, torch.SymInt) else n for n in sizes]
+
+
+def step_peaks(module: ir.Module, library: Kernels | None = None) -> list[Peak | PeakUnknown]:
+    """The peak of the program of a module of level 3 or 4, on rank 0; of a pipeline one for each of its
+    ranks.
+
+    Without the ``library`` of its kernels what they work in is not counted.
+    """
+    described, text = describe_program(module), emit_program(module)
+    mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
+    parts: dict[int, tuple[int, Part]] = {}
+    for rank in range(mesh.world_size):
+        part = part_of(described["pipeline"], leaves, mesh, rank)
+        parts.setdefault(part.number, (rank, part))
+    entry = "step_{}" if described["pipeline"] else "step"
+    return [_rank_peak(text, entry.format(n), mesh, *parts[n], _workspace(library)) for n in sorted(parts)]
+
+
+def step_peak(module: ir.Module, library: Kernels | None = None) -> Peak:
+    """:func:`step_peaks` of a step that is no pipeline. Raises PeakUnknown."""
+    (peak,) = step_peaks(module, library)
+    if isinstance(peak, PeakUnknown):
+        raise peak
+    return peak
+
+
+def _rank_peak(
+    text: str, entry: str, mesh: Mesh, rank: int, part: Part, workspace: Workspace | None
+) -> Peak | PeakUnknown:
+    lasting: list[torch.Tensor] = []
+
+    def arguments() -> list[Any]:
+        shapes = ((leaf.local_shape(mesh), leaf.dtype) for leaf in part.arguments)
+        lasting.extend(torch.empty(shape, dtype=dtype, device=META) for shape, dtype in shapes)
+        return [Rank(mesh, rank, META, _AloneGroups(mesh, rank)), *lasting]  # type: ignore[arg-type]
+
+    try:
+        return dry_run(text, entry, arguments, workspace)
+    except PeakUnknown as unknown:
+        return unknown
+
+
+class _AloneGroups:
+    """The groups of a rank whose collectives and messages send nothing."""
+
+    def __init__(self, mesh: Mesh, rank: int) -> None:
+        self._mesh, self._rank = mesh, rank
+
+    def __getitem__(self, axes: Axes) -> Group:
+        ranks = next(part for part in self._mesh.partition(axes) if self._rank in part)
+        return _AloneGroup(ranks, None, place_of(ranks))
+
+
+class _AloneGroup(Group):
+    def _start(self, *_: Any) -> Any:
+        return SimpleNamespace(wait=lambda: None)
+
+    all_reduce = all_gather = reduce_scatter = all_to_all = broadcast = send = receive = _start

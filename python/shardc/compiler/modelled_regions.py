@@ -1,0 +1,81 @@
+"""Whether matmuls and attention are parts of kernels or calls of a library on a device that is not here: by
+the target's model of costs, a region of a program both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.backends.base import Target
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.text import size_text
+from shardc.passes.fuse.grouping.piece import EveryPiece, Piece, Verdict
+from shardc.passes.fuse.kern_fuse import fuse_module
+from shardc.passes.manager.program import copy_module
+
+SURE = 0.97
+"""Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are
+tried.
+"""
+SPARED = 1.5
+"""Of the time of calls, that kernels may take which keep logits out of memory: they multiply eight times in
+place of six. A byte of logits costs a third of a FLOP for each element of a row then; a byte of activations
+costs twice that, where a layer is computed again for them.
+"""
+
+NO_KERNEL = "no kernel for"
+"""What a verdict begins with where there is nothing to choose."""
+
+
+def text_of(region: Piece) -> str:
+    """Equal regions have equal texts."""
+    return region.module.operation.get_asm(enable_debug_info=False)
+
+
+@dataclass(frozen=True)
+class ModelledRegions:
+    """Decides on regions by the estimates of their two programs. ``numerics`` as for ``kern-fuse``, ``tf32``
+    as for :meth:`Target.estimate`.
+
+    Equal regions are estimated once.
+    """
+
+    target: Target
+    numerics: str = "fused"
+    tf32: bool = False
+    _known: dict[str, Verdict] = field(default_factory=dict, repr=False)
+
+    def __call__(self, region: Piece) -> Verdict:
+        text = text_of(region)
+        if text not in self._known:
+            self._known[text] = self.compared(region.module, region.module, region.spared_bytes)
+        return self._known[text]
+
+    def compared(self, calls: ir.Module, kernels: ir.Module, spared_bytes: int) -> Verdict:
+        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, the same with none
+        of them.
+        """
+        target = self.target
+        try:
+            called = target.estimate(self._fused(calls, False), self.tf32)
+            made = target.estimate(self._fused(kernels, True), self.tf32)
+        except ShardcError as error:
+            return Verdict(False, f"{NO_KERNEL} {target.name}: {str(error).partition(chr(10))[0]}")
+        calls_s = sum(found.times * found.estimate.seconds for found in called)
+        kernels_s = sum(found.estimate.seconds for found in made)
+        least_s = sum(found.estimate.roofline_s for found in made)
+        times = f"{_us(calls_s)} as calls, {_us(kernels_s)} as kernels, {_us(least_s)} by the roofline"
+        spared = f"; kernels hold no logits ({size_text(spared_bytes)})" if spared_bytes else ""
+        limit_s = (SPARED if spared_bytes else SURE) * calls_s
+        return Verdict(kernels_s < limit_s, f"estimated for {target.name}: {times}{spared}")
+
+    def _fused(self, region: ir.Module, generated: bool) -> ir.Module:
+        module, choose = copy_module(region), EveryPiece(lambda _: Verdict(generated, ""))
+        fuse_module(module, self.numerics, matmuls=choose, capabilities=self.target.capabilities)
+        return module
+
+
+def _us(seconds: float) -> str:
+    return f"{1e6 * seconds:,.1f} us"

@@ -1,0 +1,31 @@
+"""Warnings of what runs through ATen instead of kernels, once for each cause."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
+
+log = logging.getLogger(__name__)
+
+warned: set[str] = set()
+"""The causes that a warning has told of."""
+
+
+def warn_once(message: str, cause: str = "") -> None:
+    """A ShardcFallbackWarning, unless there was one of the same ``cause`` (the message, if not given)."""
+    if (cause or message) not in warned:
+        warned.add(cause or message)
+        warnings.warn(message, ShardcFallbackWarning, stacklevel=2)
+
+
+def warn_not_compiled(ops: str, error: Exception, where: str | None = None) -> None:
+    """Says that a kernel of ``ops`` could not be made; later ones of the same cause go to the log."""
+    log.debug("kernels could not be compiled: %s", ops, exc_info=error)
+    warn_once(str(KernelNotCompiled(ops=ops, error=cause_of(error), where=where)), cause_of(error))
+
+
+def cause_of(error: Exception) -> str:
+    """The type of an error and the first line of its text."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

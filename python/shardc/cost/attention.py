@@ -1,0 +1,205 @@
+"""How attention is cut into blocks: the legal configurations in closed form, and an estimate of the time of
+each.
+
+A program keeps a block of its own rows (queries; of ``dkdv`` keys) and lets blocks of the others pass by. The
+estimate counts matrix instructions, exponentials with what stands around them (some of which overlap), and
+what is fetched from L2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Annotated
+
+from shardc.cost.kernel import resident
+from shardc.cost.machine import Gpu
+from shardc.cost.origin import Assumed
+
+PRODUCTS = {"forward": (1, 1), "dq": (2, 1), "dkdv": (2, 2)}
+"""Matrix products of a block of scores: over the size of a key, and over that of a value."""
+SIZES = (16, 32, 64, 128)
+"""Of a block of queries or keys."""
+REACHED: Annotated[float, Assumed("a block's products begin and end with barriers")] = 0.8
+"""Part of the matrix units' rate that products of blocks reach."""
+SCORES_A_CLOCK: Annotated[
+    int, Assumed("of sm_90's 16 exponentials a clock, half: as much again stands around each")
+] = 8
+"""Scores of a block that a unit turns into weights in a clock."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part of them that causality leaves)
+    for so many heads.
+
+    ``programs``: heads over which programs are counted (of ``dkdv`` those of keys). ``size`` and
+    ``value_size`` are padded. ``matrix``: matrix instructions multiply.
+    """
+
+    kind: str
+    heads: int
+    programs: int
+    queries: int
+    keys: int
+    size: int
+    value_size: int
+    element_bytes: int
+    seen: float = 1.0
+    matrix: bool = True
+
+    @property
+    def flops(self) -> int:
+        """Of the matrix products of the scores that are seen."""
+        return int(2 * self.seen * self.heads * self.queries * self.keys * self.terms)
+
+    @property
+    def terms(self) -> int:
+        """Products for each score."""
+        over_size, over_value = PRODUCTS[self.kind]
+        return over_size * self.size + over_value * self.value_size
+
+    def flop_s(self, gpu: Gpu) -> float:
+        """The rate of the units that can multiply such elements."""
+        return gpu.flop_s(self.element_bytes, self.matrix)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """One configuration; ``#kern.config`` says ``forward_queries``, ``dq_keys``, ``dkdv_warps``, ..."""
+
+    queries: int
+    keys: int
+    warps: int
+    stages: int
+
+
+def shared_bytes(b: Blocks, s: Scores, gpu: Gpu) -> int:
+    """What a program takes of shared memory: its own rows, and a block of the others for each stage (less on
+    sm_80, where products read registers). On AMD its own rows are in registers.
+    """
+    row = (s.size + s.value_size) * s.element_bytes
+    own, others = (b.keys, b.queries) if s.kind == "dkdv" else (b.queries, b.keys)
+    if gpu.backend == "hip":
+        return b.stages * others * row
+    stages = b.stages if gpu.has_groups else b.stages - 0.75
+    if s.kind == "forward":
+        return int(stages * others * row) + own * s.size * s.element_bytes
+    scores = b.queries * b.keys * s.element_bytes * (gpu.arch == 100)
+    return int(stages * others * row) + own * row + scores
+
+
+def accumulators(b: Blocks, s: Scores, gpu: Gpu) -> int:
+    """Registers of a thread that hold scores and sums."""
+    scores, size = b.queries * b.keys, s.size + s.value_size
+    held = {
+        "forward": scores + b.queries * s.value_size,
+        "dq": 2 * scores + b.queries * s.size,
+        "dkdv": 2 * scores + b.keys * size,
+    }
+    return held[s.kind] // (gpu.warp_size * b.warps)
+
+
+def excess(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
+    """Why blocks do not fit into shared memory or registers, as measured by compiling; None if they do."""
+    if (needed := gpu.reserved_bytes + shared_bytes(b, s, gpu)) > gpu.shared_bytes:
+        return f"{b.stages} stages take {needed} bytes of shared memory of {gpu.shared_bytes}"
+    if gpu.backend == "hip" and s.kind == "dkdv" and (b.queries > 32 or (b.keys < 32 and s.keys > 16)):
+        return f"{b.queries} queries by {b.keys} keys: blocks of queries pass through registers, too"
+    if gpu.has_groups and s.kind == "dkdv" and b.queries > 32 and b.stages > 2:
+        return f"{b.queries} queries in {b.stages} stages: both loops over queries keep their addresses"
+    held = accumulators(b, s, gpu)
+    if held > (limit := _limit(s, b, gpu)):
+        return f"a thread holds {held} scores and sums, at most {limit}"
+    if (passing := _passing(b, s, gpu)) and held + passing > (limit := _wide_limit(s, gpu)):
+        return f"a thread holds {held} scores and sums and {passing} factors of 4 bytes, at most {limit}"
+    return None
+
+
+def _passing(b: Blocks, s: Scores, gpu: Gpu) -> int:
+    """Registers of a thread for a block of the rows that pass by: in tf32 they are factors of products both
+    ways.
+    """
+    if s.element_bytes < 4 or not s.matrix or s.kind == "forward" or gpu.backend == "hip":
+        return 0
+    others = b.queries if s.kind == "dkdv" else b.keys
+    return others * (s.size + s.value_size) // (gpu.warp_size * b.warps)
+
+
+def _wide_limit(s: Scores, gpu: Gpu) -> int:
+    """Of these with scores and sums (measured by compiling, heads of 64: ``dkdv`` spills nothing with 112, 40
+    bytes with 128 and 112 to 1320 from 160 on; ``dq`` on sm_80 nothing with 64, 40 to 144 with 80, elsewhere
+    at most 8 with 144 and up to 128 with 160). Larger heads on sm_80 fit in no blocks that hold so little.
+    """
+    if s.kind == "dkdv":
+        return 120
+    return 64 if gpu.arch == 80 and s.size + s.value_size <= 128 else 144
+
+
+def refusal(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
+    """Why blocks are illegal, or not worth a trial; None if they may be."""
+    most = [[n for n in SIZES if n < 2 * max(16, size)][-1] for size in (s.queries, s.keys)]
+    for name, block, size, limit in (
+        ("queries", b.queries, s.queries, most[0]),
+        ("keys", b.keys, s.keys, most[1]),
+    ):
+        if block > limit:
+            return f"blocks of {block} {name}, of which there are {size}"
+    if b.queries * b.keys < 512 and [b.queries, b.keys] != most:
+        return f"blocks of {b.queries * b.keys} scores"
+    return excess(b, s, gpu)
+
+
+def _limit(s: Scores, b: Blocks, gpu: Gpu) -> int:
+    if not s.matrix:
+        return 32
+    if gpu.backend == "hip":
+        return {"forward": 40, "dq": 48, "dkdv": 80}[s.kind]
+    if s.kind == "dkdv":
+        return 96 if s.size + s.value_size <= 128 else 80
+    if gpu.arch == 100:
+        return 80 if b.warps == 4 else 96
+    return 128
+
+
+@lru_cache(maxsize=256)
+def blocks(s: Scores, gpu: Gpu) -> tuple[Blocks, ...]:
+    """The legal set."""
+    found = (Blocks(*values) for values in product(SIZES, SIZES, *candidates_of(gpu)))
+    return tuple(b for b in found if refusal(b, s, gpu) is None)
+
+
+def candidates_of(gpu: Gpu) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Warps and stages. On AMD loads of several stages pass through registers, of which 8 warps have half as
+    many.
+    """
+    return ((4,), (1,)) if gpu.backend == "hip" else ((4, 8), (2, 3, 4))
+
+
+def estimate_s(b: Blocks, s: Scores, gpu: Gpu) -> float:
+    """Seconds, as far as can be said without a trial."""
+    clock = gpu.l2_bytes_s / (64 * gpu.units)
+    own, others = (b.keys, b.queries) if s.kind == "dkdv" else (b.queries, b.keys)
+    own_rows, other_rows = (s.keys, s.queries) if s.kind == "dkdv" else (s.queries, s.keys)
+    programs = s.programs * -(-own_rows // own)
+    steps = max(1.0, s.seen * -(-other_rows // others)) * s.heads / s.programs
+    flops = 2 * b.queries * b.keys * s.terms
+    rate = s.flop_s(gpu) / gpu.units
+    if gpu.has_groups and own < 64:
+        rate *= gpu.mma_sync
+    multiply_s, score_s = flops / (REACHED * rate), b.queries * b.keys / SCORES_A_CLOCK / clock
+    fetch_s = others * (s.size + s.value_size) * s.element_bytes / (gpu.l2_reuse * 64 * clock)
+    used = min(gpu.registers, 64 + accumulators(b, s, gpu))
+    held = resident(used, b.warps, shared_bytes(b, s, gpu), gpu)
+    at_once = min(held, -(-programs // gpu.units))
+    overlap = 0.5 if at_once * b.warps >= 8 else 1.0
+    step_s = max(multiply_s, score_s, fetch_s) + overlap * min(multiply_s, score_s)
+    step_s = max(step_s, 2 * gpu.latency_s / (max(1, b.stages - 1) * at_once)) + gpu.step_s / at_once
+    return gpu.launch_s + -(-programs // gpu.units) * (steps * step_s + gpu.latency_s / at_once)
+
+
+@lru_cache(maxsize=256)
+def choose(s: Scores, gpu: Gpu) -> Blocks:
+    """The legal blocks of the smallest estimate; of equal ones the first."""
+    return min(blocks(s, gpu), key=lambda b: estimate_s(b, s, gpu))

@@ -1,0 +1,115 @@
+"""What a call of a library takes on a GPU that is not here: cuBLAS, flash attention, or one of ATen's
+kernels.
+
+A library's matmul is estimated by the model of ours, with the best of all tilings and none of what ours
+computes beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Annotated
+
+from shardc.cost import attention
+from shardc.cost.attention import Scores
+from shardc.cost.kernel import Estimate, copy_s
+from shardc.cost.machine import Gpu
+from shardc.cost.matmul import Product, estimate_s
+from shardc.cost.origin import Assumed, Published
+from shardc.cost.tilings import choose
+
+_MEASURED = Published("generated Triton on an H100: 0.95 to 1.0 of cuBLAS (pytorch issues 150360, 156477)")
+GAIN: Annotated[float, _MEASURED] = 0.95
+"""Time of a library's matmul or attention, of that of ours, where both do the same with the same
+instructions.
+"""
+PLAIN: Annotated[dict[int, float], Assumed("larger tiles load less for each product")] = {
+    128: 0.85,
+    64: 0.6,
+    32: 0.4,
+}
+"""Of a library's products that are no matrix instructions: rows and columns of a tile, and part
+of the rate.
+"""
+EFFICIENT_TIME: Annotated[float, Assumed("no GPU was at hand (decision 54)")] = 1.5
+"""Of PyTorch's memory-efficient attention, of that of flash attention."""
+PASSES: Annotated[int, Assumed("written by a product, changed by mask and softmax, read by a product")] = 6
+"""How often attention of plain ops (masks, f32) reads or writes its scores, in f32."""
+
+
+def stream_call(moved_bytes: int, gpu: Gpu) -> Estimate:
+    """A call that reads and writes tensors, each once."""
+    seconds = gpu.launch_s + copy_s(moved_bytes, gpu)
+    return Estimate(seconds, 0, gpu.matmul_flop_s, moved_bytes, gpu.memory_bytes_s)
+
+
+@lru_cache(maxsize=1024)
+def matmul_call(
+    batch: int, m: int, n: int, k: int, element_bytes: int, matrix: bool, gpu: Gpu, added_bytes: int = 0
+) -> Estimate:
+    """A product of matrices as they lie; what is added to it (``added_bytes``) is read as it is written."""
+    p = Product(batch, m, n, k, element_bytes, element_bytes, matrix, finish_bytes=1)
+    moved = p.moved_bytes + added_bytes
+    if 0 in (batch, m, n, k):
+        return stream_call(moved, gpu)
+    return Estimate(_matmul_s(p, moved, gpu), p.flops, p.flop_s(gpu), moved, gpu.memory_bytes_s)
+
+
+@lru_cache(maxsize=256)
+def grouped_matmul_call(
+    groups: int, m: int, n: int, k: int, element_bytes: int, matrix: bool, gpu: Gpu
+) -> Estimate:
+    """Products of ``groups`` of one size: one kernel where PyTorch has it (CUTLASS for bf16, on sm_90 and
+    sm_100), else a loop, which waits for the GPU to know how many rows each group has.
+    """
+    if gpu.has_groups and element_bytes == 2:
+        return matmul_call(groups, m, n, k, element_bytes, matrix, gpu)
+    one = matmul_call(1, m, n, k, element_bytes, matrix, gpu)
+    return replace(
+        one,
+        seconds=gpu.sync_s + groups * one.seconds,
+        flops=groups * one.flops,
+        moved_bytes=groups * one.moved_bytes,
+    )
+
+
+def _matmul_s(p: Product, moved_bytes: int, gpu: Gpu) -> float:
+    if p.matrix:
+        p = replace(p, by_descriptor=gpu.has_groups)
+        return GAIN * estimate_s(choose(p, gpu), p, gpu)
+    arithmetic_s = min(_plain_s(p, tile, gpu) for tile in PLAIN)
+    return gpu.launch_s + max(arithmetic_s, copy_s(moved_bytes, gpu))
+
+
+def _plain_s(p: Product, tile: int, gpu: Gpu) -> float:
+    tiles = p.batch * -(-p.m // tile) * -(-p.n // tile)
+    tile_s = 2 * tile**2 * p.k / (PLAIN[tile] * p.flop_s(gpu) / gpu.units)
+    split = max(1, min(gpu.units // tiles, p.k // 256))  # sums of few tiles are cut
+    return -(-tiles * split // gpu.units) * tile_s / split
+
+
+@lru_cache(maxsize=256)
+def attention_call(forward: Scores, backward: bool, library: str | None, gpu: Gpu) -> Estimate:
+    """``shardc::attention`` by PyTorch: its flash kernels or the memory-efficient ones (of sm_80's
+    instructions), as ``library`` says in words of ``shardc.runtime.operators.attention``, or plain ops where
+    it is None.
+    """
+    products = 5 if backward else 2
+    flops = forward.flops * products // 2
+    rows = forward.heads * (forward.queries + forward.keys) * (forward.size + forward.value_size)
+    moved = rows * forward.element_bytes * (2 if backward else 1)
+    if library is not None:
+        rate = gpu.mma_sync if forward.matrix and gpu.has_groups else 1.0
+        old = replace(gpu, matmul_flop_s=gpu.matmul_flop_s * rate)
+        kinds = [replace(forward, kind=kind) for kind in (("dq", "dkdv") if backward else ("forward",))]
+        ours = sum(attention.estimate_s(attention.choose(s, old), s, old) for s in kinds)
+        seconds = GAIN * ours * (5 / 7 if backward else 1)  # which has dq by atomics, and the scores once
+        seconds *= EFFICIENT_TIME if library == "efficient" and forward.matrix else 1
+    else:
+        scores = forward.heads * forward.queries * forward.keys
+        sizes = (forward.heads, forward.queries, forward.keys, forward.size, 4, False)
+        passes = PASSES * (2 if backward else 1)
+        seconds = products * matmul_call(*sizes, gpu).seconds
+        seconds += passes * (gpu.launch_s + copy_s(4 * scores, gpu))
+    return Estimate(seconds, flops, forward.flop_s(gpu), moved, gpu.memory_bytes_s)

@@ -1,0 +1,218 @@
+"""What a tile of a matmul takes on a GPU: shared memory and registers in closed form, and an estimate of the
+time.
+
+The estimate counts, for the unit (streaming multiprocessor) that has the most tiles, the matrix instructions,
+the bytes that tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for
+the whole GPU, the bytes that come from memory when so many tiles at a time share what they read. The form is
+that of Swann et al., tritonBLAS (2025, arXiv 2512.04226): everything follows from the shape and a handful of
+figures of the GPU.
+
+Registers that a thread spills while it writes a tile are stored and loaded again, once, at the rate at which
+tiles get bytes from L2. That is an assumption, of which nothing was measured on a GPU: buffers of factors
+leave little of the memory that is both L1 and shared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from shardc.cost.kernel import resident
+from shardc.cost.machine import Gpu
+from shardc.cost.origin import Assumed, Measured, Sheet
+
+_COMPILED = Measured("binaries of Triton 3.6", "decisions 26 and 57")
+
+OTHERS: Annotated[int, _COMPILED] = 49
+"""Registers of a thread that hold neither sums nor what lives with them: addresses."""
+MASKS: Annotated[int, _COMPILED] = 24
+"""More of them for what is not copied 16 bytes at a time."""
+SPILL_BOUND: Annotated[int, _COMPILED] = 2
+"""Measured spills, at most, of those estimated."""
+INSTRUCTION_FLOP: Annotated[
+    int, Sheet("sm_90: a unit does 4096 FLOP in bf16 and 128 plain instructions a clock")
+] = 32
+"""What a unit's matrix instructions compute in the time of one element's plain instruction."""
+NEXT_TILE: Annotated[float, Assumed("the next tile is loaded while this one is written")] = 0.25
+"""Part of the latency between tiles that a loop over tiles pays."""
+FULL: Annotated[float, Assumed("with it 8192^3 in bf16 is near the 788 TFLOP/s measured on an H200")] = 0.75
+"""Part of the matrix units' rate that tiles of 64 and more reach."""
+NARROW: Annotated[float, Assumed("what starts and ends an instruction counts more")] = 0.6
+"""The same of narrower ones."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """What is multiplied: sizes, and bytes of an element of the factors (as they are multiplied) and of all
+    that is read and written for an element of the result. ``matrix``: matrix instructions multiply it (not so
+    f32 without tf32, and f64). ``direct``: factors are copied to shared memory as they lie, past the
+    registers, 16 bytes at a time. ``finish_bytes``: of shared memory for an element of a tile while it is
+    written, in the order in which threads hold what they read and write. ``by_descriptor``: both factors can
+    be read by tensor descriptors, without which loops over tiles take too many registers. ``left_bytes`` and
+    ``right_bytes``: of what an element of a factor is made from, if it is computed where it is multiplied,
+    and ``left_work`` and ``right_work`` the instructions that this takes; ``result_work``: those of an
+    element of what is made of the result; ``beside``: registers of what lives with each sum while that is
+    computed.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    element_bytes: int
+    result_bytes: int
+    matrix: bool = True
+    direct: bool = True
+    finish_bytes: int = 4
+    by_descriptor: bool = False
+    left_bytes: int = 0
+    right_bytes: int = 0
+    left_work: int = 0
+    right_work: int = 0
+    result_work: int = 0
+    beside: float = 0
+
+    @property
+    def read(self) -> tuple[int, int]:
+        """Bytes in memory of what an element of each factor is made from."""
+        return self.left_bytes or self.element_bytes, self.right_bytes or self.element_bytes
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def moved_bytes(self) -> int:
+        """Each byte once."""
+        left, right = self.read
+        return self.batch * ((self.m * left + self.n * right) * self.k + self.m * self.n * self.result_bytes)
+
+    def flop_s(self, gpu: Gpu) -> float:
+        """The rate of the units that can multiply such factors."""
+        return gpu.flop_s(self.element_bytes, self.matrix)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """One configuration. ``group`` rows of tiles run together; ``split`` programs share the terms of a sum;
+    ``persistent``: each unit has one program, which takes tile after tile. Names are those of
+    ``#kern.config``.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    warps: int
+    stages: int
+    group: int = 8
+    split: int = 1
+    persistent: int = 0
+
+    def tiles(self, p: Product) -> int:
+        return p.batch * -(-p.m // self.block_m) * -(-p.n // self.block_n)
+
+
+def shared_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
+    """What a program takes of shared memory: a buffer a stage, of which sm_80 and AMD, where products read
+    registers, need one less.
+    """
+    stages = t.stages if gpu.has_groups else max(1, t.stages - 1)
+    bytes_ = stages * (t.block_m + t.block_n) * t.block_k * p.element_bytes
+    if (
+        p.element_bytes == 4 and gpu.arch == 100
+    ):  # tensor cores of sm_100 take tf32 with the terms side by side: turned copies
+        bytes_ += 2 * max(t.block_m, t.block_n) * t.block_k * p.element_bytes
+    if t.persistent:  # the next tile is loaded while this one is written
+        bytes_ += t.block_m * t.block_n * p.finish_bytes
+    return bytes_
+
+
+def accumulators(t: Tiling, gpu: Gpu) -> int:
+    """Registers of a thread that hold the sums."""
+    return t.block_m * t.block_n // (gpu.warp_size * t.warps)
+
+
+def registers(t: Tiling, p: Product, gpu: Gpu) -> int:
+    """Those of a thread for sums, and for factors that pass through them, while products are added up."""
+    passing = 0 if p.direct else (t.block_m + t.block_n) * t.block_k // (gpu.warp_size * t.warps)
+    return accumulators(t, gpu) + passing
+
+
+def spill_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
+    """Of a thread, once a tile: what of the sums and of what lives with them has no register while the tile
+    is written (measured by compiling: decision 57). What would be spilled at every step along the sum is
+    refused instead.
+    """
+    if t.split > 1:
+        return 0
+    others = OTHERS if p.direct else OTHERS + MASKS
+    return 4 * max(0, registers(t, p, gpu) + _beside(t, p, gpu) + others - thread_registers(t, gpu))
+
+
+def _beside(t: Tiling, p: Product, gpu: Gpu) -> int:
+    """Registers of a thread for what lives with its sums; parts of sums are written as they are."""
+    return int(accumulators(t, gpu) * p.beside) if t.split == 1 else 0
+
+
+def thread_registers(t: Tiling, gpu: Gpu) -> int:
+    """That a thread can have: on gfx942 eight warps have half of the instruction set's each."""
+    return min(gpu.registers, gpu.unit_registers // (gpu.warp_size * t.warps))
+
+
+def estimate_s(t: Tiling, p: Product, gpu: Gpu) -> float:
+    """Seconds, as far as can be said without a trial."""
+    tiles, steps = t.tiles(p) * t.split, -(-p.k // (t.block_k * t.split))
+    held = _resident(t, p, gpu)
+    at_once = min(held, -(-tiles // gpu.units))
+    left, right = p.read
+    fetched = (t.block_m * left + t.block_n * right) * t.block_k
+    instruction_s = INSTRUCTION_FLOP * gpu.units / gpu.matmul_flop_s
+    compute_s = 2 * t.block_m * t.block_n * t.block_k / (_rate(t, p, gpu) / gpu.units)
+    compute_s += (t.block_m * p.left_work + t.block_n * p.right_work) * t.block_k * instruction_s
+    fetch_s = fetched / (gpu.l2_reuse * gpu.l2_bytes_s / min(tiles, gpu.units))
+    step_s = gpu.step_s / at_once + max(compute_s, fetch_s, 2 * gpu.latency_s / ((t.stages - 1) * at_once))
+    ends_s = gpu.latency_s * (NEXT_TILE if t.persistent else 1.0) / at_once
+    ends_s += t.block_m * t.block_n * p.result_bytes / (gpu.memory_bytes_s / gpu.units)
+    ends_s += t.block_m * t.block_n * p.result_work * instruction_s
+    spilled = spill_bytes(t, p, gpu) * gpu.warp_size * t.warps
+    ends_s += 2 * spilled / (gpu.l2_reuse * gpu.l2_bytes_s / gpu.units)  # stored and loaded again
+    busiest = -(-tiles // gpu.units)
+    total = max(busiest * (steps * step_s + ends_s), _memory_bytes(t, p, gpu, held) / gpu.memory_bytes_s)
+    if t.split > 1:
+        total += 2 * gpu.launch_s + (8 * t.split + p.result_bytes) * p.batch * p.m * p.n / gpu.memory_bytes_s
+    return total + gpu.launch_s
+
+
+def _resident(t: Tiling, p: Product, gpu: Gpu) -> int:
+    """Programs that a unit holds at a time."""
+    if t.persistent:
+        return 1
+    values = registers(t, p, gpu) + _beside(t, p, gpu)
+    used = min(thread_registers(t, gpu), 48 + values * (1 if p.matrix else 2))
+    return resident(used, t.warps, shared_bytes(t, p, gpu), gpu)
+
+
+def _rate(t: Tiling, p: Product, gpu: Gpu) -> float:
+    """FLOP/s of the instructions that a tile uses, on all units."""
+    if not p.matrix:
+        return gpu.fma_part * p.flop_s(gpu)
+    rate = p.flop_s(gpu)
+    if gpu.has_groups and t.block_m < 64:
+        rate *= gpu.mma_sync
+    narrow = min(t.block_n, 128) if gpu.has_groups else min(t.block_m, t.block_n, 64) * 2
+    return rate * 2 * narrow / (64 + narrow) * (FULL if narrow >= 64 else NARROW)
+
+
+def _memory_bytes(t: Tiling, p: Product, gpu: Gpu, held: int) -> float:
+    """What all waves read from memory, each once for all of its tiles, and what is written."""
+    rows, columns = -(-p.m // t.block_m), -(-p.n // t.block_n)
+    wave = min(gpu.units * held, rows * columns)
+    group = min(t.group, rows)
+    read = min(rows, group) * t.block_m + min(columns, -(-wave // group)) * t.block_n
+    waves = max(1.0, rows * columns / wave)
+    left, right = p.read
+    once = p.m * p.k + p.n * p.k
+    again = (
+        max(1.0, min(waves * read * p.k / once, 8.0)) if 2 * once * p.element_bytes > gpu.l2_bytes else 1.0
+    )
+    return p.batch * (again * (p.m * left + p.n * right) * p.k + p.m * p.n * p.result_bytes)

@@ -1,0 +1,119 @@
+"""What devices hold: parameters with their gradients and optimizer state, activations of the micro-batches in
+flight, and what may live ahead of its use.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from shardc.cost.origin import Assumed
+from shardc.dialects.pipe.schedule import Schedule
+
+PREFETCH_BYTES: Annotated[int, Assumed("two weights of an 8B model in bf16")] = 256 << 20
+"""How much may have been gathered, or be on its way, that nothing needs yet."""
+IN_FLIGHT_BYTES: Annotated[int, Assumed("several buckets, well below a device's memory")] = 1 << 30
+"""How much the operands of collectives that nobody waits for yet may hold, the last one's aside:
+they live until then."""
+
+CHANGE = {"F": 1, "B": -1, "I": 0, "W": -1}
+"""By how many micro-batches a stage holds more after an action."""
+Matrix = list[list[float]]
+"""``m[i][j]``: bytes of the ops from ``ends[i]`` to ``ends[j]``."""
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """What a device of one rank holds at most, in bytes: ``state`` are parameters, gradients and optimizer
+    state.
+    """
+
+    rank: int
+    state_bytes: float
+    activation_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        return self.state_bytes + self.activation_bytes
+
+
+def in_flight(schedule: Schedule) -> list[int]:
+    """For each stage (by its place in its route) the micro-batches that are between forward and backward at
+    most.
+    """
+    most = [0] * len(schedule.routes[0])
+    for order in schedule.orders:
+        now: dict[int, int] = {}
+        for action in order:
+            now[action.stage] = now.get(action.stage, 0) + CHANGE[action.kind]
+            place = schedule.route(action.micro_batch).index(action.stage)
+            most[place] = max(most[place], now[action.stage])
+    return most
+
+
+def peak_activations(schedule: Schedule, kept: Sequence[float]) -> list[float]:
+    """The most that each rank keeps at a time, of stages (by their place in their route) that keep ``kept``
+    bytes of a micro-batch.
+    """
+    peaks = []
+    for order in schedule.orders:
+        now = peak = 0.0
+        for action in order:
+            now += CHANGE[action.kind] * kept[schedule.route(action.micro_batch).index(action.stage)]
+            peak = max(peak, now)
+        peaks.append(peak)
+    return peaks
+
+
+@dataclass(frozen=True)
+class HeldItem:
+    """``size_bytes`` that a stage holds which has one of the ops number ``touched``; if ``made`` is given,
+    one that starts behind that op.
+    """
+
+    size_bytes: int
+    touched: list[int]
+    made: int | None = None
+
+
+def held_between(items: Iterable[HeldItem], ends: Sequence[int]) -> Matrix:
+    """The bytes of the items of each stage that could be."""
+    found = [[0.0] * len(ends) for _ in ends]
+    for item in items:
+        for i, start in enumerate(ends):
+            if item.made is not None and item.made >= start:
+                continue
+            first = next((op for op in item.touched if op >= start), None)
+            if first is not None:
+                found[i][next(j for j, end in enumerate(ends) if end > first)] += item.size_bytes
+    return [list(itertools.accumulate(row)) for row in found]
+
+
+class StageMemory:
+    """What each stage would hold, wherever it starts and ends: ``state``, and what it has ``kept`` of every
+    micro-batch that ``schedule`` has in flight there.
+    """
+
+    def __init__(self, state: Matrix, kept: Sequence[Matrix], schedule: Schedule) -> None:
+        self._flying, self._state, self._kept = in_flight(schedule), state, kept
+        self._share = self._shares(schedule)
+
+    def fraction(self, place: int, i: int, j: int) -> float:
+        """The bytes of a stage from ``ends[i]`` to ``ends[j]``, over its share of a device's memory."""
+        return self._bytes(place, i, j) / self._share[place]
+
+    def _bytes(self, place: int, i: int, j: int) -> float:
+        return self._state[i][j] + self._flying[place] * self._kept[place][i][j]
+
+    def _shares(self, schedule: Schedule) -> list[float]:
+        """For each stage its part of what the stages of its rank hold: that of equal cuts."""
+        stages, last = len(self._flying), len(self._state) - 1
+        wanted = [max(self._bytes(place, 0, last), 1.0) / stages for place in range(stages)]
+        shares = [1.0] * stages
+        for order in schedule.orders:
+            places = {schedule.route(a.micro_batch).index(a.stage) for a in order}
+            for place in places:
+                shares[place] = min(shares[place], wanted[place] / sum(wanted[p] for p in sorted(places)))
+        return shares

@@ -1,0 +1,131 @@
+"""A pipeline schedule played through: when each action runs, and how long ranks wait."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Sequence
+
+from shardc.cost.pipeline import StageCost
+from shardc.cost.timeline import Span, Timeline
+from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.dialects.pipe.dependence import Dependences
+from shardc.dialects.pipe.schedule import Schedule
+
+Link = Callable[[int, int], Hashable]
+"""Sending and receiving rank -> the link between them. What goes over one link goes one after the other."""
+
+
+def link_of_sender(sender: int, receiver: int) -> Hashable:
+    """Each rank sends one value at a time."""
+    return sender
+
+
+def links_of_nodes(ranks_per_node: int) -> Link:
+    """Ranks of a node each have a link to each other one; all ranks of a node share the one that
+    leaves it.
+    """
+
+    def link(sender: int, receiver: int) -> Hashable:
+        node, other = sender // ranks_per_node, receiver // ranks_per_node
+        return (sender, receiver) if node == other else f"node {node}"
+
+    return link
+
+
+def simulate(
+    schedule: Schedule, costs: Sequence[StageCost], *, overlap: bool = True, link: Link | None = None
+) -> Timeline:
+    """Plays ``schedule`` through, with ``costs`` for each stage.
+
+    ``overlap``: a rank goes on while what it made is sent; else it waits. ``link``: which transfers share a
+    link; without it each has one to itself. Raises ScheduleStuck where ranks wait for each other for good.
+    """
+    return _Simulation(schedule, costs, overlap, link).run()
+
+
+class _Simulation:
+    """Events in the order of time: an action ends, or what one made arrives."""
+
+    def __init__(
+        self, schedule: Schedule, costs: Sequence[StageCost], overlap: bool, link: Link | None
+    ) -> None:
+        self._schedule, self._costs, self._overlap, self._link = schedule, costs, overlap, link
+        actions = list(schedule.actions())
+        number = {action: n for n, action in enumerate(actions)}
+        self._actions, self._rank = actions, [r for r, order in enumerate(schedule.orders) for _ in order]
+        self._waits = [0] * len(actions)
+        self._readers: list[list[int]] = [[] for _ in actions]
+        dependences = Dependences(schedule)
+        for n, action in enumerate(actions):
+            for needed in dependences.needs(action):
+                if needed in number:
+                    self._readers[number[needed]].append(n)
+                    self._waits[n] += 1
+        ends, first = [], 0
+        for order in schedule.orders:
+            first += len(order)
+            ends.append(first)
+        self._next = [end - len(order) for end, order in zip(ends, schedule.orders, strict=True)]
+        self._ends = ends
+        self._free_s = [0.0] * schedule.ranks
+        self._link_free_s: dict[Hashable, float] = {}
+        self._running = [False] * schedule.ranks
+        self._events: list[tuple[float, int, int, bool]] = []
+        self._spans: list[list[Span]] = [[] for _ in schedule.orders]
+        self._transfers: list[Span] = []
+
+    def run(self) -> Timeline:
+        for rank in range(self._schedule.ranks):
+            self._start(rank, 0.0)
+        while self._events:
+            now_s, _, n, arrives = heapq.heappop(self._events)
+            if arrives:
+                self._arrived(n, now_s)
+            else:
+                self._ended(n, now_s)
+        stuck = [self._actions[n] for n, end in zip(self._next, self._ends, strict=True) if n < end]
+        if stuck:
+            raise ScheduleStuck(schedule=self._schedule.name, actions=", ".join(map(str, stuck)))
+        return Timeline(tuple(map(tuple, self._spans)), tuple(self._transfers))
+
+    def _start(self, rank: int, now_s: float) -> None:
+        """Begins the rank's next action if it has what it needs."""
+        n = self._next[rank]
+        if self._running[rank] or n == self._ends[rank] or self._waits[n]:
+            return
+        action = self._actions[n]
+        start_s = max(now_s, self._free_s[rank])
+        end_s = start_s + self._costs[action.stage].seconds(action.kind)
+        self._spans[rank].append(Span(action, rank, start_s, end_s))
+        self._running[rank] = True
+        self._next[rank] = n + 1
+        heapq.heappush(self._events, (end_s, rank, n, False))
+
+    def _ended(self, n: int, now_s: float) -> None:
+        rank = self._rank[n]
+        self._running[rank] = False
+        self._free_s[rank] = now_s
+        for reader in self._readers[n]:
+            if self._rank[reader] == rank:
+                self._waits[reader] -= 1
+            else:
+                self._send(n, reader, now_s)
+        self._start(rank, now_s)
+
+    def _send(self, n: int, reader: int, now_s: float) -> None:
+        rank, action = self._rank[n], self._actions[n]
+        start_s = now_s
+        sender = action.stage if action.kind == "F" else self._actions[reader].stage
+        if self._link is not None:
+            link = self._link(rank, self._rank[reader])
+            start_s = max(now_s, self._link_free_s.get(link, 0.0))
+            self._link_free_s[link] = start_s + self._costs[sender].transfer_s
+        end_s = start_s + self._costs[sender].transfer_s
+        if not self._overlap:
+            self._free_s[rank] = max(self._free_s[rank], end_s)
+        self._transfers.append(Span(action, rank, start_s, end_s, self._rank[reader]))
+        heapq.heappush(self._events, (end_s, self._rank[reader], reader, True))
+
+    def _arrived(self, n: int, now_s: float) -> None:
+        self._waits[n] -= 1
+        self._start(self._rank[n], now_s)

@@ -1,0 +1,125 @@
+"""What ranks of a pipeline did when, simulated or measured: bubbles, memory, and what stages cost by that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+
+from shardc.cost.pipeline import StageCost
+from shardc.diagnostics.pipeline import NotMeasured
+from shardc.dialects.pipe.action import Action
+
+
+@dataclass(frozen=True)
+class Span:
+    """An action on a rank, or (``to`` a rank) the sending of what it made."""
+
+    action: Action
+    rank: int
+    start_s: float
+    end_s: float
+    to: int | None = None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What a simulated or a measured run did when. ``spans`` are in the order in which they
+    began, by rank.
+    """
+
+    spans: tuple[tuple[Span, ...], ...]
+    transfers: tuple[Span, ...] = ()
+
+    @cached_property
+    def step_s(self) -> float:
+        """From the first action's start to the last one's end."""
+        ends_s, starts_s = [r[-1].end_s for r in self.spans if r], [r[0].start_s for r in self.spans if r]
+        return max(ends_s, default=0.0) - min(starts_s, default=0.0)
+
+    @cached_property
+    def longest_span_s(self) -> float:
+        """The longest time that a rank takes from its first action's start to its last one's end."""
+        return max(rank[-1].end_s - rank[0].start_s for rank in self.spans if rank)
+
+    @cached_property
+    def busy_s(self) -> float:
+        """The longest time for which a rank computes."""
+        return max(sum(s.end_s - s.start_s for s in rank) for rank in self.spans)
+
+    @property
+    def bubble_rate(self) -> float:
+        """The share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, section
+        5.3).
+        """
+        return 1 - self.busy_s / self.longest_span_s
+
+    @property
+    def idle_rates(self) -> list[float]:
+        """For each rank, the share of the step in which it does not compute."""
+        return [1 - sum(s.end_s - s.start_s for s in rank) / self.step_s for rank in self.spans]
+
+    def memory(self, costs: Sequence[StageCost]) -> list[list[tuple[float, float]]]:
+        """For each rank, the bytes of activations that it holds from each moment on at which they change."""
+        return [_memory(rank, costs) for rank in self.spans]
+
+    def peak_bytes(self, costs: Sequence[StageCost]) -> list[float]:
+        """The most that each rank holds of activations."""
+        return [max((held for _, held in curve), default=0.0) for curve in self.memory(costs)]
+
+
+def timeline_of(records: Iterable[tuple[int, str, float, float]], ranks: int) -> Timeline:
+    """A measured run: rank, action (``2F0``), start and end in seconds, in any order. Time begins with the
+    first one.
+
+    Raises BadAction.
+    """
+    spans = [Span(Action.parse(text), rank, start_s, end_s) for rank, text, start_s, end_s in records]
+    first_s = min((span.start_s for span in spans), default=0.0)
+    moved = [replace(span, start_s=span.start_s - first_s, end_s=span.end_s - first_s) for span in spans]
+    moved.sort(key=lambda span: (span.start_s, span.end_s))
+    return Timeline(tuple(tuple(span for span in moved if span.rank == rank) for rank in range(ranks)))
+
+
+def _memory(spans: Sequence[Span], costs: Sequence[StageCost]) -> list[tuple[float, float]]:
+    held, curve = 0.0, []
+    for span in spans:  # one after the other, so in the order of time
+        adds = costs[span.action.stage].held_bytes(span.action.kind)
+        for when, more in zip((span.start_s, span.end_s), adds, strict=True):
+            if more:
+                held += more
+                curve.append((when, held))
+    return curve
+
+
+def stage_costs(timeline: Timeline, sizes: Sequence[StageCost], transfer_s: float = 0.0) -> list[StageCost]:
+    """``sizes``, one for each stage, with the times that the stage took: the median over its micro-batches.
+
+    A backward that was run whole counts half as I and half as W, which is what a matrix product's two
+    gradients take. ``transfer_s``: of sending, which the run's actions do not say. Raises NotMeasured if a
+    stage lacks F or a backward.
+    """
+    taken: dict[tuple[int, str], list[float]] = {}
+    for spans in timeline.spans:
+        for span in spans:
+            taken.setdefault((span.action.stage, span.action.kind), []).append(span.end_s - span.start_s)
+    seconds = {key: median(times) for key, times in taken.items()}
+
+    def time(stage: int, kind: str) -> float:
+        if (stage, kind) in seconds:
+            return seconds[stage, kind]
+        if kind == "F" or (stage, "B") not in seconds:
+            raise NotMeasured(stage=stage, kind=kind)
+        return seconds[stage, "B"] / 2
+
+    return [
+        replace(
+            size,
+            forward_s=time(stage, "F"),
+            input_gradient_s=time(stage, "I"),
+            weight_gradient_s=time(stage, "W"),
+            transfer_s=transfer_s,
+        )
+        for stage, size in enumerate(sizes)
+    ]

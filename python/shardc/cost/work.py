@@ -1,0 +1,82 @@
+"""The arithmetic and the traffic of ATen calls, and what starting one is worth in either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Annotated
+
+from shardc.cost.origin import Assumed
+from shardc.dialects.aten.call import OpCall
+
+_CPU = Assumed("a core does some 50 to 100 GFLOP/s in f32")
+
+LAUNCH_BYTES: Annotated[int, Assumed("about 5 us at 13 GB/s, of a core")] = 1 << 16
+"""What starting one op costs, in bytes of memory traffic."""
+COPIED_BYTES: Annotated[int, Assumed("a copy of more takes longer than a program's launches")] = 64 << 20
+"""What may be copied into a CUDA graph's memory at each call."""
+SMALL_FLOPS: Annotated[int, _CPU] = 1 << 22
+"""Matmuls of fewer floating-point operations (some 40 us in f32) are not worth a decision of their own."""
+LARGE_FLOPS: Annotated[int, _CPU] = 1 << 33
+"""Of those of more (some 160 ms) trying both ways would take too long."""
+MEASURED_FLOPS: Annotated[int, _CPU] = 1 << 32
+"""Contractions of more (some 40 ms in f32) are measured on smaller ones."""
+FLOPS_PER_BYTE: Annotated[
+    float, Assumed("of an H100's 295 (989 TFLOP/s, 3.35 TB/s) the products of a stage reach a part")
+] = 50.0
+"""How many floating-point operations a device does while it moves a byte of memory."""
+ADDITIONS: Annotated[dict[str, int], Assumed("instructions of the polynomials that compute them")] = {
+    "math.exp": 12,
+    "math.exp2": 12,
+    "math.expm1": 16,
+    "math.log": 14,
+    "math.log1p": 16,
+    "math.erf": 16,
+    "math.tanh": 16,
+    "math.sin": 40,
+    "math.cos": 40,
+    "math.powf": 80,
+    "arith.divf": 4,
+    "math.sqrt": 5,
+    "math.rsqrt": 6,
+}
+"""Of elements on a CPU, what an op takes; 1 what is not here."""
+FUNCTION_INSTRUCTIONS: Annotated[int, Assumed("a division, or a function of ``math``")] = 8
+"""What a GPU's units are busy with for an element; 1 for any other op."""
+LOGIT_INSTRUCTIONS: Annotated[int, Assumed("an exponential and its sum")] = 10
+"""The same for a logit of a cross entropy, besides its product."""
+
+
+def work_bytes(call: OpCall) -> float:
+    """The time of a call in bytes of memory moved: good enough to compare parts of one program."""
+    return moved_bytes(call) + flops(call) / FLOPS_PER_BYTE
+
+
+def moved_bytes(call: OpCall) -> int:
+    """Of the tensors that a call reads and writes, each once; of an embedding's table it reads some rows."""
+    read = call.tensors[1:] if call.target == "aten.embedding" else call.tensors
+    return sum(t.size_bytes for t in (*read, *call.results) if t is not None)
+
+
+def flops(call: OpCall) -> float:
+    """Floating-point operations of the products in a call; 0 where it has none."""
+    tensors = call.tensors
+    if call.target in ("aten.mm", "aten.bmm", "aten.addmm"):
+        return 2.0 * prod(matmul_sizes(tensors[-2].shape, tensors[-1].shape))
+    if call.target == "aten.convolution":
+        (result, *_), (_, weight, *_) = call.results, tensors
+        return 0.0 if result is None else 2.0 * result.numel * prod(weight.shape[1:])
+    if call.target.startswith("shardc.attention"):
+        return attention_flops(tensors[0].numel, tensors[1].shape[-2])
+    return 0.0
+
+
+def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, int, int]:
+    """Batch, rows, columns and terms of a product of two tensors of such shapes."""
+    *batch, m, k = left
+    return prod(batch), m, right[-1], k
+
+
+def attention_flops(query_elements: int, keys: int, backward: bool = False) -> int:
+    """Of the products of an attention: two forward, five backward, each over all keys."""
+    return (10 if backward else 4) * query_elements * keys

@@ -1,0 +1,166 @@
+"""``torch.compile(model, backend="shardc")``: Dynamo's graphs, forward and backward, compiled for one device.
+
+AOTAutograd hands over functional graphs. Each is imported into the torch dialect, goes through passes, and
+(``graph_compiler.py``) runs as a Python function of calls (``TORCH_LOGS="+shardc.dynamo.backend"`` prints
+it): ATen's, and those of kernels, compiled for the CPU or by Triton for the GPU. Sizes may be symbolic: a
+model called with a second batch size is traced and compiled once more, for all sizes. A graph that the
+importer cannot take runs as AOTAutograd traced it, one that AOTAutograd cannot trace as Dynamo captured it,
+and a :class:`~shardc.diagnostics.dynamo.ShardcFallbackWarning` says so once per cause. A later process finds
+AOTAutograd's traces (``trace_cache.py``) and programs (``program_cache.py``) on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import GraphModule
+
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
+from shardc.diagnostics.fusion import FusionWish
+from shardc.dynamo import trace_cache
+from shardc.dynamo.explanations import forget_choices, say_unmatched
+from shardc.dynamo.program import Compiler, GraphProgram
+from shardc.dynamo.settings import Settings
+from shardc.dynamo.targets import graph_target
+from shardc.frontend.importing.recorder import BACKWARD, FORWARD
+from shardc.runtime import torch_private
+from shardc.runtime.torch_private import TorchDynamoException
+
+if TYPE_CHECKING:
+    from shardc.passes.fuse.grouping.wishes import Wishes
+
+log = logging.getLogger(__name__)
+
+_said: set[tuple[str, str]] = set()
+
+
+def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The backend that PyTorch finds under the name ``shardc``.
+
+    ``options``: fields of :class:`~shardc.options.kernels.Kernels` and
+    :class:`~shardc.options.numerics.Numerics`, such as ``{"fuse": False}``; ``docs/reference/options.md``
+    lists them. ``mode="reduce-overhead"`` of ``torch.compile`` sets ``cuda_graphs``.
+
+    Raises what :meth:`Settings.of` raises, and FusionRefused.
+    """
+    asked = dict(options.pop("options", None) or {})
+    if options.pop("mode", None) == "reduce-overhead":
+        asked = {"cuda_graphs": True} | asked
+    settings = Settings.of(asked)
+    name = trace_cache.name_of(graph, example_inputs, settings)
+    if name is not None and (run := trace_cache.load(name)) is not None:
+        return run
+    forget_choices()
+    try:
+        return _traced(settings, graph, example_inputs, name)
+    except (TorchDynamoException, ShardcFallbackWarning, FusionWish):
+        # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot
+        # be had
+        raise
+    except Exception as error:
+        log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
+        text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        _say_once(GraphNotTraced(error=text), "", text)
+        return graph.forward
+
+
+def _traced(
+    settings: Settings, graph: GraphModule, example_inputs: Sequence[Any], name: str | None
+) -> Callable[..., Any]:
+    from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches does without
+
+    wishes = settings.wishes() if settings.kernels.has_edges else None
+    compile_ = partial(_compile, settings, wishes)
+    compilers = {
+        "fw_compiler": partial(compile_, FORWARD, False),
+        "bw_compiler": _last(wishes, partial(compile_, BACKWARD, False)),
+        "inference_compiler": _last(wishes, partial(compile_, FORWARD, True)),
+    }
+    return traced(settings, graph, example_inputs, name, compilers, partial(_cut, settings))
+
+
+def _cut(
+    settings: Settings, joint: GraphModule, inputs: Any, **given: Any
+) -> tuple[GraphModule, GraphModule]:
+    """Forward and backward of a joint graph, in which what becomes kernels over both is put
+    together first.
+    """
+    from shardc.dynamo.joint_partition import partition
+
+    _fuse_losses(settings, joint)
+    return partition(joint, inputs, **given)
+
+
+def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
+    """What becomes kernels over forward and backward, in a graph that is one of both, or of forward alone."""
+    values = (n.meta.get("val") for n in graph.graph.nodes)
+    devices = dict.fromkeys(value.device for value in values if isinstance(value, torch.Tensor))
+    targets = [target for device in devices if (target := graph_target(settings, device)) is not None]
+    able = [target for target in targets if target.capabilities.linear_losses]
+    if len(able) == 1 and settings.kernels.matmuls != "extern":
+        from shardc.dynamo.graph_losses import (
+            fuse_losses,  # loads MLIR, which a start from the caches does without
+        )
+
+        fuse_losses(graph, settings, able[0])
+
+
+def _last(wishes: Wishes | None, compiler: Compiler) -> Compiler:
+    """``compiler`` for the last graph of a model: what fits none of them is told of."""
+
+    def compile_(graph: GraphModule, example_inputs: Sequence[Any]) -> GraphProgram:
+        program = compiler(graph, example_inputs)
+        if wishes is not None:
+            say_unmatched(wishes)
+        return program
+
+    return compile_
+
+
+def _compile(
+    settings: Settings,
+    wishes: Wishes | None,
+    phase: str,
+    is_inference: bool,
+    graph: GraphModule,
+    example_inputs: Sequence[Any],
+) -> GraphProgram:
+    """The program of a graph; where that cannot be had, the graph itself, as the backend ``aot_eager`` runs
+    it.
+    """
+    from shardc.dynamo import compile_graph as graph_compiler
+    from shardc.frontend.graph.graph_asserts import lift_asserts
+    from shardc.frontend.graph.graph_random import drop_unread_seed
+
+    drop_unread_seed(graph)
+    asserted = lift_asserts(graph)
+    try:
+        if is_inference:
+            _fuse_losses(settings, graph)
+        return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference, asserted)
+    except FusionWish:
+        raise
+    except GraphNotCompiled as cause:
+        _say_once(cause, str(cause.fields["op"]), str(cause.fields["reason"]))
+    except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
+        log.debug("a graph could not be compiled", exc_info=True)
+        text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        _say_once(GraphFailed(error=text), "", text)
+    graph.recompile()
+    return GraphProgram(
+        torch_private.boxed_nop(graph, list(example_inputs)),
+        is_complex=graph_compiler.is_complex(graph),
+        asserted=asserted,
+    )
+
+
+def _say_once(message: ShardcError, op: str, reason: str) -> None:
+    if (op, reason) not in _said:
+        _said.add((op, reason))
+        warnings.warn(str(message), ShardcFallbackWarning, stacklevel=2)

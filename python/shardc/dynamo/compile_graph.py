@@ -1,0 +1,138 @@
+"""Compiles one graph of ``torch.compile``: imported, fused, written as a program; or read from the program
+cache.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch.fx import GraphModule
+from torch_mlir import ir
+
+from shardc.backends.base import Target
+from shardc.backends.torch.emit_graph import emit_graph
+from shardc.compiler.compilation import Compilation, CompileOptions, FusedProgram
+from shardc.dynamo import program_cache
+from shardc.dynamo.cuda_graph_plan import graph_plan
+from shardc.dynamo.explanations import is_explained, note_fused, say_peak
+from shardc.dynamo.program import GraphProgram, runner
+from shardc.dynamo.program_key import program_key
+from shardc.dynamo.settings import Settings
+from shardc.dynamo.targets import graph_target
+from shardc.frontend.graph.aot_graph import ImportedGraph, constants_of, import_graph
+from shardc.frontend.graph.graph_check import check_graph, values_of
+from shardc.frontend.graph.host_scalars import host_scalars
+from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.manager.base import Pass
+from shardc.passes.manager.pass_pipelines import build, run
+
+PIPELINE = "torch-share"
+"""What an imported graph goes through before it is written as a program."""
+
+
+def compile_graph(
+    settings: Settings,
+    wishes: Wishes | None,
+    phase: str,
+    graph: GraphModule,
+    is_inference: bool = False,
+    asserted: tuple[str, ...] = (),
+) -> GraphProgram:
+    """The program of a functional graph on fake tensors, a forward that has no backward if ``is_inference``,
+    whose last results hold what is ``asserted``.
+
+    Raises GraphNotCompiled, FusionRefused.
+    """
+    wishes = settings.wishes() if wishes is None else wishes
+    device, constants = check_graph(graph), constants_of(graph)
+    target = graph_target(settings, device)
+    options = None if target is None else _options(settings, wishes, target, device)
+    key = program_key(graph, phase, f"{settings.cache_key()} {_key(target, options)}")
+    found = None if is_explained() else program_cache.load(key)
+    is_whole = True
+    if found is None:
+        imported = _imported(graph, phase)
+        if target is None or options is None:
+            fused = FusedProgram(imported.module, is_fused=not settings.kernels.fuse)
+        else:
+            fused = _compiled(graph, phase, imported, target, options)
+            note_fused(phase, fused.module, fused.report)
+        is_whole, library = fused.is_whole and not (target and wishes.unmatched), fused.kernels
+        relaid = bool(library or fused.libraries)
+        pooled = target is not None and target.pooled
+        text = emit_graph(fused.module, imported.outputs, imported.writes, imported.strides, pooled, relaid)
+        if is_whole:  # else the next process is to be told, too, what is not compiled
+            program_cache.store(key, text, target.backend if target else "", fused.path)
+    else:
+        text, library = found
+        wishes.unmatched.clear()  # only programs for which all were met are kept
+    say_peak(phase, text, graph, constants, library)
+    plan = (
+        graph_plan(graph, phase, is_inference, device, len(constants))
+        if settings.kernels.cuda_graphs
+        else None
+    )
+    run_, scalars = runner(text, library, device, plan, settings.kernels.fuse), host_scalars(graph, device)
+    return GraphProgram(
+        run_,
+        key if is_whole else None,
+        device,
+        constants,
+        is_complex(graph),
+        scalars,
+        plan,
+        asserted,
+        settings.kernels.fuse,
+    )
+
+
+def _imported(graph: GraphModule, phase: str) -> ImportedGraph:
+    imported = import_graph(graph, phase)
+    run(imported.module, _passes(), verify_each=False)
+    return imported
+
+
+def _compiled(
+    graph: GraphModule, phase: str, imported: ImportedGraph, target: Target, options: CompileOptions
+) -> FusedProgram:
+    """``imported``, of which a new copy is the graph imported again, with its kernels."""
+    first = [imported.module]
+
+    def make() -> ir.Module:
+        return first.pop() if first else _imported(graph, phase).module
+
+    return Compilation(make, target, options, imported.strides, imported.writes).run()
+
+
+def _options(settings: Settings, wishes: Wishes, target: Target, device: torch.device) -> CompileOptions:
+    here, kernels = target.local_device(), settings.kernels
+    stays = kernels.matmuls == "auto" and not kernels.is_measured
+    return CompileOptions(
+        settings.numerics.rounding,
+        "extern" if stays else kernels.matmuls,
+        wishes,
+        device=device if here is not None and kernels.is_measured else None,
+        libraries=kernels.is_measured,
+        tf32=torch.get_float32_matmul_precision() != "highest",
+        explain=is_explained(),
+        load=True,
+    )
+
+
+def _key(target: Target | None, options: CompileOptions | None) -> str:
+    """What a program depends on besides the settings."""
+    if target is None or options is None:
+        return ""
+    measured = "models" if options.device is None else target.clock(options.device).surroundings()
+    return f"{target.backend} {target.key()} {options.tf32} {measured}"
+
+
+def is_complex(graph: GraphModule) -> bool:
+    """Whether some value of the graph is."""
+    return any(value.is_complex() for node in graph.graph.nodes for value in values_of(node))
+
+
+@cache
+def _passes() -> list[Pass]:
+    return build(PIPELINE)

@@ -1,0 +1,188 @@
+"""Programs of ``torch.compile``'s graphs as CUDA graphs: ``options={"cuda_graphs": True}``, or
+``mode="reduce-overhead"``.
+
+A program is captured at its third call, and replayed from then on. A replay does the same work on the same
+addresses:
+
+- Parameters, buffers, and what another captured program gave (a backward's activations) are read where they
+  lie; another
+  address is another capture. Other inputs are copied to memory of the graph.
+- What the caller sees of a forward is copied out. What a forward saves for its backward, and gradients, stay
+  in memory of
+  the graph, *lent*: while anything of the last replay is still alive (two forwards before a backward,
+  gradients that are accumulated), the program runs as it is.
+
+Each form of a call (sizes, addresses, stream) has a graph. An index that is out of range is told of one call
+late.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardc.cost.work import COPIED_BYTES
+from shardc.diagnostics.dynamo import NoCudaGraph, ShardcFallbackWarning
+from shardc.runtime import cuda_graph
+from shardc.runtime.cuda_graph import WARM_UPS, Captured, first_line
+from shardc.runtime.torch_private import is_zero_tensor, storage_address, storage_uses
+
+log = logging.getLogger(__name__)
+
+MOST = 8
+"""Graphs of one program: of that many forms, or captures of parameters that lie elsewhere."""
+HELD = 4
+"""Calls in a row that find the last one's results alive, until a warning says so."""
+
+_resident: set[int] = set()
+"""Addresses that captured programs read or wrote, and that stay while they do."""
+_said: set[str] = set()
+
+
+@dataclass(frozen=True)
+class GraphPlan:
+    """``stays``: inputs that lie at one address (parameters, buffers); ``written``: those that the program
+    writes to.
+
+    Results from number ``lends`` on are lent, those before copied out; None lends nothing. ``refused``: why
+    the program is not captured.
+    """
+
+    stays: frozenset[int] = frozenset()
+    written: frozenset[int] = frozenset()
+    lends: int | None = None
+    refused: str = ""
+
+
+def refuse(why: str) -> None:
+    """A warning, once for each cause."""
+    if why not in _said:
+        _said.add(why)
+        warnings.warn(str(NoCudaGraph(reason=why)), ShardcFallbackWarning, stacklevel=3)
+
+
+@dataclass
+class _Graph:
+    """A captured call. Of its inputs it holds ``copies``, by number; where the others lie is its caller's to
+    keep.
+    """
+
+    copies: dict[int, Tensor]
+    work: Captured
+    given: list[int | None]
+    """For each result the number of the input that it is."""
+    lent: list[tuple[int, int]]
+    """Each storage that it lends, and how many tensors hold it while nothing is lent."""
+
+    def is_lent(self) -> bool:
+        return any(storage_uses(storage) > own for storage, own in self.lent)
+
+
+class GraphedProgram:
+    """``function`` of a list of inputs, which it empties, replayed from graphs."""
+
+    def __init__(self, function: Callable[[list[Any]], Sequence[Any]], plan: GraphPlan) -> None:
+        self._function, self._plan = function, plan
+        self._graphs: dict[tuple[Any, ...], _Graph] = {}
+        self._last: _Graph | None = None
+        self._calls = self._held = self.captures = self.replays = 0
+        self._refused = bool(plan.refused)
+
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+        """Raises IndexOutOfRange for an index of this call, or of the last."""
+        if self._last is not None:
+            last, self._last = self._last, None
+            last.work.finish()
+        self._calls += 1
+        if self._refused or self._calls <= WARM_UPS or cuda_graph.cuda.is_current_stream_capturing():
+            return self._function(inputs)
+        copied = [n for n, x in enumerate(inputs) if isinstance(x, Tensor) and not self._stays(n, x)]
+        key = self._key(inputs, copied)
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = self._captured(inputs, copied)
+            if graph is None:
+                return self._function(inputs)
+            self._graphs[key] = graph
+        elif graph.is_lent():
+            self._held += 1
+            if self._held == HELD:
+                refuse(
+                    "results of its last call are still held, call after call (gradients are lent until "
+                    "they are "
+                    "dropped: optimizer.zero_grad(set_to_none=True))"
+                )
+            return self._function(inputs)
+        self._held = 0
+        return self._replayed(graph, inputs)
+
+    def _stays(self, number: int, x: Tensor) -> bool:
+        if number in self._plan.stays or number in self._plan.written:
+            return True
+        return x.data_ptr() in _resident and not (x.is_neg() or x.is_conj() or is_zero_tensor(x))
+
+    def _key(self, inputs: Sequence[Any], copied: Sequence[int]) -> tuple[Any, ...]:
+        """Where what stays lies, the form of what is copied, the numbers, and the stream."""
+        moves = set(copied)
+        form = [
+            x if not isinstance(x, Tensor) else (n in moves or x.data_ptr(), x.shape, x.stride())
+            for n, x in enumerate(inputs)
+        ]
+        return (cuda_graph.cuda.current_stream(), torch.is_inference_mode_enabled(), *form)
+
+    def _captured(self, inputs: Sequence[Any], copied: list[int]) -> _Graph | None:
+        """None where the program runs as it is."""
+        size_bytes = sum(inputs[n].numel() * inputs[n].element_size() for n in copied)
+        if size_bytes > COPIED_BYTES:
+            log.debug("not captured: %s bytes of its inputs lie elsewhere at each call", size_bytes)
+            return None
+        if len(self._graphs) >= MOST:
+            refuse(f"it was called in more than {MOST} forms (sizes, streams, places of its parameters)")
+            self._refused = True  # its graphs go, and their memory
+            self._graphs.clear()
+            return None
+        copies = {n: torch.empty_like(inputs[n].detach()).copy_(inputs[n].detach()) for n in copied}
+        arguments = [copies.get(n, x) for n, x in enumerate(inputs)]
+        try:
+            work = Captured(lambda: list(self._function(list(arguments))))
+        except RuntimeError as error:
+            cuda_graph.cuda.synchronize()
+            refuse(first_line(error))
+            self._refused = True
+            return None
+        self.captures += 1
+        numbers = {id(x): n for n, x in enumerate(arguments) if isinstance(x, Tensor)}
+        given = [numbers.get(id(x)) if isinstance(x, Tensor) else None for x in work.results]
+        work.results = [x if n is None else None for x, n in zip(work.results, given, strict=True)]
+        staying = [x for n, x in enumerate(arguments) if isinstance(x, Tensor) and n not in copies]
+        others = {storage_address(x.untyped_storage()) for x in staying}
+        results = [x for n, x in enumerate(work.results) if self._lends(n) and isinstance(x, Tensor)]
+        storages = sorted({storage_address(x.untyped_storage()) for x in results} - others)
+        _resident.update(x.data_ptr() for x in (*staying, *results))
+        return _Graph(copies, work, given, [(s, storage_uses(s)) for s in storages])
+
+    def _lends(self, number: int) -> bool:
+        return self._plan.lends is not None and number >= self._plan.lends
+
+    def _replayed(self, graph: _Graph, inputs: list[Any]) -> list[Any]:
+        given = list(inputs)
+        inputs.clear()
+        for n, copy in graph.copies.items():
+            copy.copy_(given[n].detach(), non_blocking=True)
+        graph.work.replay()
+        self.replays += 1
+        self._last = graph
+        pairs = zip(graph.work.results, graph.given, strict=True)
+        return [self._handed(n, x) if own is None else given[own] for n, (x, own) in enumerate(pairs)]
+
+    def _handed(self, number: int, x: Any) -> Any:
+        """A result as the caller gets it: what is lent, or a copy."""
+        if not isinstance(x, Tensor):
+            return x
+        return x.detach() if self._lends(number) else x.clone()

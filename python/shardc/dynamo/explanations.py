@@ -1,0 +1,138 @@
+"""What was fused in ``torch.compile``'s graphs, and what memory they need, reported to whoever asks.
+
+``TORCH_LOGS="+shardc.compiler.compilation"`` prints how every graph was fused, ``"+shardc.compiler.memory"``
+its peak; :func:`collect_fusion` and :func:`collect_peaks` hand them over.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeAlias
+
+from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.diagnostics.fusion import NoSuchFusionEdge
+from shardc.diagnostics.memory import PeakUnknown
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import GraphModule
+    from torch_mlir import ir
+
+    from shardc.backends.torch.memory.dry_run import Peak
+    from shardc.passes.fuse.grouping.explain import FusionReport, Op
+    from shardc.passes.fuse.grouping.piece import Verdict
+    from shardc.passes.fuse.grouping.wishes import Wishes
+    from shardc.runtime.kernels.loaders import Kernels
+
+fusion_log = logging.getLogger("shardc.compiler.compilation")
+memory_log = logging.getLogger("shardc.compiler.memory")
+
+Reports: TypeAlias = "list[tuple[str, FusionReport]]"
+"""The phase of each graph and what was fused in it."""
+
+_reports: ContextVar[Reports | None] = ContextVar("shardc_fusion_reports", default=None)
+_fused: ContextVar[list[ir.Module] | None] = ContextVar("shardc_fused_modules", default=None)
+_choices: ContextVar[Sequence[tuple[Op, Verdict]]] = ContextVar("shardc_choices", default=())
+_said: set[str] = set()
+
+
+@contextmanager
+def collect_fusion() -> Iterator[Reports]:
+    """Graphs compiled inside the block are fused anew, and the list that it gives has their reports."""
+    reports: Reports = []
+    token = _reports.set(reports)
+    try:
+        yield reports
+    finally:
+        _reports.reset(token)
+
+
+@contextmanager
+def collect_modules() -> Iterator[list[ir.Module]]:
+    """The same with copies of the fused graphs in place of their reports."""
+    modules: list[ir.Module] = []
+    token = _fused.set(modules)
+    try:
+        yield modules
+    finally:
+        _fused.reset(token)
+
+
+def is_explained() -> bool:
+    """Whether somebody waits for reports or modules, so that graphs must really be fused."""
+    return _reports.get() is not None or _fused.get() is not None or fusion_log.isEnabledFor(logging.DEBUG)
+
+
+def note_choices(choices: Sequence[tuple[Op, Verdict]]) -> None:
+    """What was decided of a graph before it was cut, once each: the report of its first part has it."""
+    _choices.set(tuple(dict.fromkeys((*_choices.get(), *choices))))
+
+
+def forget_choices() -> None:
+    """Of a graph that had no report: a new one begins."""
+    _choices.set(())
+
+
+def note_fused(phase: str, module: ir.Module, report: FusionReport | None) -> None:
+    """Log how a graph was fused, or hand it over, where somebody asks."""
+    if report is None:
+        return
+    # Here, for this loads MLIR, which a start from the caches does without.
+    from shardc.passes.manager.program import copy_module
+    from shardc.report.fusion_text import render
+
+    report.choices[:0] = _choices.get()
+    _choices.set(())
+    fusion_log.debug("%s: %s", phase, render(report))
+    reports, modules = _reports.get(), _fused.get()
+    if reports is not None:
+        reports.append((phase, report))
+    if modules is not None:
+        modules.append(copy_module(module))
+
+
+Peaks: TypeAlias = "list[tuple[str, Peak | PeakUnknown]]"
+"""The phase of each graph, and its peak, or why that is not known."""
+
+_peaks: ContextVar[Peaks | None] = ContextVar("shardc_peaks", default=None)
+
+
+@contextmanager
+def collect_peaks() -> Iterator[Peaks]:
+    """The list that it gives has the peaks of the graphs that are compiled inside of the block."""
+    peaks: Peaks = []
+    token = _peaks.set(peaks)
+    try:
+        yield peaks
+    finally:
+        _peaks.reset(token)
+
+
+def say_peak(
+    phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None
+) -> None:
+    """Log the peak of a graph's program, or hand it over, where somebody asks."""
+    peaks = _peaks.get()
+    if peaks is None and not memory_log.isEnabledFor(logging.DEBUG):
+        return
+    from shardc.compiler.memory import graph_peak
+    from shardc.report.memory_text import render
+
+    try:
+        peak: Peak | PeakUnknown = graph_peak(phase, text, graph, constants, library)
+    except PeakUnknown as unknown:
+        peak = unknown
+    memory_log.debug("%s: %s", phase, render(peak))
+    if peaks is not None:
+        peaks.append((phase, peak))
+
+
+def say_unmatched(wishes: Wishes) -> None:
+    """A warning for each edge that fits no two ops of a model's graphs, once a process."""
+    for edge in sorted(wishes.unmatched - _said):
+        _said.add(edge)
+        warnings.warn(str(NoSuchFusionEdge(edge=edge)), ShardcFallbackWarning, stacklevel=2)

@@ -1,0 +1,96 @@
+"""AOTAutograd's trace of a graph: functional, forward and backward, decomposed for the importer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from functorch.compile import default_partition
+from torch.fx import GraphModule
+
+from shardc.dynamo import trace_cache
+from shardc.dynamo.graph_attention import attention_of_targets
+from shardc.dynamo.joint_partition import SAVING
+from shardc.dynamo.program import Compiler, GraphProgram, Runner
+from shardc.dynamo.settings import Settings
+from shardc.dynamo.targets import graph_target
+from shardc.frontend.fake_results import correction_table
+from shardc.frontend.graph.complex_numbers import complex_table
+from shardc.frontend.graph.foreach import fma_table, foreach_table
+from shardc.frontend.graph.graph_random import GraphStream, seeded
+from shardc.frontend.operators.decompositions import decomposition_table
+from shardc.runtime.torch_private import OpOverload, OutputCode, SerializableCompiler, aot_autograd
+
+aten = torch.ops.aten
+_LISTS = {
+    aten.split.Tensor: aten.split.Tensor,
+    aten.split_with_sizes.default: aten.split_with_sizes.default,
+    aten.split_with_sizes_copy.default: aten.split_with_sizes_copy.default,
+    aten.unbind.int: aten.unbind.int,
+    aten.unbind_copy.int: aten.unbind_copy.int,
+    aten.unsafe_split.Tensor: aten.split.Tensor,
+    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
+}
+"""Ops that return lists, which the IR has no type for, and whose decomposition traces them as the views,
+or copies of those."""
+
+
+def tables() -> dict[OpOverload, Callable[..., Any]]:
+    """What every graph is traced with: decompositions of what the IR cannot say, and corrections of fake
+    results.
+    """
+    table = decomposition_table()
+    lists = {op: table[same] for op, same in _LISTS.items()}
+    return lists | foreach_table() | fma_table() | complex_table() | correction_table()
+
+
+def traced(
+    settings: Settings,
+    graph: GraphModule,
+    example_inputs: Sequence[Any],
+    name: str | None,
+    compilers: Mapping[str, Compiler],
+    cut: Callable[..., tuple[GraphModule, GraphModule]],
+) -> Callable[..., Any]:
+    """What runs the graph: its trace, cut by ``cut`` if kernels may be fused, and compiled.
+
+    It is kept on disk under ``name``, unless that is None, or one of its programs is not on disk.
+    """
+    programs: list[GraphProgram] = []
+    form = _as_function if name is None else partial(_as_entry, programs)
+    draws = GraphStream() if settings.numerics.random == "counter" else None
+    tensors = [t for t in example_inputs if isinstance(t, torch.Tensor)]
+    fuses = settings.kernels.fuse and all(graph_target(settings, t.device) for t in tensors)
+    trace = aot_autograd(
+        **{kind: form(compiler) for kind, compiler in compilers.items()},
+        decompositions={**tables(), **(draws.table() if draws else {}), **(SAVING if fuses else {})},
+        partition_fn=cut if fuses else default_partition,
+        keep_inference_input_mutations=True,
+    )
+    with (
+        seeded(graph) if draws else nullcontext(),
+        nullcontext() if name is None else trace_cache.written_down(name),
+        attention_of_targets(settings, example_inputs),
+    ):
+        run = trace(graph, example_inputs)
+    if name is not None and all(program.key is not None for program in programs):
+        trace_cache.keep(name, run)
+    return run
+
+
+def _as_entry(programs: list[GraphProgram], compiler: Compiler) -> Any:
+    """For a trace that is kept. Adds what is compiled to ``programs``."""
+
+    def compile_(graph: GraphModule, example_inputs: Sequence[Any]) -> GraphProgram:
+        programs.append(compiler(graph, example_inputs))
+        return programs[-1]
+
+    return SerializableCompiler(OutputCode, compile_)
+
+
+def _as_function(compiler: Compiler) -> Callable[..., Runner]:
+    """For one that is not: a call of the program costs nothing beside it."""
+    return lambda graph, example_inputs: compiler(graph, example_inputs).run

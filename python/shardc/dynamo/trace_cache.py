@@ -1,0 +1,219 @@
+"""What AOTAutograd traced, kept on disk: a graph of Dynamo's that was compiled before is not traced again.
+
+A trace is found by the hash of all that AOTAutograd and shardc read: the graph's calls with their constants
+and source lines, its inputs' metadata and which memory they share, PyTorch's state and settings, the
+backend's options, and the versions of both. What is kept is AOTAutograd's own form of it, which names
+programs of :mod:`shardc.dynamo.program_cache`; where one is gone, the graph is traced. Graphs that may mean
+something else than their hash says are traced each time: see :func:`_is_named_by_hash`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from logging import getLogger
+from typing import Any
+
+import torch
+import torch.compiler.config
+from torch.fx import GraphModule, Node
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from shardc.cache import disk
+from shardc.dynamo.explanations import is_explained
+from shardc.dynamo.graph_text import calls
+from shardc.dynamo.program_cache import versions
+from shardc.dynamo.settings import Settings
+from shardc.dynamo.targets import graph_target
+from shardc.runtime import torch_private
+from shardc.runtime.torch_private import (
+    FakeTensor,
+    Gone,
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    compiled_autograd,
+    disable_current_modes,
+    dynamo_config,
+    functorch_config,
+    inductor_config,
+)
+
+log = getLogger(__name__)
+
+_NAMESPACES = ("aten", "prims", "shardc")
+_MODULES = ("torch", "_operator", "builtins", "math")
+"""Whose functions are what their names say: PyTorch's version is part of the hash."""
+_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+"""Types of tensors without fields of their own."""
+_CONSTANTS = (
+    *(bool, int, float, complex, str, type(None), type(...)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+"""Types of arguments that are what their texts say."""
+
+
+def name_of(graph: GraphModule, inputs: Sequence[Any], settings: Settings) -> str | None:
+    """What the trace of a graph is found by; None for a graph that is traced each time."""
+    if not _is_wanted(settings) or not _is_named_by_hash(graph, inputs):
+        return None
+    targets = {t.device: graph_target(settings, t.device) for t in inputs}
+    parts = (
+        settings.cache_key(),
+        versions(),
+        torch.compiler.config.cache_key_tag,
+        _state(),
+        [_form(x) for x in inputs],
+        _memory(inputs),
+        {str(device): target and (target.backend, target.key()) for device, target in targets.items()},
+    )
+    digest = hashlib.sha256(repr(parts).encode())
+    for call in calls(graph):
+        digest.update("\0".join(call).encode())
+    return digest.hexdigest()[:32]
+
+
+def load(name: str) -> Callable[..., Any] | None:
+    """The function of a graph that was traced before; None if it or one of its programs is not there."""
+    found = disk.read(_file(name))
+    if found is None:
+        return None
+    try:
+        run = torch_private.trace_from_disk(pickle.loads(found[1]))
+    except Gone as reason:
+        log.debug("the trace %s is of no use: %s", name, reason)
+        return None
+    log.debug("the trace %s is used", name)
+    return torch.compiler.disable(run, reason="do not trace AOT-compiled graph")
+
+
+@contextmanager
+def written_down(name: str) -> Iterator[None]:
+    """Inside of it AOTAutograd gives its traces a form for the disk: with the backward, compiled at once.
+
+    PyTorch's own cache, which it needs for that, finds them by our name.
+    """
+    entries = functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
+    with torch.compiler.config.patch(cache_key_tag=f"shardc {name}"), entries:
+        yield
+
+
+def keep(name: str, run: Callable[..., Any]) -> None:
+    """Keeps what AOTAutograd traced of a graph whose programs are all on disk."""
+    write_down = getattr(run, "serialize", None)
+    if write_down is None:
+        log.debug("AOTAutograd has no form for the disk of the trace %s", name)
+        return
+    try:
+        with disable_current_modes():
+            content = pickle.dumps(write_down())
+    except (pickle.PicklingError, AttributeError, TypeError) as reason:
+        log.debug("the trace %s is not kept: %s", name, reason)
+        return
+    disk.keep(_file(name), content)
+
+
+def _file(name: str) -> str:
+    return f"trace-{name}.pickle"
+
+
+def _is_wanted(settings: Settings) -> bool:
+    """Whether traces may be kept at all: by PyTorch's settings, and by what the user wants to see of a
+    compile.
+
+    ``caching_precompile`` and compiled autograd use traces without looking at a hash.
+    """
+    if torch.compiler.config.force_disable_caches or not functorch_config.enable_autograd_cache:
+        return False
+    if dynamo_config.caching_precompile or dynamo_config.compiled_autograd:
+        return False
+    return not (compiled_autograd.compiled_autograd_enabled or settings.kernels.has_edges or is_explained())
+
+
+def _is_named_by_hash(graph: GraphModule, inputs: Sequence[Any]) -> bool:
+    """Whether the hash tells the graph from all others.
+
+    It does not see into operators of users, constants that the graph holds, the bodies of higher-order
+    operators, annotations, and the fields of tensor subclasses; symbolic sizes would bring guards.
+    """
+    if list(graph.children()):
+        return False
+    return all(map(_is_plain, inputs)) and all(map(_is_known, graph.graph.nodes))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an input is a tensor and nothing more, of sizes that are numbers."""
+    if type(value) not in _TENSORS or value.layout is not torch.strided:
+        return False
+    return all(isinstance(n, int) for n in (*value.shape, *value.stride(), value.storage_offset()))
+
+
+def _is_known(node: Node) -> bool:
+    if node.op not in ("placeholder", "output", "call_method", "call_function") or node.meta.get("custom"):
+        return False
+    return _is_constant((node.args, node.kwargs)) and (
+        node.op != "call_function" or _is_pytorchs(node.target)
+    )
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether an argument is made of nodes and of what its text says."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_constant, value))
+    if isinstance(value, dict):
+        return all(map(_is_constant, value.items()))
+    if isinstance(value, slice):
+        return _is_constant((value.start, value.stop, value.step))
+    return isinstance(value, Node) or type(value) in _CONSTANTS
+
+
+def _is_pytorchs(target: Any) -> bool:
+    if isinstance(target, HigherOrderOperator):
+        return False
+    if isinstance(target, OpOverload):
+        return target.namespace in _NAMESPACES
+    if isinstance(target, OpOverloadPacket):
+        return str(target).partition(".")[0] in _NAMESPACES
+    module = getattr(target, "__module__", None)  # none for the functions of torch._C
+    return module is None or module.partition(".")[0] in _MODULES
+
+
+def _form(x: torch.Tensor) -> tuple[Any, ...]:
+    """What AOTAutograd reads of an input, but for its memory."""
+    flags = (x.requires_grad, x.is_leaf, x.is_conj(), x.is_neg(), x.is_inference())
+    return type(x).__name__, x.dtype, x.device, tuple(x.shape), x.stride(), *flags
+
+
+def _memory(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    """For each tensor which of their memories it lies in, and where in it:
+    inputs that share memory are traced otherwise.
+    """
+    storages: dict[StorageWeakRef, int] = {}
+    return [
+        (storages.setdefault(StorageWeakRef(t.untyped_storage()), len(storages)), int(t.storage_offset()))
+        for t in tensors
+    ]
+
+
+def _state() -> tuple[Any, ...]:
+    """PyTorch's global state and settings that a trace or a program may depend on."""
+    backends = torch.backends
+    return (
+        *(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled()),
+        [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")],
+        *(torch.get_default_dtype(), torch.get_default_device(), torch.get_float32_matmul_precision()),
+        *(
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        torch.utils.deterministic.fill_uninitialized_memory,
+        *(backends.mkldnn.enabled, backends.cudnn.enabled),
+        *(backends.opt_einsum.enabled, backends.opt_einsum.strategy),
+        *(backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled()),
+        *(backends.cuda.math_sdp_enabled(), backends.cuda.cudnn_sdp_enabled()),
+        backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+        backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+        *(functorch_config.get_hash(), inductor_config.get_hash()),
+    )

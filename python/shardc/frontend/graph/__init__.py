@@ -1,0 +1,1 @@
+"""Front end for the graphs of AOTAutograd."""

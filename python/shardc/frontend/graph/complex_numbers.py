@@ -1,0 +1,129 @@
+"""Complex numbers among a call's arguments, which the IR has no constants for, as tensors of no dims.
+
+Autograd writes them: the gradient of ``abs``, ``polar`` or a complex convolution multiplies by ``1j``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from shardc.runtime.torch_private import OpOverload
+
+aten = torch.ops.aten
+
+
+_BINARY = {
+    op: packet.Tensor
+    for packet in (aten.add, aten.sub, aten.mul, aten.div)
+    for op in (packet.Tensor, packet.Scalar)
+}
+
+
+_PRODUCTS: dict[OpOverload, Callable[..., torch.Tensor]] = {
+    aten.addmm.default: aten.mm.default,
+    aten.addmv.default: aten.mv.default,
+    aten.addr.default: lambda x, y: aten.mul.Tensor(x.unsqueeze(1), y),
+    aten.baddbmm.default: aten.bmm.default,
+    aten.addbmm.default: lambda x, y: aten.bmm.default(x, y).sum(0),
+}
+"""What ``beta * x + alpha * product`` multiplies."""
+
+
+def complex_table() -> dict[OpOverload, Callable[..., Any]]:
+    """Decompositions of calls with such a number; calls without one stay as they are."""
+    return (
+        {
+            aten.full.default: _full,
+            aten.full_like.default: _full_like,
+            aten.new_full.default: _new_full,
+            aten.constant_pad_nd.default: _pad,
+            aten.index_fill.int_Scalar: _index_fill,
+            aten._unsafe_masked_index.default: _masked_index,
+            aten.rsub.Scalar: _rsub,
+        }
+        | {op: partial(_binary, of_tensors) for op, of_tensors in _BINARY.items()}
+        | {op: partial(_scaled_sum, product) for op, product in _PRODUCTS.items()}
+    )
+
+
+def _binary(op: OpOverload, x: torch.Tensor, other: Any, *more: Any, **options: Any) -> Any:
+    if not isinstance(other, complex):
+        return NotImplemented
+    return op(x, _tensor(other, torch.result_type(x, other), x.device), *more, **options)
+
+
+def _rsub(x: torch.Tensor, other: Any, alpha: Any = 1) -> Any:
+    if not isinstance(other, complex):
+        return NotImplemented
+    return aten.sub.Tensor(_tensor(other, torch.result_type(x, other), x.device), x, alpha=alpha)
+
+
+def _full(
+    size: Sequence[Any], value: Any, dtype: torch.dtype | None = None, device: Any = None, **more: Any
+) -> Any:
+    if not isinstance(value, complex):
+        return NotImplemented
+    dtype = dtype or torch.get_default_dtype().to_complex()
+    return _tensor(value, dtype, device).expand(size).clone() if dtype.is_complex else NotImplemented
+
+
+def _full_like(x: torch.Tensor, value: Any, **options: Any) -> Any:
+    if not isinstance(value, complex):
+        return NotImplemented
+    made = aten.empty_like.default(x, **options)
+    return (
+        aten.copy.default(made, _tensor(value, made.dtype, made.device))
+        if made.dtype.is_complex
+        else NotImplemented
+    )
+
+
+def _new_full(
+    x: torch.Tensor, size: Sequence[Any], value: Any, dtype: Any = None, device: Any = None, **more: Any
+) -> Any:
+    return _full(size, value, dtype or x.dtype, device or x.device)
+
+
+def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
+    if not isinstance(value, complex) or not x.is_complex():
+        return NotImplemented
+    inside = aten.constant_pad_nd.default(torch.ones_like(x, dtype=torch.bool), pad)
+    return aten.where.self(inside, aten.constant_pad_nd.default(x, pad), _tensor(value, x.dtype, x.device))
+
+
+def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
+    if not isinstance(value, complex) or not x.is_complex():
+        return NotImplemented
+    return aten.index_fill.int_Tensor(x, dim, index, _tensor(value, x.dtype, x.device))
+
+
+def _masked_index(x: torch.Tensor, mask: torch.Tensor, indices: Sequence[Any], fill: Any) -> Any:
+    if not isinstance(fill, complex) or not x.is_complex():
+        return NotImplemented
+    found = aten._unsafe_masked_index.default(x, mask, indices, 0)
+    return aten.where.self(mask, found, _tensor(fill, x.dtype, x.device))
+
+
+def _scaled_sum(
+    product: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    *factors: torch.Tensor,
+    beta: Any = 1,
+    alpha: Any = 1,
+) -> Any:
+    """``x`` is not read where ``beta`` is 0."""
+    if not isinstance(beta, complex) and not isinstance(alpha, complex):
+        return NotImplemented
+    made = aten.mul.Tensor(product(*factors), alpha)
+    return made if beta == 0 else aten.add.Tensor(made, aten.mul.Tensor(x, beta))
+
+
+def _tensor(value: complex, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    real = dtype.to_real()
+    return torch.complex(
+        *(torch.full((), part, dtype=real, device=device) for part in (value.real, value.imag))
+    )

@@ -1,0 +1,127 @@
+"""Attention of graphs that Dynamo hands over, on GPUs: ``shardc::attention`` and its backward, whichever of
+PyTorch's implementations its dispatch would choose there.
+
+A mode replaces ``F.scaled_dot_product_attention`` while AOTAutograd traces. What shardc has no kernel for
+stays PyTorch's, which has implementations that drop out, and that give a learned mask its gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.fx.traceback import get_current_meta
+from torch.overrides import TorchFunctionMode
+
+import shardc.runtime.operators.attention  # noqa: F401  (registers shardc::attention)
+from shardc.frontend.importing.stack_trace import line_in
+from shardc.frontend.operators.attention import scaled_dot_product_attention
+from shardc.frontend.operators.attention_layout import laid_out
+from shardc.runtime.torch_private import FakeTensor, FunctionalTensor, functorch_level
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+"""Dtypes that there are kernels for."""
+_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor)
+"""Types of tensors without a meaning of their own."""
+_ORDER = (0, 1, 2, 3)
+
+
+class GraphAttention(TorchFunctionMode):
+    """Active while a graph is traced; takes attention of tensors on devices of which ``has_kernels`` says so.
+
+    ``note_left`` is told the user's line of an attention of these that it does not take, and why, in words;
+    of one that is traced several times, each time.
+    """
+
+    def __init__(
+        self, has_kernels: Callable[[torch.device], bool], note_left: Callable[[str | None, str], None]
+    ) -> None:
+        super().__init__()
+        self._has_kernels, self._note_left = has_kernels, note_left
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.scaled_dot_product_attention or not self._has_kernels(
+            _query(*args, **kwargs).device
+        ):
+            return func(*args, **kwargs)
+        meta = get_current_meta()
+        if why := _why_left(*args, **kwargs):
+            self._note_left(line_in(meta.get("stack_trace") or ""), why)
+            return func(*args, **kwargs)
+        attend = partial(_Attention.apply, _order(meta.get("example_value")))
+        return scaled_dot_product_attention(*args, **kwargs, attend=attend)
+
+
+def _query(query: Tensor, *_: Any, **__: Any) -> Tensor:
+    return query
+
+
+def _why_left(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> str:
+    """Why a call stays PyTorch's; empty if it does not."""
+    tensors = [t for t in (query, key, value, attn_mask) if t is not None]
+    others = [type(t).__name__ for t in tensors if type(t) not in _PLAIN]
+    if dropout_p > 0:
+        return "its probabilities are dropped out"
+    if attn_mask is not None and attn_mask.requires_grad and torch.is_grad_enabled():
+        return "its mask needs a gradient"
+    if query.dtype not in FLOATS:
+        return f"there are no kernels for {query.dtype}"
+    if others:
+        return f"it is of {others[0]}s"
+    if functorch_level() is not None:
+        return "it is inside of a transform of torch.func"
+    if any(isinstance(t.shape[-1], torch.SymInt) for t in (query, key, value)):
+        return "the size of its heads is known at run time only"
+    backends = torch.backends.cuda
+    if not (
+        backends.flash_sdp_enabled() or backends.mem_efficient_sdp_enabled() or backends.cudnn_sdp_enabled()
+    ):
+        return "plain ops alone are allowed (sdpa_kernel)"
+    return ""
+
+
+def _order(expected: Any) -> tuple[int, ...]:
+    """The dims of the result of eager PyTorch in memory, the most major first. Asks without fixing a size."""
+    if not isinstance(expected, Tensor) or expected.dim() != len(_ORDER):
+        return _ORDER
+    strides = [
+        n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr)
+        for n in expected.stride()
+    ]
+    return tuple(sorted(_ORDER, key=lambda d: -strides[d]))
+
+
+class _Attention(torch.autograd.Function):
+    """``shardc::attention``, whose result lies as eager's does: views of it are what they are in eager. So
+    does what the backward keeps, which is not another copy.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, order: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *settings: Any
+    ) -> Tensor:
+        """``settings``: causal, and the scale."""
+        out, lse = torch.ops.shardc.attention(q, k, v, mask, *settings)
+        out = laid_out(out, order)
+        ctx.settings = settings
+        ctx.save_for_backward(q, k, v, mask, out, lse)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+        grads = torch.ops.shardc.attention_backward(grad_out, *ctx.saved_tensors, *ctx.settings, 0)
+        return None, *grads, None, None, None

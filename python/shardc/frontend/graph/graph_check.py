@@ -1,0 +1,177 @@
+"""What a graph of AOTAutograd may hold to be imported. All else has a cause that is worded for the user."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
+
+from shardc.diagnostics.dynamo import GraphNotCompiled
+from shardc.dialects.aten.python_numbers import overload_of
+from shardc.dialects.aten.schema import number_of
+from shardc.frontend.importing.stack_trace import line_of
+from shardc.runtime.torch_private import FakeTensor, HigherOrderOperator, OpOverload, pytree, schema_of
+
+_SYMBOLIC = (
+    "is a symbolic truth value, which is not imported, torch.compile(dynamic=False) makes it a constant"
+)
+
+
+def check_graph(module: GraphModule) -> torch.device:
+    """The one device that the graph works on; beside a GPU's, its tensors may be 0-d ones of the CPU.
+
+    Raises GraphNotCompiled.
+    """
+    devices: dict[torch.device, Node] = {}
+    scalar: Node | None = None
+    writes = set(final_writes(module.graph))
+    for node in module.graph.nodes:
+        if node.op == "output":
+            _check_outputs(node)
+            continue
+        if node.op == "call_function":
+            if node not in writes:
+                _check_target(node)
+        elif node.op == "get_attr":
+            _check_constant(node, getattr(module, str(node.target), None))
+        elif node.op != "placeholder":
+            raise _cause(node, "it calls a Python object, not an operator")
+        for value in _checked_values(node):
+            if value.device.type == "cpu" and value.dim() == 0:
+                scalar = scalar or node
+            else:
+                devices.setdefault(value.device, node)
+    if scalar is not None and not any(device.type == "cuda" for device in devices):
+        devices.setdefault(torch.device("cpu"), scalar)
+    if len(devices) > 1:
+        first, second = list(devices)[:2]
+        raise _cause(
+            devices[second],
+            f"it is on {second}, other tensors are on {first}; a compiled graph has one device, beside "
+            f"which only 0-d "
+            "tensors may be on the CPU",
+        )
+    return next(iter(devices), torch.device("cpu"))
+
+
+def final_writes(graph: Graph) -> list[Node]:
+    """The calls by which AOTAutograd gives inputs their new values, the last first;
+    nothing reads these inputs later.
+    """
+    found: list[Node] = []
+    read: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if _is_write(node) and node.args[0] not in read:
+            found.append(node)
+            read.add(node.args[1])  # type: ignore[arg-type]
+        elif node.op != "output":
+            read.update(node.all_input_nodes)
+    return found
+
+
+def _is_write(node: Node) -> bool:
+    if node.target is not torch.ops.aten.copy_.default or len(node.args) != 2:
+        return False
+    if any(user.op != "output" for user in node.users):  # what it returns is the input itself
+        return False
+    into, value = node.args
+    return isinstance(into, Node) and into.op == "placeholder" and isinstance(value, Node)
+
+
+def values_of(node: Node) -> Iterator[torch.Tensor]:
+    """The (fake) tensors that a node makes."""
+    value = node.meta.get("val")
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, torch.Tensor):
+            yield item
+
+
+def _check_target(node: Node) -> None:
+    target = node.target
+    if target is operator.getitem or overload_of(node) is not None or target is torch.sym_sum:
+        return
+    if isinstance(target, HigherOrderOperator):
+        raise _cause(node, "it is a higher-order operator")
+    if not isinstance(target, OpOverload):
+        maker = next((n for n in node.graph.nodes if _has_unbacked_size(n)), None)
+        if maker is not None:  # what Dynamo asserts of such sizes is Python
+            raise _cause(maker, "it makes a size that depends on values, which is not imported")
+        raise _cause(node, "it computes with Python numbers, not tensors")
+    if any(isinstance(leaf, complex) for leaf in pytree.tree_leaves((node.args, node.kwargs))):
+        raise _cause(node, "one of its arguments is a complex number, not a tensor")
+    declared = schema_of(target)
+    if declared.is_mutable:
+        raise _cause(node, "it writes to its arguments")
+    if declared.name in ("aten::as_strided", "aten::as_strided_scatter"):
+        raise _cause(node, "it addresses memory, not elements")
+    if not declared.returns:
+        raise _cause(node, "it is called for an effect, not for a result")
+
+
+def _has_unbacked_size(node: Node) -> bool:
+    value = node.meta.get("val")
+    return any(
+        isinstance(item, torch.Tensor | torch.SymInt) and bool(free_unbacked_symbols(item))
+        for item in (value if isinstance(value, list | tuple) else (value,))
+    )
+
+
+def _check_constant(node: Node, value: Any) -> None:
+    if isinstance(value, GraphModule):
+        return  # the operator that calls it is refused
+    if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+        raise _cause(node, f"the graph holds a {type(value).__name__}")
+
+
+def _check_outputs(node: Node) -> None:
+    for value in node.args[0]:  # type: ignore[union-attr]
+        if value is not None and not isinstance(value, Node):
+            raise _cause(node, f"it returns {value!r}, not a tensor")
+
+
+def _checked_values(node: Node) -> Iterator[torch.Tensor]:
+    value = node.meta.get("val")
+    if isinstance(value, list) and node.op == "call_function":
+        raise _cause(node, "it returns a list of tensors")
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, torch.Tensor):
+            _check_tensor(node, item)
+            yield item
+        elif isinstance(item, torch.SymBool):
+            raise _cause(node, _SYMBOLIC)
+        elif (
+            item is not None
+            and not isinstance(item, torch.SymInt | torch.SymFloat)
+            and not _is_passed_through(node)
+        ):
+            raise _cause(node, f"it is a {type(item).__name__}, not a tensor")
+
+
+def _is_passed_through(node: Node) -> bool:
+    """Whether an input (a device mesh, say) is at most returned as it is."""
+    return node.op == "placeholder" and all(user.op == "output" for user in node.users)
+
+
+def _check_tensor(node: Node, value: torch.Tensor) -> None:
+    if value.layout is not torch.strided:
+        raise _cause(node, f"the layout {value.layout} is not imported")
+    if value.dtype not in TORCH_DTYPE_TO_MLIR_TYPE or not _has_number(value.dtype):
+        raise _cause(node, f"the dtype {value.dtype} is not imported")
+
+
+def _has_number(dtype: torch.dtype) -> bool:
+    try:
+        number_of(dtype)
+    except KeyError:
+        return False
+    return True
+
+
+def _cause(node: Node, reason: str) -> GraphNotCompiled:
+    op = "an input" if node.op == "placeholder" else str(node.target)
+    return GraphNotCompiled(op=op, reason=reason, where=line_of(node))

@@ -1,0 +1,1 @@
+"""From a traced FX graph to a level-1 module."""

@@ -1,0 +1,277 @@
+"""Turns the raw trace into a graph of functional ops only: no noise, no aliases, no constants but arguments.
+
+Value semantics make `detach`, `alias` and most `clone` identities. All factories become ``aten.full``, and
+sizes, dims and slice bounds are written out in full, so that what comes after has one form of each to deal
+with.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from shardc.diagnostics.frontend import UnsupportedOp, UnsupportedRandomOp
+from shardc.frontend.importing.insertion import insert_before, tensors_for_numbers
+from shardc.frontend.importing.normalize import normalize_arguments
+from shardc.frontend.importing.recorder import FRAMES
+from shardc.runtime.torch_private import OpOverload, schema_of
+
+aten = torch.ops.aten
+
+# Anything under these that still has effects is about checks and profiles, not values.
+_EFFECT_ONLY = ("profiler::", "aten::_assert", "aten::sym_constrain", "aten::record_stream")
+_FACTORIES: dict[object, float | None] = {
+    aten.zeros.default: 0,
+    aten.zeros_like.default: 0,
+    aten.new_zeros.default: 0,
+    aten.ones.default: 1,
+    aten.ones_like.default: 1,
+    aten.new_ones.default: 1,
+    # What is read of them is written first, or is padding: any number will do.
+    aten.empty.memory_format: 0,
+    aten.empty_like.default: 0,
+    aten.new_empty.default: 0,
+    aten.empty_strided.default: 0,
+    aten.new_empty_strided.default: 0,
+    aten.empty_permuted.default: 0,
+}
+
+
+def clean(module: GraphModule) -> None:
+    """Cleans the graph of ``module`` in place.
+
+    Raises UnsupportedOp or UnsupportedRandomOp on what must not stay.
+    """
+    graph = module.graph
+    drop_effects(graph)
+    for node in list(graph.nodes):
+        if node.op == "call_function":
+            _simplify(node)
+    remove_dead_nodes(graph)
+    for node in graph.nodes:
+        if node.op == "call_function":
+            _check(node)
+
+
+def drop_effects(graph: Graph) -> None:
+    """Erases checks and profiling."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and _is_effect_only(node):
+            node.replace_all_uses_with(None)  # type: ignore[arg-type]
+            graph.erase_node(node)
+
+
+def remove_dead_nodes(graph: Graph) -> None:
+    """Erases every node without users but placeholders.
+
+    All ops are functional, so none is kept for its effect.
+    """
+    for node in reversed(list(graph.nodes)):
+        if node.op not in ("placeholder", "output") and not node.users:
+            graph.erase_node(node)
+
+
+def replace_by(node: Node, value: Node) -> None:
+    """Lets all users of ``node`` use ``value``, which is the same tensor."""
+    node.replace_all_uses_with(value)
+    node.graph.erase_node(node)
+
+
+def where_of(node: Node) -> str | None:
+    """``file:line`` of the user's code that made the node."""
+    frames = node.meta.get(FRAMES)
+    return f"{frames[0][0]}:{frames[0][1]}" if frames else None
+
+
+def _is_effect_only(node: Node) -> bool:
+    return isinstance(node.target, OpOverload) and schema_of(node.target).name.startswith(_EFFECT_ONLY)
+
+
+def _simplify(node: Node) -> None:
+    if node.target in _FACTORIES:
+        _make_full(node, _FACTORIES[node.target])
+    elif node.target in (aten.full.default, aten.full_like.default, aten.fill.Scalar):
+        _make_full(node, node.args[1])
+    elif node.target is aten.new_full.default:
+        _make_full(node, node.args[2])
+    elif node.target is aten.scalar_tensor.default:
+        _make_full(node, node.args[0])
+    elif node.target in _IDENTITIES:
+        replace_by(node, node.args[0])  # type: ignore[arg-type]
+    elif node.target in _SIMPLIFICATIONS:
+        _SIMPLIFICATIONS[node.target](node)
+    else:
+        normalize_arguments(node)
+        tensors_for_numbers(node)
+
+
+def _make_full(node: Node, fill: object) -> None:
+    value = node.meta["val"]
+    if isinstance(fill, Node):
+        return
+    node.target = aten.full.default
+    node.args = (list(value.shape), bool(fill) if value.dtype == torch.bool else fill)
+    node.kwargs = {"dtype": value.dtype}
+
+
+def _clone(node: Node) -> None:
+    """A clone matters only where it lays elements out anew for a view that follows."""
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if source.meta["val"].stride() == node.meta["val"].stride():
+        replace_by(node, source)
+    elif node.kwargs.get("memory_format") is None:
+        node.kwargs = {"memory_format": torch.contiguous_format}
+
+
+def _to_copy(node: Node) -> None:
+    source, value = node.args[0], node.meta["val"]
+    assert isinstance(source, Node)
+    if source.meta["val"].dtype == value.dtype:
+        node.target = aten.clone.default
+        node.kwargs = {"memory_format": node.kwargs.get("memory_format")}
+        _clone(node)
+    else:
+        # Without the device: the program does not stay on the one that it was traced on.
+        node.kwargs = {"dtype": value.dtype}
+
+
+def _same_shape(node: Node) -> None:
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if source.meta["val"].shape == node.meta["val"].shape:
+        replace_by(node, source)
+        return
+    if node.target in (aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default):
+        node.target = aten.view.default
+    node.args = (source, list(node.meta["val"].shape))
+    node.kwargs = {}
+
+
+def _transpose_twice(node: Node) -> None:
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if source.target is aten.t.default:
+        replace_by(node, source.args[0])  # type: ignore[arg-type]
+
+
+def _copy(node: Node) -> None:
+    """``copy(target, source)``: the source in the target's shape and dtype."""
+    source, value = node.args[1], node.meta["val"]
+    assert isinstance(source, Node)
+    if source.meta["val"].dtype != value.dtype:
+        source = insert_before(node, aten._to_copy.default, (source,), {"dtype": value.dtype})
+    if source.meta["val"].shape != value.shape:
+        source = insert_before(node, aten.expand.default, (source, list(value.shape)))
+    replace_by(node, source)
+
+
+def _as_strided(node: Node) -> None:
+    """``out=`` of a factory resizes a tensor: a view of all of it, and a write to all of it.
+    Others stay and are refused.
+    """
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if _is_all_of(source, *node.args[1:]):
+        replace_by(node, source)
+
+
+def _as_strided_scatter(node: Node) -> None:
+    target, source, *place = node.args
+    assert isinstance(target, Node) and isinstance(source, Node)
+    if _is_all_of(target, *place):
+        replace_by(node, source)
+
+
+def _is_all_of(node: Node, size: Any, stride: Any, offset: int | None = None) -> bool:
+    value = node.meta["val"]
+    same = value.shape == tuple(size) and value.stride() == tuple(stride)
+    return same and value.is_contiguous() and offset in (None, value.storage_offset())
+
+
+def _slice(node: Node) -> None:
+    source, dim, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])
+    assert isinstance(source, Node)
+    shape = source.meta["val"].shape
+    dim, step = dim % len(shape), node.kwargs.get("step", step)
+    start, end, step = slice(start, end, step).indices(shape[dim])
+    if (start, step) == (0, 1) and end >= shape[dim]:
+        replace_by(node, source)
+        return
+    node.args, node.kwargs = (source, dim, start, max(start, end), step), {}
+
+
+def _strided_slice_backward(node: Node) -> None:
+    """Of slices with a step; the gradients of others are pads."""
+    grad, sizes, dim, start, end, step = node.args
+    dim %= len(sizes)  # type: ignore[operator, arg-type]
+    start, end, step = slice(start, end, step).indices(sizes[dim])  # type: ignore[index]
+    node.args = (grad, sizes, dim, start, max(start, end), step)
+
+
+def _arange(node: Node) -> None:
+    args = node.args
+    start, end, step = {1: (0, *args, 1), 2: (*args, 1), 3: args}[len(args)]
+    node.target = aten.arange.start_step
+    node.args, node.kwargs = (start, end, step), {"dtype": node.meta["val"].dtype}
+
+
+def _check(node: Node) -> None:
+    target = node.target
+    if target is operator.getitem:
+        return
+    if not isinstance(target, OpOverload):
+        raise UnsupportedOp(op=str(target), reason="it is not an ATen or custom op", where=where_of(node))
+    declared = schema_of(target)
+    if _may_draw(target) and _argument(node, "dropout_p") != 0:
+        raise UnsupportedRandomOp(op=declared.name, detail="", where=where_of(node))
+    if "as_strided" in declared.name:
+        raise UnsupportedOp(op=str(target), reason="it addresses memory, not elements", where=where_of(node))
+    if declared.is_mutable:
+        raise UnsupportedOp(op=str(target), reason="it writes to its arguments", where=where_of(node))
+
+
+@functools.cache
+def _may_draw(target: OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in target.tags
+
+
+def _argument(node: Node, name: str) -> object:
+    """An argument by its name in the schema, or its default; None where the op has no such argument."""
+    for position, argument in enumerate(schema_of(node.target).arguments):  # type: ignore[union-attr]
+        if argument.name == name:
+            given = node.args[position : position + 1] or (node.kwargs.get(name, argument.default_value),)
+            return given[0]
+    return None
+
+
+_IDENTITIES = {
+    aten.detach.default,
+    aten.alias.default,
+    aten.lift.default,
+    aten.lift_fresh.default,
+    aten.lift_fresh_copy.default,
+}
+_SIMPLIFICATIONS: dict[object, Callable[[Node], None]] = {
+    aten.clone.default: _clone,
+    aten._to_copy.default: _to_copy,
+    aten.view.default: _same_shape,
+    aten.reshape.default: _same_shape,
+    aten._unsafe_view.default: _same_shape,
+    aten._reshape_alias.default: _same_shape,
+    aten.expand.default: _same_shape,
+    aten.t.default: _transpose_twice,
+    aten.copy.default: _copy,
+    aten.as_strided.default: _as_strided,
+    aten.as_strided_scatter.default: _as_strided_scatter,
+    aten.slice.Tensor: _slice,
+    aten.slice_backward.default: _strided_slice_backward,
+    aten.arange.default: _arange,
+    aten.arange.start: _arange,
+    aten.arange.start_step: _arange,
+}

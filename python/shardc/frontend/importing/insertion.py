@@ -1,0 +1,52 @@
+"""New nodes in a traced graph, with the meta data that the import needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.fx import Node
+
+from shardc.frontend.fake_results import corrected
+from shardc.runtime.torch_private import FakeTensorMode, OpOverload, schema_of
+
+aten = torch.ops.aten
+
+
+def insert_before(
+    node: Node,
+    target: Callable,
+    args: tuple,
+    kwargs: dict | None = None,
+    mode: FakeTensorMode | None = None,
+    like: Node | None = None,
+) -> Node:
+    """A new node in front of ``node`` with the phase and lines of ``like`` (default: of ``node``); its
+    value's shape is computed.
+
+    ``mode`` is that of the graph's tensors; it is needed where ``node`` is no tensor.
+    """
+    with node.graph.inserting_before(node):
+        new = node.graph.call_function(target, args, kwargs or {})
+    new.meta = {k: v for k, v in (like or node).meta.items() if k not in ("val", "tensor_meta")}
+    values = torch.fx.map_arg((args, kwargs or {}), lambda n: n.meta["val"])
+    with mode or node.meta["val"].fake_mode:
+        new.meta["val"] = corrected(target, target(*values[0], **values[1]), *values)
+    return new
+
+
+def tensors_for_numbers(node: Node) -> None:
+    """Numbers where the operator takes a tensor, ``torch.add(0.5, x)``, become 0-d tensors of the dtype they
+    have there.
+
+    The importer would make them tensors of f64 or i64, and say otherwise in their types.
+    """
+    if not isinstance(node.target, OpOverload):
+        return
+    args = list(node.args)
+    for position, (argument, arg) in enumerate(zip(schema_of(node.target).arguments, args, strict=False)):
+        if str(argument.type) == "Tensor" and isinstance(arg, (bool, int, float)):
+            other = next((a.meta["val"] for a in node.args if isinstance(a, Node)), None)
+            dtype = torch.result_type(other, arg) if other is not None else torch.tensor(arg).dtype
+            args[position] = insert_before(node, aten.full.default, ([], arg), {"dtype": dtype})
+    node.args = tuple(args)

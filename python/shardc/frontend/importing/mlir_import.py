@@ -1,0 +1,159 @@
+"""Imports a finished step graph into the torch dialect: one function ``@step`` at level 1 of the design."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch_mlir import ir
+from torch_mlir.dialects import torch as torch_dialect
+from torch_mlir.extras.fx_importer import (
+    TORCH_DTYPE_TO_INT,
+    TORCH_DTYPE_TO_MLIR_TYPE,
+    FxImporter,
+    GraphNodeImporter,
+)
+from torch_mlir.passmanager import PassManager
+
+from shardc.diagnostics.frontend import UnsupportedDtype, UnsupportedOp
+from shardc.dialects.kern.size import SHAPE, SHAPES, SYMBOLS
+from shardc.frontend.importing.cleanup import where_of
+from shardc.frontend.importing.graph_io import GRADIENT, PARAMETER, StepGraph
+from shardc.frontend.importing.recorder import FRAMES, PHASE, Frames
+from shardc.frontend.importing.sizes import SizeTable
+from shardc.frontend.step.spec import TensorSpec
+from shardc.runtime.torch_private import OpOverload
+
+FUNCTION = "step"
+
+# c10::ScalarType's numbers; the importer's own are one too high, so that complex64 would be read as
+# complex128.
+TORCH_DTYPE_TO_INT.update({torch.complex32: 8, torch.complex64: 9, torch.complex128: 10})
+
+
+def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module:
+    """The module with ``func.func @step``, verified. Raises UnsupportedDtype and UnsupportedOp."""
+    context = context or ir.Context()
+    torch_dialect.register_dialect(context)
+    for spec in step.arguments:
+        _check_dtype(spec)
+    sizes = SizeTable(step.module.graph)
+    importer = _StepImporter(context, step.where, sizes)
+    function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
+    with context:
+        function.attributes["arg_attrs"] = _attributes(
+            step.arguments, _shapes(step.module.graph, sizes, context)
+        )
+        function.attributes["res_attrs"] = _attributes(step.results)
+        if sizes.hints:
+            function.attributes[SYMBOLS] = ir.DenseI64ArrayAttr.get(sizes.hints)
+        # Each call brings constants of its own; shared, they are a third of the ops fewer.
+        PassManager.parse("builtin.module(cse)").run(importer.module.operation)
+    importer.module.operation.verify()
+    return importer.module
+
+
+class _StepImporter(FxImporter):
+    """An importer whose module and function stand at the line that asked for the trace."""
+
+    __slots__ = ["sizes", "where"]
+
+    def __init__(self, context: ir.Context, where: Frames, sizes: SizeTable) -> None:
+        self.sizes = sizes
+        self.where = ir.Location.file(where[0][0], where[0][1], 0, context=context)
+        super().__init__(
+            module=ir.Module.create(self.where), config_check=False, graph_node_importer_cls=_NodeImporter
+        )
+
+    def _graph_to_function_meta(self, g: Graph) -> tuple[ir.FunctionType, ir.Location]:
+        return super()._graph_to_function_meta(g)[0], self.where
+
+
+class _NodeImporter(GraphNodeImporter):
+    """Sets ``dist.phase``, ``dist.name`` and the user's location on the ops of each node."""
+
+    __slots__ = ["_locations", "_phases"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._locations: dict[tuple[Frames, str | None], ir.Location] = {}
+        self._phases: dict[str, ir.Attribute] = {}
+
+    def import_nodes(self, nodes: Iterable[Node], **_: Any) -> None:
+        with ir.InsertionPoint(self._b):
+            for index, node in enumerate(nodes):
+                if node.op == "placeholder":
+                    self.bind_node_value(node, self._b.arguments[index])
+                elif node.op == "output":
+                    self._return(node)
+                elif isinstance(node.target, OpOverload):
+                    self._import_op(node)
+                else:
+                    self._import_getitem(self._location(node), node)
+
+    def _import_op(self, node: Node) -> None:
+        try:
+            self._import_torch_op_overload(self._location(node), node)
+        except (NotImplementedError, TypeError, RuntimeError, AssertionError, KeyError) as error:
+            reason = f"the importer has no form for {error}" if isinstance(error, KeyError) else str(error)
+            raise UnsupportedOp(op=str(node.target), reason=reason, where=where_of(node)) from error
+        op = self.resolve_node_value(node).owner
+        op.attributes["dist.phase"] = self._phase(node.meta[PHASE])
+        if shapes := self.fx_importer.sizes.shapes(node.meta["val"], self._c):
+            op.attributes[SHAPES] = shapes
+        gradients = _gradients(node)
+        if gradients:
+            op.attributes["dist.name"] = ir.StringAttr.get(",".join(gradients), self._c)
+
+    def _return(self, node: Node) -> None:
+        operands = [self.resolve_node_value(value) for value in node.args[0]]
+        ir.Operation.create("func.return", operands=operands, loc=self.fx_importer.where)
+
+    def _phase(self, phase: str) -> ir.Attribute:
+        if phase not in self._phases:
+            self._phases[phase] = ir.StringAttr.get(phase, self._c)
+        return self._phases[phase]
+
+    def _location(self, node: Node) -> ir.Location:
+        """The user's lines as a call site chain; for the optimizer, under the name of the parameter."""
+        frames, parameter = node.meta[FRAMES], node.meta.get(PARAMETER)
+        known = self._locations.get((frames, parameter))
+        if known is None:
+            lines = [ir.Location.file(name, line, 0, context=self._c) for name, line in frames]
+            known = ir.Location.callsite(lines[0], lines[1:], context=self._c) if lines[1:] else lines[0]
+            if parameter is not None:
+                known = ir.Location.name(parameter, known, context=self._c)
+            self._locations[(frames, parameter)] = known
+        return known
+
+
+def _gradients(node: Node) -> list[str]:
+    names = [f"grad:{name}" for name in node.meta.get(GRADIENT, ())]
+    if isinstance(node.meta["val"], (tuple, list)):
+        for user in node.users:
+            names += [f"grad:{name}#{user.args[1]}" for name in user.meta.get(GRADIENT, ())]
+    return names
+
+
+def _shapes(graph: Graph, sizes: SizeTable, context: ir.Context) -> list[ir.Attribute | None]:
+    """The sizes of each argument, where the graph has symbolic ones."""
+    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
+    return [sizes.shape(value, context) if sizes.hints else None for value in values]
+
+
+def _attributes(specs: list[TensorSpec], shapes: Sequence[ir.Attribute | None] = ()) -> ir.Attribute:
+    named = [
+        {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)}
+        for spec in specs
+    ]
+    for attributes, shape in zip(named, shapes, strict=False):
+        if shape is not None:
+            attributes[SHAPE] = shape
+    return ir.ArrayAttr.get([ir.DictAttr.get(attributes) for attributes in named])
+
+
+def _check_dtype(spec: TensorSpec) -> None:
+    if spec.dtype not in TORCH_DTYPE_TO_MLIR_TYPE:
+        raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"{spec.role} {spec.name}")

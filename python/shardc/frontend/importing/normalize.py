@@ -1,0 +1,76 @@
+"""Arguments of ATen calls in one form: dims and indices count from the front, and no device is named."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from shardc.runtime.torch_private import OpOverload, schema_of
+
+aten = torch.ops.aten
+
+_DIM_NAMES = {"dim", "dims", "dim0", "dim1", "dim2", "start_dim", "end_dim"}
+_PLACEMENT = {"device", "layout", "pin_memory", "non_blocking"}
+# Their dims count in the result, which has one dim more.
+_ADDS_DIM = {aten.unsqueeze.default, aten.stack.default}
+
+
+def normalize_arguments(node: Node) -> None:
+    """Rewrites the arguments of one op call in place; the op stays the same."""
+    if not isinstance(node.target, OpOverload):
+        return
+    if _PLACEMENT & node.kwargs.keys():
+        node.kwargs = {key: value for key, value in node.kwargs.items() if key not in _PLACEMENT}
+    positions = _dim_positions(node.target)
+    if positions:
+        rank = _rank(node)
+        args = list(node.args)
+        for position in positions:
+            if position < len(args):
+                args[position] = _from_front(args[position], rank)
+        node.args = tuple(args)
+        node.kwargs = {
+            key: _from_front(value, rank) if key in _DIM_NAMES else value
+            for key, value in node.kwargs.items()
+        }
+    if node.target in (aten.select.int, aten.select_scatter.default, aten.select_backward.default):
+        _index_from_front(node)
+
+
+@functools.cache
+def _dim_positions(target: OpOverload) -> tuple[int, ...]:
+    return tuple(
+        position
+        for position, argument in enumerate(schema_of(target).arguments)
+        if argument.name in _DIM_NAMES and "int" in str(argument.type)
+    )
+
+
+def _rank(node: Node) -> int:
+    """Rank of the tensor that the dims of this call count in; 1 for a 0-d tensor, as torch has it."""
+    names = [argument.name for argument in schema_of(node.target).arguments]  # type: ignore[union-attr]
+    if "input_sizes" in names:
+        return len(node.args[names.index("input_sizes")])  # type: ignore[arg-type]
+    first: Any = node.args[0]
+    first = first[0] if isinstance(first, (list, tuple)) else first
+    rank = first.meta["val"].dim() if isinstance(first, Node) else 0
+    return max(1, rank + (node.target in _ADDS_DIM))
+
+
+def _from_front(dims: Any, rank: int) -> Any:
+    if isinstance(dims, (list, tuple)):
+        return [_from_front(dim, rank) for dim in dims]
+    return dims % rank if isinstance(dims, int) and not isinstance(dims, bool) else dims
+
+
+def _index_from_front(node: Node) -> None:
+    names = [argument.name for argument in schema_of(node.target).arguments]  # type: ignore[union-attr]
+    dim, index = names.index("dim"), names.index("index")
+    args: list[Any] = list(node.args)
+    if len(args) > index and args[index] < 0:
+        sizes = args[1] if "input_sizes" in names else args[0].meta["val"].shape
+        args[index] += sizes[args[dim]]
+        node.args = tuple(args)

@@ -1,0 +1,91 @@
+"""Symbolic sizes of a traced graph as attributes of its module, whose types have ``?`` for all of them alike.
+
+An op of such a graph gets ``dist.shapes``: for each result an affine map over the graph's symbols,
+``()[s0, s1] -> (s0, 64)`` for a tensor and ``()[s0, s1] -> (s0 * s1)`` for an integer. Arguments get
+``dist.shape``, the function ``dist.symbols``: what each symbol was in the call that is compiled. What is no
+product of symbols, such as ``s0 + 1``, is a symbol of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Graph
+from torch_mlir import ir
+
+from shardc.dialects.kern.size import AnySize, Size, Symbol, shape_map
+
+UNBACKED_HINT = 64
+"""What a size is taken for that the traced call has not shown, such as the number of true elements."""
+
+
+class SizeTable:
+    """The symbols of ``graph``, numbered in order of first use."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._symbols: dict[sympy.Expr, Symbol] = {}
+        self._known: dict[sympy.Expr, AnySize] = {}
+        for node in graph.nodes:
+            for value in _listed(node.meta.get("val")):
+                self._shape(value)
+
+    @property
+    def hints(self) -> list[int]:
+        return [symbol.hint for symbol in self._symbols.values()]
+
+    def shape(self, value: Any, context: ir.Context) -> ir.Attribute | None:
+        """The attribute of one traced tensor or integer; None for what is neither."""
+        sizes = self._shape(value)
+        return None if sizes is None else shape_map(sizes, list(self._symbols.values()), context)
+
+    def shapes(self, value: Any, context: ir.Context) -> ir.Attribute | None:
+        """The attribute of an op that makes ``value``; None where no size is symbolic."""
+        values = _listed(value)
+        if not any(_is_symbolic(v) for v in values):
+            return None
+        maps = [self.shape(v, context) or shape_map((), (), context) for v in values]
+        return ir.ArrayAttr.get(maps, context)
+
+    def _shape(self, value: Any) -> tuple[AnySize, ...] | None:
+        if isinstance(value, torch.Tensor):
+            return tuple(self._size(n) for n in value.shape)
+        return (self._size(value),) if isinstance(value, torch.SymInt) else None
+
+    def _size(self, size: int | torch.SymInt) -> AnySize:
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        if expression not in self._known:
+            self._known[expression] = self._product(expression, size.node.shape_env)
+        return self._known[expression]
+
+    def _product(self, expression: sympy.Expr, env: Any) -> AnySize:
+        found: AnySize = 1
+        for factor in sympy.Mul.make_args(sympy.factor_terms(expression)):
+            base, power = factor.as_base_exp()
+            if factor.is_Integer:
+                found *= int(factor)
+            elif power.is_Integer and power > 0 and base.is_integer:
+                for _ in range(int(power)):
+                    found *= self._symbol(base, env)
+            else:
+                return self._symbol(expression, env)
+        return found
+
+    def _symbol(self, expression: sympy.Expr, env: Any) -> Size:
+        if expression not in self._symbols:
+            hint = int(env.optimization_hint(expression, fallback=UNBACKED_HINT))
+            self._symbols[expression] = Symbol(len(self._symbols), hint)
+        return Size.of(self._symbols[expression])
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple | list) else (value,)
+
+
+def _is_symbolic(value: Any) -> bool:
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    return any(isinstance(n, torch.SymInt) for n in sizes)

@@ -1,0 +1,1 @@
+"""Operators that are traced as other operators."""

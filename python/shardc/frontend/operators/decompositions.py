@@ -1,0 +1,326 @@
+"""ATen ops that are traced as simpler ones, so that fewer sharding rules are needed and sums can stay
+partial.
+
+Means, variances, norms and losses become sums and pointwise ops: a sum over a sharded dim is a partial value,
+a mean is not. Splits become slices, and the gradients of slices become pads. Fused ops that a kernel is
+written for are kept: softmax, layer and group norm, convolution, pooling, embedding, activations and their
+gradients.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from shardc.runtime.torch_private import OpOverload, check, disable_current_modes, get_decompositions
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+Dims = Sequence[int] | int | None
+
+# PyTorch's own decompositions, which end in ops of this table again.
+_FROM_TORCH = (
+    aten._fused_rms_norm,
+    aten._fused_rms_norm_backward,
+    aten._native_batch_norm_legit,
+    aten._native_batch_norm_legit_functional,
+    aten._native_batch_norm_legit_no_training,
+    aten._batch_norm_with_update,
+    aten._batch_norm_with_update_functional,
+    aten._batch_norm_no_update,
+    aten.addmv,
+    aten.addr,
+    aten.baddbmm,
+    aten.batch_norm_backward,
+    aten.binary_cross_entropy,
+    aten.binary_cross_entropy_backward,
+    aten.binary_cross_entropy_with_logits,
+    aten.dot,
+    aten.huber_loss,
+    aten.huber_loss_backward,
+    aten.mse_loss,
+    aten.mse_loss_backward,
+    aten.mv,
+    aten.native_batch_norm,
+    aten.native_batch_norm_backward,
+    aten.nll_loss2d_backward,
+    aten.nll_loss2d_forward,
+    aten.nll_loss_backward,
+    aten.nll_loss_forward,
+    aten.norm,
+    aten.rrelu_with_noise_backward,
+    aten.smooth_l1_loss,
+    aten.smooth_l1_loss_backward,
+    aten.soft_margin_loss,
+    aten.soft_margin_loss_backward,
+    aten.vdot,
+)
+
+
+@functools.cache
+def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
+    """The table that a trace uses, by op overload."""
+    return {**get_decompositions(_FROM_TORCH), **_OURS}
+
+
+def _mean(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    return _mean_dim(x, None, dtype=dtype)
+
+
+def _mean_dim(x: Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+    """sum / n, summed in f32 at least: a sum over many f16 values overflows where their mean does not."""
+    result = dtype or x.dtype
+    wide = torch.promote_types(result, torch.float32)
+    dims = _dims(x, dim)
+    total = x.sum(dims, keepdim, dtype=wide if wide != x.dtype else None)
+    return (total / _count(x, dims)).to(result)
+
+
+def _var(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    return _var_mean(x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _var_mean(
+    x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Two sums: of x, and of the squared distance to its mean (which does not cancel as E[x^2] - E[x]^2
+    does).
+    """
+    dims = _dims(x, dim)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    mean = wide.sum(dims, True) / _count(x, dims)
+    centered = wide - mean
+    freedom = max(_count(x, dims) - (1 if correction is None else correction), 0)
+    var = (
+        (centered * centered).sum(dims, keepdim) / freedom
+        if freedom
+        else centered.sum(dims, keepdim) * math.nan
+    )
+    return var.to(x.dtype), (mean if keepdim else mean.squeeze(dims)).to(x.dtype)
+
+
+def _std(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
+    return _var(x, dim, correction=correction, keepdim=keepdim).sqrt()
+
+
+def _std_mean(
+    x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    var, mean = _var_mean(x, dim, correction=correction, keepdim=keepdim)
+    return var.sqrt(), mean
+
+
+def _vector_norm(
+    x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    result = dtype or x.dtype
+    x = x.to(torch.promote_types(result, torch.float32))
+    dims = _dims(x, dim)
+    if ord == 2:
+        norm = (x * x).sum(dims, keepdim).sqrt()
+    elif ord == 0:
+        norm = (x != 0).to(x.dtype).sum(dims, keepdim)
+    elif ord == 1:
+        norm = x.abs().sum(dims, keepdim)
+    elif math.isinf(ord):
+        norm = x.abs().amax(dims, keepdim) if ord > 0 else x.abs().amin(dims, keepdim)
+    else:
+        norm = x.abs().pow(ord).sum(dims, keepdim).pow(1.0 / ord)
+    return norm.to(result)
+
+
+def _split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
+    size = x.shape[dim]
+    return [
+        aten.slice(x, dim, at, min(at + split_size, size)) for at in range(0, max(size, 1), split_size or 1)
+    ]
+
+
+def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
+    for size, end in zip(
+        split_sizes, ends, strict=True
+    ):  # what is checked of symbolic sizes is known of them
+        check(size >= 0)
+        check(end <= x.shape[dim])
+    check(
+        sum(split_sizes) == x.shape[dim], lambda: f"split sizes {split_sizes} do not add up to {x.shape[dim]}"
+    )
+    return [aten.slice(x, dim, end - size, end) for end, size in zip(ends, split_sizes, strict=True)]
+
+
+def _split_with_sizes_copy(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    return [part.clone() for part in _split_with_sizes(x, split_sizes, dim)]
+
+
+def _unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
+    return [aten.select(x, dim, index) for index in range(x.shape[dim])]
+
+
+def _unbind_copy(x: Tensor, dim: int = 0) -> list[Tensor]:
+    return [part.clone() for part in _unbind(x, dim)]
+
+
+def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    dim %= tensors[0].dim() + 1
+    return torch.cat([tensor.unsqueeze(dim) for tensor in tensors], dim)
+
+
+def _slice_backward(
+    grad: Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Tensor:
+    if step != 1 or any(isinstance(n, torch.SymInt) for n in (start, end, input_sizes[dim])):
+        return NotImplemented
+    start, end, _ = slice(start, end).indices(input_sizes[dim])
+    return _padded(grad, dim % len(input_sizes), start, input_sizes[dim] - max(start, end))
+
+
+def _select_backward(grad: Tensor, input_sizes: Sequence[int], dim: int, index: int) -> Tensor:
+    dim %= len(input_sizes)
+    index %= input_sizes[dim]
+    return _padded(grad.unsqueeze(dim), dim, index, input_sizes[dim] - index - 1)
+
+
+def _slice_scatter(
+    x: Tensor, source: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    if step != 1:
+        return NotImplemented
+    start, end, _ = slice(start, end).indices(x.shape[dim])
+    return _spliced(x, source, dim, start, max(start, end))
+
+
+def _select_scatter(x: Tensor, source: Tensor, dim: int, index: int) -> Tensor:
+    index %= x.shape[dim]
+    return _spliced(x, source.unsqueeze(dim % x.dim()), dim, index, index + 1)
+
+
+def _spliced(x: Tensor, source: Tensor, dim: int, start: int, end: int) -> Tensor:
+    """``x`` with [start, end) of ``dim`` taken from ``source``."""
+    before, after = aten.slice(x, dim, 0, start), aten.slice(x, dim, end, x.shape[dim])
+    parts = [part for part in (before, source.to(x.dtype), after) if part.shape[dim]]
+    return torch.cat(parts, dim) if len(parts) > 1 else parts[0].clone()
+
+
+def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """Counts as a sum of comparisons, so that each shard can count its part."""
+    if min == max:
+        return NotImplemented  # the bounds are those of the data
+    x = x.flatten()
+    place = ((x - min) * (bins / (max - min))).floor().clamp(max=bins - 1)
+    place = torch.where((x >= min) & (x <= max), place, -1.0)
+    return (place.unsqueeze(1) == torch.arange(bins, dtype=place.dtype, device=x.device)).sum(0).to(x.dtype)
+
+
+def _index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """``x[mask] = row``, the same row everywhere, as a choice for each element, which needs no
+    count of them.
+    """
+    mask = indices[0]
+    if len(indices) != 1 or mask is None or mask.dtype != torch.bool:
+        return NotImplemented
+    while values.dim() > x.dim() - mask.dim() and statically_known_true(values.shape[0] == 1):
+        values = values.squeeze(0)
+    if values.dim() > x.dim() - mask.dim():
+        return NotImplemented
+    mask = mask.reshape(*mask.shape, *(1 for _ in range(x.dim() - mask.dim())))
+    values = values.to(x.dtype)
+    return torch.where(mask, x + values if accumulate else values, x)
+
+
+def _fill(x: Tensor, value: Tensor) -> Tensor:
+    return value.to(x.dtype).expand(x.shape).clone()
+
+
+def _padded(x: Tensor, dim: int, before: int, after: int) -> Tensor:
+    if any(isinstance(n, torch.SymInt) for n in (x.numel(), before, after)):  # pads have no symbolic sizes
+        zeros = (x.new_zeros([*x.shape[:dim], size, *x.shape[dim + 1 :]]) for size in (before, after))
+        return torch.cat([next(zeros), x, next(zeros)], dim)
+    if before == after == 0:
+        return x.clone()
+    return aten.constant_pad_nd(x, [0, 0] * (x.dim() - 1 - dim) + [before, after])
+
+
+def _addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = torch.bmm(a, b).sum(0)
+    return x * beta + product * alpha
+
+
+def _rsub(x: Tensor, other: Tensor, alpha: float = 1) -> Tensor:
+    return torch.sub(other, x, alpha=alpha)
+
+
+def _squeeze(x: Tensor, *dims: Any) -> Tensor:
+    """A view: whose rule follows from its shapes."""
+    chosen = _dims(x, dims[0] if dims else None)
+    return x.view([n for d, n in enumerate(x.shape) if d not in chosen or n != 1])
+
+
+def _view(x: Tensor, size: Sequence[int]) -> Tensor:
+    """A copy first where strides allow no view: functionalization replays views on what an in-place op has
+    made of a tensor, and that may have other strides than the tensor had.
+    """
+    if isinstance(x.numel(), torch.SymInt) or x.is_contiguous():
+        return NotImplemented
+    return NotImplemented if _has_view(x, size) else x.contiguous().view(size)
+
+
+def _has_view(x: Tensor, size: Sequence[int]) -> bool:
+    """Whether PyTorch makes a view of this size, asked with a tensor without data."""
+    with disable_current_modes():
+        try:
+            torch.empty_strided(x.shape, x.stride(), device="meta").view(size)
+        except RuntimeError:
+            return False
+    return True
+
+
+def _dims(x: Tensor, dim: Dims) -> list[int]:
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return list(range(x.dim()))
+    dims = [dim] if isinstance(dim, int) else dim
+    return [d % max(x.dim(), 1) for d in dims] if x.dim() else []
+
+
+def _count(x: Tensor, dims: Sequence[int]) -> int:
+    return math.prod(x.shape[d] for d in dims)
+
+
+_OURS: dict[OpOverload, Callable[..., Any]] = {
+    aten._conj.default: torch.conj_physical,
+    aten.addbmm.default: _addbmm,
+    aten.fill.Tensor: _fill,
+    aten.histc.default: _histc,
+    aten.index_put.default: _index_put,
+    aten.linalg_vector_norm.default: _vector_norm,
+    aten.mean.default: _mean,
+    aten.mean.dim: _mean_dim,
+    aten.rsub.Tensor: _rsub,
+    aten.select_backward.default: _select_backward,
+    aten.select_scatter.default: _select_scatter,
+    aten.slice_backward.default: _slice_backward,
+    aten.slice_scatter.default: _slice_scatter,
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split_with_sizes,
+    aten.split_with_sizes_copy.default: _split_with_sizes_copy,
+    aten.squeeze.default: _squeeze,
+    aten.squeeze.dim: _squeeze,
+    aten.squeeze.dims: _squeeze,
+    aten.stack.default: _stack,
+    aten.std.correction: _std,
+    aten.std_mean.correction: _std_mean,
+    aten.unbind.int: _unbind,
+    aten.unbind_copy.int: _unbind_copy,
+    aten.unsafe_split.Tensor: _split,
+    aten.unsafe_split_with_sizes.default: _split_with_sizes,
+    aten.var.correction: _var,
+    aten.var_mean.correction: _var_mean,
+    aten.view.default: _view,
+}

@@ -1,0 +1,275 @@
+"""PyTorch's random ops from one counter-based op, so that their numbers depend on the seed alone.
+
+``shardc::uniform`` makes numbers in [0, 1); the rest is the textbook: inverse CDF, Box-Muller, exponential
+races for ``multinomial``, sorted keys for permutations. Samples of Poisson, binomial and gamma take as many
+numbers as they need, in ops of their own. The values differ from torch's own generators, the distributions do
+not.
+
+Each function takes the stream and the arguments of the ATen op of its name (``self`` lends shape, dtype and
+strides; options of place are ignored: the program does not stay on the device that it was traced on). Python
+numbers are checked as torch does, with RuntimeError; what torch checks on values (weights that are all 0) is
+not, as a traced program cannot raise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+import shardc.runtime.operators.sampling  # noqa: F401  (registers shardc::poisson and others)
+from shardc.frontend.step.random_stream import RandomStream, wide_dtype
+from shardc.runtime.torch_private import check
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+
+
+def rand(
+    stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any
+) -> Tensor:
+    return stream.uniform(size, dtype or torch.get_default_dtype())
+
+
+def rand_like(
+    stream: RandomStream,
+    self: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format = torch.preserve_format,
+    **place: Any,
+) -> Tensor:
+    return _laid_out(stream.uniform(self.shape, dtype or self.dtype), self, memory_format)
+
+
+def randn(
+    stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: Any
+) -> Tensor:
+    return stream.normal(size, dtype or torch.get_default_dtype())
+
+
+def randn_like(
+    stream: RandomStream,
+    self: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format = torch.preserve_format,
+    **place: Any,
+) -> Tensor:
+    return _laid_out(stream.normal(self.shape, dtype or self.dtype), self, memory_format)
+
+
+def randint(stream: RandomStream, high: int, size: Sequence[int], **place: Any) -> Tensor:
+    return randint_low(stream, 0, high, size, **place)
+
+
+def randint_low(
+    stream: RandomStream,
+    low: int,
+    high: int,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.int64,
+    **place: Any,
+) -> Tensor:
+    check(low < high, lambda: f"random integers from {low} to below {high}: there are none")
+    return stream.integers(low, high, size).to(dtype)
+
+
+def randint_like(stream: RandomStream, self: Tensor, high: int | Tensor, **options: Any) -> Tensor:
+    if not isinstance(high, Tensor):
+        return randint_like_low(stream, self, 0, high, **options)
+    drawn = (stream.uniform(self.shape, torch.float64) * high).floor()
+    return _like_options(drawn, self, **options)
+
+
+def randint_like_low(stream: RandomStream, self: Tensor, low: int, high: int, **options: Any) -> Tensor:
+    return _like_options(randint_low(stream, low, high, self.shape), self, **options)
+
+
+def randperm(stream: RandomStream, n: int, *, dtype: torch.dtype = torch.int64, **place: Any) -> Tensor:
+    """Places of sorted keys. Equal keys, of which 10**6 have one in 10**4 permutations, keep their order."""
+    return torch.sort(stream.uniform([n], torch.float64), stable=True).indices.to(dtype)
+
+
+def bernoulli(stream: RandomStream, self: Tensor) -> Tensor:
+    return bernoulli_tensor(stream, self, self)
+
+
+def bernoulli_p(stream: RandomStream, self: Tensor, p: float = 0.5) -> Tensor:
+    check(0 <= p <= 1, lambda: f"bernoulli: p is {p}, not between 0 and 1")
+    return _as(self, stream.uniform(self.shape) < p)
+
+
+def bernoulli_tensor(stream: RandomStream, self: Tensor, p: Tensor) -> Tensor:
+    return _as(self, stream.uniform(self.shape, wide_dtype(p.dtype)) < p)
+
+
+def native_dropout(
+    stream: RandomStream, input: Tensor, p: float, train: bool | None
+) -> tuple[Tensor, Tensor]:
+    if train is False or p == 0:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    check(0 <= p <= 1, lambda: f"dropout: p is {p}, not between 0 and 1")
+    kept = stream.uniform(input.shape) < 1 - p  # as where PyTorch writes dropout with bernoulli_
+    return input * kept * (0.0 if p == 1 else 1.0 / (1.0 - p)), kept
+
+
+def rrelu(
+    stream: RandomStream,
+    self: Tensor,
+    noise: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """The result, and its slope at each element."""
+    if not training:
+        return torch.nn.functional.leaky_relu(self, (lower + upper) / 2), noise.clone()
+    drawn = stream.uniform(self.shape, wide_dtype(self.dtype)) * (upper - lower) + lower
+    slope = torch.where(self <= 0, drawn.to(self.dtype), 1.0)
+    return self * slope, slope
+
+
+def uniform(stream: RandomStream, self: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    check(low <= high, lambda: f"uniform_: from {low} to {high}")
+    drawn = stream.uniform(self.shape, self.dtype)
+    if (low, high) == (0, 1):
+        return _as(self, drawn)
+    scaled = drawn * (high - low) + low
+    return _as(self, torch.where(scaled < high, scaled, low))  # rounding may reach the excluded end
+
+
+def normal(stream: RandomStream, self: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    return _as(self, normal_size(stream, mean, std, self.shape, dtype=self.dtype))
+
+
+def normal_size(
+    stream: RandomStream,
+    mean: float,
+    std: float,
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    **place: Any,
+) -> Tensor:
+    check(std >= 0, lambda: f"normal: std is {std}, below 0")
+    return stream.normal(size, dtype or torch.get_default_dtype()) * std + mean
+
+
+def normal_tensors(stream: RandomStream, mean: Tensor | float, std: Tensor | float = 1.0) -> Tensor:
+    tensors = [t for t in (mean, std) if isinstance(t, Tensor)]
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    return (stream.normal(shape, tensors[0].dtype) * std + mean).to(tensors[0].dtype)
+
+
+def log_normal(stream: RandomStream, self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
+    check(std > 0, lambda: f"log_normal_: std is {std}, not above 0")
+    return _as(self, torch.exp(stream.normal(self.shape, wide_dtype(self.dtype)) * std + mean))
+
+
+def exponential(stream: RandomStream, self: Tensor, lambd: float = 1.0) -> Tensor:
+    check(lambd > 0, lambda: f"exponential_: lambda is {lambd}, not above 0")
+    made = _waiting_times(stream, self.shape, wide_dtype(self.dtype)) * (1.0 / lambd)
+    limits = torch.finfo(self.dtype)
+    return _as(self, made.clamp(min=limits.smallest_normal * limits.eps))  # in f16 it could round to 0
+
+
+def _waiting_times(stream: RandomStream, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Exponential numbers of rate 1, above 0 and finite."""
+    return torch.log1p(stream.open_uniform(size, dtype).neg()).neg()
+
+
+def cauchy(stream: RandomStream, self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
+    check(sigma > 0, lambda: f"cauchy_: sigma is {sigma}, not above 0")
+    angle = (stream.open_uniform(self.shape, wide_dtype(self.dtype)) - 0.5) * math.pi
+    return _as(self, torch.tan(angle) * sigma + median)
+
+
+def geometric(stream: RandomStream, self: Tensor, p: float) -> Tensor:
+    check(0 < p < 1, lambda: f"geometric_: p is {p}, not between 0 and 1")
+    waited = _waiting_times(stream, self.shape, wide_dtype(self.dtype))
+    return _as(self, torch.ceil(waited * (-1.0 / math.log1p(-p))))
+
+
+def random(stream: RandomStream, self: Tensor) -> Tensor:
+    """All integers from 0 that the dtype can hold exactly."""
+    return random_from(stream, self, 0, None)
+
+
+def random_to(stream: RandomStream, self: Tensor, to: int) -> Tensor:
+    return random_from(stream, self, 0, to)
+
+
+def random_from(stream: RandomStream, self: Tensor, low: int, to: int | None) -> Tensor:
+    return _as(self, randint_low(stream, low, _most(self.dtype) + 1 if to is None else to, self.shape))
+
+
+def _most(dtype: torch.dtype) -> int:
+    if dtype == torch.bool:
+        return 1
+    return round(2 / torch.finfo(dtype).eps) if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+def multinomial(stream: RandomStream, self: Tensor, num_samples: int, replacement: bool = False) -> Tensor:
+    """Indices [..., num_samples] by weights [..., n]. A weight of 0 is never drawn while there are others."""
+    categories, weights = self.shape[-1], self.double()
+    check(num_samples > 0, lambda: f"multinomial: cannot draw {num_samples} samples")
+    check(
+        replacement or num_samples <= categories,
+        lambda: f"multinomial: cannot draw {num_samples} of {categories} categories without replacement",
+    )
+    if num_samples > 1 and replacement:
+        # Rounding must not make a step where the weight is 0.
+        ends = torch.where(weights > 0, weights.cumsum(-1), 0.0).cummax(-1).values
+        wanted = stream.uniform([*self.shape[:-1], num_samples], torch.float64) * ends[..., -1:]
+        return torch.searchsorted(ends, wanted, right=True).clamp(max=categories - 1)
+    # The first of independent exponential clocks to ring is i with a chance of weight i.
+    rings = weights.log() - _waiting_times(stream, self.shape, torch.float64).log()
+    return rings.argmax(-1, keepdim=True) if num_samples == 1 else rings.topk(num_samples).indices
+
+
+def poisson(stream: RandomStream, self: Tensor) -> Tensor:
+    return torch.ops.shardc.poisson(self, *_place(stream, self.shape))
+
+
+def binomial(stream: RandomStream, count: Tensor, prob: Tensor) -> Tensor:
+    counts, probs = torch.broadcast_tensors(count, prob)
+    return torch.ops.shardc.binomial(counts, probs, *_place(stream, counts.shape))
+
+
+def standard_gamma(stream: RandomStream, self: Tensor) -> Tensor:
+    return torch.ops.shardc.standard_gamma(self, *_place(stream, self.shape))
+
+
+def sample_dirichlet(stream: RandomStream, self: Tensor) -> Tensor:
+    parts = standard_gamma(stream, self.double())
+    return (parts / parts.sum(-1, keepdim=True)).clamp(min=torch.finfo(self.dtype).tiny).to(self.dtype)
+
+
+def _place(stream: RandomStream, shape: Sequence[int]) -> tuple[Tensor, int, list[int], list[int]]:
+    return stream.seed, stream.next(), [0] * len(shape), list(shape)
+
+
+def _like_options(
+    made: Tensor,
+    self: Tensor,
+    *,
+    dtype: torch.dtype | None = None,
+    memory_format: torch.memory_format = torch.preserve_format,
+    **place: Any,
+) -> Tensor:
+    return _laid_out(made.to(dtype or self.dtype), self, memory_format)
+
+
+def _as(self: Tensor, made: Tensor) -> Tensor:
+    """What an op that fills ``self`` gives."""
+    return _laid_out(made.to(self.dtype), self, torch.preserve_format)
+
+
+def _laid_out(made: Tensor, like: Tensor, memory_format: torch.memory_format) -> Tensor:
+    """Views that follow were checked against the strides that torch gives."""
+    wanted = torch.empty_like(like, dtype=made.dtype, memory_format=memory_format)
+    return made if wanted.stride() == made.stride() else aten.copy(wanted, made)

@@ -1,0 +1,101 @@
+"""``capture_step``: from a module, a real optimizer and one batch to the level-1 program of the step."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.diagnostics.frontend import DataDependent, TraceFailed
+from shardc.dialects.collection import collection_paused
+from shardc.frontend.importing.cleanup import clean
+from shardc.frontend.importing.graph_io import finish
+from shardc.frontend.importing.mlir_import import import_step
+from shardc.frontend.selected.fix_sizes import fix_sizes
+from shardc.frontend.step.batch import LossFunction, flatten_batch
+from shardc.frontend.step.huggingface import prepared
+from shardc.frontend.step.model_state import ModelState, has_storage, model_state
+from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.spec import Capture
+from shardc.frontend.step.trace import StepTracer, Trace
+from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
+
+
+def capture_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    example_batch: Any,
+    *,
+    loss: LossFunction | None = None,
+    clip_grad_norm: float | None = None,
+    autocast: torch.dtype | None = None,
+    context: ir.Context | None = None,
+) -> Capture:
+    """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
+
+    ``model`` may be real, fake or on the meta device; model and optimizer are left as they were. The batch is
+    called as ``model(**batch)`` for a mapping, ``model(*batch)`` for a tuple or list, else ``model(batch)``.
+    The loss is ``loss(output, batch)`` if given, else ``output.loss``, else the output itself.
+    ``clip_grad_norm`` is the largest global 2-norm of the gradients. ``autocast`` runs forward and loss under
+    ``torch.autocast`` with that dtype.
+
+    Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
+    """
+    started = time.perf_counter()
+    model = uncompiled(model)
+    state = model_state(model)
+    traced_optimizer = TracedOptimizer(optimizer, state.params)
+    batch = flatten_batch(example_batch)
+    tracer = StepTracer(
+        model, state, traced_optimizer, batch, loss=loss, clip_grad_norm=clip_grad_norm, autocast=autocast
+    )
+    # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
+    with collection_paused(), use_lazy_graph_module(True):
+        trace = _traced(model, tracer)
+        clean(trace.graph)
+        step = finish(trace)
+        traced = time.perf_counter()
+        module = import_step(step, context)
+    read = {spec.name for spec in step.arguments if spec.role == "hyper"}
+    return Capture(
+        module=module,
+        graph=step.module,
+        arguments=step.arguments,
+        results=step.results,
+        batch_tree=batch[1],
+        output_tree=trace.output_tree,
+        constants=step.constants,
+        hyperparameters=[item for item in traced_optimizer.hyperparameters if item.name in read],
+        baked=traced_optimizer.baked(read),
+        tied=state.tied,
+        gradients=step.gradients,
+        trace_s=traced - started,
+        import_s=time.perf_counter() - traced,
+        _values=_values(state, traced_optimizer),
+        _fills={slot.name: slot.fill for slot in traced_optimizer.slots if slot.fill is not None},
+    )
+
+
+def _traced(model: torch.nn.Module, tracer: StepTracer) -> Trace:
+    """The trace; if sizes or numbers in it depend on values, one in which they are symbols, with fixed sizes
+    again.
+    """
+    try:
+        return prepared(model, tracer.trace)
+    except DataDependent as error:
+        try:
+            trace = prepared(model, functools.partial(tracer.trace, symbols=True))
+        except TraceFailed:  # PyTorch itself has no symbolic sizes there
+            raise error from None
+    fix_sizes(trace.graph)
+    return trace
+
+
+def _values(state: ModelState, optimizer: TracedOptimizer) -> dict[tuple[str, str], torch.Tensor]:
+    values = {("param", name): param.detach() for name, param in state.params.items() if has_storage(param)}
+    values |= {("buffer", name): buffer for name, buffer in state.buffers.items() if has_storage(buffer)}
+    values |= {("opt_state", slot.name): slot.value for slot in optimizer.slots if slot.value is not None}
+    return values

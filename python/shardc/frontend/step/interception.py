@@ -1,0 +1,92 @@
+"""Replaces, while a model is traced, the torch functions whose meaning must not depend on device or mesh.
+
+Attention becomes one op of our own (random ops are dealt with below autograd, in ``random.py``). Python
+functions of ``torch.nn.functional`` and ``torch.autograd`` are entered with the mode still active, so that
+what they call is seen as well (``multi_head_attention_forward`` calls both).
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
+
+from shardc.frontend.operators.attention import scaled_dot_product_attention
+from shardc.frontend.operators.random import refuse_generators
+from shardc.frontend.step.constant_value import ask
+from shardc.frontend.step.layers import LAYERS
+
+# Python asks for a tensor's value.
+_READS = {
+    torch.Tensor.item,
+    torch.Tensor.tolist,
+    torch.Tensor.__bool__,
+    torch.Tensor.__int__,
+    torch.Tensor.__float__,
+    torch.Tensor.__index__,
+}
+
+# Their functions call others that must be seen; gradients run checkpointed parts of the forward again.
+_REENTERED = {F.__file__, torch.autograd.__file__}
+
+_POOLS = {torch.adaptive_avg_pool1d: (-1,), F.adaptive_avg_pool2d: (-2, -1)}
+
+
+class Interception(TorchFunctionMode):
+    """Active during forward and backward of a trace."""
+
+    def __torch_function__(self, func: Any, types_: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        # Here as well as below autograd: functionalization would first stumble over it.
+        refuse_generators(func, (*args, *kwargs.values()))
+        if func is F.scaled_dot_product_attention:
+            return scaled_dot_product_attention(*args, **kwargs)
+        if func in LAYERS:
+            with self:
+                return LAYERS[func](*args, **kwargs)
+        if func in _POOLS and _is_one(args[1]):
+            # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
+            return args[0].mean(_POOLS[func], keepdim=True)
+        if func is torch.dropout:
+            return _dropout(*args, **kwargs)
+        if func in _READS:
+            answer = ask(args[0], func)
+            return func(*args, **kwargs) if answer is None else answer
+        # By file: the functions that dispatch on a flag (max_pool2d) only claim to be from there.
+        if isinstance(func, types.FunctionType) and func.__code__.co_filename in _REENTERED:
+            with self:
+                return _without_override_check(func)(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+@functools.cache
+def _without_override_check(func: types.FunctionType) -> types.FunctionType:
+    """The same function, but it does not hand itself to the active mode once more."""
+    unchecked = {
+        name: _false
+        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    }
+    copy = types.FunctionType(
+        func.__code__, {**func.__globals__, **unchecked}, func.__name__, func.__defaults__, func.__closure__
+    )
+    copy.__kwdefaults__ = func.__kwdefaults__
+    return copy
+
+
+def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """Where the number of elements is symbolic without asking, as torch does, whether there are any."""
+    if p and train and isinstance(input.numel(), torch.SymInt):
+        return torch.native_dropout(input, p, train)[0]
+    return torch.dropout(input, p, train)
+
+
+def _is_one(size: Any) -> bool:
+    return all(n == 1 for n in (size if isinstance(size, (tuple, list)) else (size,)))
+
+
+def _false(*args: Any) -> bool:
+    return False

@@ -1,0 +1,64 @@
+"""A module's parameters and buffers under their canonical names, and a guard that restores a module."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from shardc.runtime.torch_private import FakeTensor
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """Parameters and buffers, each once, by first name; ``tied`` maps every further name to the first."""
+
+    params: dict[str, torch.nn.Parameter]
+    buffers: dict[str, torch.Tensor]
+    tied: dict[str, str]
+
+
+def model_state(model: torch.nn.Module) -> ModelState:
+    """Reads a module's state; tensors that stand under several names are listed under the first."""
+    params, tied_params = _unique(model.named_parameters(remove_duplicate=False))
+    buffers, tied_buffers = _unique(model.named_buffers(remove_duplicate=False))
+    return ModelState(params, buffers, {**tied_params, **tied_buffers})
+
+
+def has_storage(tensor: torch.Tensor) -> bool:
+    """False for tensors that have a shape only: on the meta device, or fake."""
+    return not tensor.is_meta and not isinstance(tensor, FakeTensor)
+
+
+@contextmanager
+def unchanged(model: torch.nn.Module) -> Iterator[None]:
+    """Restores every attribute that the forward of ``model`` or of a submodule sets on ``self`` meanwhile."""
+    saved = [(vars(module), dict(vars(module))) for module in model.modules()]
+    # parameters, buffers and submodules are in dicts among the attributes
+    saved += [
+        (value, dict(value))
+        for _, held in list(saved)
+        for value in held.values()
+        if type(value) in (dict, OrderedDict)
+    ]
+    try:
+        yield
+    finally:
+        for held, content in saved:
+            held.clear()
+            held.update(content)
+
+
+def _unique(named: Iterator[tuple[str, torch.Tensor]]) -> tuple[dict, dict[str, str]]:
+    first: dict[int, str] = {}
+    unique, tied = {}, {}
+    for name, tensor in named:
+        canonical = first.setdefault(id(tensor), name)
+        if canonical == name:
+            unique[name] = tensor
+        else:
+            tied[name] = canonical
+    return unique, tied

@@ -1,0 +1,250 @@
+"""A real ``torch.optim`` optimizer, run on traced tensors: its state's layout, its inputs, and its step.
+
+The optimizer object is lent other param groups and another state for the length of a step and then put back.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
+from shardc.frontend.step.compiling import compiling
+from shardc.frontend.step.model_state import has_storage
+from shardc.frontend.step.optimizer_init import initial_fill
+from shardc.frontend.step.scheduled import ScheduledArguments, ScheduledFloat
+from shardc.frontend.step.spec import Hyperparameter
+from shardc.runtime.torch_private import DataDependentOutputException, FakeTensorMode
+
+# How the update is carried out, not what it computes: set for the trace, whatever the user chose.
+EXECUTION = {"foreach": False, "fused": False, "capturable": True}
+NEVER_BAKED = {"params", "differentiable", *EXECUTION}
+# Ints under these keys are numbers that just happen to be whole; other ints are counts, which Python loops
+# over.
+NUMBERS = {"lr", "momentum", "weight_decay", "dampening"}
+# Read by ops that take Python numbers only, and no scheduler changes them.
+CONSTANTS = {"eps", "ns_coefficients"}
+
+
+@dataclass(frozen=True)
+class StateSlot:
+    """One tensor of optimizer state.
+
+    ``fill`` is its initial value where the optimizer has no tensor for it yet.
+    """
+
+    param: str
+    key: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    fill: float | None
+    value: torch.Tensor | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.param}/{self.key}"
+
+
+class TracedOptimizer:
+    """An optimizer seen through the canonical names of the model's parameters."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, params: Mapping[str, torch.nn.Parameter]) -> None:
+        self.optimizer = optimizer
+        self.kind = type(optimizer).__name__
+        self.groups = self._named_groups(params)
+        self.names = [name for group in self.groups for name in group]
+        self.slots: list[StateSlot] = []
+        self._static: dict[str, dict[str, Any]] = {name: {} for name in self.names}
+        self._params = params
+        self._layout()
+        self.hyperparameters = self._hyperparameters()
+
+    def hyper_tensors(self) -> list[torch.Tensor]:
+        """A 0-d tensor for each hyperparameter.
+
+        F64, but the learning rate in f32 unless a parameter is f64.
+        """
+        wide = any(self._params[name].dtype == torch.float64 for name in self.names)
+        lr_dtype = torch.float64 if wide else torch.float32
+        return [
+            torch.empty((), dtype=lr_dtype if hyper.key == "lr" else torch.float64)
+            for hyper in self.hyperparameters
+        ]
+
+    def step(
+        self,
+        params: Mapping[str, torch.Tensor],
+        grads: Mapping[str, torch.Tensor | None],
+        state: Mapping[str, torch.Tensor],
+        hyper: Mapping[str, torch.Tensor],
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """New parameters and new state (by slot name) after one ``optimizer.step()`` on these tensors."""
+        new = {name: params[name].detach().clone() for name in self.names}
+        for name, tensor in new.items():
+            tensor.grad = grads[name]
+        held = {new[name]: dict(self._static[name]) for name in self.names}
+        for slot in self.slots:
+            held[new[slot.param]][slot.key] = state[slot.name].clone()
+        groups = self._traced_groups(new, hyper)
+        with _lent(self.optimizer, groups, held), ScheduledArguments():
+            self._run()
+            stepped = self.optimizer.state
+            self._check_static(new, stepped)
+            return new, {slot.name: stepped[new[slot.param]][slot.key] for slot in self.slots}
+
+    def baked(self, used: set[str]) -> dict[tuple[int, str], Any]:
+        """Settings of the groups that the traced step holds as constants.
+
+        ``used`` are the inputs it does read.
+        """
+        inputs = {(hyper.group, hyper.key) for hyper in self.hyperparameters if hyper.name in used}
+        return {
+            (index, key): value
+            for index, group in enumerate(self.optimizer.param_groups)
+            for key, value in group.items()
+            if key in self.optimizer.defaults and key not in NEVER_BAKED and (index, key) not in inputs
+        }
+
+    def _named_groups(self, params: Mapping[str, torch.nn.Parameter]) -> list[list[str]]:
+        names = {id(param): name for name, param in params.items()}
+        for index, group in enumerate(self.optimizer.param_groups):
+            for position, param in enumerate(group["params"]):
+                if id(param) not in names:
+                    raise OptimizerParameterUnknown(
+                        index=position,
+                        group=index,
+                        optimizer=self.kind,
+                        shape=list(param.shape),
+                        where="optimizer",
+                    )
+        return [[names[id(param)] for param in group["params"]] for group in self.optimizer.param_groups]
+
+    def _layout(self) -> None:
+        """Finds out which tensors and constants the state of each parameter holds, by a step on fake
+        tensors.
+        """
+        fresh = [n for n in self.names if not self.optimizer.state.get(self._params[n])]
+        stepped = self._fake_states(fresh) if fresh else {}
+        for index, group in enumerate(self.groups):
+            for name in group:
+                held = stepped.get(name) or self.optimizer.state.get(self._params[name]) or {}
+                for key, value in held.items():
+                    self._add_state(index, name, key, value, known=name not in stepped)
+
+    def _add_state(self, group: int, name: str, key: str, value: Any, *, known: bool) -> None:
+        if not isinstance(value, torch.Tensor):
+            self._static[name][key] = value
+            return
+        held = value if known and has_storage(value) else None
+        fill = None if held is not None else initial_fill(self.optimizer, group, key)
+        if held is None and fill is None:
+            raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
+        self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))
+
+    def _fake_states(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        numbers = [_numbers(group) for group in self.optimizer.param_groups]
+        with FakeTensorMode(allow_non_fake_inputs=True), compiling():
+            params = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self._params.items() if n in names}
+            for name, param in params.items():
+                param.grad = torch.empty_like(param) if self._params[name].requires_grad else None
+            groups = [
+                {**group, "params": [params[n] for n in members if n in params]}
+                for group, members in zip(numbers, self.groups, strict=True)
+            ]
+            with _lent(self.optimizer, groups, {}):
+                self._run()
+                return {name: dict(self.optimizer.state.get(param, {})) for name, param in params.items()}
+
+    def _hyperparameters(self) -> list[Hyperparameter]:
+        found = []
+        for index, group in enumerate(self.optimizer.param_groups):
+            for key, value in group.items():
+                if key in NEVER_BAKED or key in CONSTANTS or key not in self.optimizer.defaults:
+                    continue
+                first = 0.0 if key == "dampening" and self._starts_without_momentum(group) else None
+                if _is_number(key, value):
+                    found.append(Hyperparameter(f"group{index}.{key}", index, key, None, first))
+                elif isinstance(value, tuple) and value and all(_is_number(key, item) for item in value):
+                    names = [f"group{index}.{key}.{i}" for i in range(len(value))]
+                    found += [Hyperparameter(name, index, key, i) for i, name in enumerate(names)]
+        return found
+
+    def _starts_without_momentum(self, group: dict[str, Any]) -> bool:
+        """SGD takes the first gradient undamped into an empty momentum buffer."""
+        empty = not any("momentum_buffer" in self.optimizer.state.get(p, {}) for p in group["params"])
+        return isinstance(self.optimizer, torch.optim.SGD) and empty
+
+    def _traced_groups(
+        self, params: Mapping[str, torch.Tensor], hyper: Mapping[str, torch.Tensor]
+    ) -> list[dict[str, Any]]:
+        groups = [
+            {**group, **_execution(group), "params": [params[name] for name in names]}
+            for group, names in zip(self.optimizer.param_groups, self.groups, strict=True)
+        ]
+        for item in self.hyperparameters:
+            group, tensor = groups[item.group], hyper[item.name]
+            held = group[item.key]
+            if item.index is not None:
+                scheduled = ScheduledFloat(float(held[item.index]), tensor)
+                group[item.key] = (*held[: item.index], scheduled, *held[item.index + 1 :])
+            else:
+                group[item.key] = (
+                    tensor if isinstance(held, torch.Tensor) else ScheduledFloat(float(held), tensor)
+                )
+        return groups
+
+    def _run(self) -> None:
+        # The class's step, not the instance's: schedulers wrap the latter to count calls.
+        try:
+            type(self.optimizer).step(self.optimizer)
+        except ShardcError:
+            raise
+        except Exception as error:
+            read = isinstance(error, DataDependentOutputException)
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            reason = "it reads the value of a tensor" if read else text
+            raise OptimizerUnsupported(optimizer=self.kind, reason=reason, where="optimizer") from error
+
+    def _check_static(self, new: Mapping[str, torch.Tensor], stepped: Mapping[torch.Tensor, dict]) -> None:
+        tensors = {slot.name for slot in self.slots}
+        for name in self.names:
+            for key, value in stepped.get(new[name], {}).items():
+                if f"{name}/{key}" not in tensors and value != self._static[name].get(key):
+                    raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
+
+
+def _execution(group: Mapping[str, Any]) -> dict[str, bool]:
+    return {key: value for key, value in EXECUTION.items() if key in group}
+
+
+def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
+    """The group for a step that only makes the state: numbers for tensors, which torch reads in places.
+
+    ``fused`` stays, as the dtype of the step count depends on it.
+    """
+    numbers = {k: float(v) if isinstance(v, torch.Tensor) and v.numel() == 1 else v for k, v in group.items()}
+    return {**numbers, **{key: value for key, value in _execution(group).items() if key != "fused"}}
+
+
+def _is_number(key: str, value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
+    return isinstance(value, float) or (key in NUMBERS and type(value) is int)
+
+
+@contextmanager
+def _lent(optimizer: torch.optim.Optimizer, groups: list[dict], state: Mapping) -> Iterator[None]:
+    saved = dict(optimizer.__dict__)
+    optimizer.param_groups = groups
+    optimizer.state = collections.defaultdict(dict, state)
+    try:
+        yield
+    finally:
+        optimizer.__dict__.clear()
+        optimizer.__dict__.update(saved)

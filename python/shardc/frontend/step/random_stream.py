@@ -1,0 +1,98 @@
+"""The random numbers of one traced step: ``shardc::uniform``, keyed by the step's seed and counted by the
+element.
+
+Each draw has a number. The next one is kept where PyTorch keeps the state of its own generator, so that
+whatever saves and restores that state replays the same draws: activation checkpointing does, around the
+forward that it runs again, whichever way it is asked to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from shardc.diagnostics.frontend import UnsupportedRandomOp
+from shardc.runtime.operators.random import BITS
+
+# The generator's seed while a step is traced is this plus the number of the next draw. No user seeds with it.
+_FIRST = 0x53484152_44430000
+
+
+class RandomStream:
+    """Draws for a trace. ``seed`` is the traced 0-d int64 argument; it is set once the trace has it."""
+
+    seed: torch.Tensor
+
+    def __init__(self) -> None:
+        self._drawn = 0
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Counts draws from 0. PyTorch's generator is afterwards as it was before."""
+        state = torch.default_generator.get_state()
+        self._drawn = 0
+        torch.default_generator.manual_seed(_FIRST)
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(state)
+
+    def next(self) -> int:
+        """The number of the next draw. Raises UnsupportedRandomOp if the user's code has seeded the
+        generator.
+        """
+        number = torch.default_generator.initial_seed() - _FIRST
+        if not 0 <= number <= self._drawn:
+            raise UnsupportedRandomOp(op="a random op", detail=": the step itself seeds PyTorch's generator")
+        self._drawn = max(self._drawn, number + 1)
+        torch.default_generator.manual_seed(_FIRST + number + 1)
+        return number
+
+    def uniform(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Numbers in [0, 1), a complex one of two such."""
+        if dtype.is_complex:
+            real = dtype.to_real()
+            return torch.complex(self.uniform(size, real), self.uniform(size, real))
+        size = list(size)
+        return torch.ops.shardc.uniform(self.seed, self.next(), size, [0] * len(size), size, dtype=dtype)
+
+    def open_uniform(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Numbers in (0, 1), whose logarithms are finite and not 0: half a step stands for 0."""
+        return self.uniform(size, dtype).clamp(min=2.0 ** -(BITS[dtype] + 1))
+
+    def normal(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Standard normal numbers by Box-Muller, drawn in f32 at least; complex ones have
+        variance 1 as well.
+        """
+        if dtype.is_complex:
+            real = dtype.to_real()
+            return torch.complex(self.normal(size, real), self.normal(size, real)) * math.sqrt(0.5)
+        wide = wide_dtype(dtype)
+        radius = torch.sqrt(-2.0 * torch.log(1.0 - self.uniform(size, wide)))
+        return (radius * torch.cos(2.0 * math.pi * self.uniform(size, wide))).to(dtype)
+
+    def integers(self, low: int, high: int, size: Sequence[int]) -> torch.Tensor:
+        """From ``low`` to ``high`` - 1, int64. No number is more than 2**-21 likelier than its share."""
+        span = high - low
+        if span <= 1 << 53:
+            return (self.uniform(size, torch.float64) * span).floor().to(torch.int64) + low
+        if 1 << 63 < span < 1 << 64:
+            raise UnsupportedRandomOp(
+                op="random_", detail=f": it chooses from {span} integers, more than 2**63"
+            )
+        blocks = -(-span >> 32)
+        block = (self.uniform(size, torch.float64) * blocks).floor().to(torch.int64)
+        word = (self.uniform(size, torch.float64) * (1 << 32)).floor().to(torch.int64)
+        if span == 1 << 64:
+            return (block - (1 << 31)) * (1 << 32) + word
+        drawn = block * (1 << 32) + word
+        return (drawn if span == blocks << 32 else drawn.remainder(span)) + low
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """In which numbers of ``dtype`` are made: f64 for f64 and integers, f32 for narrower floats."""
+    exact = dtype == torch.float64 or not dtype.is_floating_point
+    return torch.float64 if exact else torch.float32

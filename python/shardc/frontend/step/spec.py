@@ -1,0 +1,124 @@
+"""What a capture hands on: the level-1 module, and the names, roles and values of its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch_mlir import ir
+
+from shardc.runtime.torch_private import pytree
+
+ARGUMENT_ROLES = ("param", "opt_state", "buffer", "hyper", "input", "seed", "constant")
+RESULT_ROLES = ("loss", "param", "opt_state", "buffer")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One argument or result of the step: its name, its role, its global shape and its dtype."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole, unsharded tensor."""
+        return torch.Size(self.shape).numel() * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A number of a param group that the step reads as an input, so that a scheduler may change it.
+
+    ``key`` is the key in ``optimizer.param_groups[group]``; ``index`` the place in it where the value is a
+    tuple (``betas``). Where ``first_step`` is set, the very first step of an optimizer without state takes
+    that value instead of the group's (SGD's dampening does not apply to the first gradient).
+    """
+
+    name: str
+    group: int
+    key: str
+    index: int | None = None
+    first_step: float | None = None
+
+    def value(self, optimizer: torch.optim.Optimizer) -> float:
+        """The number that the optimizer's group holds now."""
+        held = optimizer.param_groups[self.group][self.key]
+        return float(held if self.index is None else held[self.index])
+
+
+@dataclass(frozen=True)
+class BatchTree:
+    """How a batch becomes a list of tensors: its tree, and the leaves that are constants (None, numbers,
+    strings).
+
+    ``constants`` maps a leaf's position to its value; all other leaves are tensors, in the order of the
+    names.
+    """
+
+    spec: pytree.TreeSpec
+    names: tuple[str, ...]
+    constants: dict[int, Any]
+
+
+@dataclass
+class Capture:
+    """A traced training step: ``module`` holds one ``func.func @step`` at level 1 of the design.
+
+    ``graph`` is the FX graph that the module was imported from: same arguments, same results, runnable.
+    ``gradients`` maps a parameter to the name of the FX node that makes its final gradient, before clipping.
+    ``baked`` holds the settings of param groups that are constants of the program: ``{(group, key): value}``.
+    ``tied`` maps each other name of a tied parameter or buffer to the name used here.
+    ``trace_s`` and ``import_s`` are seconds.
+    """
+
+    module: ir.Module
+    graph: torch.fx.GraphModule
+    arguments: list[TensorSpec]
+    results: list[TensorSpec]
+    batch_tree: BatchTree
+    output_tree: pytree.TreeSpec
+    constants: dict[str, torch.Tensor]
+    hyperparameters: list[Hyperparameter]
+    baked: dict[tuple[int, str], Any]
+    tied: dict[str, str]
+    gradients: dict[str, str]
+    trace_s: float = 0.0
+    import_s: float = 0.0
+    _values: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict, repr=False)
+    _fills: dict[str, float] = field(default_factory=dict, repr=False)
+
+    def with_role(self, role: str) -> list[TensorSpec]:
+        """The arguments of one role, in order."""
+        return [spec for spec in self.arguments if spec.role == role]
+
+    def fill_value(self, name: str) -> float | None:
+        """The number that every element of this optimizer state starts as.
+
+        None if the optimizer has its values.
+        """
+        return self._fills.get(name)
+
+    def initial_values(self) -> dict[tuple[str, str], torch.Tensor | None]:
+        """Values to start from, by role and name, for params, optimizer state and buffers.
+
+        Tensors are the model's own, not copies. None stands for a tensor that has no storage (a model on the
+        meta device, or fake); optimizer state that does not exist yet is made here, with its initial value.
+        """
+        return {
+            (spec.role, spec.name): self._initial_value(spec)
+            for spec in self.arguments
+            if spec.role in ("param", "opt_state", "buffer")
+        }
+
+    def _initial_value(self, spec: TensorSpec) -> torch.Tensor | None:
+        value = self._values.get((spec.role, spec.name))
+        if value is not None or spec.role != "opt_state" or spec.name not in self._fills:
+            return value
+        parameter = self._values.get(("param", spec.name.rpartition("/")[0]))
+        if parameter is None:
+            return None
+        return torch.full(spec.shape, self._fills[spec.name], dtype=spec.dtype, device=parameter.device)

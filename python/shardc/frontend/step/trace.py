@@ -1,0 +1,252 @@
+"""Traces forward, loss, backward, clipping and ``optimizer.step()`` on fake tensors into one FX graph."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.utils.checkpoint import set_checkpoint_early_stop
+
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.frontend import DataDependent, TraceFailed
+from shardc.frontend.fake_results import correction_table
+from shardc.frontend.importing.recorder import (
+    BACKWARD,
+    FORWARD,
+    OPTIMIZER,
+    Frames,
+    NodeRecorder,
+    caller_line,
+    raising_line,
+)
+from shardc.frontend.operators.decompositions import decomposition_table
+from shardc.frontend.operators.random import random_table
+from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
+from shardc.frontend.step.clip import clip_by_global_norm
+from shardc.frontend.step.compiling import compiling
+from shardc.frontend.step.interception import Interception
+from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
+from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.random_stream import RandomStream
+from shardc.frontend.step.spec import BatchTree, TensorSpec
+from shardc.runtime.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    FunctionalTensorMode,
+    UnsupportedFakeTensorException,
+    autocast_for_all,
+    dispatch_functionalize,
+    pytree,
+    recomputation_unchecked,
+)
+
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass
+class Trace:
+    """The raw graph: placeholders as ``arguments``; outputs are loss, params, state, buffers, then
+    ``gradients``.
+
+    A parameter without a gradient has None among the outputs. ``storages`` names the model's tensors by the
+    address of their data: none of them may be a constant of the graph.
+    """
+
+    graph: torch.fx.GraphModule
+    arguments: list[TensorSpec]
+    gradients: list[str]
+    output_tree: pytree.TreeSpec
+    where: Frames
+    storages: dict[int, str]
+
+
+class StepTracer:
+    """Everything that one trace of one step needs; ``trace()`` may be called again after a failure."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        state: ModelState,
+        optimizer: TracedOptimizer,
+        batch: tuple[Sequence[torch.Tensor], BatchTree],
+        *,
+        loss: LossFunction | None,
+        clip_grad_norm: float | None,
+        autocast: torch.dtype | None,
+    ) -> None:
+        self._model, self._state, self._optimizer = model, state, optimizer
+        self._inputs, self._batch_tree = batch
+        self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
+        self._trained = [name for name in optimizer.names if state.params[name].requires_grad]
+        self._where = caller_line()
+        self._output_tree: pytree.TreeSpec | None = None
+        self._stream = RandomStream()
+
+    def trace(self, symbols: bool = False) -> Trace:
+        """Runs the step on fake CPU tensors. Raises TraceFailed, DataDependent or another ShardcError.
+
+        ``symbols``: sizes and numbers that depend on values become symbols, where they are refused else.
+        """
+        self._recorder = NodeRecorder(__file__, self._where)
+        fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
+        checkpoints = recomputation_unchecked() if symbols else nullcontext()
+        with (
+            checkpoints,
+            self._stream.opened(),
+            set_checkpoint_early_stop(False),
+            fake,
+            compiling(),
+            autocast_for_all(),
+            unchanged(self._model),
+        ):
+            arguments, tensors = self._arguments()
+            table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
+            traced = make_fx(lambda flat: self._record(flat), table, tracing_mode="real")
+            try:
+                # A lambda: make_fx counts a bound method's self among the arguments.
+                graph = traced(tensors)
+            except Exception as error:
+                raise _explained(
+                    error, self._recorder.line if _in_backward(error) else _text(self._where)
+                ) from error
+        assert self._output_tree is not None
+        return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
+
+    def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
+        """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
+        optimizer = self._optimizer
+        named: list[tuple[str, str, torch.Tensor]] = []
+        named += [("param", n, _blank(p.shape, p.dtype)) for n, p in self._state.params.items()]
+        named += [("opt_state", s.name, _blank(s.shape, s.dtype)) for s in optimizer.slots]
+        named += [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
+        hypers = zip(optimizer.hyperparameters, optimizer.hyper_tensors(), strict=True)
+        named += [("hyper", item.name, tensor) for item, tensor in hypers]
+        inputs = zip(self._batch_tree.names, self._inputs, strict=True)
+        named += [("input", name, _blank(t.shape, t.dtype)) for name, t in inputs]
+        named += [("seed", "seed", _blank((), torch.int64))]
+        specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in named]
+        return specs, [tensor for _, _, tensor in named]
+
+    def _storages(self) -> dict[int, str]:
+        tensors = {**self._state.params, **self._state.buffers}
+        real = {name: tensor for name, tensor in tensors.items() if has_storage(tensor) and tensor.numel()}
+        return {tensor.untyped_storage().data_ptr(): name for name, tensor in real.items()}
+
+    def _record(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        proxy_mode = get_proxy_mode()
+        assert proxy_mode is not None
+        self._recorder.attach(proxy_mode.tracer)
+        self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
+        return dispatch_functionalize(self._step, FunctionalTensorMode())(tensors)
+
+    def _step(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        optimizer, remaining = self._optimizer, iter(tensors)
+        params = _take(remaining, self._state.params)
+        state = _take(remaining, [slot.name for slot in optimizer.slots])
+        buffers = _take(remaining, self._state.buffers)
+        hyper = _take(remaining, [item.name for item in optimizer.hyperparameters])
+        inputs = list(_take(remaining, self._batch_tree.names).values())
+
+        with Interception():
+            loss, grads, buffers = self._differentiate(params, buffers, inputs)
+        self._recorder.phase = OPTIMIZER
+        updated, state = self._update(params, grads, state, hyper)
+        results = [loss, *({**params, **updated}).values(), *state.values(), *buffers.values()]
+        return [*results, *grads.values()]
+
+    def _differentiate(
+        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor | None], Tensors]:
+        """Loss, gradients by parameter, and the buffers as the forward leaves them."""
+        leaves = {
+            name: tensor.detach().requires_grad_(self._state.params[name].requires_grad)
+            for name, tensor in params.items()
+        }
+
+        def run(model: torch.nn.Module) -> tuple[torch.Tensor, dict[str, torch.Tensor | None]]:
+            self._recorder.phase = FORWARD
+            loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
+            self._recorder.phase = BACKWARD
+            torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
+            return loss.detach(), {name: leaves[name].grad for name in self._trained}
+
+        # The forward writes running statistics into these, and functional_call notes buffers that it
+        # replaces.
+        held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
+        held = {f"model.{name}": tensor for name, tensor in held.items()}
+        loss, grads = torch.func.functional_call(_Borrowed(self._model, run), held, ())
+        return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
+
+    def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        with nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast):
+            output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
+            self._output_tree = pytree.tree_structure(output)
+            return find_loss(output, batch, self._loss)
+
+    def _update(
+        self, params: Tensors, grads: Mapping[str, torch.Tensor | None], state: Tensors, hyper: Tensors
+    ) -> tuple[Tensors, Tensors]:
+        if self._clip is not None:
+            self._recorder.label = (("optimizer:clip_grad_norm", 0),)
+            grads = clip_by_global_norm(grads, self._clip)
+        self._recorder.label = ((f"optimizer:{self._optimizer.kind}", 0),)
+        every = {name: grads.get(name) for name in self._optimizer.names}
+        return self._optimizer.step(params, every, state, hyper)
+
+
+class _Borrowed(torch.nn.Module):
+    """Runs a whole forward and backward while ``functional_call`` lends the model other tensors.
+
+    Activation checkpointing runs parts of the forward during the backward, which must see those tensors too.
+    """
+
+    def __init__(self, model: torch.nn.Module, run: Callable[[torch.nn.Module], Any]) -> None:
+        super().__init__()
+        self.model, self.run = model, run
+
+    def forward(self) -> Any:
+        return self.run(self.model)
+
+
+def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(tuple(shape), dtype=dtype, device="cpu")
+
+
+def _take(tensors: Any, names: Any) -> Tensors:
+    return {name: next(tensors) for name in names}
+
+
+def _in_backward(error: Exception) -> bool:
+    """Whether autograd's engine raised it, or was run where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.name == "_engine_run_backward" for frame in frames)
+
+
+def _text(frames: Frames) -> str:
+    return f"{frames[0][0]}:{frames[0][1]}"
+
+
+def _explained(error: Exception, last_line: str) -> ShardcError:
+    """The error as one that a user can read, at the innermost line of the user's code.
+
+    In the backward no such line is active: ``last_line`` is that of the op whose gradient came last;
+    elsewhere that of the caller.
+    """
+    where = raising_line(error.__traceback__) or last_line
+    if isinstance(error, ShardcError):
+        return error if error.where else type(error)(where=where, **error.fields)
+    if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
+        return DataDependent(op=str(error.func), where=where)
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return DataDependent(op="Python code", where=where)
+    if isinstance(error, UnsupportedFakeTensorException):
+        return TraceFailed(reason=str(error), where=where)
+    first_line = next(iter(str(error).splitlines()), "")
+    return TraceFailed(reason=f"{type(error).__name__}: {first_line}", where=where)

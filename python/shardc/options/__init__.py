@@ -1,0 +1,1 @@
+"""Options that a user sets."""

@@ -1,0 +1,219 @@
+"""What an option says of itself: a field of a frozen dataclass with its help, its check and its spellings.
+
+    @dataclass(frozen=True)
+    class Numerics(Group):
+        clip_grad_norm: float | None = option(None, "Clip the gradients to this norm.", above=0)
+
+From it follow the keyword of ``compile_step``, the flag ``--clip-grad-norm``, an entry of ``torch.compile``'s
+options, the check of its values, the help of the command line and the reference in ``docs/reference``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.options import OldSpelling
+
+T = TypeVar("T")
+FrontEnd = Literal["compile_step", "torch.compile", "the command line"]
+"""Who an option is given to; the command line takes those of ``compile_step``."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What is ``expected``, if the type does not say it, an ``example``, and the ``metavar`` of the flag."""
+
+    expected: str = ""
+    example: str = ""
+    metavar: str | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    """What a field says beside its type and default.
+
+    Numbers are at least ``at_least`` and greater than ``above``. ``convert`` makes the value that is kept of
+    the one that is given, ``parse`` that of a flag's text. ``was``: earlier names; ``was_values``: earlier
+    values with the present ones. ``only``: the one front end that has the option.
+    """
+
+    help: str
+    hint: Hint = Hint()
+    at_least: float | None = None
+    above: float | None = None
+    short: str = ""
+    parse: Callable[[str], object] | None = None
+    convert: Callable[[object], object] | None = None
+    was: str | tuple[str, ...] = ()
+    was_values: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    only: FrontEnd | None = None
+
+
+def option(default: T, help: str, hint: Hint = Hint(), **more: object) -> T:
+    """A field of a group, with what :class:`About` says of it."""
+    return dataclasses.field(default=default, metadata={"about": About(help, hint, **more)})  # type: ignore
+
+
+def required(help: str, hint: Hint = Hint(), **more: object) -> Any:
+    """A field without a default."""
+    return dataclasses.field(metadata={"about": About(help, hint, **more)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Base of groups of options. A subclass has its options as fields, and checks them when it is made.
+
+    Raises BadArgument, OldSpelling.
+    """
+
+    def __post_init__(self) -> None:
+        for name, option in options_of(type(self)).items():
+            object.__setattr__(self, name, option.check(getattr(self, name), "compile_step"))
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: the field ``name`` of a group, its type and default, and what it says of itself."""
+
+    name: str
+    type: object
+    default: object
+    about: About
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is dataclasses.MISSING
+
+    @property
+    def old_names(self) -> tuple[str, ...]:
+        return (self.about.was,) if isinstance(self.about.was, str) else self.about.was
+
+    @property
+    def is_list(self) -> bool:
+        """Whether its flag is given once for each item."""
+        return get_origin(self.type) is tuple
+
+    @property
+    def expected(self) -> str:
+        return self.about.hint.expected or _expected(self.type, self.about)
+
+    def read(self, text: object) -> object:
+        """The value of what the command line has for its flag: text, or already a number or list."""
+        return self.about.parse(text) if self.about.parse and isinstance(text, str) else text
+
+    def check(self, value: object, front_end: FrontEnd) -> object:
+        """``value`` as the group keeps it. Raises BadArgument, OldSpelling."""
+        where = where_given(self.name, front_end)
+        kept = self.about.convert(value) if self.about.convert and value is not None else value
+        kept = tuple(kept) if isinstance(kept, list) else kept
+        if isinstance(kept, str) and kept in self.about.was_values:
+            new = f"{self.name}={self.about.was_values[kept]!r}"
+            raise OldSpelling(old=f"{self.name}={kept!r}", new=new, where=where)
+        if not _matches(kept, self.type) or not self._is_within(kept):
+            raise BadArgument(
+                argument=self.name,
+                given=describe(value),
+                expected=self.expected + _nearest(kept, self.type),
+                hint=self.about.hint.example or self.about.help,
+                where=where,
+            )
+        return kept
+
+    def _is_within(self, value: object) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return True
+        above, at_least = self.about.above, self.about.at_least
+        return (above is None or value > above) and (at_least is None or value >= at_least)
+
+
+@cache
+def options_of(group: type[Group]) -> dict[str, Option]:
+    """The options of a group by name, in the order of its fields."""
+    types = get_type_hints(group)
+    return {
+        f.name: Option(f.name, types[f.name], f.default, f.metadata["about"])
+        for f in dataclasses.fields(group)
+    }
+
+
+def flag(name: str) -> str:
+    """The command line's spelling of an option's name."""
+    return f"--{name.replace('_', '-')}"
+
+
+def where_given(name: str, front_end: FrontEnd) -> str:
+    """How a front end writes an option that is given to it."""
+    if front_end == "the command line":
+        return flag(name)
+    return f"{name}=" if front_end == "compile_step" else f'options={{"{name}": ...}}'
+
+
+def describe(value: object) -> str:
+    """A value in a message: numbers and text as they are, anything else by its type."""
+    if value is None or isinstance(value, bool | int | float | str) or type(value).__name__ == "dtype":
+        return repr(value)
+    if isinstance(value, Mapping):
+        keys = ", ".join(repr(key) for key in list(value)[:3])
+        return f"a {type(value).__name__} with the keys {keys or 'none'}"
+    if isinstance(value, list | tuple):
+        items = ", ".join(map(describe, value[:3]))
+        return f"a {type(value).__name__} of {items or 'nothing'}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return f"a {type(value).__name__}"
+
+
+def choices(kind: object) -> tuple[str, ...]:
+    """The names that a type allows."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
+    return tuple(dict.fromkeys(name for part in get_args(kind) for name in choices(part)))
+
+
+def _matches(value: object, kind: object) -> bool:
+    """Whether ``value`` is of the annotated type ``kind``."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_matches(value, part) for part in inner)
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_matches(item, inner[0]) for item in value)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(_matches(key, inner[0]) for key in value)
+    if kind in (int, float):
+        return isinstance(value, int | kind) and not isinstance(value, bool)  # type: ignore[operator]
+    wanted = origin or kind
+    return isinstance(wanted, type) and isinstance(value, wanted)
+
+
+_WORDS: dict[object, str] = {bool: "True or False", str: "a name", Path: "a path", NoneType: "None"}
+
+
+def _expected(kind: object, about_: About) -> str:
+    """What a type allows, in words."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(_expected(part, about_) for part in inner)
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin is tuple:
+        return f"a list of {_expected(inner[0], about_)}"
+    if kind in (int, float):
+        number = "a whole number" if kind is int else "a number"
+        least = "" if about_.at_least is None else f" from {about_.at_least:g}"
+        return number + (least if about_.above is None else f" above {about_.above:g}")
+    return _WORDS.get(kind, str(kind))
+
+
+def _nearest(value: object, kind: object) -> str:
+    near = get_close_matches(value, choices(kind), n=1) if isinstance(value, str) else []
+    return f"; did you mean {near[0]!r}?" if near else ""

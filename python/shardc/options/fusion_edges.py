@@ -1,0 +1,81 @@
+"""Edges of fusion as text: pairs of ops by the names that ``shardc explain --fusion`` prints.
+
+An edge is ``A+B``. A name is an op's target (``aten.gelu``, or ``gelu``), its source line (``model.py:12``),
+both (``gelu@model.py:12``), or its number in the program (``0.7``: block and call); it stands for every op
+that it fits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shardc.diagnostics.fusion import BadFusionEdge
+
+_NUMBER = re.compile(r"\d+\.\d+")
+_LINE = re.compile(r".+:\d+")
+_TARGET = re.compile(r"\w+(\.\w+)*")
+
+
+@dataclass(frozen=True)
+class OpName:
+    """A name that a user gave: what it says of an op, in the three ways that it can."""
+
+    target: str = ""
+    line: str = ""
+    number: str = ""
+
+    def fits(self, number: str, target: str, line: str | None) -> bool:
+        """Whether it is the name of the call ``number``."""
+        if self.number:
+            return number == self.number
+        parts = target.split(".")
+        targets = (target, parts[1], ".".join(parts[:2])) if len(parts) > 1 else (target,)
+        return (not self.target or self.target in targets) and (
+            not self.line or _is_line(line or "", self.line)
+        )
+
+
+def _is_line(line: str, wanted: str) -> bool:
+    return line == wanted or line.endswith(f"/{wanted}")
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Two ops by name, as the user wrote them."""
+
+    text: str
+    first: OpName
+    second: OpName
+
+
+def read_edges(
+    forbid: Iterable[str] = (), force: Iterable[str] = ()
+) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
+    """The edges that are forbidden, and those that are forced. Raises BadFusionEdge."""
+    forbidden, forced = tuple(map(read_edge, forbid)), tuple(map(read_edge, force))
+    both = {e.text for e in forbidden} & {e.text for e in forced}
+    if both:
+        raise BadFusionEdge(edge=min(both), problem="it is both forbidden and forced")
+    return forbidden, forced
+
+
+def read_edge(text: str) -> Edge:
+    """``aten.add.Tensor+gelu@model.py:12`` as an edge. Raises BadFusionEdge."""
+    names = [part.strip() for part in text.split("+")]
+    if len(names) != 2:
+        raise BadFusionEdge(edge=text, problem="it has to be two names with a + between them")
+    return Edge(text, *(_read_name(name, text) for name in names))
+
+
+def _read_name(name: str, edge: str) -> OpName:
+    if _NUMBER.fullmatch(name):
+        return OpName(number=name)
+    target, _, line = name.partition("@")
+    if not line and _LINE.fullmatch(target):
+        return OpName(line=target)
+    if not _TARGET.fullmatch(target) or (("@" in name) and not _LINE.fullmatch(line)):
+        problem = f"{name!r} is no target (aten.gelu), line (model.py:12), target@line or number (0.7)"
+        raise BadFusionEdge(edge=edge, problem=problem)
+    return OpName(target, line)

@@ -1,0 +1,118 @@
+"""The groups of options, made of what a user gave by group and by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import TypeVar
+
+from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.options import OldSpelling, OptionElsewhere, UnknownOption
+from shardc.options.field import FrontEnd, Group, Option, describe, options_of, where_given
+from shardc.options.kernels import Kernels
+from shardc.options.numerics import Numerics
+from shardc.options.parallelism import Parallelism
+from shardc.options.pipeline import Pipeline
+
+GROUPS: dict[str, type[Group]] = {
+    "parallelism": Parallelism,
+    "pipeline": Pipeline,
+    "kernels": Kernels,
+    "numerics": Numerics,
+}
+"""Group -> its dataclass. A field has one name in all of them."""
+
+OLD_NAMES = {
+    old: option.name
+    for group in GROUPS.values()
+    for option in options_of(group).values()
+    for old in option.old_names
+}
+"""Earlier name of an option -> its name."""
+
+G = TypeVar("G", bound=Group)
+
+
+class Given:
+    """What a user gave: groups, as dataclasses or mappings, and fields by name, which come before a group's.
+
+    None stands for what is not given. Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere.
+    """
+
+    def __init__(
+        self, given: Mapping[str, object], front_end: FrontEnd, groups: Sequence[str] = tuple(GROUPS)
+    ) -> None:
+        self._front_end = front_end
+        self._made: dict[str, Group] = {}
+        self._fields: dict[str, dict[str, object]] = {group: {} for group in groups}
+        named: dict[str, object] = {}
+        for name, value in given.items():
+            if name in self._fields and isinstance(value, GROUPS[name]):
+                self._made[name] = value
+            elif name in self._fields and isinstance(value, Mapping):
+                self._read(value, name)
+            else:
+                named[name] = value
+        self._read(named)
+
+    def has(self, group: str) -> bool:
+        """Whether anything of a group was given."""
+        return group in self._made or bool(self._fields[group])
+
+    def group(self, name: str, class_: type[G]) -> G:
+        """The group ``name``, an instance of ``class_``."""
+        options, values = options_of(class_), self._fields[name]
+        for field_, option in options.items():
+            if field_ in values:
+                values[field_] = option.check(values[field_], self._front_end)
+            elif option.is_required and name not in self._made:
+                option.check(None, self._front_end)
+        made = self._made.get(name)
+        return replace(made, **values) if isinstance(made, class_) else class_(**values)
+
+    def _read(self, values: Mapping[str, object], within: str | None = None) -> None:
+        for name, value in values.items():
+            if value is None:
+                continue
+            group, option = self._find(name, value, within)
+            owner = option.about.only
+            if owner and not self._has(owner):
+                where = where_given(name, self._front_end)
+                raise OptionElsewhere(name=name, owner=owner, front_end=self._front_end, where=where)
+            self._fields[group][name] = value
+
+    def _has(self, owner: FrontEnd) -> bool:
+        return (owner == "torch.compile") == (self._front_end == "torch.compile")
+
+    def _find(self, name: str, value: object, within: str | None) -> tuple[str, Option]:
+        """The group and the option that ``name`` stands for, in one group if it stood ``within`` that."""
+        groups = [within] if within else list(self._fields)
+        for group in groups:
+            if name in options_of(GROUPS[group]):
+                return group, options_of(GROUPS[group])[name]
+        where, new = where_given(name, self._front_end), OLD_NAMES.get(name)
+        if new and any(new in options_of(GROUPS[group]) for group in groups):
+            raise OldSpelling(old=name, new=new, where=where)
+        if name in groups:
+            class_ = GROUPS[name].__name__
+            raise BadArgument(
+                argument=name,
+                given=describe(value),
+                expected=f"a {class_} or a mapping of its fields",
+                hint=f"as in {name}={class_}(...); its fields may be given by name, too",
+                where=where,
+            )
+        known = [option for group in groups for option in self._allowed(group)]
+        near = get_close_matches(name, known, n=1)
+        raise UnknownOption(
+            front_end=self._front_end + (f"'s {within}" if within else ""),
+            name=name,
+            nearest=f"; did you mean {near[0]!r}?" if near else "",
+            known=", ".join(known),
+            where=where,
+        )
+
+    def _allowed(self, group: str) -> list[str]:
+        options = options_of(GROUPS[group]).values()
+        return [option.name for option in options if not option.about.only or self._has(option.about.only)]

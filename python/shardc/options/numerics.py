@@ -1,0 +1,56 @@
+"""In which precision a step computes, which random numbers it draws, and how it is proved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from shardc.options.field import Group, Hint, option
+
+Rounding = Literal["fused", "eager"]
+"""Where chains of 16-bit floats are rounded: at a kernel's results, or after each op, as PyTorch does."""
+ROUNDINGS: tuple[str, ...] = get_args(Rounding)
+
+
+def dtype_name(dtype: object) -> str:
+    """``torch.bfloat16``, or its name, as ``bfloat16``."""
+    return dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
+
+
+@dataclass(frozen=True)
+class Numerics(Group):
+    """What a step computes, down to the last bit."""
+
+    clip_grad_norm: float | None = option(
+        None,
+        "Clip the gradients to this global norm, such as 1.0.",
+        Hint("a number above 0"),
+        above=0,
+        was="clip",
+        only="compile_step",
+    )
+    autocast: Literal["bfloat16", "float16"] | None = option(
+        None,
+        "Compute in this dtype, bfloat16 or float16, what torch.autocast computes in it.",
+        Hint("torch.bfloat16, torch.float16 or None", "as in autocast=torch.bfloat16"),
+        convert=dtype_name,
+        only="compile_step",
+    )
+    rounding: Rounding = option(
+        "fused",
+        "Where kernels round chains of 16-bit floats: at their results (fused), or after each op, as "
+        "PyTorch does (eager).",
+        was="numerics",
+    )
+    seed: int = option(0, "Seed of dropout and other random numbers.", only="compile_step")
+    random: Literal["counter", "torch"] = option(
+        "counter",
+        "Whose numbers random ops draw: those of compile_step, from a seed of each call (counter), or "
+        "PyTorch's own (torch).",
+        only="torch.compile",
+    )
+    verify: bool = option(
+        False,
+        "Prove the result equal to one device on the example batch, in f64 to 1e-9 and in its own precision.",
+        only="compile_step",
+    )

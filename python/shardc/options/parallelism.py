@@ -1,0 +1,105 @@
+"""How a step is spread over devices: its mesh, its plan and its micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shardc.diagnostics.cli import BadMesh
+from shardc.diagnostics.plan import BadMeshSpec
+from shardc.options.field import Group, Hint, option, required
+from shardc.options.plan_file import load_plan_file
+from shardc.options.presets import PRESETS, plan_terms
+
+PlanLike = str | Path | Mapping[str, object]
+MICRO = "micro"
+"""The time axis of micro-batches."""
+
+
+def parse_mesh(text: str) -> dict[str, int]:
+    """``data=2,tensor=4`` as ``{"data": 2, "tensor": 4}``, in that order. Raises BadMesh."""
+    mesh: dict[str, int] = {}
+    for axis in text.split(","):
+        name, equals, size = (part.strip() for part in axis.partition("="))
+        problem = _problem(name, equals, size, mesh)
+        if problem:
+            raise BadMesh(mesh=text, problem=problem, where="--mesh")
+        mesh[name] = int(size)
+    return mesh
+
+
+@dataclass(frozen=True)
+class Parallelism(Group):
+    """What is spread over which devices."""
+
+    mesh: Mapping[str, int] = required(
+        "Axes of the mesh and their sizes, the most major first.",
+        Hint("a mapping of axis names to sizes", 'as in mesh={"data": 2, "tensor": 2}', "AXIS=SIZE,..."),
+        short="m",
+        parse=parse_mesh,
+    )
+    plan: PlanLike = option(
+        "data",
+        f"What is sharded: a preset ({', '.join(PRESETS)}), a product of presets over different axes "
+        "(data*tensor), a saved plan.json, or, in Python, a mapping from name patterns to shardings.",
+        Hint(
+            "a preset's name, the path of a saved plan, or a mapping with name patterns as keys",
+            'as in plan="data*tensor", plan="plan.json" or plan={"*.q_proj.weight": ["tensor", None]}',
+        ),
+    )
+    micro_batches: int = option(
+        1,
+        "Cut each rank's batch into this many parts that run one after the other, gradients accumulated.",
+        at_least=1,
+        was="microbatches",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_mesh(self.mesh, self.micro_batches)
+
+    @property
+    def plan_path(self) -> Path | None:
+        """The file of a saved plan."""
+        is_file = isinstance(self.plan, Path) or (isinstance(self.plan, str) and self.plan.endswith(".json"))
+        return Path(str(self.plan)) if is_file else None
+
+    def pipeline_axis(self) -> str:
+        """The axis along which the plan cuts a pipeline; empty if it has none.
+
+        Raises BadPlanFile, UnknownPreset, UnknownAxis, AxisOfTwoPresets, AutoPlanNotYet.
+        """
+        if self.plan_path is not None:
+            return str(load_plan_file(self.plan_path).get("pipeline", ""))
+        if not isinstance(self.plan, str):
+            return ""
+        return next((axis for name, axis in plan_terms(self.plan, self.mesh) if name == "pipeline"), "")
+
+
+def check_mesh(mesh: Mapping[str, int], micro_batches: int = 1) -> None:
+    """Raises BadMeshSpec for a mesh that is empty, or an axis that cannot be one."""
+    problem = "" if mesh else "it has no axes"
+    for name, size in mesh.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            problem = f"axis name {name!r} is not an identifier"
+        elif not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            problem = f"axis {name!r} has size {size!r}; a whole number from 1 is needed"
+    if not problem and micro_batches != 1 and MICRO in mesh:
+        problem = f"axis {MICRO!r} is the time axis that micro-batches are on: call yours something else"
+    if problem:
+        raise BadMeshSpec(mesh=dict(mesh), problem=problem)
+
+
+def _problem(name: str, equals: str, size: str, mesh: Mapping[str, int]) -> str | None:
+    if not name and not equals:
+        return "an axis is missing"
+    if not equals:
+        return f"the axis {name!r} has no size"
+    if not name.isidentifier():
+        return f"{name!r} is no name for an axis: use letters, digits and _"
+    if name in mesh:
+        return f"the axis {name!r} stands twice"
+    if not (size.isascii() and size.isdecimal()) or int(size) < 1:
+        return f"the size of axis {name!r} must be a whole number of at least 1, not {size!r}"
+    return None

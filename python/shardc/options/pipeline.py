@@ -1,0 +1,131 @@
+"""How a step is cut into the stages of a pipeline, and in which order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
+
+from shardc.diagnostics.pipeline import BadScheduleFile, ChangesMathematics, NoMicroBatches, WrongRecompute
+from shardc.options.field import Group, Hint, option
+from shardc.options.schedules import AUTO, named_rule
+
+Recompute = Literal["none", "full", "selective"]
+"""``none``: what backward reads is kept. ``full``: of each micro-batch the stage's inputs alone.
+``selective``: of what backward needs, results of matmuls, convolutions, attention and communication are kept;
+pointwise ops, norms, softmaxes and embeddings run again.
+"""
+Gather = Literal["micro-batch", "step"]
+"""What parameters that are cut over other axes are gathered for: each micro-batch (and in backward again), or
+the whole step, an action of its own, which sends less and holds more.
+"""
+
+
+@runtime_checkable
+class ScheduleLike(Protocol):
+    """A schedule that was made already: ``shardc.dialects.pipe.schedule.Schedule``."""
+
+    name: str
+    orders: object
+    routes: object
+
+
+def read_stages(text: str) -> int | list[str]:
+    """``4``, or ``layers.8,layers.16`` as names."""
+    return int(text) if text.isdecimal() else [name.strip() for name in text.split(",")]
+
+
+@dataclass(frozen=True)
+class Pipeline(Group):
+    """Stages and schedule of a plan such as ``pipeline*data``."""
+
+    schedule: str | Path | ScheduleLike = option(
+        "1f1b",
+        "Order of the stages' actions: a schedule's name (shardc schedule lists them), or a CSV file.",
+        Hint("the name of a schedule, a CSV file, or a schedule", 'as in schedule="1f1b"'),
+    )
+    stages: int | tuple[str, ...] | None = option(
+        None,
+        "How many stages, or the modules at which all but the first start. If not given, as few as the "
+        "schedule takes.",
+        Hint(
+            "a whole number from 1, or names of modules",
+            'as in stages=4, or stages=["layers.8", "layers.16", "layers.24"]',
+            "N|MODULE,...",
+        ),
+        at_least=1,
+        parse=read_stages,
+    )
+    stale_weights: bool = option(
+        False, "Allow a schedule that changes the mathematics: pipedream, pipedream-2bw."
+    )
+    recompute: Recompute | tuple[Recompute, ...] = option(
+        "none",
+        "What stages compute again in backward and do not keep: none, full or selective (all but matmuls, "
+        "convolutions, attention and communication), for all stages or one for each.",
+        Hint(
+            "none, full or selective, or a list of these with one for each stage",
+            'as in recompute="full", or recompute=["selective", "none"] for two stages',
+            "WHAT,...",
+        ),
+        parse=lambda text: text.split(",") if "," in text else text,
+    )
+    memory_limit_bytes: float | None = option(
+        None,
+        "What a device may hold of parameters, gradients, optimizer state and activations in flight; "
+        "stages are cut so.",
+        Hint("a number of bytes above 0", "as in memory_limit_bytes=80e9", "BYTES"),
+        above=0,
+        was=("cap_bytes", "memory"),
+    )
+    gather: Gather = option(
+        "micro-batch",
+        "What parameters that the rest of the plan cuts are gathered for: each micro-batch, or the step.",
+    )
+
+    @property
+    def cuts(self) -> tuple[str, ...]:
+        """The modules at which all stages but the first start, where these are named."""
+        return self.stages if isinstance(self.stages, tuple) else ()
+
+    @property
+    def stage_count(self) -> int:
+        """How many stages are asked for; 0 for as few as the schedule takes."""
+        return len(self.cuts) + 1 if self.cuts else self.stages or 0  # type: ignore[return-value]
+
+    @property
+    def schedule_path(self) -> Path | None:
+        """The file of the schedule."""
+        given = self.schedule
+        is_file = isinstance(given, Path) or (isinstance(given, str) and given.endswith(".csv"))
+        return Path(str(given)) if is_file else None
+
+    def check(self, ranks: int, micro_batches: int) -> None:
+        """Whether there can be such a pipeline of ``ranks`` devices.
+
+        Raises NoMicroBatches, BadScheduleFile, UnknownSchedule, BadStages, BadMicroBatches,
+        ChangesMathematics, WrongRecompute.
+        """
+        if micro_batches == 1:
+            raise NoMicroBatches()
+        path = self.schedule_path
+        if path is not None and not path.is_file():
+            raise BadScheduleFile(path=path, problem="there is no such file", where=str(path))
+        if path is None and isinstance(self.schedule, str) and self.schedule != AUTO:
+            rule = named_rule(self.schedule)
+            stages = self.stage_count or rule.fewest * ranks
+            rule.check(stages, ranks, micro_batches)
+            if rule.changes_mathematics and not self.stale_weights:
+                raise ChangesMathematics(schedule=rule.name)
+            policies_of(self.recompute, stages)
+
+
+def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
+    """One of :data:`Recompute` for each stage. Raises WrongRecompute."""
+    named = (given,) * stages if isinstance(given, str) else tuple(given)
+    if len(named) != stages:
+        problem = f"recomputation is given for {len(named)} stages, of {stages}"
+        nearest = repr([*named, *["none"] * stages][:stages])
+        raise WrongRecompute(problem=problem, nearest=nearest)
+    return named

@@ -1,0 +1,56 @@
+"""The names of presets, the axes that each looks for, and the text of a product of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from shardc.diagnostics.plan import AutoPlanNotYet, AxisOfTwoPresets, UnknownAxis, UnknownPreset
+
+_DATA = ("data", "dp", "fsdp", "batch", "replica")
+_TENSOR = ("tensor", "tp", "model")
+PRESETS: dict[str, tuple[str, ...]] = {
+    "data": _DATA,
+    "zero1": _DATA,
+    "zero2": _DATA,
+    "zero3": _DATA,
+    "tensor": _TENSOR,
+    "sequence": _TENSOR,
+    "pipeline": ("pipe", "pp", "pipeline", "stage"),
+}
+"""Preset -> the axes that it takes if none is named, the first that the mesh has."""
+
+_TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")
+
+
+def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Preset and axis of each factor of ``data``, ``zero3*tensor`` or ``zero2:fsdp*sequence:tp``.
+
+    ``axes``: name -> size of the mesh's axes of devices. Raises UnknownPreset, UnknownAxis,
+    AxisOfTwoPresets, AutoPlanNotYet.
+    """
+    users: dict[str, str] = {}
+    for word in text.split("*"):
+        match = _TERM.fullmatch(word)
+        name, given = match.groups() if match else (word, None)
+        if name == "auto":
+            raise AutoPlanNotYet()
+        if name not in PRESETS:
+            raise UnknownPreset(word=word.strip(), plan=text, known=", ".join(PRESETS))
+        axis = _axis(name, given, axes)
+        if axis in users:
+            raise AxisOfTwoPresets(axis=axis, plan=text, first=users[axis], second=name)
+        users[axis] = name
+    return [(name, axis) for axis, name in users.items()]
+
+
+def _axis(preset: str, given: str | None, axes: Mapping[str, int]) -> str:
+    wanted = (given,) if given else PRESETS[preset]
+    found = next((name for name in wanted if name in axes), None)
+    if found is None:
+        known = ", ".join(f"{name} ({size})" for name, size in axes.items()) or "no axes"
+        example = f"{preset}:{next(iter(axes))}" if axes else "data"
+        raise UnknownAxis(
+            what=f"preset {preset!r}", axis=" or ".join(wanted), known=known, suggestion=example
+        )
+    return found

@@ -1,0 +1,159 @@
+"""Pipeline schedules by name: what each is, and what it can be made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, UnknownSchedule
+
+AUTO = "auto"
+"""The name of none of them, but of the best that is found for given costs."""
+ALIASES = {"gpipe": "fill-drain", "dapple": "1f1b", "pipedream-flush": "1f1b"}
+
+
+@dataclass(frozen=True)
+class ScheduleRule:
+    """A schedule's name, what it is in a few words, and what it can be made of.
+
+    ``takes`` says it of stages a rank: exactly ``per_rank`` of them, or any multiple of it from two on if
+    ``several``. ``least`` and ``multiple`` of micro-batches, from the number of ranks; ``even_ranks`` only
+    where it says so. ``changes_mathematics``: stages update their weights while micro-batches are in flight.
+    """
+
+    name: str
+    says: str
+    per_rank: int = 1
+    several: bool = False
+    least: Callable[[int], int] = lambda ranks: 1
+    multiple: Callable[[int], int] = lambda ranks: 1
+    even_ranks: bool = False
+    changes_mathematics: bool = False
+
+    @property
+    def fewest(self) -> int:
+        """Stages that a rank must have."""
+        return max(2, self.per_rank) if self.several else self.per_rank
+
+    @property
+    def takes(self) -> str:
+        count = {1: "one stage", 2: "two stages"}[self.per_rank]
+        stages = (
+            f"{'an even number of' if self.per_rank == 2 else 'two or more'} stages"
+            if self.several
+            else count
+        )
+        return f"{stages} a rank{', on an even number of ranks' if self.even_ranks else ''}"
+
+    def accepts(self, stages: int, ranks: int) -> bool:
+        """Whether it can put ``stages`` stages on ``ranks`` ranks."""
+        per_rank, rest = divmod(stages, ranks)
+        fits = per_rank > 1 and per_rank % self.per_rank == 0 if self.several else per_rank == self.per_rank
+        return stages > 0 and rest == 0 and fits and not (self.even_ranks and ranks % 2)
+
+    def check(self, stages: int, ranks: int, micro_batches: int) -> None:
+        """Raises BadStages, BadMicroBatches."""
+        if ranks < 1 or not self.accepts(stages, ranks):
+            nearest = _nearest(self, stages, ranks)
+            raise BadStages(schedule=self.name, stages=stages, ranks=ranks, takes=self.takes, nearest=nearest)
+        count = self.nearest(ranks, micro_batches)
+        if count != micro_batches:
+            needs = self.needs(ranks)
+            raise BadMicroBatches(
+                schedule=self.name, ranks=ranks, needs=needs, micro_batches=micro_batches, nearest=count
+            )
+
+    def needs(self, ranks: int) -> str:
+        """Of micro-batches, in words."""
+        least, multiple = self.least(ranks), self.multiple(ranks)
+        return (
+            f"a multiple of {multiple} micro-batches"
+            if multiple > 1
+            else f"at least {least} micro-batch{'es' if least > 1 else ''}"
+        )
+
+    @property
+    def needs_of_any(self) -> str:
+        """The same for any number of ranks."""
+        if self.multiple(7) == 7:
+            return "a multiple of the ranks' number of micro-batches"
+        if self.least(7) > 1:
+            return f"at least {self.least(7) // 7} micro-batches for each rank"
+        return self.needs(7)
+
+    def nearest(self, ranks: int, micro_batches: int) -> int:
+        """The valid number of micro-batches that is nearest to this one."""
+        least, multiple = self.least(ranks), self.multiple(ranks)
+        return max(least, multiple, multiple * ((2 * micro_batches + multiple - 1) // (2 * multiple)))
+
+
+RULES = {
+    rule.name: rule
+    for rule in (
+        ScheduleRule("fill-drain", "all forwards, then all backwards (GPipe)"),
+        ScheduleRule("1f1b", "a forward and a backward in turn (PipeDream-flush, DAPPLE)"),
+        ScheduleRule("breadth-first", "fill-drain over several stages a rank", several=True),
+        ScheduleRule(
+            "interleaved", "1F1B over several stages a rank (Megatron)", several=True, multiple=lambda r: r
+        ),
+        ScheduleRule("chimera", "two directions, parameters twice", multiple=lambda r: 2, even_ranks=True),
+        ScheduleRule("hanayo", "waves forth and back over the ranks", per_rank=2, several=True),
+        ScheduleRule("zb-h1", "1F1B, weight gradients where a rank would wait"),
+        ScheduleRule("zb-h2", "no bubble, twice the memory"),
+        ScheduleRule("zb-v", "no bubble at 1F1B's memory", per_rank=2),
+        ScheduleRule("v-half", "half of 1F1B's bubble at half of its memory", per_rank=2),
+        ScheduleRule("v-min", "two thirds of 1F1B's bubble at a third of its memory", per_rank=2),
+        ScheduleRule(
+            "dualpipe-v", "a forward beside a backward all the time", per_rank=2, least=lambda r: 2 * r
+        ),
+        ScheduleRule("terapipe", "fill-drain over slices of sequences"),
+        ScheduleRule("seq-1f1b", "1F1B over slices of sequences"),
+        ScheduleRule(
+            "pipedream", "no flush, stashed weights; changes the mathematics", changes_mathematics=True
+        ),
+        ScheduleRule(
+            "pipedream-2bw",
+            "no flush, two versions; changes the mathematics",
+            multiple=lambda r: r,
+            changes_mathematics=True,
+        ),
+    )
+}
+"""Schedule -> what it can be made of; ``shardc.passes.pipeline.schedules.registry`` has what makes it."""
+
+
+def named_rule(name: str) -> ScheduleRule:
+    """Raises UnknownSchedule."""
+    plain = name.lower().replace("_", "-")
+    plain = ALIASES.get(plain, plain)
+    if plain not in RULES:
+        near = get_close_matches(plain, [*RULES, AUTO, *ALIASES], n=1, cutoff=0.5)
+        nearest = f"; the nearest is {near[0]!r}" if near else ""
+        raise UnknownSchedule(name=name, nearest=nearest, known=", ".join([*RULES, AUTO]))
+    return RULES[plain]
+
+
+def check_named(name: str, stages: int, micro_batches: int, ranks: int | None = None) -> int | None:
+    """Whether there is such a schedule of ``stages``; ``ranks``, or the most that it can use.
+
+    Nothing is known of ``auto`` and of CSV files. Raises UnknownSchedule, BadStages, BadMicroBatches.
+    """
+    if name == AUTO or name.endswith(".csv"):
+        return ranks
+    rule = named_rule(name)
+    ranks = max(1, stages // rule.fewest) if ranks is None else ranks
+    rule.check(stages, ranks, micro_batches)
+    return ranks
+
+
+def _nearest(rule: ScheduleRule, stages: int, ranks: int) -> str:
+    """What could be asked for instead: as many ranks, if they can be used, and nearly as many stages."""
+    pairs = [
+        (s, r)
+        for r in range(1, max(ranks, 1) + 2)
+        for s in range(1, 2 * (abs(stages) + r))
+        if rule.accepts(s, r)
+    ]
+    s, r = min(pairs, key=lambda pair: (abs(pair[1] - ranks), abs(pair[0] - stages), pair))
+    return f"cut the model into {s} stage{'s' if s > 1 else ''} for {r} rank{'s' if r > 1 else ''}"

@@ -1,0 +1,51 @@
+"""The options of a training step, and what can be checked of them without the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardc.diagnostics.pipeline import NotAPipeline
+from shardc.options.field import FrontEnd
+from shardc.options.given import Given
+from shardc.options.kernels import Kernels
+from shardc.options.numerics import Numerics
+from shardc.options.parallelism import Parallelism
+from shardc.options.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """The options of ``compile_step``. ``pipeline`` is None where none of its fields were given."""
+
+    parallelism: Parallelism
+    pipeline: Pipeline | None = None
+    kernels: Kernels = field(default_factory=Kernels)
+    numerics: Numerics = field(default_factory=Numerics)
+
+    @staticmethod
+    def of(given: Mapping[str, object], front_end: FrontEnd = "compile_step") -> StepOptions:
+        """The options ``given``, and what of them can be checked without the model.
+
+        Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere, BadMeshSpec, and what a plan, a
+        schedule, a target or an edge of fusion that cannot be one raises.
+        """
+        read = Given(given, front_end)
+        pipeline = read.group("pipeline", Pipeline) if read.has("pipeline") else None
+        options = StepOptions(
+            read.group("parallelism", Parallelism),
+            pipeline,
+            read.group("kernels", Kernels),
+            read.group("numerics", Numerics),
+        )
+        options.check()
+        return options
+
+    def check(self) -> None:
+        """What options of several groups say of one another."""
+        axis, parallelism = self.parallelism.pipeline_axis(), self.parallelism
+        if self.pipeline is not None and not axis:
+            raise NotAPipeline(plan=parallelism.plan)
+        if axis in parallelism.mesh:
+            (self.pipeline or Pipeline()).check(parallelism.mesh[axis], parallelism.micro_batches)
+        self.kernels.check_step()

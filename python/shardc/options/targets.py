@@ -1,0 +1,20 @@
+"""The names of targets: what kernels can be for."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.kernels import UnknownTarget
+
+TARGETS: dict[str, str] = {
+    "sm_80": "A100",
+    "sm_90": "H100, H200",
+    "sm_100": "B200",
+    "gfx942": "MI300X",
+    "cpu": "this machine's processor",
+}
+"""Target -> the best-known devices of it. ``backends.registry.register_target`` adds others."""
+
+
+def check_target(name: str) -> None:
+    """Raises UnknownTarget."""
+    if name not in TARGETS:
+        raise UnknownTarget(target=name, known=", ".join(TARGETS))

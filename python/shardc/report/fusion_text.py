@@ -1,0 +1,98 @@
+"""A report of fusion in words: kernels, pairs of ops and why they are together or apart, calls that stay."""
+
+from __future__ import annotations
+
+from shardc.diagnostics.text import table
+from shardc.passes.fuse.grouping.explain import FusionReport, Kernel, Op
+from shardc.passes.fuse.grouping.group import LAUNCH_BYTES
+from shardc.report.source_lines import shown
+
+
+def render(report: FusionReport) -> str:
+    """The whole report, a section for each of its parts."""
+    sections = [[_summary(report)], _kernels(report), _pairs(report), _choices(report), _staying(report)]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+def effect(report: FusionReport) -> str:
+    """What the edges that a user forbade and forced come to, in a line."""
+    return "; ".join(filter(None, (_constrained(report, False), _constrained(report, True))))
+
+
+def _constrained(report: FusionReport, fused: bool) -> str:
+    """The pairs that are apart because they are forbidden, or (``fused``) together because they
+    are forced.
+    """
+    found = [d for _, _, d in report.pairs if d.constrained and d.fused == fused]
+    if not found:
+        return ""
+    saved = (
+        f"{len(found):,} launches and {sum(d.saved_bytes - LAUNCH_BYTES for d in found):,} bytes of memory"
+    )
+    if fused:
+        return f"forced: {len(found)} pairs of calls are together, which saves {saved} traffic"
+    return f"forbidden: {len(found)} pairs of calls are apart, which together would save {saved} traffic"
+
+
+def _summary(report: FusionReport) -> str:
+    fused = len({op.number for kernel in report.kernels for op in kernel.ops})
+    calls = f"{len(report.kernels)} kernels stand for {fused} of {fused + len(report.staying)} calls"
+    return f"{calls}: {report.before.launches:,} launches become {report.after.launches:,}, {_moved(report)}"
+
+
+def _moved(report: FusionReport) -> str:
+    return f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
+
+
+def _kernels(report: FusionReport) -> list[str]:
+    lines = (
+        ["kernels: name, bytes read and written, launches and bytes saved, calls"] if report.kernels else []
+    )
+    figures = [_figures(kernel) for kernel in report.kernels]
+    for line, kernel in zip(
+        table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True
+    ):
+        lines += [line, f"  tuned: {kernel.tuned}"] if kernel.tuned else [line]
+        lines += [f"  {row}" for row in table([_named(op) for op in kernel.ops])]
+    return [*lines, _configurations(report)] if lines else []
+
+
+def _configurations(report: FusionReport) -> str:
+    """How many kernels were tuned."""
+    count, tuned = len(report.kernels), sum(bool(kernel.tuned) for kernel in report.kernels)
+    said = f"{tuned} of {count} kernels were tuned, {count - tuned} have the default"
+    return f"configurations: {said} (shardc tune measures others)"
+
+
+def _figures(kernel: Kernel) -> tuple[str, ...]:
+    saved = (
+        kernel.apart.launches - kernel.traffic.launches,
+        kernel.apart.moved_bytes - kernel.traffic.moved_bytes,
+    )
+    return (
+        kernel.name,
+        *(f"{n:,}" for n in (kernel.traffic.read_bytes, kernel.traffic.written_bytes, *saved)),
+    )
+
+
+def _named(op: Op) -> tuple[str, str, str]:
+    return op.number, op.target, shown(op.where)
+
+
+def _pairs(report: FusionReport) -> list[str]:
+    rows = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
+    return ["pairs that were looked at: two calls, and how it came out", *table(rows)] if rows else []
+
+
+def _choices(report: FusionReport) -> list[str]:
+    rows = [
+        (*_named(op), "a kernel" if verdict.generated else "a call", verdict.why)
+        for op, verdict in report.choices
+    ]
+    return ["matmuls and attention: number, target, line, what was chosen, why", *table(rows)] if rows else []
+
+
+def _staying(report: FusionReport) -> list[str]:
+    alone = "shares no kernel: see the pairs above" if report.pairs else "shares no kernel"
+    rows = [(*_named(op), op.why or alone) for op in report.staying]
+    return ["calls that stay: number, target, line, why", *table(rows)] if rows else []

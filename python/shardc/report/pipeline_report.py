@@ -1,0 +1,106 @@
+"""What a compile says of its pipeline: who holds and sends how much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from torch_mlir import ir
+
+from shardc.cost.memory import in_flight
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.pipe.kept import read_kept
+from shardc.dialects.pipe.rank_function import rank_functions
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.dialects.roles import STATE_ROLES
+
+
+@dataclass(frozen=True)
+class PipelineRank:
+    """One rank of a pipeline: its ``stages``, the bytes of its state on each device, and those that it sends
+    in a step.
+
+    ``peak_bytes``: the most that its tensors take at once on a device; None where that is not known.
+    """
+
+    stages: tuple[int, ...]
+    state_bytes: int
+    sent_bytes: int
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class PipelineStage:
+    """What a stage keeps from forward to backward on each device: ``kept_bytes`` of each micro-batch (without
+    recomputation ``before_bytes``), of which at most ``in_flight`` are there at a time."""
+
+    recompute: str
+    kept_bytes: int
+    before_bytes: int
+    in_flight: int
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    """The schedule of a pipeline, its ranks, and its stages."""
+
+    schedule: str
+    stages: int
+    micro_batches: int
+    ranks: list[PipelineRank]
+    kept: list[PipelineStage]
+    """Of each stage; none where slices of micro-batches are in flight."""
+    changes_mathematics: bool = False
+    slices: int = 1
+    """Into how many slices of tokens each micro-batch is cut."""
+
+    @property
+    def title(self) -> str:
+        text = f"pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches"
+        if self.slices > 1:
+            text += f" of {self.slices} slices"
+        if self.changes_mathematics:
+            text += "; changes the mathematics: gradients of older weights are applied to newer ones"
+        return text
+
+
+def describe_pipeline(module: ir.Module | None, peaks: Sequence[int | None] = ()) -> PipelineReport | None:
+    """Of a module of level 3 or 4 with a program for each rank; None without one. ``peaks``: of each rank, in
+    bytes.
+    """
+    op = None if module is None else find_schedule(module)
+    if module is None or op is None:
+        return None
+    schedule = read_schedule(op)
+    ranks = []
+    for rank, (function, peak_bytes) in enumerate(zip_longest(rank_functions(module), peaks)):
+        stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))
+        ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function), peak_bytes))
+    slices, noted = schedule.slices, read_kept(module)
+    flying = in_flight(schedule) if noted else []
+    kept = [PipelineStage(*found, count) for found, count in zip(noted, flying, strict=True)]
+    micro_batches = schedule.micro_batches // slices
+    return PipelineReport(
+        schedule.name, schedule.stages, micro_batches, ranks, kept, schedule.changes_mathematics, slices
+    )
+
+
+def _state_bytes(function: ir.Operation) -> int:
+    block = function.regions[0].blocks[0]
+    pairs = zip(block.arguments, function.attributes["arg_attrs"], strict=True)
+    return sum(
+        _size(value.type) for value, attributes in pairs if attributes["dist.role"].value in STATE_ROLES
+    )
+
+
+def _sent_bytes(function: ir.Operation) -> int:
+    ops = (o.operation for o in function.regions[0].blocks[0].operations)
+    sent = (op.operands[0].type for op in ops if op.name == "pipe.send")
+    return sum(_size(type_) for message in sent for type_ in element_types(message) or [])
+
+
+def _size(type_: ir.Type) -> int:
+    found: TensorType | None = read_type(type_)
+    return 0 if found is None else found.size_bytes

@@ -1,0 +1,88 @@
+"""What a rank program sends: every collective, where it stands, and the bytes that it moves per device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.cost.collective import sent_bytes
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.collectives.names import COLLECTIVES
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
+from shardc.dialects.location import source_line
+from shardc.passes.manager.program import find_function
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One collective of a step.
+
+    ``type`` is the operand's local type, ``axes`` the mesh axes it spans, ``ways`` the size of its groups,
+    ``times`` how often it runs in a step (in a loop: once an iteration), ``bytes_moved`` what each device
+    sends in all of them.
+    """
+
+    kind: str
+    type: TensorType
+    axes: tuple[str, ...]
+    ways: int
+    phase: str
+    where: str | None
+    times: int
+    bytes_moved: float
+
+
+def transfers(module: ir.Module) -> list[Transfer]:
+    """The collectives of a level-3 module, in program order."""
+    mesh, function = read_mesh(module), find_function(module)
+    if mesh is None or function is None:
+        return []
+    codec = ShardingCodec(module.context, mesh)
+    return list(_walk(function.regions[0].blocks[0], mesh, codec, 1))
+
+
+def _walk(block: ir.Block, mesh: Mesh, codec: ShardingCodec, times: int) -> Iterator[Transfer]:
+    for op in block.operations:
+        op = op.operation
+        if op.name in COLLECTIVES:
+            yield from _read(op, mesh, codec, times)
+        elif op.name in ("dist.loop", "dist.manual"):
+            trips = times
+            if op.name == "dist.loop":
+                trips *= codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
+            yield from _walk(op.regions[0].blocks[0], mesh, codec, trips)
+
+
+def _read(op: ir.Operation, mesh: Mesh, codec: ShardingCodec, times: int) -> Iterator[Transfer]:
+    axes = _axes(op, codec)
+    ways = prod(a.size for a in axes)
+    phase = op.attributes["dist.phase"].value if "dist.phase" in op.attributes else ""
+    for operand in op.operands:
+        type_ = read_type(operand.type)
+        if type_ is None:
+            continue
+        kind, names = op.name.removeprefix("dist."), tuple(dict.fromkeys(a.name for a in axes))
+        moved = sent_bytes(kind, ways, type_.size_bytes) * times
+        yield Transfer(kind, type_, names, ways, phase, source_line(op.location), times, moved)
+
+
+def _axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
+    if "axes" in op.attributes:
+        return codec.read_axes(op.attributes["axes"])
+    source, target = (codec.read(op.attributes[name]) for name in ("source", "target"))
+    moved = set(source.used) | set(target.used)
+    return tuple(sorted(moved))
+
+
+def totals(found: list[Transfer]) -> dict[tuple[str, tuple[str, ...], str], tuple[int, float]]:
+    """(how many, bytes per device) by phase, axes and kind; a loop's collectives count once an iteration."""
+    sums: dict[tuple[str, tuple[str, ...], str], tuple[int, float]] = {}
+    for t in found:
+        key = (t.phase, t.axes, t.kind)
+        count, moved = sums.get(key, (0, 0.0))
+        sums[key] = (count + t.times, moved + t.bytes_moved)
+    return sums

@@ -1,0 +1,323 @@
+"""What a rank program calls: collectives over mesh axes, each returning a handle to wait for.
+
+Plain c10d with ``async_op=True`` over Gloo or NCCL. A collective works on dim 0 of contiguous memory; for
+another dim the blocks are moved to the front, which copies only where the dims before it are not all of size
+1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..errors import CommunicationError
+from ..kernels import pool
+from ..source import user_line
+from .flights import Flights
+from .groups import Group, Groups
+from .mesh import Axes, Mesh
+
+REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
+
+
+class Done:
+    """The handle of a collective that had nothing to do: one rank alone."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+
+    def wait(self) -> Tensor:
+        return self.value
+
+
+class Pending:
+    """A started collective. ``wait`` gives its result, once. It raises CommunicationError if another rank is
+    gone.
+
+    ``start`` is what was started: its name, its group, and the program's file and line. With ``flights``,
+    whether the device gets past it is watched.
+    """
+
+    __slots__ = ("finish", "flights", "kept", "result", "start", "work")
+
+    def __init__(
+        self,
+        work: Any,
+        kept: Tensor,
+        result: Tensor,
+        finish: Callable[[Tensor], Tensor] | None,
+        start: Start,
+        flights: Flights | None = None,
+    ) -> None:
+        self.work, self.kept, self.result, self.finish = work, kept, result, finish
+        self.start, self.flights = start, flights
+
+    def wait(self) -> Tensor:
+        try:
+            self.work.wait()
+        except RuntimeError as error:  # c10d has no class of its own for Gloo's errors
+            raise CommunicationError(str(error), described(self.start)) from error
+        if self.flights is not None:
+            self.flights.passed(described(self.start))
+        return self.finish(self.result) if self.finish else self.result
+
+
+Start = tuple[str, Group, str, int]
+
+
+def described(start: Start) -> str:
+    """``all_reduce of ranks 0, 1 (model.py:12)``."""
+    name, group, file, line = start
+    where = user_line(file, line)
+    return f"{name} of ranks {', '.join(map(str, group.ranks))}{f' ({where})' if where else ''}"
+
+
+class Message:
+    """What another rank of a pipeline sends. ``wait`` gives its tensors, once.
+    It raises CommunicationError if that rank is gone.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Pending]) -> None:
+        self.parts = parts
+
+    def wait(self) -> list[Tensor]:
+        parts, self.parts = self.parts, []
+        return [part.wait() for part in parts]
+
+
+class Rank:
+    """One rank of the mesh: its number, its device, and its groups. Collectives are called by all ranks
+    alike.
+    """
+
+    def __init__(
+        self, mesh: Mesh, number: int, device: torch.device, groups: Groups, flights: Flights | None = None
+    ) -> None:
+        self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
+        self._flights = flights
+        self._sent: list[Pending] = []
+        self._late: list[tuple[Tensor, Tensor]] | None = None
+
+    def index(self, axes: Axes) -> int:
+        """This rank's place over ``axes``."""
+        return self.mesh.index(self.number, axes)
+
+    def store(self, old: Tensor, new: Tensor) -> None:
+        """Make ``new`` the value of the state tensor ``old``; the old memory is given back at once.
+
+        Whoever holds ``old`` (a DTensor that the user sees) sees the new value.
+        """
+        if self._late is not None:
+            self._late.append((old, new))
+        else:
+            old.data = new if new.is_contiguous() else new.contiguous()
+
+    @contextmanager
+    def late_stores(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """Inside of the block nothing is stored: the list that it gives has what the caller is to copy, in
+        order.
+        """
+        self._late = []
+        try:
+            yield self._late
+        finally:
+            self._late = None
+
+    def send(self, values: Sequence[Tensor], *, to: int, axes: Axes) -> None:
+        """Start sending ``values`` to the rank with index ``to`` over ``axes``.
+
+        Two ranks start what goes between them, both ways, in one order: messages have no tags (NCCL knows
+        none).
+        """
+        group = self._groups[axes]
+        for x in values:
+            block = _plain(x).contiguous()
+            self._sent.append(self._pending("send", group, group.send(block, to), block, block, None))
+
+    def receive(
+        self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes
+    ) -> Message:
+        """Start receiving tensors of these shapes and dtypes from the rank with index ``source`` over
+        ``axes``.
+        """
+        group = self._groups[axes]
+        parts = []
+        for shape, dtype in kinds:
+            like = torch.empty(0, dtype=dtype, device=self.device)
+            block = _plain(_empty(shape, like))
+            work = group.receive(block, source)
+            parts.append(self._pending("receive", group, work, block, block, _typed(like)))
+        return Message(parts)
+
+    def finish_sends(self) -> None:
+        """Wait until all that was sent is on its way: the end of a step."""
+        sent, self._sent = self._sent, []
+        for pending in sent:
+            pending.wait()
+
+    def all_reduce(
+        self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False
+    ) -> Done | Pending:
+        """The combined value of all ranks over ``axes``. With ``reuse`` it may take the place of ``x``."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        mine = reuse and x.is_contiguous()
+        out = _plain(x if mine else _empty(x.shape, x).copy_(x))
+        work = group.all_reduce(out, _op(reduction, x))
+        return self._pending("all_reduce", group, work, out, out, _typed(x))
+
+    def all_gather(self, x: Tensor, *, dim: int, axes: Axes) -> Done | Pending:
+        """The blocks of all ranks over ``axes``, concatenated along ``dim`` in the order of their index."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        block = _plain(x).contiguous()
+        out = _empty((group.size, *block.shape), block)
+        work = group.all_gather(out.flatten(0, 1) if x.dim() else out, block)
+        return self._pending("all_gather", group, work, block, out, _joined(group, dim, x))
+
+    def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Done | Pending:
+        """This rank's block along ``dim`` of the combined value of all ranks over ``axes``."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        blocks = group.sorted(_split(_plain(x), dim, group.size)).contiguous()
+        out = _empty(blocks.shape[1:], blocks)
+        flat = blocks.flatten(0, 1) if out.dim() else blocks
+        work = group.reduce_scatter(out, flat, _op(reduction, x))
+        return self._pending("reduce_scatter", group, work, blocks, out, _typed(x))
+
+    def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
+        """Cut ``split_dim`` into a block for each rank over ``axes``, and join what they send along
+        ``concat_dim``.
+        """
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        blocks = group.sorted(_split(_plain(x), split_dim, group.size)).contiguous()
+        out = torch.empty_like(blocks)
+        work = group.all_to_all(out.view(-1), blocks.view(-1))
+        return self._pending("all_to_all", group, work, blocks, out, _joined(group, concat_dim, x))
+
+    def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Done | Pending:
+        """The value of the rank with index ``root`` over ``axes``."""
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        source = group.ranks[root]
+        out = _plain(x).contiguous() if source == self.number else torch.empty_like(_plain(x).contiguous())
+        work = group.broadcast(out, source)
+        return self._pending("broadcast", group, work, out, out, _typed(x))
+
+    def permute(
+        self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes
+    ) -> Done | Pending:
+        """The block that layout ``target`` gives this rank, from the rank over ``axes`` that has it in
+        ``source``.
+        """
+        group = self._groups[axes]
+        senders = self._senders(group, source, target)
+        sends = [
+            sum(senders[r] == self.number and r == to for r in group.ranks) for to in sorted(group.ranks)
+        ]
+        receives = [int(senders[self.number] == r) for r in sorted(group.ranks)]
+        block = _plain(x).contiguous()
+        pack = block.expand(sum(sends), *block.shape).contiguous().view(-1)
+        out = torch.empty_like(block)
+        sizes = [[n * block.numel() for n in counts] for counts in (receives, sends)]
+        work = group.all_to_all(out.view(-1), pack, *sizes)
+        return self._pending("permute", group, work, pack, out, _typed(x))
+
+    def _pending(
+        self,
+        name: str,
+        group: Group,
+        work: Any,
+        kept: Tensor,
+        result: Tensor,
+        finish: Callable[[Tensor], Tensor] | None,
+    ) -> Pending:
+        caller = sys._getframe(2)  # the program's line
+        start = (name, group, caller.f_code.co_filename, caller.f_lineno)
+        return Pending(work, kept, result, finish, start, self._flights)
+
+    def _senders(self, group: Group, source: tuple[Axes, ...], target: tuple[Axes, ...]) -> dict[int, int]:
+        """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""
+        place = lambda r, layout: tuple(self.mesh.index(r, axes) for axes in layout)  # noqa: E731
+        holders: dict[tuple[int, ...], list[int]] = {}
+        for r in group.ranks:
+            holders.setdefault(place(r, source), []).append(r)
+        senders, turn = {}, dict.fromkeys(holders, 0)
+        for r in group.ranks:
+            block = place(r, target)
+            have = holders[block]
+            senders[r] = r if r in have else have[turn[block] % len(have)]
+            turn[block] += r not in have
+        return senders
+
+
+def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
+    """New contiguous memory of the dtype and device of ``like``; on a CPU of the pool, if it is large."""
+    return pool.contiguous(tuple(shape), like.dtype) if like.device.type == "cpu" else like.new_empty(shape)
+
+
+def _plain(x: Tensor) -> Tensor:
+    """``x`` with a dtype that every backend communicates: bool as bytes, complex as pairs.
+
+    Never ``x`` itself: a state tensor may get other memory (``Rank.store``) while a collective still reads
+    this.
+    """
+    if x.dtype == torch.bool:
+        return x.contiguous().view(torch.uint8)
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x.detach()
+
+
+def _retype(out: Tensor, x: Tensor) -> Tensor:
+    if x.dtype == torch.bool:
+        return out.view(torch.bool)
+    return torch.view_as_complex(out.contiguous()) if x.is_complex() else out
+
+
+def _typed(x: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """The way back from ``_plain``, None where there is none to go."""
+    if x.dtype != torch.bool and not x.is_complex():
+        return None
+    like = x.new_empty(0)
+    return lambda out: _retype(out, like)
+
+
+def _joined(group: Group, dim: int, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """From what the ranks of a group sent to their blocks along ``dim``, in the type of ``x``."""
+    like = x.new_empty(0)
+    return lambda parts: _retype(_join(group.ordered(parts), dim), like)
+
+
+def _op(reduction: str, x: Tensor) -> Any:
+    # The sum of truth values is "any"; as bytes it would leave values that are no truth values.
+    return REDUCE["max" if x.dtype == torch.bool and reduction == "sum" else reduction]
+
+
+def _split(x: Tensor, dim: int, parts: int) -> Tensor:
+    """``[.., parts * n, ..]`` as ``[parts, .., n, ..]``, a view."""
+    return x.unflatten(dim, (parts, -1)).movedim(dim, 0)
+
+
+def _join(blocks: Tensor, dim: int) -> Tensor:
+    """``[parts, .., n, ..]`` as ``[.., parts * n, ..]``; a view if all dims before ``dim`` are of size 1."""
+    shape = list(blocks.shape[1:])
+    shape[dim] *= blocks.shape[0]
+    if prod(shape[:dim]) == 1:
+        return blocks.view(shape)
+    return blocks.movedim(0, dim).reshape(shape)

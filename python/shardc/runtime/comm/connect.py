@@ -1,0 +1,116 @@
+"""Joining the ranks of a program: the process group, this rank's number and device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .. import environment
+from ..errors import NoSuchDevice, WorldMismatch
+from .mesh import Mesh
+
+TIMEOUT_S = environment.TIMEOUT_S.get()
+"""How long a rank waits for the others in one collective before it gives up, in seconds."""
+
+AFTER = timedelta(seconds=30)
+"""How much longer NCCL's own watchdog waits, which ends the process without saying what the
+program was at.
+"""
+
+
+GPU_HINT = "install the GPU's driver and a torch for it, or compile for the CPU (target='cpu', --target cpu)"
+OTHER_HINT = "leave the device out: each rank then takes its own"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands: its rank, the device of its tensors, and how long it waits for others.
+
+    ``nccl``: collectives are work of the device's, on a stream of their own.
+    """
+
+    rank: int
+    device: torch.device
+    timeout: timedelta
+    nccl: bool = False
+
+
+def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: float = TIMEOUT_S) -> Place:
+    """Join the process group that torchrun describes; a mesh of one rank needs none.
+
+    ``device`` is that of this rank's tensors: its own if not given, and ``"cuda"`` is the GPU that is its
+    own.
+
+    Raises WorldMismatch if the number of ranks is not the size of the mesh, NoSuchDevice for a GPU that is
+    not here.
+    """
+    world = dist.get_world_size() if dist.is_initialized() else environment.WORLD_SIZE.get()
+    if world != mesh.world_size:
+        raise WorldMismatch(
+            f"the program is for a mesh of {mesh.world_size} ranks ({mesh.describe()}), but {world} are "
+            f"running",
+            "the number of processes",
+            f"start it with `torchrun --nproc-per-node {mesh.world_size} ...`, or compile it for another "
+            f"mesh",
+        )
+    timeout = timedelta(seconds=timeout_s)
+    place = own_device() if device is None else _found(torch.device(device))
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    if world > 1:
+        _join(place, timeout)
+        backend = backend_of(None, place) if place.type == "cuda" else "gloo"
+        return Place(dist.get_rank(), place, timeout, backend == "nccl")
+    return Place(0, place, timeout)
+
+
+def ensure_group(timeout: timedelta) -> None:
+    """A process group of one for a lone rank, made when DTensors are first asked for: they can't
+    do without.
+    """
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+
+
+def backend_of(group: Any, device: torch.device) -> str:
+    """What moves tensors of a device in a group (None: of all ranks), such as ``nccl``; empty for nothing."""
+    named = dist.get_backend_config(group)  # "cpu:gloo,cuda:nccl"
+    return dict(pair.split(":") for pair in named.split(",")).get(device.type, "")
+
+
+def own_device() -> torch.device:
+    """The GPU of this process among those of its host; the CPU where torch sees none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", environment.LOCAL_RANK.get() % torch.cuda.device_count())
+
+
+def _found(device: torch.device) -> torch.device:
+    """``device``, by its number if it is a GPU. Raises NoSuchDevice."""
+    if device.type != "cuda":
+        return device
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (device.index or 0) >= count:
+        seen = f"torch {torch.__version__} sees {count or 'no'} GPU{'s' * (count > 1)} here"
+        raise NoSuchDevice(
+            f"there is no device {str(device)!r}: {seen}", hint=GPU_HINT if count == 0 else OTHER_HINT
+        )
+    return own_device() if device.index is None else device
+
+
+def _join(device: torch.device, timeout: timedelta) -> None:
+    if dist.is_initialized():
+        return
+    if device.type != "cuda" or _shares_device():
+        dist.init_process_group("gloo", timeout=timeout)
+    else:
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout + AFTER)
+
+
+def _shares_device() -> bool:
+    """Whether ranks of this host have a GPU together."""
+    return environment.LOCAL_WORLD_SIZE.get() > torch.cuda.device_count()

@@ -1,0 +1,52 @@
+"""Which collective a GPU is stuck in: events on the stream behind each that was waited for.
+
+A wait for NCCL's work only makes the stream wait; the process goes on, and a rank that is missing shows
+nowhere but in a stream that does not move. So an event is left behind every collective. The first that the
+device has not passed stands for the collective that it waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+cuda: Any = torch.cuda
+
+
+@dataclass
+class Flights:
+    """The collectives of one rank, in the order of their stream."""
+
+    _left: deque[tuple[Any, str]] = field(default_factory=deque)
+    _free: list[Any] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _since: tuple[Any, float] | None = None
+
+    def passed(self, what: str) -> None:
+        """The current stream now waits for the collective ``what``. Nothing is noted while a graph is
+        captured.
+        """
+        if cuda.is_current_stream_capturing():
+            return
+        with self._lock:
+            event = self._free.pop() if self._free else cuda.Event()
+            event.record()
+            self._left.append((event, what))
+
+    def stuck(self) -> tuple[str, float] | None:
+        """The collective that the device waits for, and for how many seconds it has been seen to."""
+        with self._lock:
+            while self._left and self._left[0][0].query():
+                self._free.append(self._left.popleft()[0])
+            if not self._left:
+                self._since = None
+                return None
+            event, what = self._left[0]
+            if self._since is None or self._since[0] is not event:
+                self._since = event, time.monotonic()
+            return what, time.monotonic() - self._since[1]

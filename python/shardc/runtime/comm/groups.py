@@ -1,0 +1,118 @@
+"""Process groups over mesh axes, made once, in the same order on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .mesh import Axes, Mesh
+
+# torch 2.13 gave these two new names and warns at every call of the old ones.
+_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks that differ from this one on some axes alone, in the order of their index over these axes.
+
+    ``handle`` is c10d's group, which numbers its members in the order of their ranks. ``place[i]`` is where
+    the member with index ``i`` stands there; None if the two orders agree.
+    """
+
+    ranks: tuple[int, ...]
+    handle: Any
+    place: tuple[int, ...] | None
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    def ordered(self, blocks: Tensor) -> Tensor:
+        """Blocks in c10d's order (dim 0), put in the order of the index."""
+        return blocks if self.place is None else torch.stack([blocks[i] for i in self.place])
+
+    def sorted(self, blocks: Tensor) -> Tensor:
+        """Blocks in the order of the index (dim 0), put in c10d's order."""
+        if self.place is None:
+            return blocks
+        inverse = sorted(range(self.size), key=self.place.__getitem__)
+        return torch.stack([blocks[i] for i in inverse])
+
+    # What c10d is told to start, each giving something to wait for.
+
+    def all_reduce(self, out: Tensor, op: Any) -> Any:
+        return dist.all_reduce(out, op, self.handle, async_op=True)
+
+    def all_gather(self, out: Tensor, block: Tensor) -> Any:
+        return _gather(out, block, self.handle, async_op=True)
+
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Any:
+        return _reduce_scatter(out, blocks, op, self.handle, async_op=True)
+
+    def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Any:
+        return dist.all_to_all_single(out, blocks, *sizes, group=self.handle, async_op=True)
+
+    def send(self, block: Tensor, to: int) -> Any:
+        return dist.isend(block, self.ranks[to], self.handle)
+
+    def receive(self, out: Tensor, source: int) -> Any:
+        return dist.irecv(out, self.ranks[source], self.handle)
+
+    def broadcast(self, out: Tensor, source: int) -> Any:
+        return dist.broadcast(out, source, self.handle, async_op=True)
+
+
+def place_of(ranks: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The ``place`` of a :class:`Group`."""
+    order = sorted(ranks)
+    return None if order == list(ranks) else tuple(order.index(r) for r in ranks)
+
+
+class Groups:
+    """The groups of one rank by the axes that they span."""
+
+    def __init__(
+        self, mesh: Mesh, rank: int, wanted: Iterable[Axes], timeout: Any = None, make: type[Group] = Group
+    ) -> None:
+        self._group = make
+        self._by_axes: dict[Axes, Group] = {}
+        self._handles: dict[frozenset[frozenset[int]], Any] = {}
+        for axes in wanted:
+            self._by_axes[axes] = self._make(mesh, rank, axes, timeout)
+
+    def __getitem__(self, axes: Axes) -> Group:
+        return self._by_axes[axes]
+
+    def items(self) -> list[tuple[Axes, Group]]:
+        """The groups by their axes, in the same order on every rank."""
+        return list(self._by_axes.items())
+
+    def replace(self, axes: Axes, group: Group) -> None:
+        """Another way for the ranks over ``axes`` to communicate."""
+        self._by_axes[axes] = group
+
+    def _make(self, mesh: Mesh, rank: int, axes: Axes, timeout: Any) -> Group:
+        parts = mesh.partition(axes)
+        ranks = next(p for p in parts if rank in p)
+        return self._group(
+            ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place_of(ranks)
+        )
+
+    def _handle(self, parts: list[tuple[int, ...]], rank: int, timeout: Any) -> Any:
+        """One c10d group for each part; axes in another order, or other names of the same ranks,
+        share them.
+        """
+        key = frozenset(frozenset(p) for p in parts)
+        if key not in self._handles:
+            if len(parts) == 1:
+                self._handles[key] = dist.group.WORLD
+            else:
+                lists = [sorted(p) for p in parts]
+                self._handles[key] = dist.new_subgroups_by_enumeration(lists, timeout=timeout)[0]
+        return self._handles[key]

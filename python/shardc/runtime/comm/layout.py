@@ -1,0 +1,165 @@
+"""Where one rank's block of a global tensor lies. A layout is, for each dim, the axes that cut it, major
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .mesh import Axes, Mesh, ways
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """A dim that holds parts of ``sizes`` beside one another (queries, keys and values), each in ``ways``
+    equal blocks: stored are the first blocks of all parts, then the second ones, and so on. A device's block
+    then has some of each part.
+    """
+
+    dim: int
+    ways: int
+    sizes: tuple[int, ...]
+
+    def runs(self) -> list[range]:
+        """The elements of the dim in the order in which they are stored."""
+        starts = [sum(self.sizes[:n]) for n in range(len(self.sizes))]
+        blocks = [(start, size // self.ways) for start, size in zip(starts, self.sizes, strict=True)]
+        return [range(start + w * n, start + (w + 1) * n) for w in range(self.ways) for start, n in blocks]
+
+    def elements(self, stored: slice) -> list[slice]:
+        """Which elements of the dim are stored there, at least one slice."""
+        found, at = [], 0
+        for run in self.runs():
+            low, high = max(stored.start - at, 0), min(stored.stop - at, len(run))
+            if low < high:
+                found.append(slice(run.start + low, run.start + high))
+            at += len(run)
+        return found or [slice(0, 0)]
+
+    def restored(self, whole: Tensor) -> Tensor:
+        """A whole tensor as it is, of one as it is stored."""
+        order = torch.tensor([n for run in self.runs() for n in run], device=whole.device)
+        return whole.index_select(self.dim, torch.argsort(order))
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One argument or result of the program, as its manifest describes it: ``shape`` is global.
+
+    ``padded`` is its shape with the padding that makes its dims divide, at their end; empty where they
+    divide. A rank's block is one of a tensor of that shape, and holds padding where the tensor ends inside of
+    it. Where it is ``interleaved``, that tensor is the one that is stored.
+    """
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    dims: tuple[Axes, ...]
+    fill: float | None = None
+    padded: tuple[int, ...] = ()
+    interleaved: Interleaved | None = None
+
+    @staticmethod
+    def read(entry: dict[str, Any]) -> Leaf:
+        dims = tuple(tuple((str(n), int(p), int(s)) for n, p, s in dim) for dim in entry["sharding"]["dims"])
+        dtype = getattr(torch, entry["dtype"])
+        padded = tuple(entry.get("padded", ()))
+        parts = entry.get("interleaved")
+        stored = None if parts is None else Interleaved(parts["dim"], parts["ways"], tuple(parts["sizes"]))
+        return Leaf(
+            entry["name"],
+            entry["role"],
+            tuple(entry["shape"]),
+            dtype,
+            dims,
+            entry.get("fill"),
+            padded,
+            stored,
+        )
+
+    def describe(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
+
+    def space_dims(self, mesh: Mesh) -> tuple[Axes, ...]:
+        """The axes of each dim without those of time, which leave the stored block whole."""
+        return tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in self.dims)
+
+    def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
+        """The shape of every rank's block, padding included."""
+        return tuple(
+            n // ways(dim) for n, dim in zip(self.padded or self.shape, self.space_dims(mesh), strict=True)
+        )
+
+    def held_shape(self, mesh: Mesh, rank: int) -> tuple[int, ...]:
+        """The shape of what the rank's block holds of the tensor: all of it but for padding."""
+        return tuple(s.stop - s.start for s in self.slices(mesh, rank))
+
+    def slices(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
+        """What the rank's block holds as a slice of each dim, as they are stored;
+        no axis of time may come before one of space in a dim.
+        """
+        blocks = zip(self.local_shape(mesh), self.space_dims(mesh), self.shape, strict=True)
+        found = ((n, mesh.index(rank, dim), size) for n, dim, size in blocks)
+        return tuple(slice(min(n * i, size), min(n * i + n, size)) for n, i, size in found)
+
+    def blocks(self, mesh: Mesh, rank: int) -> list[tuple[slice, ...]]:
+        """The blocks of the tensor that, joined along the interleaved dim, are what the rank's block holds;
+        one, mostly.
+        """
+        stored = self.slices(mesh, rank)
+        if self.interleaved is None:
+            return [stored]
+        d = self.interleaved.dim
+        return [(*stored[:d], part, *stored[d + 1 :]) for part in self.interleaved.elements(stored[d])]
+
+    def is_chunked(self, mesh: Mesh) -> bool:
+        """Whether ranks hold what ``torch.chunk`` gives them, as DTensor has it."""
+        if self.interleaved is not None:
+            return False
+        blocks = zip(self.padded or self.shape, chunked_shape(self, mesh), self.space_dims(mesh), strict=True)
+        return all(ways(dim) == 1 or n == chunked for n, chunked, dim in blocks)
+
+
+def chunked_shape(leaf: Leaf, mesh: Mesh) -> tuple[int, ...]:
+    """The padded shape with which ranks would hold what ``torch.chunk`` gives them."""
+    return tuple(
+        -(-n // ways(dim)) * ways(dim) for n, dim in zip(leaf.shape, leaf.space_dims(mesh), strict=True)
+    )
+
+
+def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``value`` with zeros at the end of its dims, up to ``shape``; itself if it has it, or ``shape`` is
+    empty.
+    """
+    if not shape or tuple(value.shape) == shape:
+        return value
+    whole = value.new_zeros(shape)
+    whole[tuple(map(slice, value.shape))] = value
+    return whole
+
+
+def cut(value: Tensor, dims: Sequence[Axes], mesh: Mesh, rank: int) -> Tensor:
+    """This rank's block of a global tensor, a view where it can be one.
+
+    Axes of time are kept whole, wherever they stand among those of space: with a dim cut by (micro, data), a
+    rank holds its rows of every micro-batch, in order.
+    """
+    for d, axes in enumerate(dims):
+        if not axes:
+            continue
+        sizes = [size for _, _, size in axes]
+        value = value.unflatten(d, [*sizes, -1])
+        kept = 0
+        for axis in axes:
+            if mesh.is_time(axis):
+                kept += 1
+            else:
+                value = value.select(d + kept, mesh.coordinate(rank, axis))
+        value = value.flatten(d, d + kept)
+    return value

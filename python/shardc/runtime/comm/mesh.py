@@ -1,0 +1,93 @@
+"""The device mesh of a program: where a rank stands on each (sub-)axis, and which ranks work together.
+
+An axis is a triple ``(name, pre, size)``: ``size`` ways of mesh axis ``name`` after ``pre`` more major ways.
+Ranks number the space axes row-major. This is the arithmetic of the compiler's ``dist.mesh``, repeated here
+to stand alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+Axis = tuple[str, int, int]
+Axes = tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Names and sizes of the space axes, the most major first, and of the time axes (loops, no rank)."""
+
+    space: tuple[tuple[str, int], ...]
+    time: tuple[tuple[str, int], ...] = ()
+
+    @staticmethod
+    def read(axes: Iterable[dict]) -> Mesh:
+        """From the manifest's ``[{"name": ..., "size": ..., "kind": "space" | "time"}, ...]``."""
+        found = [(a["name"], a["size"], a["kind"]) for a in axes]
+        by_kind = {kind: tuple((n, s) for n, s, k in found if k == kind) for kind in ("space", "time")}
+        return Mesh(**by_kind)
+
+    @property
+    def world_size(self) -> int:
+        return prod(size for _, size in self.space)
+
+    def describe(self) -> str:
+        return " x ".join(f"{name} {size}" for name, size in self.space)
+
+    def is_time(self, axis: Axis) -> bool:
+        return any(name == axis[0] for name, _ in self.time)
+
+    def coordinate(self, rank: int, axis: Axis) -> int:
+        """Where ``rank`` stands on a (sub-)axis of space. KeyError if the mesh has none of that name."""
+        name, pre, size = axis
+        stride = 1
+        for other, ways in reversed(self.space):
+            if other == name:
+                return rank // stride % ways // (ways // (pre * size)) % size
+            stride *= ways
+        raise KeyError(name)
+
+    def index(self, rank: int, axes: Axes) -> int:
+        """The rank's place in the product of ``axes``, the first the most major."""
+        place = 0
+        for axis in axes:
+            place = place * axis[2] + self.coordinate(rank, axis)
+        return place
+
+    def partition(self, axes: Axes) -> list[tuple[int, ...]]:
+        """All ranks in groups that differ on ``axes`` alone, each in the order of the index over ``axes``."""
+        rest = self._complement(axes)
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for rank in range(self.world_size):
+            groups.setdefault(tuple(self.coordinate(rank, a) for a in rest), []).append(rank)
+        return [tuple(sorted(g, key=lambda r: self.index(r, axes))) for g in groups.values()]
+
+    def finest(self, used: Iterable[Axis]) -> Axes:
+        """The space axes, cut at every boundary that one of ``used`` has inside them, in mesh order."""
+        cuts: dict[str, set[int]] = {}
+        for name, pre, size in used:
+            cuts.setdefault(name, set()).update((pre, pre * size))
+        return tuple(part for name, ways in self.space for part in _parts(name, ways, cuts.get(name, set())))
+
+    def _complement(self, axes: Axes) -> Axes:
+        return tuple(p for p in self.finest(axes) if not any(inside(p, a) for a in axes))
+
+
+def _parts(name: str, ways: int, cuts: set[int]) -> list[Axis]:
+    bounds = sorted({1, ways} | cuts)
+    if len(bounds) == 1:
+        return [(name, 1, 1)]
+    return [(name, low, high // low) for low, high in pairwise(bounds)]
+
+
+def inside(part: Axis, axis: Axis) -> bool:
+    """Whether ``part`` is a part of ``axis`` (or all of it)."""
+    return part[0] == axis[0] and axis[1] <= part[1] and part[1] * part[2] <= axis[1] * axis[2]
+
+
+def ways(axes: Sequence[Axis]) -> int:
+    """How many blocks ``axes`` cut a dim into."""
+    return prod(size for _, _, size in axes)

@@ -1,0 +1,288 @@
+"""Small collectives by symmetric memory: kernels of PyTorch that read the other GPUs' memory, where NCCL
+takes longer to start than to send.
+
+A group has one buffer that all its ranks map. A collective copies into it, on a stream of its own, and starts
+``torch.ops.symm_mem``; each of these ends when all ranks have read, so that the next may write. Sums are
+added in the order of the ranks: equal on all of them, and in every run (the switch's own sums, ``multimem``,
+are not known to be). What is chosen when a step is loaded is tried with numbers whose sums are known, and all
+ranks of a group choose alike.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from .. import torch_private
+from ..environment import LOCAL_RANK, LOCAL_WORLD_SIZE, SYMMETRIC_BYTES
+from ..torch_private import foreach_copy_
+from .groups import Group, Groups
+
+ONE_SHOT_BYTES = 128 << 10
+"""Up to which every rank reads all; PyTorch's Inductor has the same limit. Larger sums are made
+part by part.
+"""
+SIZES = (2, 4, 8)
+"""Of groups that PyTorch has kernels of their own for."""
+SUMMED = (torch.float32, torch.bfloat16)
+ALIGNED = 16
+"""Bytes that the kernels read at a time."""
+
+cuda: Any = torch.cuda
+kernels: Any = torch.ops.symm_mem
+
+
+class Unfit(Exception):
+    """Why a group stays with NCCL."""
+
+
+class Enqueued:
+    """The handle of what runs on another stream: ``wait`` makes the current stream wait for it. Until then
+    the tensors that it reads and writes are kept, whose memory the current stream could else use again too
+    early.
+    """
+
+    def __init__(self, event: Any, *held: Tensor) -> None:
+        self._event, self._held = event, held
+
+    def wait(self) -> None:
+        cuda.current_stream().wait_event(self._event)
+        self._held = ()
+
+
+@dataclass(frozen=True)
+class SymmetricMemory:
+    """A group's buffer of ``limit_bytes``. ``taken`` counts the collectives that went through it, by name."""
+
+    group_name: str
+    buffer: Tensor
+    handle: Any
+    stream: Any
+    limit_bytes: int
+    taken: Counter[str] = field(default_factory=Counter)
+
+    def adds(self, x: Tensor, op: Any) -> bool:
+        """Whether it has sums of such tensors."""
+        return op == dist.ReduceOp.SUM and x.dtype in SUMMED and 0 < _bytes(x) <= self.limit_bytes
+
+    def all_reduce(self, out: Tensor) -> Enqueued:
+        self.taken["all_reduce"] += 1
+        with self._aside(out) as done:
+            out.view(-1).copy_(self._summed(out.view(-1)))
+        return done
+
+    def reduce_scatter(self, out: Tensor, blocks: Tensor) -> Enqueued:
+        """``out``: this rank's block of the sum of ``blocks``."""
+        self.taken["reduce_scatter"] += 1
+        with self._aside(out, blocks) as done:
+            whole = self._summed(blocks.view(-1))
+            out.view(-1).copy_(whole[self.handle.rank * out.numel() :][: out.numel()])
+        return done
+
+    def all_gather(self, out: Tensor, block: Tensor) -> Enqueued:
+        self.taken["all_gather"] += 1
+        with self._aside(out, block) as done:
+            count, sizes = block.numel(), (block.numel(),)
+            self._own(block.view(-1))
+            self.handle.barrier()
+            others = [self.handle.get_buffer(r, sizes, block.dtype) for r in range(self.handle.world_size)]
+            foreach_copy_(list(out.view(-1).split(count)), others)
+            self.handle.barrier()
+        return done
+
+    def _summed(self, x: Tensor) -> Tensor:
+        mine = self._own(x)
+        if _bytes(mine) <= ONE_SHOT_BYTES:
+            return kernels.one_shot_all_reduce(mine, "sum", self.group_name)[: x.numel()]
+        return kernels.two_shot_all_reduce_(mine, "sum", self.group_name)[: x.numel()]
+
+    def _own(self, x: Tensor) -> Tensor:
+        """The head of the buffer, with ``x`` in it and more, so that every rank's part is aligned."""
+        each = ALIGNED * self.handle.world_size
+        mine = self.buffer[: -(-_bytes(x) // each) * each].view(x.dtype)
+        mine[: x.numel()].copy_(x)
+        return mine
+
+    @contextmanager
+    def _aside(self, *tensors: Tensor) -> Iterator[Enqueued]:
+        """The stream of collectives, after what the current one has to do; the handle of what is started
+        there on ``tensors``.
+        """
+        event = cuda.Event()
+        self.stream.wait_stream(cuda.current_stream())
+        with cuda.stream(self.stream):
+            yield Enqueued(event, *tensors)
+            event.record(self.stream)
+
+
+@dataclass(frozen=True)
+class SymmetricGroup(Group):
+    """A group whose small collectives go through symmetric memory; others are c10d's."""
+
+    memory: SymmetricMemory
+
+    def all_reduce(self, out: Tensor, op: Any) -> Any:
+        return self.memory.all_reduce(out) if self.memory.adds(out, op) else super().all_reduce(out, op)
+
+    def all_gather(self, out: Tensor, block: Tensor) -> Any:
+        fits = 0 < _bytes(block) <= self.memory.limit_bytes
+        return self.memory.all_gather(out, block) if fits else super().all_gather(out, block)
+
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Any:
+        fits = self.memory.adds(blocks, op) and _bytes(blocks) <= ONE_SHOT_BYTES
+        return self.memory.reduce_scatter(out, blocks) if fits else super().reduce_scatter(out, blocks, op)
+
+
+def use_symmetric_memory(groups: Groups, device: torch.device, nccl: bool) -> list[str]:
+    """Gives each group that it fits its buffer; a line for each group of more than one rank says what was
+    chosen.
+    """
+    stream = cuda.Stream(device) if nccl and device.type == "cuda" else None
+    found: dict[tuple[int, ...], SymmetricMemory | str] = {}
+    lines: dict[tuple[int, ...], str] = {}
+    for axes, group in groups.items():
+        if group.size == 1:
+            continue
+        key = tuple(sorted(group.ranks))
+        if key not in found:
+            found[key] = _memory_of(group, device, nccl, stream)
+        memory = found[key]
+        if isinstance(memory, SymmetricMemory):
+            groups.replace(axes, SymmetricGroup(group.ranks, group.handle, group.place, memory))
+        lines[key] = f"ranks {', '.join(map(str, key))}: {_described(memory)}"
+    return list(lines.values())
+
+
+def taken(groups: Groups) -> Counter[str]:
+    """The collectives that went through symmetric memory until now, by name. Of a CUDA graph its capture
+    counts.
+    """
+    memories = {id(g.memory): g.memory for _, g in groups.items() if isinstance(g, SymmetricGroup)}
+    return sum((memory.taken for memory in memories.values()), Counter())
+
+
+def _described(memory: SymmetricMemory | str) -> str:
+    if isinstance(memory, str):
+        return memory
+    size = f"{memory.limit_bytes >> 10} KiB"
+    return (
+        f"by symmetric memory all_reduce of sums in float32 and bfloat16 and all_gather up to {size}, "
+        f"reduce_scatter "
+        f"up to {min(ONE_SHOT_BYTES, memory.limit_bytes) >> 10} KiB; the rest by NCCL"
+    )
+
+
+def limit_bytes() -> int:
+    """The largest collective that goes through it, in whole KiB."""
+    return SYMMETRIC_BYTES.get() >> 10 << 10
+
+
+def _memory_of(group: Group, device: torch.device, nccl: bool, stream: Any) -> SymmetricMemory | str:
+    """The group's memory, tried, or why it has none. All its ranks call this together, and get the same."""
+    if not nccl:
+        return f"by Gloo (tensors are on {device}; symmetric memory is for GPUs that NCCL connects)"
+    limit = limit_bytes()
+    if limit <= 0:
+        return f"by NCCL (symmetric memory is switched off: {SYMMETRIC_BYTES.name})"
+    memory: list[SymmetricMemory] = []
+    steps: list[Callable[[], object]] = [
+        lambda: check_fit(group, device),
+        lambda: memory.append(_rendezvous(group, device, stream, limit)),
+        lambda: _try(memory[0]),
+    ]
+    for step in steps:
+        why = ""
+        try:
+            step()
+        except (Unfit, RuntimeError, ImportError, AttributeError) as error:
+            why = str(error).strip().partition("\n")[0] or type(error).__name__
+        if not agree(not why, group, device):
+            return f"by NCCL ({why or 'symmetric memory does not fit another rank of the group'})"
+    return memory[0]
+
+
+def agree(fits: bool, group: Group, device: torch.device) -> bool:
+    """Whether it fits all ranks of the group."""
+    flag = torch.tensor([int(fits)], device=device)
+    dist.all_reduce(flag, dist.ReduceOp.MIN, group.handle)
+    return bool(flag.item())
+
+
+def check_fit(group: Group, device: torch.device) -> None:
+    """Raises Unfit unless the group's GPUs are in one host and reach each other's memory."""
+    if torch.version.hip is not None:
+        raise Unfit("symmetric memory is not tried on AMD's GPUs")
+    if group.size not in SIZES:
+        raise Unfit(f"symmetric memory is for groups of {', '.join(map(str, SIZES))}, not of {group.size}")
+    _module()
+    for name in ("one_shot_all_reduce", "two_shot_all_reduce_"):
+        if not hasattr(kernels, name):
+            raise Unfit(f"PyTorch {torch.__version__} has no symm_mem.{name}")
+    local, own = LOCAL_WORLD_SIZE.get(), LOCAL_RANK.get()
+    if len({rank // local for rank in group.ranks}) > 1:
+        raise Unfit("its ranks are on several hosts")
+    if (cuda.current_device() if device.index is None else device.index) != own:
+        raise Unfit(f"local rank {own} is on {device}")
+    for other in sorted({rank % local for rank in group.ranks} - {own}):
+        if not cuda.can_device_access_peer(own, other):
+            raise Unfit(f"cuda:{own} does not reach the memory of cuda:{other}")
+
+
+def _module() -> Any:
+    return torch_private.symmetric_memory
+
+
+def _rendezvous(group: Group, device: torch.device, stream: Any, limit: int) -> SymmetricMemory:
+    symmetric = _module()
+    name = group.handle.group_name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # newer PyTorch enables groups by itself, and says so
+        symmetric.enable_symm_mem_for_group(name)
+    buffer = symmetric.empty(limit, dtype=torch.uint8, device=device)
+    return SymmetricMemory(name, buffer, symmetric.rendezvous(buffer, name), stream, limit)
+
+
+def _try(memory: SymmetricMemory) -> None:
+    """Raises Unfit unless sums and gathers of small integers come out right, twice, of each dtype
+    and form.
+    """
+    rank, size = memory.handle.rank, memory.handle.world_size
+    device, largest = memory.buffer.device, memory.limit_bytes
+    for dtype in SUMMED * 2:
+        for count in {37, largest // dtype.itemsize}:
+            x = torch.arange(count, device=device).remainder(7).add(rank).to(dtype)
+            expected = (
+                torch.arange(count, device=device)
+                .remainder(7)
+                .mul(size)
+                .add(size * (size - 1) // 2)
+                .to(dtype)
+            )
+            memory.all_reduce(x).wait()
+            if not torch.equal(x, expected):
+                raise Unfit(f"a sum of {dtype} by symmetric memory came out wrong")
+        own, every = (
+            torch.full((5,), rank, dtype=dtype, device=device),
+            torch.empty(size, 5, dtype=dtype, device=device),
+        )
+        memory.all_gather(every, own).wait()
+        wanted = torch.arange(size, device=device).to(dtype)
+        scattered = torch.empty(5, dtype=dtype, device=device)
+        memory.reduce_scatter(scattered, wanted.repeat_interleave(5)).wait()
+        if not torch.equal(every, wanted[:, None].expand(size, 5)) or not bool(
+            (scattered == rank * size).all()
+        ):
+            raise Unfit(f"a gather of {dtype} by symmetric memory came out wrong")
+    memory.taken.clear()
+
+
+def _bytes(x: Tensor) -> int:
+    return x.numel() * x.element_size()

@@ -1,0 +1,124 @@
+"""Environment variables that a running step reads. ``docs/reference/environment.md`` lists them.
+
+An artefact carries this module, so it imports nothing of the compiler, whose own variables are in
+``shardc/environment.py``. No other module reads or changes ``os.environ``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .errors import BadVariable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T]):
+    """One environment variable.
+
+    Attributes:
+        name: Its name in the environment.
+        kind: What its value is, with the unit: ``seconds``, ``bytes``, ``path``.
+        default: The value where it is not set.
+        parse: Turns its text into the value; raises ValueError for text that is none.
+        effect: What it does, as one sentence of the reference.
+        otherwise: The default in words, where ``default`` says too little.
+    """
+
+    name: str
+    kind: str
+    default: T
+    parse: Callable[[str], T]
+    effect: str
+    otherwise: str = ""
+
+    def get(self) -> T:
+        """Return the value now. Raises BadVariable where the text has another form."""
+        text = self.text()
+        try:
+            return self.default if text is None else self.parse(text)
+        except ValueError:
+            hint = f"unset it, or set it to a value of this kind: {self.kind}"
+            raise BadVariable(f"{self.name} is {text!r}", "the environment variables", hint) from None
+
+    def text(self) -> str | None:
+        """Return the text as it is set, or None."""
+        return os.environ.get(self.name)
+
+
+def child_environment(**changes: str | None) -> dict[str, str]:
+    """Return the environment of a child process: this one's with ``changes``; None removes a variable."""
+    return {name: text for name, text in {**os.environ, **changes}.items() if text is not None}
+
+
+@contextmanager
+def changed(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Change variables of this process, None removing one, and restore them at the end."""
+    saved = {name: os.environ.get(name) for name in changes}
+    try:
+        _write(changes)
+        yield
+    finally:
+        _write(saved)
+
+
+def _write(changes: Mapping[str, str | None]) -> None:
+    for name, text in changes.items():
+        if text is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = text
+
+
+TIMEOUT_S = Variable(
+    "SHARDC_TIMEOUT_S", "seconds", 300.0, float, "How long a rank waits for the others in one collective."
+)
+SYMMETRIC_BYTES = Variable(
+    "SHARDC_SYMMETRIC_BYTES",
+    "bytes",
+    1 << 20,
+    int,
+    "The largest collective within a host that goes through symmetric memory; 0 leaves all to NCCL.",
+)
+DEBUG = Variable(
+    "SHARDC_DEBUG",
+    "flag",
+    False,
+    bool,
+    "Ranks print the traceback of every error. `shardc run --debug` sets it for the ranks that it starts.",
+)
+FAULT = Variable(
+    "SHARDC_FAULT",
+    "`rank:step` or `rank:step:stop`",
+    "",
+    str,
+    "For drills: `1:2` kills rank 1 at step 2, `1:2:stop` lets it hang there.",
+    "none",
+)
+RANK = Variable("RANK", "number", "0", str, "The rank of this process; torchrun sets it.")
+WORLD_SIZE = Variable("WORLD_SIZE", "number", 1, int, "The number of processes; torchrun sets it.")
+LOCAL_RANK = Variable(
+    "LOCAL_RANK", "number", 0, int, "The rank within the host, which selects its GPU; torchrun sets it."
+)
+LOCAL_WORLD_SIZE = Variable(
+    "LOCAL_WORLD_SIZE", "number", 1, int, "The number of processes on this host; torchrun sets it."
+)
+AGENT_STORE = Variable(
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "`True` or unset",
+    False,
+    "True".__eq__,
+    "Whether torchrun holds the ranks' store, or rank 0 keeps it at the end; torchrun sets it.",
+)
+TRITON_INTERPRET = Variable(
+    "TRITON_INTERPRET",
+    "0 or 1",
+    False,
+    "1".__eq__,
+    "1 runs Triton kernels in Triton's interpreter, on the CPU.",
+)

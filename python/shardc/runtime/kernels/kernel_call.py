@@ -1,0 +1,276 @@
+"""One call of a compiled kernel, as a Python function written for the number of its tensors: about 1.5 us
+beside the kernel.
+
+The machine code takes one pointer, to the addresses of inputs, outputs and workspace. The arrays of addresses
+are kept between calls; each call has one to itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from math import prod
+from typing import Any
+
+import torch
+
+from .. import torch_private
+from ..errors import IndexOutOfRange
+from . import pool
+
+Shape = tuple[int | str, ...]
+Output = tuple[Shape, torch.dtype] | int
+"""Shape and dtype of a new tensor, or the number of the input whose memory the result takes.
+
+A size that differs from call to call is text, ``"n0 * 64"``, in the integers ``n0``, ``n1``, ... that follow
+the call's tensors.
+"""
+
+KEPT_WORKSPACE_BYTES = 1 << 24
+FINE = -(1 << 63)
+"""What a result that is there to be checked says if nothing is wrong."""
+_of_thread = threading.local()
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a call needs to know of a kernel: how many ``inputs`` and, after them, integers (``sizes``) it
+    takes; the bytes of workspace that all threads share, and that each has. Text is in the integers.
+    """
+
+    inputs: int
+    sizes: int
+    max_threads: int | str
+    """How many threads pay; text may come to less than 1."""
+    shared_bytes: int | str
+    thread_bytes: int | str
+
+
+def caller(
+    entry: Any,
+    figures: Figures,
+    outputs: Sequence[Output],
+    parallel: Any,
+    size: int | None = None,
+    checks: Mapping[int, str] | None = None,
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The function of CPU tensors, and integers, that calls ``entry`` and gives a tensor for each of
+    ``outputs``.
+
+    ``parallel`` runs an address on several threads. A result in an input's memory is that input, or, if that
+    was not contiguous, a new tensor. ``size`` is the number of elements that a flat kernel is called for.
+    ``checks``: a result, an integer, is FINE or the call raises IndexOutOfRange with this message, in which
+    the result stands for ``{}``.
+    """
+    first = () if size is None else (1, size)
+    new = sum(isinstance(o, tuple) for o in outputs)
+    arrays = _Arrays(len(first) + figures.inputs + new + figures.sizes + 1)
+    names: dict[str, Any] = {
+        "entry": entry,
+        "function": ctypes.cast(entry, ctypes.c_void_p),
+        "parallel": parallel,
+        "pop": arrays.free.pop,
+        "new": arrays.new,
+        "give_back": arrays.free.append,
+        "threads_now": torch.get_num_threads,
+        "workspace": _workspace,
+        "pooled": pool.empty,
+        "empty": _empty,
+    }
+    figure: dict[str, str] = {}
+    for name in ("max_threads", "shared_bytes", "thread_bytes"):
+        value = getattr(figures, name)
+        figure[name] = f"({value})" if isinstance(value, str) else name
+        names[name] = value
+    makers: list[str | int] = []
+    for number, output in enumerate(outputs):
+        if isinstance(output, int):
+            makers.append(output)
+            continue
+        shape, dtype = output
+        names[f"dtype{number}"] = dtype
+        if any(isinstance(n, str) for n in shape):
+            form = f"{_tuple(shape)}, {_tuple(_stride_texts(shape))}, dtype{number}"
+            large = f"(size := {_product((*shape, dtype.itemsize))}) >= {pool.POOLED_BYTES}"
+            makers.append(f"pooled({form}, size) if {large} else empty({form})")
+        else:
+            makers.append(f"empty{number}(shape{number}, strides{number}, dtype{number})")
+            names |= {f"shape{number}": shape, f"strides{number}": _strides(shape)}
+            names[f"empty{number}"] = _maker(prod(shape) * dtype.itemsize)
+    threads = f"min({figure['max_threads']}, threads_now())" if figures.max_threads != 1 else ""
+    if isinstance(figures.max_threads, str):
+        threads = f"{threads} if {figures.max_threads} > 1 else 1"
+    scratch = ""
+    if (figures.shared_bytes, figures.thread_bytes) != (0, 0):
+        scratch = f"{figure['shared_bytes']} + {'threads * ' if threads else ''}{figure['thread_bytes']}"
+    checks = checks or {}
+    names |= {f"message{number}": message for number, message in checks.items()} | {"check": check}
+    form = (
+        first,
+        figures.inputs,
+        figures.sizes,
+        tuple(makers),
+        threads,
+        scratch,
+        tuple(checks),
+        tuple(names),
+    )
+    return _writer(*form)(**names)
+
+
+def check(found: int, message: str) -> None:
+    """Raises IndexOutOfRange unless ``found`` is FINE."""
+    if found != FINE:
+        raise IndexOutOfRange(
+            message.format(found), hint="find the op that gives these indices; ranges are [0, size)"
+        )
+
+
+@cache
+def _writer(
+    first: tuple[int, ...],
+    inputs: int,
+    sizes: int,
+    makers: tuple[str | int, ...],
+    threads: str,
+    scratch: str,
+    checked: tuple[int, ...],
+    names: tuple[str, ...],
+) -> Any:
+    """Compiles the text of a call once for all kernels of one form: what makes each output (or which input it
+    is), how many ``threads`` there are (one, where there is no text), the bytes of ``scratch``, which outputs
+    are ``checked``.
+    """
+    read, numbers = [f"a{i}" for i in range(inputs)], [f"n{i}" for i in range(sizes)]
+    made = {number: f"r{number}" for number, maker in enumerate(makers) if isinstance(maker, str)}
+    lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
+    lines += [f"{r} = {makers[i]}" for i, r in made.items()]
+    if threads:
+        lines.append(f"threads = {threads}")
+    if scratch:
+        lines.append(f"scratch = workspace({scratch})")
+    addresses = [*map(str, first), *(f"{t}.data_ptr()" for t in (*read, *made.values()))]
+    addresses += [*numbers, *(["scratch.data_ptr()"] if scratch else [])]
+    lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
+    lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
+    lines += [
+        "parallel(function, address, threads, 0) if threads > 1 else entry(address)"
+        if threads
+        else "entry(address)"
+    ]
+    lines += ["give_back(held)", *(f"check({made[n]}.item(), message{n})" for n in checked)]
+    lines += [f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
+    body = "\n".join(f"        {line}" for line in lines)
+    found: dict[str, Any] = {}
+    text = (
+        f"def write({', '.join(names)}):\n    def call({', '.join([*read, *numbers])}):\n{body}\n    "
+        f"return call\n"
+    )
+    exec(compile(text, "<call of a kernel>", "exec"), found)
+    return found["write"]
+
+
+def _tuple(texts: Sequence[object]) -> str:
+    return f"({', '.join(map(str, texts))}{',' if len(texts) == 1 else ''})"
+
+
+def batch_caller(
+    entry: Any,
+    inputs: int,
+    members: Sequence[tuple[int, Sequence[Output]]],
+    elements_per_thread: int,
+    parallel: Any,
+) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
+    """The function that calls a flat kernel once for several tuples of tensors, and gives a tuple of results
+    for each.
+
+    ``members`` are the number of elements and the outputs of each.
+    """
+    function = ctypes.cast(entry, ctypes.c_void_p)
+    new = sum(isinstance(o, tuple) for o in members[0][1])
+    arrays = _Arrays(1 + len(members) * (1 + inputs + new))
+    max_threads = max(1, sum(size for size, _ in members) // elements_per_thread)
+    forms = [[_form(o) for o in outputs] for _, outputs in members]
+    sizes = [size for size, _ in members]
+
+    def call(*given: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+        addresses, results = [len(given)], []
+        for size, outputs, tensors in zip(sizes, forms, given, strict=True):
+            read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+            made = [read[o] if isinstance(o, int) else o() for o in outputs]
+            addresses.append(size)
+            addresses += [t.data_ptr() for t in read]
+            addresses += [t.data_ptr() for t, o in zip(made, outputs, strict=True) if not isinstance(o, int)]
+            results.append(tuple(made))
+        threads = min(max_threads, torch.get_num_threads())
+        slots, address = arrays.new()
+        slots[:] = addresses
+        parallel(function, address, threads, 0) if threads > 1 else entry(address)
+        return results
+
+    return call
+
+
+class _Arrays:
+    """Arrays of ``size`` addresses, each with its own address; ``free`` are those that no call uses.
+
+    Popping from a list and appending to one are atomic: each call of each thread has an array to itself.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.free: list[tuple[Any, int]] = []
+        self._type = ctypes.c_void_p * size
+
+    def new(self) -> tuple[Any, int]:
+        made = self._type()
+        return made, ctypes.addressof(made)
+
+
+def _product(shape: Shape) -> str:
+    return " * ".join(f"({n})" if isinstance(n, str) else str(n) for n in shape) or "1"
+
+
+def _stride_texts(shape: Shape) -> list[str]:
+    """Of a contiguous tensor."""
+    return [_product(shape[d + 1 :]) for d in range(len(shape))]
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a contiguous tensor."""
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return tuple(reversed(strides)) if shape else ()
+
+
+def _plain_empty(shape: Shape, strides: Shape, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype)
+
+
+_empty = torch_private.optional("empty_strided_cpu") or _plain_empty
+
+
+def _maker(size_bytes: int) -> Callable[[Shape, Shape, torch.dtype], torch.Tensor]:
+    """What makes a result of so many bytes."""
+    return partial(pool.empty, size_bytes=size_bytes) if size_bytes >= pool.POOLED_BYTES else _empty
+
+
+def _form(output: Output) -> int | Callable[[], torch.Tensor]:
+    """The number of an input, or what makes a new tensor."""
+    if isinstance(output, int):
+        return output
+    shape, dtype = output
+    return partial(_maker(prod(shape) * dtype.itemsize), shape, _strides(shape), dtype)
+
+
+def _workspace(size_bytes: int) -> torch.Tensor:
+    """Memory for one call. A thread keeps a small one between its calls, which do not overlap."""
+    if size_bytes > KEPT_WORKSPACE_BYTES:
+        return pool.contiguous((size_bytes,), torch.uint8)
+    kept: torch.Tensor | None = getattr(_of_thread, "workspace", None)
+    if kept is None or kept.nbytes < size_bytes:
+        kept = _of_thread.workspace = pool.contiguous((size_bytes,), torch.uint8)
+    return kept

@@ -1,0 +1,201 @@
+"""Calls compiled CPU kernels: a shared object of ``backends/cpu``, torch's own OpenMP pool, and nothing else.
+
+``Library(path).kernel(name, outputs=[(shape, dtype), ...])`` gives a function of tensors. Calls may come from
+several threads at once: outputs and workspace are each call's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import RuntimeFailure
+from .kernel_call import Figures, Output, batch_caller, caller
+from .pool import contiguous
+from .team import openmp_path, parallel
+
+SEAL = b"shardc-kernels-1"
+"""Ends every library, before the SHA-256 of all that stands before the seal."""
+
+_INSTRUCTION_SETS = (
+    "avx",
+    "sse",
+    "ssse",
+    "fma",
+    "f16c",
+    "bmi",
+    "amx",
+    "popcnt",
+    "lzcnt",
+    "abm",
+    "vaes",
+    "gfni",
+    "sve",
+    "asimd",
+)
+
+
+class BadLibrary(RuntimeFailure):
+    """A kernel library is truncated or was changed, is for another CPU, or has no such kernel."""
+
+
+class Library:
+    """A shared object of compiled kernels.
+
+    Raises:
+        BadLibrary: the file is not whole, does not load, or is for a CPU with instructions that this one
+        lacks.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not is_whole(self.path.read_bytes()):
+            raise BadLibrary(f"{path} was cut off or changed, or is no kernel library; compile it again")
+        ctypes.CDLL(openmp_path(), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
+        try:
+            self._library = ctypes.CDLL(str(self.path))
+        except OSError as error:
+            raise BadLibrary(f"{path} does not load: {error}") from None
+        target = ctypes.string_at(
+            ctypes.addressof(ctypes.c_char.in_dll(self._library, "shardc_target"))
+        ).decode()
+        missing = sorted(set(target.split()[1:]) - cpu_features())
+        if missing:
+            raise BadLibrary(
+                f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine"
+            )
+
+    def kernel(
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
+    ) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The kernel ``name`` as a function of CPU tensors that gives a tensor for each of ``outputs``.
+
+        After the tensors it takes the integers that its symbolic sizes are in, if it has any. Shapes and
+        dtypes of the inputs are those that the kernel was compiled for; they are not looked at. ``size`` is
+        the number of elements where the kernel takes any. ``checks`` are of
+        :func:`~shardc.runtime.kernels.kernel_call.caller`.
+
+        Raises:
+            BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none
+            where one is.
+        """
+        entry, (inputs, _, max_threads, shared_bytes, thread_bytes, per_thread) = self._entry(name, [outputs])
+        if (per_thread > 0) != (size is not None):
+            raise BadLibrary(
+                f"kernel {name!r} {'takes' if per_thread else 'does not take'} a number of elements"
+            )
+        if size is not None:
+            max_threads = max(1, size // per_thread)
+        figures = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
+        return caller(entry, figures, outputs, parallel, size, checks)
+
+    def batch(
+        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
+    ) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
+        """The kernel ``name``, of any number of elements, as a function of tuples of its tensors: one call
+        for all.
+
+        ``members`` are the numbers of elements and the outputs for each tuple. Raises BadLibrary as
+        :meth:`kernel`.
+        """
+        entry, (inputs, *_, per_thread) = self._entry(name, [outputs for _, outputs in members])
+        if not per_thread:
+            raise BadLibrary(f"kernel {name!r} does not take a number of elements")
+        return batch_caller(entry, inputs, members, per_thread, parallel)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory for a result that an op of ATen writes."""
+        return contiguous(shape, dtype)
+
+    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
+        """What a call of the kernel ``name`` works in with torch's number of threads; ``sizes`` are the
+        integers that its symbolic sizes are in. Raises BadLibrary.
+        """
+        _, (inputs, _, max_threads, shared_bytes, thread_bytes, _) = self._entry(name, [])
+        found = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
+        numbers = {f"n{number}": size for number, size in enumerate(sizes)}
+        most, shared, each = (
+            eval(value, {}, numbers) if isinstance(value, str) else value
+            for value in (found.max_threads, found.shared_bytes, found.thread_bytes)
+        )
+        return shared + max(1, min(most, torch.get_num_threads())) * each
+
+    def _entry(self, name: str, calls: Sequence[Sequence[Output]]) -> tuple[Any, list[int]]:
+        """The machine code, and its figures: see ``info`` in ``backends/cpu/object_code/lower.py``."""
+        try:
+            entry = getattr(self._library, name)
+            figures = (ctypes.c_int64 * 6).in_dll(self._library, f"{name}_info")
+        except (AttributeError, ValueError):
+            raise BadLibrary(f"{self.path} has no kernel {name!r}") from None
+        for outputs in calls:
+            new = sum(isinstance(o, tuple) for o in outputs)
+            if figures[1] != new:
+                raise BadLibrary(f"kernel {name!r} has {figures[1]} outputs, not {new}")
+        entry.argtypes, entry.restype = [ctypes.c_void_p], None
+        return entry, list(figures)
+
+    def _symbolic(self, name: str, inputs: int) -> Figures | None:
+        """The figures of a kernel with symbolic sizes: see ``sizes`` in
+        ``backends/cpu/object_code/lower.py``.
+        """
+        try:
+            symbol = ctypes.c_char.in_dll(self._library, f"{name}_sizes")
+        except ValueError:
+            return None
+        found = json.loads(ctypes.string_at(ctypes.addressof(symbol)))
+        work, per_thread = _text(found["work"]), found["work_per_thread"]
+        threads = max(1, work // per_thread) if isinstance(work, int) else f"({work}) // {per_thread}"
+        return Figures(inputs, found["sizes"], threads, _text(found["shared"]), _text(found["thread"]))
+
+
+def _text(terms: list[list[int]]) -> int | str:
+    """A sum of products of sizes; a number, where it is one."""
+    if terms == [[terms[0][0]]]:
+        return terms[0][0]
+    return " + ".join(
+        " * ".join([str(factor), *(f"n{number}" for number in numbers)]) for factor, *numbers in terms
+    )
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """The instruction sets of this machine's CPU, as Linux names them."""
+    found = [
+        line.split(":", 1)[1] for line in _lines("/proc/cpuinfo") if line.startswith(("flags", "Features"))
+    ]
+    words = set(found[0].split()) if found else set()
+    return frozenset(w for w in words if w.startswith(_INSTRUCTION_SETS))
+
+
+def _lines(path: str) -> list[str]:
+    """Of a file of Linux; none on other systems."""
+    try:
+        return Path(path).read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def sealed(library: bytes) -> bytes:
+    """``library`` with its seal: what is written to disk."""
+    return library + SEAL + hashlib.sha256(library).digest()
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether ``content`` is a library with its seal, unchanged. Opening one that was cut off would end the
+    process.
+    """
+    size = len(content) - len(SEAL) - 32
+    seal, digest = content[size : size + len(SEAL)], content[size + len(SEAL) :]
+    return size > 0 and seal == SEAL and hashlib.sha256(content[:size]).digest() == digest

@@ -1,0 +1,72 @@
+"""The team of threads that runs a kernel: torch's own OpenMP pool, in a forked child too.
+
+GNU OpenMP keeps a pool for each thread that ever had a team. A forked child inherits that of the thread that
+forked, but none of its threads, and the next team would wait for them for ever. So there, teams are led by
+another thread, which is new and gets a pool of its own. (ATen's ops still need ``torch.set_num_threads(1)``
+in such a child, as ever.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import RuntimeFailure
+
+_forked: int | None = None
+"""The thread of this process that came out of a fork."""
+_leader: ThreadPoolExecutor | None = None
+
+
+def parallel(function: Any, data: int, threads: int, flags: int = 0) -> None:
+    """``function(data)`` on each of so many threads of torch's OpenMP: its pool, and no second one."""
+    if threading.get_ident() == _forked:
+        _lead().submit(_gomp_parallel(), function, data, threads, flags).result()
+    else:
+        _gomp_parallel()(function, data, threads, flags)
+
+
+@cache
+def _gomp_parallel() -> Any:
+    function = ctypes.CDLL(openmp_path()).GOMP_parallel
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    function.restype = None
+    return function
+
+
+@cache
+def openmp_path() -> str:
+    """The OpenMP library that torch has loaded in this process.
+
+    Raises:
+        RuntimeFailure: torch was built without GNU OpenMP, or the system is not Linux.
+    """
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.is_file() else []
+    loaded = {line.split(maxsplit=5)[-1].strip() for line in lines if "libgomp" in line}
+    if not loaded:
+        raise RuntimeFailure("this torch has no GNU OpenMP (libgomp), which compiled kernels share with it")
+    folder = str(Path(torch.__file__).parent)
+    return min(loaded, key=lambda path: (not path.startswith(folder), path))
+
+
+def _lead() -> ThreadPoolExecutor:
+    global _leader
+    if _leader is None:
+        _leader = ThreadPoolExecutor(1, "shardc-team")
+    return _leader
+
+
+def _after_fork() -> None:
+    global _forked, _leader
+    _forked, _leader = threading.get_ident(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,290 @@
+"""Calls Triton kernels of ``backends/triton``: a folder with a Python module for each kernel. Needs torch and
+triton.
+
+``Modules(folder).kernel(name, outputs=[(shape, dtype), ...])`` gives a function of tensors, as
+:meth:`shardc.runtime.kernels.library.Library.kernel` does for CPUs. Kernels run on the current stream of the
+tensors' device. Under ``TRITON_INTERPRET=1`` they run in Triton's interpreter, on tensors of the CPU.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ..cuda_graph import check_index, on_device
+from ..environment import TRITON_INTERPRET
+from ..errors import RuntimeFailure
+from .kernel_call import Output
+from .triton_launch import with_launchers
+
+OLDEST = (3, 6)
+"""The Triton that generated modules need."""
+CACHE = "cache"
+"""The folder, beside the modules, of binaries: a folder for each key of Triton's own cache."""
+KEY = "key"
+"""The JSON file beside a binary: ``triton``, the version that made it; ``metadata``, the name of that file;
+``rest``, Triton's key of it, less the part that stands for Triton's own files.
+"""
+
+
+class BadTriton(RuntimeFailure):
+    """Triton is missing or too old for the kernels of an artefact."""
+
+
+class BadDriver(RuntimeFailure):
+    """The GPU's driver does not load what Triton's assembler makes."""
+
+
+class BadModules(RuntimeFailure):
+    """A folder of Triton kernels lacks a kernel, or has one of another form than the program calls."""
+
+
+class Modules:
+    """A folder of modules; each is imported when a program first binds its kernel.
+
+    Raises:
+        BadTriton: Triton does not import, or is older than the modules need.
+        BadDriver: the driver of the GPU that is here is older than Triton's assembler.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        check_triton()
+        self.folder, self.device = Path(folder), torch.device("cpu" if interprets() else "cuda")
+        if not interprets():
+            check_driver()
+            fill_cache(self.folder / CACHE)
+
+    def kernel(
+        self,
+        name: str,
+        outputs: Sequence[Output],
+        size: int | None = None,
+        checks: Mapping[int, str] | None = None,
+    ) -> Callable[..., tuple[torch.Tensor, ...]]:
+        """The kernel ``name`` as a function that gives a tensor for each of ``outputs``; forms are those of
+        :meth:`shardc.runtime.kernels.library.Library.kernel`.
+
+        Raises:
+            BadModules: no kernel of that name, or another number of outputs.
+        """
+        module = self._module(name)
+        return caller(module, outputs, checks or {}, self.device, size)
+
+    def batch(
+        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
+    ) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
+        """The kernel ``name``, of any number of elements, as a function of tuples of its tensors: one launch
+        for all.
+
+        Raises BadModules as :meth:`kernel`.
+        """
+        return batch_caller(self._module(name), [outputs for _, outputs in members], self.device)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Memory for a result that an op of ATen writes."""
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
+        """None: what a kernel works in is on the chip."""
+        return 0
+
+    @cache  # noqa: B019  (as many as the program has kernels)
+    def _module(self, name: str) -> ModuleType:
+        path = self.folder / f"{name}.py"
+        if not path.is_file():
+            raise BadModules(
+                f"there is no kernel {name!r}", where=str(path), hint="compile the artefact again"
+            )
+        spec = importlib.util.spec_from_file_location(f"shardc_kernels.{name}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module if interprets() else with_launchers(module)
+
+
+def fill_cache(binaries: Path) -> None:
+    """Puts binaries where Triton looks before it compiles: found under the same target, Triton version and
+    source, else not.
+
+    Triton's key has a hash of its own files, too, which differ between its builds for different Pythons: here
+    stands that of the Triton that is here.
+    """
+    import triton
+    from triton import knobs
+    from triton.runtime.cache import triton_key
+
+    for key in sorted(binaries.glob(f"*/{KEY}")):
+        found, folder = json.loads(key.read_text()), key.parent
+        if found["triton"] != triton.__version__:
+            continue
+        digest = hashlib.sha256((triton_key() + found["rest"]).encode()).digest()
+        target = Path(knobs.cache.dir) / base64.b32encode(digest).decode().rstrip("=")
+        if target.exists():
+            continue
+        new = target.with_name(f"{target.name}.{os.getpid()}.new")
+        shutil.copytree(folder, new)
+        metadata = found["metadata"]
+        group = {p.name: str(target / p.name) for p in folder.iterdir() if p.stem == Path(metadata).stem}
+        (new / f"__grp__{metadata}").write_text(json.dumps({"child_paths": group}))
+        with suppress(OSError):  # another process was first
+            new.rename(target)
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def interprets() -> bool:
+    """Whether kernels run in Triton's interpreter."""
+    return TRITON_INTERPRET.get()
+
+
+def check_triton() -> None:
+    """Raises BadTriton unless a Triton is there that generated modules run with."""
+    try:
+        import triton
+    except ImportError as error:
+        raise BadTriton(
+            f"Triton does not import: {error}", hint=f"pip install 'triton>={_text(OLDEST)}'"
+        ) from None
+    found = tuple(int(n) for n in triton.__version__.split("+")[0].split(".")[:2])
+    if found < OLDEST:
+        raise BadTriton(
+            f"Triton {triton.__version__} is too old for these kernels",
+            hint=f"pip install 'triton>={_text(OLDEST)}'",
+        )
+
+
+def check_driver() -> None:
+    """Raises BadDriver if an NVIDIA GPU is here whose driver does not load what Triton's assembler makes.
+
+    A driver for some CUDA runs the machine code of every CUDA with the same major number.
+    """
+    from triton import knobs
+
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return
+    found = driver_version()
+    is_late = torch.cuda.get_device_capability() >= (10, 0)
+    needed = (knobs.nvidia.ptxas_blackwell if is_late else knobs.nvidia.ptxas).version
+    if found // 1000 < int(needed.partition(".")[0]):
+        raise BadDriver(
+            f"the GPU's driver is for CUDA {found // 1000}.{found % 1000 // 10}; these kernels need one "
+            f"for {needed}",
+            hint="install a newer driver, or a Triton that comes with an older assembler",
+        )
+
+
+def driver_version() -> int:
+    """What the NVIDIA driver that is here is for: 12040 for CUDA 12.4. PyTorch does not tell."""
+    found = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(found))
+    return found.value
+
+
+def _text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def caller(
+    module: ModuleType,
+    outputs: Sequence[Output],
+    checks: Mapping[int, str],
+    device: torch.device,
+    size: int | None = None,
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The function that calls ``module.launch``, written for the number of its tensors.
+
+    ``size`` is the number of elements where the kernel takes any. ``checks``: a result, an integer, is that
+    of no wrong index, or the call raises IndexOutOfRange with this message; that waits for the device.
+    """
+    new = [n for n, output in enumerate(outputs) if isinstance(output, tuple)]
+    if len(new) != module.OUTPUTS:
+        raise BadModules(f"kernel {module.__name__!r} has {module.OUTPUTS} outputs, not {len(new)}")
+    read = [f"a{n}" for n in range(module.INPUTS)]
+    numbers = [f"n{n}" for n in range(getattr(module, "SIZES", 0))]
+    sizes = numbers if size is None else [str(size)]
+    on = f"{read[0]}.device" if read else "device"
+    names: dict[str, Any] = {
+        "launch": module.launch,
+        "empty": torch.empty,
+        "device": device,
+        "check": check_index,
+    }
+    lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
+    for n in new:
+        shape, names[f"dtype{n}"] = outputs[n]
+        lines.append(f"r{n} = empty(({''.join(f'{size}, ' for size in shape)}), dtype=dtype{n}, device={on})")
+    lines.append(f"launch({', '.join([*read, *(f'r{n}' for n in new), *sizes])})")
+    for n, message in checks.items():
+        names[f"message{n}"] = message
+        lines.append(f"check(r{n}, message{n})")
+    results = [read[output] if isinstance(output, int) else f"r{n}" for n, output in enumerate(outputs)]
+    body = "\n".join(f"    {line}" for line in [*lines, f"return ({''.join(f'{r}, ' for r in results)})"])
+    exec(compile(f"def call({', '.join([*read, *numbers])}):\n{body}\n", "<call of a kernel>", "exec"), names)
+    return names["call"]
+
+
+def batch_caller(
+    module: ModuleType, members: Sequence[Sequence[Output]], device: torch.device
+) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
+    """The function that calls ``module.launch_all`` once for several tuples of tensors, and gives a tuple of
+    results for each.
+
+    Addresses stand in a table on the device, which is kept for as long as the tensors of a call are where
+    those of the last call were.
+    """
+    kept: dict[str, Any] = {}
+
+    def call(*given: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+        rows, results = [], []
+        for outputs, tensors in zip(members, given, strict=True):
+            read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
+            made = [
+                read[o] if isinstance(o, int) else torch.empty(o[0], dtype=o[1], device=read[0].device)
+                for o in outputs
+            ]
+            rows.append([*read, *(t for t, o in zip(made, outputs, strict=True) if not isinstance(o, int))])
+            results.append(tuple(made))
+        addresses = [t.data_ptr() for row in rows for t in row]
+        if kept.get("addresses") != addresses:
+            kept.update(addresses=addresses, tables=_tables(module, rows))
+        for table in kept["tables"]:
+            module.launch_all(*table)
+        return results
+
+    return call
+
+
+def _tables(
+    module: ModuleType, rows: Sequence[Sequence[torch.Tensor]]
+) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:
+    """For each tuple of tensors its first program, number of elements and addresses; the tuple of each
+    program.
+
+    A table for those whose addresses and numbers of elements are multiples of 16, which are read 16 bytes at
+    a time, and one for the others.
+    """
+    made, device = [], rows[0][0].device
+    numbers = [[max(t.numel() for t in row if t.dim()), *(t.data_ptr() for t in row)] for row in rows]
+    for aligned in (True, False):
+        table, owners = [], []
+        for elements, *addresses in numbers:
+            if all(n % 16 == 0 for n in (elements, *addresses)) == aligned:
+                first = len(owners)
+                owners += [len(table)] * -(-elements // module.BLOCK)
+                table.append([first, elements, *addresses])
+        if owners:
+            rows_of = on_device(torch.tensor(table, dtype=torch.int64), device)
+            made.append((rows_of, on_device(torch.tensor(owners, dtype=torch.int32), device), aligned))
+    return made

@@ -1,0 +1,141 @@
+"""Starts Triton's compiled kernels without Triton's Python: what a launch needs is looked up by a key of a
+few numbers.
+
+Triton's own launch (``JITFunction.run``) binds and inspects every argument and builds texts of them to find a
+compiled kernel. A :class:`Launcher` leaves that to Triton for the first call of a kind, keeps the compiled
+kernel which that call gives, and starts it directly from then on, by a function written for the kernel's
+arguments. Kinds differ in what Triton compiles separate kernels for: the device, the constants, and of
+integers whether they are 1, multiples of 16, or wider than 32 bits. Tensors whose address is no multiple of
+16 always go through Triton, and so does everything under a Triton whose launch this file does not know, on
+AMD's GPUs (kernels differ there by more), or while a profiler has hooks on launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+KNOWN = ((3, 6),)
+"""The versions of Triton whose launch is as :func:`_direct` takes it."""
+_OPTIONS = ("num_warps", "num_stages")
+
+_DIRECT = """
+def launch(grid, {names}, *, {constants}):
+    {addresses}
+    device = current_device()
+    found = None
+    if not ({all_addresses}) & 15 and not enter.calls and not leave.calls:
+        found = kernels.get((device, {key}))
+    if found is None:
+        return ordinary(device, ({key},), not ({all_addresses}) & 15, grid, ({names},), ({constants},))
+    start, before = found
+    x, y, z = grid if len(grid) == 3 else (*grid, 1, 1)[:3]
+    start(x, y, z, current_stream(device), *before, {given})
+"""
+
+
+def with_launchers(module: ModuleType) -> ModuleType:
+    """``module``, of generated kernels, with ``launch`` and ``launch_all`` that start them directly.
+
+    Functions that kernels call stay Triton's, and so does all of it where this Triton's launch is not known.
+    """
+    import triton
+
+    if not is_known():
+        return module
+    host = SimpleNamespace(**vars(triton) | {"cdiv": _cdiv})
+    kernels = {n: Launcher(f) for n, f in vars(module).items() if isinstance(f, triton.runtime.JITFunction)}
+    names = vars(module) | kernels | {"triton": host}
+    for name in ("launch", "launch_all"):
+        function = getattr(module, name, None)
+        if function is not None:
+            setattr(module, name, FunctionType(function.__code__, names, name, function.__defaults__))
+    return module
+
+
+def _cdiv(count: int, block: int) -> int:
+    """``triton.cdiv``, which is for kernels, too, and takes as long as the rest of a launch."""
+    return -(-count // block)
+
+
+def is_known() -> bool:
+    """Whether the launch of the Triton that is here is known."""
+    import triton
+
+    version = tuple(int(n) for n in triton.__version__.split("+")[0].split(".")[:2])
+    return version in KNOWN and torch.version.hip is None
+
+
+class Launcher:
+    """One kernel: ``launcher[grid](*tensors_and_integers, **constants)``, as Triton's own."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._call: Callable[..., None] | None = None
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        def start(*given: Any, **constants: int) -> None:
+            if self._call is None:
+                self._call = _written(self._function, given, tuple(constants))
+            self._call(grid, *given, **constants)
+
+        return start
+
+
+def _written(function: Any, given: Sequence[Any], constants: tuple[str, ...]) -> Callable[..., None]:
+    """The function that starts a kernel whose arguments are of the types of ``given``."""
+    from triton import knobs
+    from triton.runtime import driver
+
+    names = [f"a{n}" for n in range(len(given))]
+    tensors = [n for n, value in zip(names, given, strict=True) if isinstance(value, torch.Tensor)]
+    sizes = [n for n in names if n not in tensors]
+    kernels: dict[tuple[int, ...], tuple[Any, tuple[Any, ...]]] = {}
+
+    def ordinary(
+        device: int, key: tuple[int, ...], aligned: bool, grid: Any, values: Any, numbers: Any
+    ) -> None:
+        """Triton's own launch, whose kernel is kept."""
+        compiled = function[grid](*values, **dict(zip(constants, numbers, strict=True)))
+        if aligned and compiled is not None:
+            kernels[device, *key] = _direct(compiled)
+
+    key = [f"({n} == 1) + 2 * ({n} & 15 == 0) + 4 * ({n} > 0x7FFFFFFF)" for n in sizes] + list(constants)
+    parameters = [p.name for p in function.params]  # constants stand where the function has them
+    place = dict(zip([n for n in parameters if n not in constants], names, strict=True))
+    passed = [place.get(n, n) for n in parameters if n not in _OPTIONS]
+    text = _DIRECT.format(
+        names=", ".join(names),
+        constants=", ".join(constants),
+        addresses="; ".join(f"p{n} = {n}.data_ptr()" for n in tensors) or "pass",
+        all_addresses=" | ".join(f"p{n}" for n in tensors) or "0",
+        key=", ".join(key),
+        given=", ".join(f"p{n}" if n in tensors else n for n in passed),
+    )
+    found = {
+        "ordinary": ordinary,
+        "kernels": kernels,
+        "current_device": driver.active.get_current_device,
+        "current_stream": driver.active.get_current_stream,
+        "enter": knobs.runtime.launch_enter_hook,
+        "leave": knobs.runtime.launch_exit_hook,
+    }
+    exec(compile(text, f"<launch of {function.__name__}>", "exec"), found)
+    return found["launch"]
+
+
+def _direct(compiled: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The function that starts a compiled kernel, and what stands between the stream and the kernel's
+    arguments.
+
+    That is the C function itself, unless the kernel wants memory of its own at each launch (tensor
+    descriptors do): Triton's launcher asks for that.
+    """
+    start, more = compiled.run, (compiled.packed_metadata, None, None, None)
+    if start.global_scratch_size or start.profile_scratch_size:
+        return start, (compiled.function, *more)
+    inner = (start.launch_cooperative_grid, start.launch_pdl, None, None)
+    return start.launch, (compiled.function, *inner, *more)

@@ -1,0 +1,1 @@
+"""The operators that shardc adds to PyTorch."""

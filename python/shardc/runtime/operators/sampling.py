@@ -1,0 +1,184 @@
+"""``shardc::poisson``, ``shardc::binomial``, ``shardc::standard_gamma``: samples whose number of draws
+depends on values.
+
+Each element draws from ``shardc::uniform``'s counters until it is done, on its own: its sample depends on the
+seed, the op, its place in the whole tensor and its parameters, and on nothing else. Everything is computed in
+float64.
+
+The op is defined when this module is imported. It needs torch only: every artefact carries a copy of this
+file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from .random import uniform
+
+PLACE = "Tensor seed, int op, SymInt[] offsets, SymInt[] global_size) -> Tensor"
+SCHEMAS = {
+    "poisson": f"(Tensor rate, {PLACE}",
+    "binomial": f"(Tensor count, Tensor prob, {PLACE}",
+    "standard_gamma": f"(Tensor alpha, {PLACE}",
+}
+
+REJECTION_FROM = 10.0
+"""Means below it are sampled by inversion, larger ones by rejection, which is proved for them only."""
+TERMS = 128
+"""Of the inversion. The chance of more, at a mean below 10, is under 1e-80."""
+ROUNDS = 64
+"""Of rejection. Seven in ten proposals are accepted or more; what is left after all of them has no
+distribution (a parameter is not a number) and becomes NaN.
+"""
+
+Numbers = Callable[[int], Tensor]
+"""The uniform numbers of a draw, float64, in the parameters' shape."""
+
+
+def poisson(
+    rate: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
+) -> Tensor:
+    """Counts of events at ``rate`` [n...], in its dtype; NaN where a rate is negative. ``rate`` is the block
+    at ``offsets`` of a tensor of ``global_size``.
+    """
+    numbers = _numbers(rate, seed, op, offsets, global_size)
+    rates = rate.double()
+    small = rates < REJECTION_FROM
+    few = _invert(numbers, torch.exp(-rates), lambda k: rates / k, small & (rates >= 0))
+    made = torch.where(small, few, _rejected_poisson(numbers, rates, ~small))
+    return torch.where(rates >= 0, made, math.nan).to(rate.dtype)
+
+
+def binomial(
+    count: Tensor, prob: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
+) -> Tensor:
+    """Successes among ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype;
+    NaN where these mean nothing.
+    """
+    numbers = _numbers(count, seed, op, offsets, global_size)
+    counts, chance = count.double(), prob.double()
+    p = torch.minimum(chance, 1 - chance)
+    valid = (counts >= 0) & (p >= 0)
+    small = counts * p < REJECTION_FROM
+    none = torch.exp(counts * torch.log1p(-p))
+    few = _invert(numbers, none, lambda k: (counts - k + 1) / k * (p / (1 - p)), small & valid)
+    made = torch.where(small, few, _rejected_binomial(numbers, counts, p, valid & ~small))
+    return torch.where(valid, torch.where(chance > 0.5, counts - made, made), math.nan).to(count.dtype)
+
+
+def standard_gamma(
+    alpha: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
+) -> Tensor:
+    """Samples of shape ``alpha`` [n...] > 0 and rate 1, in its dtype, never below its smallest normal number.
+
+    Marsaglia and Tsang, "A simple method for generating gamma variables", TOMS 2000; section 6 for alpha < 1.
+    """
+    numbers = _numbers(alpha, seed, op, offsets, global_size)
+    wanted = alpha.double()
+    boosted = torch.where(wanted < 1, wanted + 1, wanted)
+    d = boosted - 1 / 3
+    c = 1 / torch.sqrt(9 * d)
+
+    def propose(turn: int) -> tuple[Tensor, Tensor]:
+        radius = torch.sqrt(-2 * torch.log1p(-numbers(3 * turn + 1)))
+        x = radius * torch.cos(2 * math.pi * numbers(3 * turn + 2))
+        v = (1 + c * x) ** 3
+        bound = 0.5 * x * x + d - d * v + d * torch.log(v)
+        return d * v, (v > 0) & (torch.log1p(-numbers(3 * turn + 3)) < bound)
+
+    made = _reject(propose, wanted > 0)
+    scale = torch.where(wanted < 1, (1 - numbers(0)) ** (1 / wanted), 1.0)
+    return (made * scale).clamp(min=torch.finfo(alpha.dtype).tiny).to(alpha.dtype)
+
+
+def _numbers(
+    like: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
+) -> Numbers:
+    def numbers(draw: int) -> Tensor:
+        return uniform(seed, op, like.shape, offsets, global_size, dtype=torch.float64, draw=draw)
+
+    return numbers
+
+
+def _invert(numbers: Numbers, first: Tensor, ratio: Callable[[int], Tensor], wanted: Tensor) -> Tensor:
+    """How many terms of a distribution lie below a uniform number: its first term, and each by the one
+    before.
+    """
+    found, below, term, left = torch.zeros_like(first), first, first, numbers(0)
+    for k in range(1, TERMS):
+        beyond = wanted & (left >= below)
+        if not beyond.any():
+            break
+        found = torch.where(beyond, float(k), found)
+        term = term * ratio(k)
+        below = below + term
+    return found
+
+
+def _rejected_poisson(numbers: Numbers, rates: Tensor, wanted: Tensor) -> Tensor:
+    """PTRS: Hörmann, "The transformed rejection method for generating Poisson random variables", 1993."""
+    b = 0.931 + 2.53 * torch.sqrt(rates)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha, squeeze = 1.1239 + 1.1328 / (b - 3.4), 0.9277 - 3.6224 / (b - 2)
+
+    def propose(turn: int) -> tuple[Tensor, Tensor]:
+        u, v = numbers(2 * turn) - 0.5, numbers(2 * turn + 1)
+        us = 0.5 - u.abs()
+        k = torch.floor((2 * a / us + b) * u + rates + 0.43)
+        hat = torch.log(v * inverse_alpha / (a / (us * us) + b))
+        density = k * torch.log(rates) - rates - torch.lgamma(k + 1)
+        return k, (k >= 0) & (((us >= 0.07) & (v <= squeeze)) | (hat <= density))
+
+    return _reject(propose, wanted)
+
+
+def _rejected_binomial(numbers: Numbers, n: Tensor, p: Tensor, wanted: Tensor) -> Tensor:
+    """BTRS: Hörmann, "The generation of binomial random variates", 1993, for p <= 1/2."""
+    deviation, odds, mode = torch.sqrt(n * p * (1 - p)), torch.log(p / (1 - p)), torch.floor((n + 1) * p)
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    alpha, squeeze = (2.83 + 5.1 / b) * deviation, 0.92 - 4.2 / b
+    highest = torch.lgamma(mode + 1) + torch.lgamma(n - mode + 1)
+
+    def propose(turn: int) -> tuple[Tensor, Tensor]:
+        u, v = numbers(2 * turn) - 0.5, numbers(2 * turn + 1)
+        us = 0.5 - u.abs()
+        k = torch.floor((2 * a / us + b) * u + n * p + 0.5)
+        hat = torch.log(v * alpha / (a / (us * us) + b))
+        density = highest - torch.lgamma(k + 1) - torch.lgamma(n - k + 1) + (k - mode) * odds
+        return k, (k >= 0) & (k <= n) & (((us >= 0.07) & (v <= squeeze)) | (hat <= density))
+
+    return _reject(propose, wanted)
+
+
+def _reject(propose: Callable[[int], tuple[Tensor, Tensor]], wanted: Tensor) -> Tensor:
+    """The first accepted proposal of each wanted element; NaN for the others."""
+    made, left = torch.full(wanted.shape, math.nan, dtype=torch.float64, device=wanted.device), wanted
+    for turn in range(ROUNDS):
+        if not left.any():
+            break
+        proposal, accepted = propose(turn)
+        made = torch.where(left & accepted, proposal, made)
+        left = left & ~accepted
+    return made
+
+
+def _fake(parameter: Tensor, *others: object) -> Tensor:
+    return torch.empty_like(parameter, memory_format=torch.contiguous_format)
+
+
+def _define() -> None:
+    """Define the ops, unless another copy of this module has done so."""
+    for function in (poisson, binomial, standard_gamma):
+        name = function.__name__
+        if not hasattr(torch.ops.shardc, name):
+            torch.library.define(f"shardc::{name}", SCHEMAS[name], tags=(torch.Tag.pt2_compliant_tag,))
+            torch.library.impl(f"shardc::{name}", "CompositeExplicitAutograd", function)
+            torch.library.register_fake(f"shardc::{name}", _fake)
+
+
+_define()

@@ -1,0 +1,293 @@
+"""The private names of PyTorch that shardc uses, all of them: each with its reason and what would replace it.
+
+``from shardc.runtime.torch_private import FakeTensor`` reads a name of ``NAMES`` from PyTorch when it is
+first asked for: modules that take long to load wait until then, and a name that an artefact does not need
+may be missing from the PyTorch that it runs under. Functions below read attributes of PyTorch's objects.
+
+No other file names a private part of PyTorch, and none replaces a function of PyTorch.
+``test/unit/runtime/test_torch_private.py`` keeps it so, and lists what an installed PyTorch lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import torch
+
+from .errors import PrivateNameMissing
+
+if TYPE_CHECKING:
+    from torch._inductor.output_code import OutputCode as OutputCode
+    from torch._ops import HigherOrderOperator as HigherOrderOperator
+    from torch._ops import OpOverload as OpOverload
+    from torch._ops import OpOverloadPacket as OpOverloadPacket
+    from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+    from torch.distributed.tensor import DTensor
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Name(NamedTuple):
+    """Where PyTorch has it (``module:attribute``), what for, and which public function would do instead."""
+
+    path: str
+    why: str
+    instead: str = "none yet"
+
+
+NAMES = {
+    # Operators and graphs
+    "OpOverload": Name("torch._ops:OpOverload", "operators in graphs", "type(torch.ops.aten.add.Tensor)"),
+    "OpOverloadPacket": Name("torch._ops:OpOverloadPacket", "the same", "type(torch.ops.aten.add)"),
+    "DispatchKey": Name("torch._C:DispatchKey", "whether an operator is made of others"),
+    "HigherOrderOperator": Name("torch._ops:HigherOrderOperator", "operators that take functions"),
+    "pytree": Name("torch.utils._pytree", "flattens batches and arguments", "optree, a package of its own"),
+    "LazyGraphModule": Name("torch.fx._lazy_graph_module:_LazyGraphModule", "a graph that never runs"),
+    "use_lazy_graph_module": Name(
+        "torch.fx._lazy_graph_module:_use_lazy_graph_module", "a trace in a fifth less time"
+    ),
+    "get_decompositions": Name(
+        "torch._decomp:get_decompositions", "some of PyTorch's", "torch.export.default_decompositions"
+    ),
+    "check": Name("torch:_check", "asserts what a size that depends on values is"),
+    "weight_norm": Name("torch:_weight_norm", "what torch.nn.utils.parametrizations.weight_norm calls"),
+    "foreach_copy_": Name("torch:_foreach_copy_", "many copies in one launch", "Tensor.copy_ for each"),
+    "empty_strided_cpu": Name(
+        "torch._C._dynamo.guards:_empty_strided_cpu", "half the time of the public one", "torch.empty_strided"
+    ),
+    # Tracing
+    "FakeTensor": Name("torch._subclasses.fake_tensor:FakeTensor", "tensors without data"),
+    "FakeTensorMode": Name("torch._subclasses.fake_tensor:FakeTensorMode", "makes them"),
+    "DataDependentOutputException": Name(
+        "torch._subclasses.fake_tensor:DataDependentOutputException", "a trace that asks for a value"
+    ),
+    "DynamicOutputShapeException": Name(
+        "torch._subclasses.fake_tensor:DynamicOutputShapeException", "a trace with a size that is a value"
+    ),
+    "UnsupportedFakeTensorException": Name(
+        "torch._subclasses.fake_tensor:UnsupportedFakeTensorException", "ops without a fake implementation"
+    ),
+    "FunctionalTensor": Name(
+        "torch._subclasses.functional_tensor:FunctionalTensor", "what a model sees while it is traced"
+    ),
+    "FunctionalTensorMode": Name(
+        "torch._subclasses.functional_tensor:FunctionalTensorMode",
+        "writes as values",
+        "torch.func.functionalize",
+    ),
+    "dispatch_functionalize": Name(
+        "torch._subclasses.functional_tensor:dispatch_functionalize", "the same", "torch.func.functionalize"
+    ),
+    "TorchDispatchMode": Name("torch.utils._python_dispatch:TorchDispatchMode", "counts a program's memory"),
+    "disable_current_modes": Name(
+        "torch.utils._python_dispatch:_disable_current_modes", "real tensors within a trace"
+    ),
+    "compile_session": Name(
+        "torch.compiler:_compile_session_context", "libraries ask torch.compiler.is_compiling in a trace"
+    ),
+    "sequence_number": Name(
+        "torch.autograd:_get_sequence_nr", "which forward op a backward op is of: its source line"
+    ),
+    "current_autograd_node": Name("torch._C:_current_autograd_node", "the same"),
+    "functorch_level": Name("torch._C._functorch:maybe_current_level", "whether torch.func transforms"),
+    "elementwise_strides": Name(
+        "torch._prims_common:compute_elementwise_output_strides", "how ATen's iterator lays a result out"
+    ),
+    "channels_last_strides": Name(
+        "torch._prims_common:make_channels_last_strides_for",
+        "strides of a shape",
+        "torch.empty(memory_format=)",
+    ),
+    "suggested_memory_format": Name(
+        "torch._prims_common:suggest_memory_format",
+        "the format ATen keeps",
+        "Tensor.is_contiguous(memory_format=)",
+    ),
+    # torch.compile
+    "dynamo_config": Name("torch._dynamo.config", "settings under which no trace is kept"),
+    "compiled_autograd": Name("torch._dynamo.compiled_autograd", "whether it is on"),
+    "TorchDynamoException": Name("torch._dynamo.exc:TorchDynamoException", "is Dynamo's to handle"),
+    "aot_autograd": Name(
+        "torch._dynamo.backends.common:aot_autograd", "traces forward and backward; PyTorch's manual names it"
+    ),
+    "boxed_nop": Name(
+        "torch._dynamo.backends.debugging:boxed_nop", "a graph as it is", "torch.fx.Interpreter, slower"
+    ),
+    "functorch_config": Name(
+        "torch._functorch.config", "settings of AOTAutograd, for a block", "functorch.compile"
+    ),
+    "inductor_config": Name("torch._inductor.config", "settings that AOTAutograd reads: part of a key"),
+    "TracingContext": Name("torch._guards:TracingContext", "which inputs and results CUDA graphs copy"),
+    "OutputCode": Name("torch._inductor.output_code:OutputCode", "a program that AOTAutograd can write down"),
+    "SerializableCompiler": Name(
+        "torch._functorch.aot_autograd:SerializableAOTDispatchCompiler", "a compiler of such programs"
+    ),
+    "NotKept": Name(
+        "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache",
+        "a program that is not on disk",
+    ),
+    "Gone": Name(
+        "torch._functorch._aot_autograd.autograd_cache:FXGraphCacheMiss", "a program that was on disk"
+    ),
+    "trace_from_disk": Name(
+        "torch._functorch._aot_autograd.aot_autograd_result:deserialize_bundled_cache_entry",
+        "a trace that AOTAutograd wrote down, as a function",
+    ),
+    "AliasAnalysis": Name(
+        "torch._functorch._aot_autograd.runtime_wrappers:_AnalyzeCustomOpInputOutputMode",
+        "under it ATen forgets conjugations (pytorch#198118)",
+    ),
+    "get_current_dispatch_mode": Name("torch.utils._python_dispatch:_get_current_dispatch_mode", "the same"),
+    "pop_mode_temporarily": Name("torch.utils._python_dispatch:_pop_mode_temporarily", "the same"),
+    # Devices and processes
+    "storage_uses": Name("torch._C:_storage_Use_Count", "whether what a CUDA graph lent is still held"),
+    "symmetric_memory": Name(
+        "torch.distributed._symmetric_memory", "small collectives by the GPUs themselves"
+    ),
+    "default_store": Name(
+        "torch.distributed.distributed_c10d:_get_default_store", "signs of life of all ranks"
+    ),
+    "process_group": Name(
+        "torch.distributed.distributed_c10d:_resolve_process_group", "the group of a traced collective"
+    ),
+    # Functions of PyTorch's classes, called with the object
+    "is_zero_tensor": Name(
+        "torch:Tensor._is_zerotensor", "gradients without memory, which kernels cannot read"
+    ),
+    "without_autocast": Name("torch._C:_DisableAutocast", "measures what is called", "torch.autocast"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The object called ``name``. Raises PrivateNameMissing where the installed PyTorch has none."""
+    if name not in NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attributes = NAMES[name].path.partition(":")
+    try:
+        if module.startswith("torch._functorch._aot_autograd"):
+            import_module("torch._dynamo")  # they import each other, which works in this order alone
+        found: Any = import_module(module)
+        for attribute in filter(None, attributes.split(".")):
+            found = getattr(found, attribute)
+    except (ImportError, AttributeError) as error:
+        raise PrivateNameMissing(
+            f"PyTorch {torch.__version__} has no {NAMES[name].path.replace(':', '.')}: {NAMES[name].why}",
+            hint=f"instead of it: {NAMES[name].instead}",
+        ) from error
+    globals()[name] = found
+    return found
+
+
+def optional(name: str) -> Any:
+    """The object called ``name``; None where the installed PyTorch has none."""
+    try:
+        return __getattr__(name)
+    except PrivateNameMissing:
+        return None
+
+
+# Attributes of PyTorch's objects
+
+
+def schema_of(op: OpOverload) -> torch.FunctionSchema:
+    """``OpOverload._schema``: types and names of an operator's parameters and results. Instead: none yet."""
+    return op._schema
+
+
+def direct_call(op: OpOverload) -> Callable[..., Any]:
+    """``OpOverload._op``: an operator in three quarters of a small call's time. Instead: the operator."""
+    return op._op
+
+
+def storage_address(storage: torch.UntypedStorage) -> int:
+    """``UntypedStorage._cdata``: which memory it is, fake or not. Instead: ``data_ptr``, if real."""
+    return storage._cdata
+
+
+def sequence_number_of(node: Any) -> int:
+    """``Node._sequence_nr`` of autograd's graph, as ``sequence_number`` counts them. Instead: none yet."""
+    return node._sequence_nr()
+
+
+def uncompiled(model: F) -> F:
+    """``OptimizedModule._orig_mod``: the module that ``torch.compile`` was given. Instead: none yet."""
+    return getattr(model, "_orig_mod", model)
+
+
+def take_inputs_in_a_list(function: F) -> F:
+    """``_boxed_call``: AOTAutograd passes inputs in a list, to be emptied. Instead: none that empties it."""
+    function._boxed_call = True  # type: ignore[attr-defined]
+    return function
+
+
+def show(local: torch.Tensor, made: DTensor) -> None:
+    """``DTensor._local_tensor``: the tensor itself in a DTensor, not a view of it. Instead: none yet."""
+    made._local_tensor = local
+
+
+def mark_stepped(optimizer: Any) -> None:
+    """``Optimizer._opt_called``: schedulers warn unless it has stepped. Instead: a warnings filter."""
+    optimizer._opt_called = True
+
+
+# What has to hold for the length of a trace, and has no mode of PyTorch's own. All of it is put back.
+
+
+@contextmanager
+def recomputation_unchecked() -> Iterator[None]:
+    """Lets checkpointing take what it has run again for the same: symbolic sizes of two runs have two names.
+
+    ``torch.utils.checkpoint._allowed_determinism_checks_to_fns``. Instead: ``determinism_check="none"``,
+    which only the model itself can pass to ``checkpoint``.
+    """
+    checks = torch.utils.checkpoint._allowed_determinism_checks_to_fns
+    saved = dict(checks)
+    checks["default"] = checks["none"]
+    try:
+        yield
+    finally:
+        checks.update(saved)
+
+
+@contextmanager
+def distributions_unchecked() -> Iterator[None]:
+    """Stops distributions from reading their parameters.
+
+    ``Distribution._validate_args``, to put it back. Instead: none that says what the default is.
+    """
+    kind = torch.distributions.Distribution
+    saved = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(saved)
+
+
+@contextmanager
+def autocast_for_all() -> Iterator[None]:
+    """Makes ``torch.autocast("cuda")`` in a model act on the CPU tensors that it is traced with.
+
+    Else it would be ignored, and the program would compute in another precision than the model.
+
+    ``torch.autocast.__init__``. Instead: none, its constructor is seen by no mode.
+    """
+    original = torch.autocast.__init__
+
+    def init(
+        self: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kw: Any
+    ) -> None:
+        dtype = dtype or torch.get_autocast_dtype(device_type)
+        original(self, "cpu", dtype, *args, **kw)
+
+    torch.autocast.__init__ = init
+    try:
+        yield
+    finally:
+        torch.autocast.__init__ = original

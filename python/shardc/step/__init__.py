@@ -1,0 +1,1 @@
+"""``compile_step`` and the step that it returns."""

@@ -1,0 +1,69 @@
+"""The arguments of ``compile_step`` that are no options, looked at before anything is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from shardc.diagnostics.api import BadArgument
+from shardc.environment import WORLD_SIZE
+from shardc.options.field import describe
+
+
+def check_arguments(arguments: Mapping[str, Any]) -> None:
+    """Raises BadArgument for the first of ``compile_step``'s arguments, by name, that is of a wrong kind."""
+    for name, (is_right, expected, hint) in RULES.items():
+        if name in arguments and not is_right(arguments[name]):
+            raise BadArgument(
+                argument=name,
+                given=describe(arguments[name]),
+                expected=expected,
+                hint=hint,
+                where=f"{name}=",
+            )
+
+
+def world_size() -> int | None:
+    """How many processes torchrun started; None if it started none. Raises BadArgument for what
+    is no number.
+    """
+    text = WORLD_SIZE.text()
+    if text is None:
+        return None
+    if not text.isdecimal():
+        raise BadArgument(
+            argument="the environment variable WORLD_SIZE",
+            given=repr(text),
+            expected="a number of processes",
+            hint="start the script with torchrun, which sets it, or unset it",
+        )
+    return int(text)
+
+
+Rule = tuple[Callable[[Any], bool], str, str]
+
+RULES: dict[str, Rule] = {
+    "model": (
+        lambda v: isinstance(v, torch.nn.Module),
+        "a torch.nn.Module",
+        "wrap a function in a module whose forward calls it",
+    ),
+    "optimizer": (
+        lambda v: isinstance(v, torch.optim.Optimizer),
+        "an optimizer of torch.optim",
+        "build it from the model's parameters: torch.optim.AdamW(model.parameters())",
+    ),
+    "loss": (
+        lambda v: v is None or callable(v),
+        "a function",
+        "pass loss=fn, called as fn(output, batch), that returns one number",
+    ),
+    "state": (
+        lambda v: v is None or isinstance(v, Mapping) or callable(v),
+        "a state dict or a function",
+        "pass model.state_dict(), or a function (name, shape, dtype, slices) -> tensor that makes each block",
+    ),
+}
+"""Argument -> whether a value will do, what is expected in words, what to do."""

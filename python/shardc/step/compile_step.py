@@ -1,0 +1,290 @@
+"""``shardc.compile_step``: a whole training step, compiled for a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shardc.artefact.folder import write_artefact
+from shardc.artefact.manifest import ManifestFields, build_manifest, fields_of
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.backends.eager.proof.comparison import Proof
+from shardc.backends.torch.description import describe_kernels
+from shardc.backends.torch.emit import emit_program
+from shardc.compiler.memory import step_peak
+from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
+from shardc.diagnostics.memory import PeakUnknown
+from shardc.dialects.collection import collection_paused
+from shardc.dialects.context import new_context
+from shardc.frontend.step.capture import capture_step
+from shardc.options.kernels import Kernels
+from shardc.options.numerics import Numerics
+from shardc.options.parallelism import Parallelism, PlanLike
+from shardc.options.pipeline import Pipeline
+from shardc.options.step import StepOptions
+from shardc.report.memory_text import explain_pipeline, said_peak
+from shardc.report.pipeline_report import PipelineReport
+from shardc.report.plan_report import Report, make_report
+from shardc.runtime.kernels.loaders import Kernels as Library
+from shardc.runtime.program import Program
+from shardc.runtime.state import Source
+from shardc.runtime.step import TrainStep
+from shardc.step.arguments import check_arguments, world_size
+from shardc.step.fuse_step import check_no_force, fuse_step, step_target
+from shardc.step.model_plan import model_plan_of
+from shardc.step.shard import Compiled, compile_capture, make_mesh
+from shardc.step.values import batch_leaves, example_inputs
+
+RUNNING = ("hyper", "seed", "state", "steps_done")
+"""What a running step has besides the attributes of its class."""
+
+
+class CompiledStep:
+    """A compiled step: ``loss = step(batch)`` under torchrun; ``print(step.plan)`` anywhere.
+
+    Processes are joined at the first call. From then on everything that
+    :class:`~shardc.runtime.step.TrainStep` has (``parameters()``, ``state_dict()``, ``save_checkpoint()``,
+    ``hyper``, ...) is here too.
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        fields: ManifestFields,
+        batch: Any,
+        optimizer: torch.optim.Optimizer,
+        state: Source,
+        device: str | None = None,
+    ) -> None:
+        self.compiled = compiled
+        self._fields = fields
+        self._batch = batch
+        self._optimizer = optimizer
+        self._source, self._device = state, device
+        self._running: TrainStep | None = None
+
+    @property
+    def plan(self) -> Report:
+        """What was cut how and why, what it needs and what it sends."""
+        c = self.compiled
+        kernels, remarks = describe_kernels(c.program), list(c.remarks)
+        return make_report(
+            c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, self.pipeline, c.fusion_effect
+        )
+
+    @cached_property
+    def peak(self) -> str:
+        """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
+        return (
+            said_peak(self.compiled.program, self._kernels(on_host=True))
+            if self.compiled.pipeline_module is None
+            else ""
+        )
+
+    @cached_property
+    def pipeline(self) -> PipelineReport | None:
+        """What each rank of a pipeline holds and sends; None without one."""
+        return (
+            None
+            if self.compiled.pipeline_module is None
+            else explain_pipeline(self.compiled.program, self._kernels(on_host=True))
+        )
+
+    def save_plan(self, path: Path | str) -> None:
+        """Write the plan as JSON, for ``plan=`` of another compile."""
+        from shardc.step.save_plan import save_plan
+
+        save_plan(Path(path), self.compiled)
+
+    def check(self, steps: int = 1) -> Proof:
+        """Run this program on simulated ranks against the single-device program: losses, gradients and state,
+        in f64, and in its own precision with its compiled kernels.
+
+        Of a pipeline whose schedule changes the mathematics: the step before it was cut against the
+        single-device program, and the pipeline against that step run on the old weights that the schedule
+        gives each micro-batch.
+        """
+        c = self.compiled
+        inputs = example_inputs(c.capture, self._optimizer, self._batch)
+        uncut = None if c.pipeline_module is None else c.rank_module
+        return prove_step(
+            c.global_module, c.program, inputs, steps=steps, library=self._kernels(on_host=True), uncut=uncut
+        )
+
+    def save(self, folder: Path | str) -> None:
+        """Write an artefact, which runs with torch alone.
+
+        A model on the meta device leaves it without initial values: they come from a checkpoint, or from
+        ``state=`` of the runtime's ``TrainStep.load``. Raises NotOurFolder if the folder holds anything but
+        an older artefact, and UnwritableOutput.
+        """
+        c = self.compiled
+        values = {name: value for (_, name), value in c.capture.initial_values().items()}
+        write_artefact(
+            Path(folder),
+            c.levels,
+            c.program,
+            self._planned(),
+            library=c.library,
+            target=self._described(),
+            plan=c.plan_json,
+            constants=c.capture.constants,
+            state=values if any(value is not None for value in values.values()) else None,
+            batches=[batch_leaves(c.capture, self._batch)],
+        )
+
+    def __call__(self, batch: Any) -> Tensor:
+        """One training step on a global batch; the loss, 0-d, the same on every rank."""
+        return self.running(batch)
+
+    @property
+    def running(self) -> TrainStep:
+        """The step joined to the other ranks' processes."""
+        if self._running is None:
+            c = self.compiled
+            state = self._source
+            if state is None:
+                state = {n: v for (_, n), v in c.capture.initial_values().items() if v is not None}
+            self._running = TrainStep(
+                Program.of(emit_program(c.program), self._kernels()),
+                build_manifest(c.program, self._planned(), {}, self._described()),
+                c.capture.constants,
+                state=state,
+                device=self._device,
+            )
+            self._running.bind(self._optimizer)
+        return self._running
+
+    def _planned(self) -> ManifestFields:
+        """What a manifest says, with the planned memory of a program for a device of its own."""
+        c = self.compiled
+        on_host = c.target is None or c.target.runs_on_host
+        if (on_host and not torch.cuda.is_available()) or c.pipeline_module is not None:
+            return self._fields
+        try:
+            return replace(self._fields, peak_bytes=step_peak(c.program).size_bytes)
+        except PeakUnknown:
+            return self._fields
+
+    def _kernels(self, on_host: bool = False) -> Library | None:
+        """The compiled kernels; ``on_host``: if they run on tensors of the host, as the oracle's are."""
+        c = self.compiled
+        if c.library is None or c.target is None or (on_host and not c.target.runs_on_host):
+            return None
+        return c.target.load(c.library)
+
+    def _described(self) -> str:
+        return "" if self.compiled.target is None else self.compiled.target.described()
+
+    def __getattr__(self, name: str) -> Any:
+        # Only what a running step has joins the processes: hasattr(step, "anything") must not.
+        if name.startswith("_") or not (hasattr(TrainStep, name) or name in RUNNING):
+            raise AttributeError(f"a compiled step has no attribute {name!r}")
+        return getattr(self.running, name)
+
+
+def compile_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    example_batch: Any,
+    *,
+    mesh: Mapping[str, int] | None = None,
+    plan: PlanLike | None = None,
+    loss: Callable[[Any, Any], Tensor] | None = None,
+    state: Source = None,
+    parallelism: Parallelism | Mapping[str, object] | None = None,
+    pipeline: Pipeline | Mapping[str, object] | None = None,
+    kernels: Kernels | Mapping[str, object] | None = None,
+    numerics: Numerics | Mapping[str, object] | None = None,
+    **options: object,
+) -> CompiledStep:
+    """Compile forward, loss, backward, clipping and the optimizer's update of a single-device program for a
+    mesh.
+
+    Options come in four groups, which ``docs/reference/options.md`` lists. A group is given as its dataclass,
+    as a mapping, or by the names of its fields, which come before those of a dataclass::
+
+        compile_step(..., mesh={"pipe": 2}, plan="pipeline", micro_batches=4, schedule="zb-h1")
+        compile_step(..., parallelism=Parallelism({"pipe": 2}, "pipeline", 4), pipeline={"schedule": "zb-h1"})
+
+    Args:
+        model: Any ``nn.Module``, real or on the meta device.
+        optimizer: One of ``torch.optim``, on the model's parameters.
+        example_batch: A global batch: a mapping is passed as keyword arguments, a tuple or list as positional
+            ones.
+        mesh, plan: The fields of ``parallelism`` that most calls need.
+        loss: Called as ``loss(output, batch)``; needed unless the output has ``.loss`` or is a scalar.
+        state: Initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called
+            for each block) where the model's own tensors are not to be used, or have no storage.
+        parallelism, pipeline, kernels, numerics: The groups.
+        options: Fields of the groups, by name.
+
+    Raises:
+        BadArgument, UnknownOption, OldSpelling, and other subclasses of ShardcError, such as FusionRefused
+        for an edge that cannot be had; NotEqual if ``verify`` finds a difference.
+    """
+    check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
+    groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}
+    return _compile_step(
+        model,
+        optimizer,
+        example_batch,
+        StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options}),
+        loss,
+        state,
+    )
+
+
+def _compile_step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    example_batch: Any,
+    options: StepOptions,
+    loss: Callable[[Any, Any], Tensor] | None,
+    state: Source,
+) -> CompiledStep:
+    parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
+    target = kernels.target
+    kernel_target = step_target(target) if kernels.fuse or target else None
+    if kernel_target is None:
+        check_no_force(kernels.force_fusion, "there can be no kernels for this machine's GPU")
+    world = world_size()
+    device_mesh = make_mesh(parallelism.mesh, parallelism.micro_batches)
+    if world is not None and world != device_mesh.world_size:
+        shown = " x ".join(f"{a.name} {a.size}" for a in device_mesh.space)
+        raise MeshIsNotTheWorld(mesh=shown, size=device_mesh.world_size, world=world)
+    with collection_paused():
+        capture = capture_step(
+            model,
+            optimizer,
+            example_batch,
+            loss=loss,
+            clip_grad_norm=numerics.clip_grad_norm,
+            autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
+            context=new_context(),
+        )
+        level1 = capture.module.operation.get_asm(assume_verified=True)
+        fields = fields_of(capture, optimizer, level1, numerics.seed)
+        compiled = compile_capture(
+            capture,
+            device_mesh,
+            parallelism.plan,
+            model_plan=model_plan_of(model),
+            pipeline=options.pipeline,
+        )
+        if kernels.fuse and kernel_target is not None:
+            wanted = numerics.rounding, kernels.forbid_fusion, kernels.force_fusion, kernels.matmuls
+            fuse_step(compiled, *wanted, kernel_target)
+    on_host = target is not None and kernel_target is not None and kernel_target.runs_on_host
+    step = CompiledStep(compiled, fields, example_batch, optimizer, state, "cpu" if on_host else None)
+    if numerics.verify:
+        outcome = step.check()
+        if not outcome.passed:
+            raise NotEqual(table=outcome.render())
+    return step

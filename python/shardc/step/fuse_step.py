@@ -1,0 +1,116 @@
+"""A rank program with its groups of ops as compiled kernels: level 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from shardc.backends.base import Target
+from shardc.backends.registry import find_target, target_for
+from shardc.compiler.compilation import Compilation, CompileOptions, FusedProgram
+from shardc.compiler.fusion_record import FusionRecord
+from shardc.diagnostics.fusion import FusionRefused, NoSuchFusionEdge
+from shardc.dialects.collection import collection_paused
+from shardc.environment import LOCAL_WORLD_SIZE
+from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.manager.program import copy_module
+from shardc.passes.pipeline.ranks.inline_collectives import inlined
+from shardc.report.fusion_text import effect
+from shardc.runtime.comm.connect import own_device
+from shardc.step.arguments import world_size
+from shardc.step.shard import Compiled
+
+
+def step_target(name: str | None = None) -> Target | None:
+    """What a step's kernels are for: this process's device, unless another target is named. None where a
+    warning says why there can be no kernels for the device.
+
+    Raises UnknownTarget, and what :meth:`Target.check` raises for one that is named.
+    """
+    if name is None:
+        return target_for(own_device())
+    target = find_target(name)
+    target.check()
+    return target
+
+
+def fuse_step(
+    compiled: Compiled,
+    numerics: str = "fused",
+    forbid: Sequence[str] = (),
+    force: Sequence[str] = (),
+    matmuls: str = "auto",
+    target: Target | None = None,
+) -> None:
+    """Give ``compiled`` its level 4 and the kernels of it, for this process's device if no ``target`` is
+    given; nothing if no ops share a kernel.
+
+    Groups whose kernels cannot be made stay calls of ATen, and a warning says so. ``forbid`` and ``force``
+    are edges of :mod:`shardc.passes.fuse.grouping.wishes`; ``matmuls`` as in
+    :class:`~shardc.options.kernels.Kernels`. Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    """
+    target = target or step_target()
+    if target is None:
+        return
+    constraints = Wishes.of(forbid, force)
+    options = step_options(target, numerics, matmuls, constraints)
+    with collection_paused():
+        found = _compilation(compiled, target, options).run()
+    compiled.seconds |= {"kern-fuse": found.fuse_s, "kernels": found.compile_s}
+    if not found.is_fused:
+        return check_no_force(force, "no kernels can be compiled for this machine")
+    check_matched(constraints)
+    compiled.fusion_effect = effect(found.report) if found.report else ""
+    if found.path is None:
+        return None
+    record = FusionRecord(
+        numerics, tuple(forbid), tuple(force), tuple(sorted(found.without)), tf32=options.tf32
+    )
+    record.with_verdicts(found.verdicts if options.device else {}).write(found.module)
+    compiled.kernel_module, compiled.library, compiled.target = found.module, found.path, target
+    if compiled.levels:
+        compiled.levels.keep("4-kernel", found.module)
+    return None
+
+
+def step_options(target: Target, numerics: str, matmuls: str, constraints: Wishes) -> CompileOptions:
+    """How a step is compiled in this process.
+
+    All ranks must compute alike, or what they keep in copies would drift apart: those of one host share what
+    was measured. Where a step is compiled on several hosts at once, nothing is, and no configuration of one
+    host's database is used.
+    """
+    is_measured = (world_size() or 1) <= LOCAL_WORLD_SIZE.get()
+    return CompileOptions(
+        numerics,
+        matmuls,
+        constraints,
+        device=target.local_device() if is_measured else None,
+        libraries=is_measured,
+        tuned=is_measured,
+        tf32=torch.get_float32_matmul_precision() != "highest",
+        explain=bool(constraints),
+    )
+
+
+def _compilation(compiled: Compiled, target: Target, options: CompileOptions) -> Compilation:
+    unfused = inlined(compiled.unfused)
+    return Compilation(lambda: copy_module(unfused), target, options)
+
+
+def fused_step(compiled: Compiled, target: Target, matmuls: str = "auto") -> FusedProgram:
+    """The step at level 4, not compiled. Raises what fusing raises."""
+    return _compilation(compiled, target, step_options(target, "fused", matmuls, Wishes())).fuse()
+
+
+def check_no_force(force: Sequence[str], why: str) -> None:
+    """Raises FusionRefused for the first of the edges, where there are no kernels."""
+    for edge in force:
+        raise FusionRefused(edge=edge, why=why)
+
+
+def check_matched(constraints: Wishes) -> None:
+    """Raises NoSuchFusionEdge for an edge that named no two ops of the program."""
+    for edge in sorted(constraints.unmatched):
+        raise NoSuchFusionEdge(edge=edge)

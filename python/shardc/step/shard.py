@@ -1,0 +1,164 @@
+"""From a captured step to a rank program: the passes in order, what they took, what they said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch_mlir import ir
+
+from shardc.backends.base import Target
+from shardc.diagnostics.base import Remarks, collect_remarks
+from shardc.diagnostics.pipeline import NotAPipeline
+from shardc.dialects.collection import collection_paused
+from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
+from shardc.frontend.step.spec import Capture
+from shardc.options.parallelism import MICRO, PlanLike, check_mesh
+from shardc.options.pipeline import Pipeline
+from shardc.passes.manager.pass_pipelines import build, run
+from shardc.passes.manager.program import Program, copy_module
+from shardc.passes.manager.reading import Reading
+from shardc.passes.pipeline.pipe_cut import cut_pipeline
+from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
+from shardc.passes.plan.patterns import read_patterns
+from shardc.passes.plan.plan import Plan
+from shardc.passes.plan.plan_check import check_plan
+from shardc.passes.plan.plan_file import plan_to_json, read_plan
+from shardc.step.levels import Levels
+
+_PASSES = (
+    "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
+    "dist-partition,dist-combine,verify-level{level=3}"
+)
+_BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
+
+
+@dataclass
+class Compiled:
+    """A step after all passes.
+
+    ``rank_module`` is level 3; ``pipeline_module`` the same with a program for each rank of a pipeline, if
+    the plan has one. ``kernel_module`` is level 4 of either, if ops were fused, and ``library`` its kernels
+    as ``target`` compiled them. ``levels`` are the texts of all levels with source lines, there if they were
+    asked for. ``seconds`` says what each pass took, ``fusion_effect`` what edges that a user forbade and
+    forced changed.
+    """
+
+    capture: Capture
+    mesh: Mesh
+    plan: Plan
+    plan_json: dict[str, Any]
+    rank_module: ir.Module
+    levels: Levels
+    remarks: Remarks
+    seconds: dict[str, float] = field(default_factory=dict)
+    kernel_module: ir.Module | None = None
+    library: Path | None = None
+    target: Target | None = None
+    pipeline_module: ir.Module | None = None
+    fusion_effect: str = ""
+
+    @property
+    def program(self) -> ir.Module:
+        """What runs on each rank: level 4, or 3 where nothing was fused; a pipeline's programs."""
+        return self.kernel_module or self.unfused
+
+    @property
+    def unfused(self) -> ir.Module:
+        """What runs on each rank at level 3."""
+        return self.pipeline_module or self.rank_module
+
+    @cached_property
+    def global_module(self) -> ir.Module:
+        """Level 1: the program that the user wrote, for one device."""
+        return ir.Module.parse(self.levels["1-global"], self.rank_module.context)
+
+
+def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
+    """The mesh of ``{"data": 2, "tensor": 2}``; ``micro_batches`` above 1 adds the time axis ``micro``.
+
+    Raises BadMeshSpec.
+    """
+    check_mesh(spec, micro_batches)
+    axes = [MeshAxis(name, size) for name, size in spec.items()]
+    if micro_batches != 1:
+        axes.append(MeshAxis(MICRO, micro_batches, "time"))
+    return Mesh(tuple(axes))
+
+
+def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None) -> Plan:
+    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
+
+    Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or
+    the mesh.
+    """
+    arguments = arguments_of(program)
+    file: Path | None = None
+    if isinstance(plan, Mapping):
+        chosen = read_patterns(plan, arguments, mesh)
+    elif isinstance(plan, Path) or plan.endswith(".json"):
+        file = Path(plan)
+        chosen = read_plan(file, mesh, arguments)
+    else:
+        chosen = preset_plan(plan, program, mesh, model_plan)
+    check_plan(chosen, arguments, mesh, file)
+    return chosen
+
+
+def compile_capture(
+    capture: Capture,
+    mesh: Mesh,
+    plan: PlanLike,
+    *,
+    model_plan: Mapping[str, str] | None = None,
+    pipeline: Pipeline | None = None,
+    keep_levels: bool = True,
+) -> Compiled:
+    """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
+
+    Raises NotAPipeline for such options where the plan has none.
+    """
+    seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
+    module, levels = capture.module, Levels()
+
+    def keep(name: str) -> None:
+        if keep_levels:
+            levels.keep(name, module)
+
+    started = time.perf_counter()
+
+    def passed(name: str, _: ir.Module) -> None:
+        nonlocal started
+        started, before = time.perf_counter(), started
+        seconds[name] = seconds.get(name, 0.0) + started - before
+        if name == "dist-insert-reshards":
+            keep("2-annotated")
+
+    with collect_remarks() as remarks, collection_paused():
+        run(module, build("torch-lift-bmm,torch-share{creations=false}"), after_pass=passed)
+        keep("1-global")
+        write_mesh(module, mesh)
+        reading = Reading(module)
+        program = reading.program
+        assert program is not None
+        chosen = make_plan(plan, program, mesh, model_plan)
+        saved = plan_to_json(chosen, mesh, arguments_of(program))
+        apply_plan(program, mesh, chosen)
+        passed("dist-apply-plan", module)
+        passes = _BEFORE_CUTTING if chosen.pipeline else _PASSES
+        run(module, build(passes), verify_each=False, after_pass=passed, reading=reading)
+        keep("3-rank")
+        compiled = Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
+        if chosen.pipeline:
+            compiled.pipeline_module = copy_module(module)
+            cut_pipeline(compiled.pipeline_module, chosen.pipeline, pipeline or Pipeline())
+            passed("pipe-cut", compiled.pipeline_module)
+            run(compiled.pipeline_module, build("dist-combine"), after_pass=passed)
+            levels.keep("3-pipeline", compiled.pipeline_module)
+        elif pipeline is not None:
+            raise NotAPipeline(plan=chosen.text)
+    return compiled

@@ -1,1 +1,0 @@
-"""Spaces of kernels on CPUs: what ``backends/cpu`` leaves open, a file for each structure."""

@@ -1,1 +1,0 @@
-"""Spaces of kernels on GPUs: what ``backends/triton`` leaves open, a file for each structure."""

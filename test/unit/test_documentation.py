@@ -1,0 +1,55 @@
+"""The pages that people read first: short claims, lines that fit, paths and links that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLAIMS = ["docs/status.md", "docs/limitations.md", "docs/roadmap.md", "docs/lessons.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", *CLAIMS]
+WORDS = 40
+MADE_BY_A_USER = {"train.py", "loop.py", "out/", "kernels.so", "checkpoint"}
+
+
+@pytest.mark.parametrize("page", CLAIMS)
+def test_a_bullet_is_one_claim(page: str) -> None:
+    bullets = re.findall(r"^- (.*(?:\n  .*)*)", (ROOT / page).read_text(), re.MULTILINE)
+    assert bullets
+    assert not [bullet for bullet in bullets if len(bullet.split()) > WORDS]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_fit(page: str) -> None:
+    lines = (ROOT / page).read_text().splitlines()
+    assert not [line for line in lines if len(line) > 110 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_paths_exist(page: str) -> None:
+    """Links are relative to the page, paths in backticks to the root; ``<name>`` in a path is any name."""
+    text = re.sub(r"^```.*?^```$", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    links = re.findall(r"\]\(([^)#]+)\)", text)
+    assert not [link for link in links if not ((ROOT / page).parent / link).exists()]
+    paths = re.findall(r"`([\w.<>/-]+/[\w.<>/-]*|[\w.-]+\.(?:py|md|mlir))`", text)
+    anything = {path: re.sub(r"<[\w-]+>", "*", path).rstrip("/") for path in paths}
+    assert not [p for p, found in anything.items() if p not in MADE_BY_A_USER and not [*ROOT.glob(found)]]
+
+
+def test_the_map_has_every_folder() -> None:
+    rows = set(re.findall(r"^\| `([\w/]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    tops = [ROOT / name for name in ("dialects", "passes", "backends", "python/shardc")]
+    folders = {p.relative_to(ROOT).as_posix() for top in tops for p in top.iterdir() if _is_package(p)}
+    assert rows == folders
+
+
+def test_help_names_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    [targets] = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert set(targets.split()) == set(re.findall(r"^([a-z-]+):.*## \w", makefile, re.MULTILINE))
+
+
+def _is_package(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and (path / "__init__.py").is_file()
