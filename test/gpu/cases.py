@@ -144,9 +144,9 @@ def experts(x: Tensor, w: Tensor, shares: Tensor) -> Tensor:
 
 def linear_loss(x: Tensor, w: Tensor, target: Tensor) -> Any:
     """Loss and both gradients of a linear layer with a cross entropy behind it, which hold no logits."""
-    logp, lse, _ = torch.ops.shardc.linear_cross_entropy(x, w, None, target)
+    logp, lse, _, _ = torch.ops.shardc.linear_cross_entropy(x, w, target)
     grad = torch.full_like(logp, -1 / x.shape[0])
-    dx, dw, _ = torch.ops.shardc.linear_cross_entropy_backward(grad, None, x, w, None, target, lse)
+    dx, dw, _ = torch.ops.shardc.linear_cross_entropy_backward(grad, x, w, target, lse)
     return -logp.mean(), dx, dw
 
 

@@ -176,6 +176,7 @@ def main() -> None:
         "failed": failed,
     }
     facts["aten"] = aten
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "prepared.json").write_text(json.dumps(facts, indent=1) + "\n")
     size_bytes = sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
     print(f"{folder}: {len(seconds)} prepared, {len(failed)} failed, {size_bytes / 2**20:.1f} MiB")
