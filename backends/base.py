@@ -126,7 +126,7 @@ class Target(ABC):
         """Names of overloads that compute a call of ATen otherwise, and compete with it."""
         return ()
 
-    def choose_libraries(self, module: ir.Module, numerics: str) -> int:
+    def choose_libraries(self, module: ir.Module, rounding: str) -> int:
         """Products that are in no kernel become calls of the library that was measured to be the fastest
         here; gives how many.
         """

@@ -20,7 +20,7 @@ from shardc.runtime.torch_private import disable_current_modes, without_autocast
 log = logging.getLogger(__name__)
 
 BUDGET_S = 0.02
-"""How long the calls that count may take, all candidates of one contest together."""
+"""How long the calls that count may take, all candidates of one benchmark together."""
 ROUNDS = (4, 20)
 """The fewest and the most calls of each candidate that count."""
 LONG_S = 0.2
@@ -67,7 +67,7 @@ def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = 
 
 
 def _held(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
-    """The winner of a contest that is held now, remembered."""
+    """The winner of a benchmark that is run now, remembered."""
     seconds = measure(candidates, clock)
     found = Choice(_winner(candidates[0].name, seconds), seconds)
     log.debug("%s: %s of %s", subject, found.name, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})

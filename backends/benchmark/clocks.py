@@ -18,7 +18,7 @@ was used before, as in a program that runs again and again.
 
 
 class Clock(Protocol):
-    """Times calls of one contest."""
+    """Times calls of one benchmark."""
 
     def seconds(self, call: Callable[[], object]) -> float:
         """What one call takes."""

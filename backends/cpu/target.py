@@ -112,8 +112,8 @@ class CpuTarget(Target):
             is_pretrained=True,
         )
 
-    def choose_libraries(self, module: ir.Module, numerics: str) -> int:
+    def choose_libraries(self, module: ir.Module, rounding: str) -> int:
         from shardc.backends.cpu.contractions import measured_form
         from shardc.passes.extern.kern_extern import extern_module
 
-        return extern_module(module, measured_form, numerics)
+        return extern_module(module, measured_form, rounding)

@@ -14,14 +14,14 @@ from shardc.backends.triton.aot.compile import Compiled, compile_kernels
 from shardc.backends.triton.aot.folder import write_folder
 from shardc.backends.triton.emit.emit import emit_kernel
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import Gpu
 from shardc.diagnostics.base import ShardcError
 
 PROCESSES = 4
 """That compile a module's kernels."""
 
 
-def compile_module(module: ir.Module, gpu: Target, tf32: bool) -> CompiledKernels:
+def compile_module(module: ir.Module, gpu: Gpu, tf32: bool) -> CompiledKernels:
     """The kernels of ``module`` as a folder of modules and binaries, which the cache keeps."""
     with tempfile.TemporaryDirectory(prefix="shardc-kernels-") as name:
         made, errors = try_kernels(module, gpu, Path(name), PROCESSES, tf32)
@@ -32,7 +32,7 @@ def compile_module(module: ir.Module, gpu: Target, tf32: bool) -> CompiledKernel
 
 
 def try_kernels(
-    module: ir.Module, gpu: Target, folder: Path, processes: int, tf32: bool = False
+    module: ir.Module, gpu: Gpu, folder: Path, processes: int, tf32: bool = False
 ) -> tuple[list[Compiled], dict[str, ShardcError]]:
     """The kernels of ``module``, compiled, and by name why others could not be."""
     emitted: list[Emitted] = []

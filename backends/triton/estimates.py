@@ -23,7 +23,7 @@ from shardc.cost.library import (
     matmul_call,
     stream_call,
 )
-from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import Gpu
 from shardc.cost.work import matmul_sizes
 from shardc.dialects.aten.call import CallReader, target_name
 from shardc.dialects.aten.types import TensorType, read_type
@@ -45,7 +45,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 class Estimator:
     """Estimates for ``target``; ``tf32``: torch allows it in products of f32."""
 
-    target: Target
+    target: Gpu
     tf32: bool = False
 
     def program(self, module: ir.Module) -> list[Estimated]:

@@ -46,21 +46,21 @@ class KernExtern(Pass):
         extern_module(module, lambda contraction: self.library, self.rounding)
 
 
-def extern_module(module: ir.Module, choose: Choose, numerics: str = "fused") -> int:
+def extern_module(module: ir.Module, choose: Choose, rounding: str = "fused") -> int:
     """Rewrites the contractions of the module's program as ``choose`` says; gives how many are no longer
     ATen's.
     """
     with (
         disable_current_modes()
     ):  # the fake tensors of a compile around this would make layouts slow to follow
-        return sum(_choose_in(function, choose, numerics) for function in program_functions(module))
+        return sum(_choose_in(function, choose, rounding) for function in program_functions(module))
 
 
-def _choose_in(function: ir.Operation, choose: Choose, numerics: str) -> int:
+def _choose_in(function: ir.Operation, choose: Choose, rounding: str) -> int:
     count, given = 0, argument_strides(function)
     for block in step_blocks(function.regions[0].blocks[0]):
         writer = _Writer(block)
-        for match in find_contractions(block, given, numerics):
+        for match in find_contractions(block, given, rounding):
             available = forms(match.contraction)
             chosen = choose(match.contraction)
             if chosen != "aten" and chosen in available:

@@ -31,14 +31,14 @@ class Match:
     epilogue: ir.Operation | None = None
 
 
-def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], numerics: str) -> Iterator[Match]:
+def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], rounding: str) -> Iterator[Match]:
     """The contractions of a block, last first, each as it is when it is asked for: one may become another's
     operand.
 
     ``strides``: those of arguments that are not contiguous. Rows of a symbolic number are taken for a power
     of two, at least as many as they were in the traced call: what is measured then holds for numbers like it.
 
-    Under the numerics ``eager``, 16-bit ones have no epilogue: eager rounds before it.
+    Under the rounding ``eager``, 16-bit ones have no epilogue: eager rounds before it.
     """
     symbols = Symbols(block)
     reader, layouts = CallReader(), Layouts(strides, symbols)
@@ -47,7 +47,7 @@ def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], nume
         if op.name.startswith("torch.") and target_name(op) in MATMULS:
             match = _product(reader.read(op), layouts, symbols)
             if match is not None:
-                rounds = numerics == "eager" and match.contraction.dtype != torch.float32
+                rounds = rounding == "eager" and match.contraction.dtype != torch.float32
                 yield match if rounds else _with_epilogue(match, reader, symbols)
 
 

@@ -24,9 +24,9 @@ from shardc.passes.fuse.bodies.in_place import place_results, state_writes
 from shardc.passes.fuse.bodies.marks import Marks
 from shardc.passes.fuse.grouping.capabilities import Capabilities
 from shardc.passes.fuse.grouping.choose import Division, divide_matmuls
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision
-from shardc.passes.fuse.grouping.piece import Choose
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.region import Choose
 from shardc.passes.fuse.lower.matmul import matmul_calls
 from shardc.passes.fuse.reading.read import read_block
 from shardc.passes.fuse.reading.unit import make_units
@@ -69,22 +69,27 @@ class KernFuse(Pass):
     linear_losses: bool = False
 
     def run(self, module: ir.Module) -> None:
-        wishes = Wishes.of(self.forbid_fusion, self.force_fusion)
+        constraints = FusionConstraints.of(self.forbid_fusion, self.force_fusion)
         has = Capabilities(self.any_attention, self.grouped_matmuls, self.linear_losses)
         fuse_module(
-            module, self.rounding, lone=self.lone, wishes=wishes, matmuls=self.matmuls, capabilities=has
+            module,
+            self.rounding,
+            lone=self.lone,
+            constraints=constraints,
+            matmuls=self.matmuls,
+            capabilities=has,
         )
-        for edge in sorted(wishes.unmatched):
+        for edge in sorted(constraints.unmatched):
             raise NoSuchFusionEdge(edge=edge)
 
 
 def fuse_module(
     module: ir.Module,
-    numerics: str = "fused",
+    rounding: str = "fused",
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[str] = frozenset(),
     lone: bool = False,
-    wishes: Wishes | None = None,
+    constraints: FusionConstraints | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
     capabilities: Capabilities = Capabilities(),  # noqa: B008 (it is frozen)
@@ -93,31 +98,31 @@ def fuse_module(
     pair that was looked at, and how it came out.
 
     Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and
-    ``generated``, or decides on each piece of the program that has some, and on attention whose kernel is not
-    known to be faster. Linear layers with a cross entropy behind them, and grouped matmuls, are decided on
-    where ``capabilities`` has kernels of them; else these stay calls.
+    ``generated``, or decides on each region of the program that has some, and on attention whose kernel is
+    not known to be faster. It decides on linear layers with a cross entropy behind them, and on grouped
+    matmuls, where ``capabilities`` has kernels of them; else these stay calls.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the
     ``kern.calls`` that kernels had when the same module was fused before. ``writes`` are (argument, result)
     pairs of the step: the program ends by writing the result to the argument, whose memory a kernel may then
-    use for it; a training step's own are known. Raises ValueError for unknown ``numerics`` or ``matmuls``,
-    and FusionRefused for an edge that ``wishes`` force and that cannot be had.
+    use for it; a training step's own are known. Raises ValueError for unknown ``rounding`` or ``matmuls``,
+    and FusionRefused for an edge that ``constraints`` force and that cannot be had.
     """
-    if numerics not in ROUNDINGS:
-        raise ValueError(f"numerics is {numerics!r}; it must be one of {', '.join(ROUNDINGS)}")
+    if rounding not in ROUNDINGS:
+        raise ValueError(f"rounding is {rounding!r}; it must be one of {', '.join(ROUNDINGS)}")
     choose = None if isinstance(matmuls, str) else matmuls
     stays = matmul_calls(matmuls) if isinstance(matmuls, str) else frozenset()
     functions = program_functions(module)
-    wishes = wishes or Wishes()
+    constraints = constraints or FusionConstraints()
     names: Iterator[int] = itertools.count()
     strides = {value: known for function in functions for value, known in argument_strides(function).items()}
-    bodies = Bodies(numerics)
+    bodies = Bodies(rounding)
     decisions: list[tuple[str, str, Decision]] = []
     blocks = [block for function in functions for block in step_blocks(function.regions[0].blocks[0])]
     for number, block in enumerate(blocks):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        scatters, theirs = find_scatters(number, block, exclude, calls, wishes, numerics, lone)
-        linear = Losses(number, block, exclude, calls, wishes, numerics, strides)
+        scatters, theirs = find_scatters(number, block, exclude, calls, constraints, rounding, lone)
+        linear = Losses(number, block, exclude, calls, constraints, rounding, strides)
         if capabilities.linear_losses and matmuls != "extern":
             linear.find(choose)
             theirs |= linear.numbers
@@ -126,11 +131,11 @@ def fuse_module(
             block_read = read(stays)
             division = Division(block_read, make_units(block_read))
         else:
-            division = divide_matmuls(number, read, choose, wishes, strides)
+            division = divide_matmuls(number, read, choose, constraints, strides)
         marks = Marks(number, names)
         single = SingleCalls(division.read, marks, calls, scatters, linear)
         rewrite = Rewrite(division, bodies, marks)
-        decisions += rewrite.run(lone, wishes, scatters, linear)
+        decisions += rewrite.run(lone, constraints, scatters, linear)
         single.write(strides, choose, capabilities if matmuls != "extern" else Capabilities())
         rewrite.release()
         if linear.numbers and block.owner.name == LoopOp.OPERATION_NAME:

@@ -11,8 +11,8 @@ from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.passes.fuse.bodies.bodies import Bodies
 from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
 from shardc.passes.fuse.grouping.choose import Division
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision, exports, group
-from shardc.passes.fuse.grouping.wishes import Wishes
 from shardc.passes.fuse.reading.graph import Value
 from shardc.passes.fuse.reading.order import check_unread, erase, move, ordered
 from shardc.passes.fuse.reading.unit import Unit, needed_views, release
@@ -29,7 +29,7 @@ class Rewrite:
         self._units, self._decisions = division.units, division.decisions
 
     def run(
-        self, lone: bool, wishes: Wishes, scatters: Sequence[Scatter], losses: Losses
+        self, lone: bool, constraints: FusionConstraints, scatters: Sequence[Scatter], losses: Losses
     ) -> list[tuple[str, str, Decision]]:
         """``scatters`` and ``losses``: what they join is decided already."""
         joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
@@ -38,8 +38,8 @@ class Rewrite:
             Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined
         ] + losses.decisions
         if self._decisions is None:
-            wished = wishes.in_block(self._marks.number, self._read.steps).without(granted)
-            self._decisions = group(self._units, wished)
+            constrained = constraints.in_block(self._marks.number, self._read.steps).without(granted)
+            self._decisions = group(self._units, constrained)
         found += self._decisions
         decisions = [
             (f"{self._marks.number}.{d.first}", f"{self._marks.number}.{d.second}", d) for d in found

@@ -12,7 +12,7 @@ from typing import Any
 from shardc.dialects.aten.call import OpCall, fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Rule, find_rule
-from shardc.passes.pad.stretch import Stretches, is_tail, of_dim, padded_size
+from shardc.passes.pad.span import Spans, is_tail, of_dim, padded_size
 from shardc.passes.partition.local_call import infer_types, with_defaults
 
 
@@ -20,7 +20,7 @@ def padded_types(
     tensors: Sequence[tuple[Dim, ...]],
     types: Sequence[TensorType | None],
     rule: Rule,
-    factors: Mapping[str, Stretches],
+    factors: Mapping[str, Spans],
 ) -> tuple[TensorType | None, ...]:
     """The types of a call's operands or results where its factors are padded."""
     if not factors:
@@ -37,18 +37,18 @@ def padded_types(
     return tuple(made)
 
 
-def padded_rule(rule: Rule, factors: Mapping[str, Stretches]) -> Rule:
+def padded_rule(rule: Rule, factors: Mapping[str, Spans]) -> Rule:
     """The rule with its factors' padded sizes."""
     return replace(rule, sizes={f: padded_size(n, factors.get(f, ())) for f, n in rule.sizes.items()})
 
 
-def works_padded(spec: OpCall, rule: Rule, factors: Mapping[str, Stretches]) -> bool:
+def works_padded(spec: OpCall, rule: Rule, factors: Mapping[str, Spans]) -> bool:
     """Whether the call on padded operands makes padded results, each element where it belongs."""
     return _works(spec, tuple(sorted(factors.items())))
 
 
 @lru_cache(maxsize=16384)
-def _works(spec: OpCall, factors: tuple[tuple[str, Stretches], ...]) -> bool:
+def _works(spec: OpCall, factors: tuple[tuple[str, Spans], ...]) -> bool:
     rule = find_rule(spec)
     if rule is None:
         return spec.target.startswith("dist.")

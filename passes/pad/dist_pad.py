@@ -19,8 +19,8 @@ from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.pad.call import padded_rule, padded_types
 from shardc.passes.pad.held import Held, made_numbers, needed_numbers, worth_filling
 from shardc.passes.pad.seeds import find_seeds
+from shardc.passes.pad.span import Padding, Span, no_padding, of_dim, padded_shape, padded_size
 from shardc.passes.pad.spread import FactorPadding, Spread
-from shardc.passes.pad.stretch import Padding, Stretch, no_padding, of_dim, padded_shape, padded_size
 from shardc.passes.pad.writer import PadWriter
 from shardc.passes.partition.local_call import MlirLocal
 
@@ -57,9 +57,9 @@ def _say(program: Program, seeds: Mapping[int, Padding]) -> None:
     """One remark for each size that is padded."""
     named: dict[tuple[int, int], list[str]] = {}
     for position, value in enumerate(program.arguments):
-        for size, stretches in zip(program.types[value].shape, seeds.get(value, ()), strict=False):
-            if stretches:
-                names = named.setdefault((size, padded_size(size, stretches)), [])
+        for size, spans in zip(program.types[value].shape, seeds.get(value, ()), strict=False):
+            if spans:
+                names = named.setdefault((size, padded_size(size, spans)), [])
                 names.append(program.argument_key(position)[1])
     for (size, padded), names in named.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
@@ -151,8 +151,8 @@ class _Padder:
                 continue
             padding = tuple(of_dim(d, node.rule.sizes, factors) for d in node.rule.results[i])
             self._held[new] = made_numbers(node, i, factors, [self._held.get(o, {}) for o in operands])
-            for dim, stretch in worth_filling(node, i, factors, self._held[new]):
-                new = self._filled(new, dim, type_.shape[dim], padding, stretch, 0.0)
+            for dim, span in worth_filling(node, i, factors, self._held[new]):
+                new = self._filled(new, dim, type_.shape[dim], padding, span, 0.0)
             results.append(self._converted(new, type_.shape, padding, self._spread.padding(value)))
             if results[-1] != new and "dist.refine" in new.owner.attributes:
                 results[-1].owner.attributes["dist.refine"] = new.owner.attributes["dist.refine"]
@@ -168,19 +168,19 @@ class _Padder:
             for v, t, padding in zip(node.operands, types, paddings, strict=True)
         ]
         held = [self._held.get(value, {}) for value in made]
-        for i, dim, stretch, number in needed_numbers(node, factors, held):
-            made[i] = self._filled(made[i], dim, types[i].shape[dim], paddings[i], stretch, number)
+        for i, dim, span, number in needed_numbers(node, factors, held):
+            made[i] = self._filled(made[i], dim, types[i].shape[dim], paddings[i], span, number)
         return made
 
     def _filled(
-        self, value: ir.Value, dim: int, size: int, padding: Padding, stretch: Stretch, number: float
+        self, value: ir.Value, dim: int, size: int, padding: Padding, span: Span, number: float
     ) -> ir.Value:
         """``value`` with ``number`` in one of its paddings; itself if that is there already."""
         held = self._held.get(value, {})
-        if held.get((dim, stretch)) == number:
+        if held.get((dim, span)) == number:
             return value
-        made = self._writer.masked(value, dim, size, padding[dim], stretch, number)
-        self._held[made] = {**held, (dim, stretch): number}
+        made = self._writer.masked(value, dim, size, padding[dim], span, number)
+        self._held[made] = {**held, (dim, span): number}
         return made
 
     def _converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
@@ -220,13 +220,13 @@ class _Padder:
         """A result as it leaves, state with zeros in its padding."""
         shape, want = self._program.types[value].shape, self._results[position]
         new = self._converted(self._values[value], shape, self._spread.padding(value), want)
-        for dim, stretch in _zeros(want):
-            new = self._filled(new, dim, shape[dim], want, stretch, 0.0)
+        for dim, span in _zeros(want):
+            new = self._filled(new, dim, shape[dim], want, span, 0.0)
         return new
 
 
 def _zeros(padding: Padding) -> Held:
-    return {(d, s): 0.0 for d, stretches in enumerate(padding) for s in stretches}
+    return {(d, s): 0.0 for d, spans in enumerate(padding) for s in spans}
 
 
 def _mlir(type_: TensorType) -> ir.Type:

@@ -10,7 +10,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.manager.program import Program
-from shardc.passes.pad.stretch import Padding, Stretch, Stretches, no_padding, padded_size
+from shardc.passes.pad.span import Padding, Span, Spans, no_padding, padded_size
 from shardc.passes.plan.blocks import block_size
 from shardc.passes.plan.refinement import read_refinements
 
@@ -62,23 +62,22 @@ def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, ax
         return padding
     more = {d: -shape[d] % axis.size / shape[d] for d in free}
     best = next((d for d in free if more[d] <= MOST_PADDING), min(free, key=more.__getitem__))
-    added = Stretch(1, shape[best], shape[best] + -shape[best] % axis.size, stored=True)
+    added = Span(1, shape[best], shape[best] + -shape[best] % axis.size, stored=True)
     return tuple((added,) if d == best else s for d, s in enumerate(padding))
 
 
 def _padding(program: Program, value: int, dims: tuple[Axes, ...]) -> Padding:
     shape = program.types[value].shape
     return tuple(
-        _stretches(program, value, d, size, axes)
-        for d, (size, axes) in enumerate(zip(shape, dims, strict=True))
+        _spans(program, value, d, size, axes) for d, (size, axes) in enumerate(zip(shape, dims, strict=True))
     )
 
 
-def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) -> Stretches:
+def _spans(program: Program, value: int, dim: int, size: int, axes: Axes) -> Spans:
     ways = prod(a.size for a in axes)
     block = _block(program, value, dim) if axes else 1
     if size // block % ways and size // block >= ways:
-        return (Stretch(block, size // block, -(-size // block // ways) * ways),)
+        return (Span(block, size // block, -(-size // block // ways) * ways),)
     if size % ways == 0:
         return ()
     if size < ways:
@@ -90,7 +89,7 @@ def _stretches(program: Program, value: int, dim: int, size: int, axes: Axes) ->
             axes=" x ".join(a.name for a in axes),
             where=_where(program, value),
         )
-    return (Stretch(1, size, -(-size // ways) * ways),)
+    return (Span(1, size, -(-size // ways) * ways),)
 
 
 def _block(program: Program, value: int, dim: int) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from shardc.dialects.rules.rule import Dim, Rule
 from shardc.passes.manager.program import Node, Program, carried_values, same_rule
 from shardc.passes.pad.call import works_padded
-from shardc.passes.pad.stretch import Padding, Stretches, is_tail, joined, no_padding, of_dim, of_factors
+from shardc.passes.pad.span import Padding, Spans, is_tail, joined, no_padding, of_dim, of_factors
 from shardc.passes.partition.storage import phase_of
 
-FactorPadding = dict[str, Stretches]
+FactorPadding = dict[str, Spans]
 
 
 class Spread:
@@ -43,10 +43,8 @@ class Spread:
         wanted = self._wanted(node)
         if not wanted:
             return {}
-        kept = {
-            f: tuple(s for s in stretches if self._is_said(node, f, s)) for f, stretches in wanted.items()
-        }
-        kept = {f: stretches for f, stretches in kept.items() if stretches}
+        kept = {f: tuple(s for s in spans if self._is_said(node, f, s)) for f, spans in wanted.items()}
+        kept = {f: spans for f, spans in kept.items() if spans}
         if kept and not works_padded(node.spec, node.rule, kept):
             self._refused.add(number)
             return {}
@@ -96,14 +94,14 @@ class Spread:
     def _wanted(self, node: Node) -> FactorPadding:
         offers = self._offers(node.rule, [*node.operands, *node.results])
         if phase_of(node.op) != "optimizer":
-            offers = {f: tuple(s for s in stretches if not s.stored) for f, stretches in offers.items()}
+            offers = {f: tuple(s for s in spans if not s.stored) for f, spans in offers.items()}
         return {f: s for f, s in offers.items() if s and node.rule.neutral_of(f) is not None}
 
     def _offers(self, rule: Rule, values: list[int]) -> FactorPadding:
         found: FactorPadding = {}
         for dims, value in zip(rule.operands + rule.results, values, strict=True):
-            for dim, stretches in zip(dims, self._now[value], strict=True):
-                for f, inside in of_factors(dim, rule.sizes, stretches).items() if stretches else ():
+            for dim, spans in zip(dims, self._now[value], strict=True):
+                for f, inside in of_factors(dim, rule.sizes, spans).items() if spans else ():
                     for s in inside:
                         found[f] = joined(found.get(f, ()), s)
         return found
@@ -121,11 +119,11 @@ class Spread:
         self._now[value] = tuple(padding)
         return changed
 
-    def _is_said(self, node: Node, factor: str, stretch: object) -> bool:
+    def _is_said(self, node: Node, factor: str, span: object) -> bool:
         """Whether every tensor of a call that has ``factor`` has it padded so."""
         rule = node.rule
         for dims, value in zip(rule.operands + rule.results, (*node.operands, *node.results), strict=True):
-            for dim, stretches in zip(dims, self._now[value], strict=True):
-                if factor in dim and stretch not in of_factors(dim, rule.sizes, stretches).get(factor, ()):
+            for dim, spans in zip(dims, self._now[value], strict=True):
+                if factor in dim and span not in of_factors(dim, rule.sizes, spans).get(factor, ()):
                     return False
         return True

@@ -14,7 +14,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import replace_leaves
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.passes.pad.stretch import Padding, Stretch, Stretches, is_tail, padded_size, segments
+from shardc.passes.pad.span import Padding, Span, Spans, is_tail, padded_size, segments
 from shardc.passes.partition.local_call import infer_types, with_defaults
 
 
@@ -43,17 +43,17 @@ class PadWriter:
         return self._builder.call(target, full, types, self._loc, self._ip, self._attributes).results[0]
 
     def masked(
-        self, value: ir.Value, dim: int, size: int, stretches: Stretches, stretch: Stretch, number: float
+        self, value: ir.Value, dim: int, size: int, spans: Spans, span: Span, number: float
     ) -> ir.Value:
-        """``value`` with ``number`` in the padding that ``stretch``, one of its dim's ``stretches``, stands
+        """``value`` with ``number`` in the padding that ``span``, one of its dim's ``spans``, stands
         for.
 
         ``size`` is the dim's true size.
         """
-        key = ("masked", value, dim, stretch, number)
+        key = ("masked", value, dim, span, number)
         if key not in self._made:
             type_ = type_of(value)
-            keep = self._mask(size, stretches, stretch, len(type_.shape) - dim - 1)
+            keep = self._mask(size, spans, span, len(type_.shape) - dim - 1)
             self._made[key] = self._chosen(keep, value, number, type_.dtype)
         return self._made[key]
 
@@ -76,18 +76,16 @@ class PadWriter:
             self._made[key] = self._resized(trimmed, shape, both, want)
         return self._made[key]
 
-    def _mask(self, size: int, stretches: Stretches, stretch: Stretch, after: int) -> ir.Value:
+    def _mask(self, size: int, spans: Spans, span: Span, after: int) -> ir.Value:
         """Which elements along a dim are no padding, shaped to stand before ``after`` more dims."""
-        parts = segments(size, stretches)
-        at = _stretch_parts(size, stretches).index(stretch)
+        parts = segments(size, spans)
+        at = _span_parts(size, spans).index(span)
         outer, inner = (prod(p for _, p in part) for part in (parts[:at], parts[at + 1 :]))
-        found = self.call(
-            "aten.lt.Scalar", self.call("aten.arange", stretch.padded, torch.int64), stretch.size
-        )
+        found = self.call("aten.lt.Scalar", self.call("aten.arange", span.padded, torch.int64), span.size)
         if outer * inner > 1:
-            found = self.call("aten.reshape", found, (1, stretch.padded, 1))
-            found = self.call("aten.expand", found, (outer, stretch.padded, inner))
-        shape = (padded_size(size, stretches), *(1,) * after)
+            found = self.call("aten.reshape", found, (1, span.padded, 1))
+            found = self.call("aten.expand", found, (outer, span.padded, inner))
+        shape = (padded_size(size, spans), *(1,) * after)
         return found if type_of(found).shape == shape else self.call("aten.reshape", found, shape)
 
     def _resized(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
@@ -97,16 +95,14 @@ class PadWriter:
                 value = self._resized_dim(value, dim, size, have[dim], want[dim])
         return value
 
-    def _resized_dim(
-        self, value: ir.Value, dim: int, size: int, have: Stretches, want: Stretches
-    ) -> ir.Value:
+    def _resized_dim(self, value: ir.Value, dim: int, size: int, have: Spans, want: Spans) -> ir.Value:
         before, more = type_of(value).shape, max(have, want, key=len)
         wanted = padded_size(size, want)
         if is_tail(size, more):
             return self._resized_part(value, dim, wanted)
         parts = segments(size, more)
-        stretches = _stretch_parts(size, more)
-        sizes = lambda which: [p if s in which else t for (t, p), s in zip(parts, stretches, strict=True)]  # noqa: E731
+        spans = _span_parts(size, more)
+        sizes = lambda which: [p if s in which else t for (t, p), s in zip(parts, spans, strict=True)]  # noqa: E731
         made = self.call("aten.reshape", value, (*before[:dim], *sizes(have), *before[dim + 1 :]))
         for i, n in enumerate(sizes(want)):
             made = self._resized_part(made, dim + i, n)
@@ -122,11 +118,11 @@ class PadWriter:
         return self.call("aten.constant_pad_nd", value, (*after, 0, size - shape[dim]), 0)
 
 
-def _stretch_parts(size: int, stretches: Stretches) -> Sequence[Stretch | None]:
-    """For each of a dim's segments the stretch that it is, None for what lies between."""
-    found: list[Stretch | None] = []
+def _span_parts(size: int, spans: Spans) -> Sequence[Span | None]:
+    """For each of a dim's segments the span that it is, None for what lies between."""
+    found: list[Span | None] = []
     end = size
-    for s in stretches:
+    for s in spans:
         if end != s.end:
             found.append(None)
         found.append(s)

@@ -11,7 +11,7 @@ from shardc.dialects.rules.rule import Rule, factor_axes, representable
 
 
 @dataclass(frozen=True)
-class Wish:
+class Request:
     """What one tensor of a call wants: its sharding, the rounds in which axes came to it, and its size."""
 
     sharding: Sharding
@@ -19,7 +19,7 @@ class Wish:
     size_bytes: int
 
 
-def assign(rule: Rule, wishes: Sequence[Wish]) -> dict[str, Axes]:
+def assign(rule: Rule, requests: Sequence[Request]) -> dict[str, Axes]:
     """An assignment that every tensor of the call can represent.
 
     An axis that two factors want goes to the one asked for in the earlier round; among equals to the one
@@ -28,16 +28,16 @@ def assign(rule: Rule, wishes: Sequence[Wish]) -> dict[str, Axes]:
     """
     tensors = rule.operands + rule.results
     claims: dict[tuple[str, Axes], tuple[int, int, int]] = {}
-    for order, (dims, wish) in enumerate(zip(tensors, wishes, strict=True)):
-        rounds = dict(wish.priorities)
-        for f, axes in factor_axes(dims, wish.sharding, rule.sizes).items():
+    for order, (dims, request) in enumerate(zip(tensors, requests, strict=True)):
+        rounds = dict(request.priorities)
+        for f, axes in factor_axes(dims, request.sharding, rule.sizes).items():
             if f in rule.replicate:
                 continue
             for end in range(1, len(axes) + 1):
                 key = (f, axes[:end])
                 priority = max(rounds.get(a.name, 0) for a in axes[:end])
                 old = claims.get(key, (priority, 0, order))
-                claims[key] = (min(old[0], priority), old[1] - wish.size_bytes, old[2])
+                claims[key] = (min(old[0], priority), old[1] - request.size_bytes, old[2])
     chosen: dict[str, Axes] = {}
     for f, axes in sorted(claims, key=lambda c: (claims[c][0], len(c[1]), claims[c][1], claims[c][2])):
         if chosen.get(f, ()) != axes[:-1]:

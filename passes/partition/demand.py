@@ -11,7 +11,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.rules.rule import operand_shardings, result_shardings
 from shardc.passes.manager.program import Node, Program
-from shardc.passes.partition.assign import Wish, assign, passing, without
+from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
 
 RETURN = -1
@@ -51,7 +51,7 @@ class DemandAnalysis:
 
     def run(self) -> Demands:
         program = self._program
-        self._read_wishes()
+        self._read_requests()
         demands = Demands([])
         for position, value in enumerate(program.arguments):
             demands.made.append(edge_sharding(self._wanted[value], self._mesh))
@@ -61,7 +61,7 @@ class DemandAnalysis:
         self._decide_returns(demands)
         return demands
 
-    def _read_wishes(self) -> None:
+    def _read_requests(self) -> None:
         program = self._program
         for position in range(len(program.arguments)):
             attribute = program.attribute(position, "dist.sharding")
@@ -120,11 +120,11 @@ class DemandAnalysis:
         found = self._memo.get(key)
         if found is None:
             sizes = [self._program.types[v].size_bytes for v in values]
-            wishes = [
-                Wish(_without(self._wanted[v], whole), self._rounds[v], s)
+            requests = [
+                Request(_without(self._wanted[v], whole), self._rounds[v], s)
                 for v, s in zip(values, sizes, strict=True)
             ]
-            chosen = without(assign(node.rule, wishes), partial)
+            chosen = without(assign(node.rule, requests), partial)
             needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
             results = [s.normal() for s in result_shardings(node.rule, chosen)]
             found = self._memo[key] = (needs, results)

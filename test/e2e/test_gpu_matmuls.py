@@ -78,7 +78,7 @@ def test_explain_says_what_both_would_take(tmp_path: Path) -> None:
 
 
 def test_an_edge_that_is_forbidden(tmp_path: Path) -> None:
-    """Wishes hold for a GPU's kernels, too."""
+    """FusionConstraints hold for a GPU's kernels, too."""
     text = _saved(tmp_path / "out", matmuls="generated", forbid_fusion=["aten.addmm+aten.gelu"])
     assert "addmm_gelu" not in text and "addmm" in text
     assert "forbid aten.addmm+aten.gelu" in explain_path(tmp_path / "out")

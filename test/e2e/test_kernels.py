@@ -17,9 +17,9 @@ from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
 from shardc.compiler.measured_regions import MeasuredRegions
 from shardc.compiler.region_choice import region_choice
-from shardc.passes.fuse.grouping import piece
-from shardc.passes.fuse.grouping.piece import Verdict
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping import region
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
+from shardc.passes.fuse.grouping.region import Verdict
 from shardc.runtime.kernels.library import Library
 from shardc.step.fuse_step import fuse_step, step_options
 from shardc.step.shard import Compiled
@@ -75,7 +75,7 @@ def in_f32(training: Training) -> Training:
 
 
 def test_matmuls_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if oneDNN had won every contest. In f64 the oracle computes what its operator means."""
+    """As if oneDNN had won every benchmark. In f64 the oracle computes what its operator means."""
     training = in_f32(TRAININGS["llama"])
     step = capture(training)
     monkeypatch.setattr("shardc.backends.cpu.contractions.measured_form", lambda contraction: "onednn")
@@ -87,11 +87,11 @@ def test_matmuls_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_matmuls_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if they had won every contest."""
+    """As if they had won every benchmark."""
     training = TRAININGS["llama"]
     step = capture(training)
-    monkeypatch.setattr(piece, "SMALL_FLOPS", 0)
-    monkeypatch.setattr(MeasuredRegions, "__call__", lambda self, piece: Verdict(True, ""))
+    monkeypatch.setattr(region, "SMALL_FLOPS", 0)
+    monkeypatch.setattr(MeasuredRegions, "__call__", lambda self, region: Verdict(True, ""))
     compiled, library = fused(step, GRID, "zero3*tensor")
     assert " = mm(" not in emit_program(compiled.program)
     inputs = example_inputs(step.capture, step.optimizer, training.batches(1)[0])
@@ -105,7 +105,7 @@ def test_hosts_do_not_choose_apart(
 ) -> None:
     for name, value in (("WORLD_SIZE", world), ("LOCAL_WORLD_SIZE", local)):
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, str(value))
-    options = step_options(CpuTarget(), "fused", "auto", Wishes())
+    options = step_options(CpuTarget(), "fused", "auto", FusionConstraints())
     assert options.libraries == options.tuned == (options.device is not None) == measured
     choice = region_choice(CpuTarget(), options.matmuls, options.device)
     assert isinstance(choice, MeasuredRegions) if measured else choice == "extern"

@@ -80,7 +80,7 @@ def test_a_checkpoint_is_resumed(older: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_record_of_a_fusion_is_read(older: Path) -> None:
     path = older / "4-kernel.mlir"
     record = FusionRecord.read(parse_module(Source(str(path), path.read_text()), new_context()))
-    assert (record.numerics, record.forbid, record.force) == ("eager", ("tanh+pow",), ())
+    assert (record.rounding, record.forbid, record.force) == ("eager", ("tanh+pow",), ())
 
 
 @pytest.mark.parametrize("file", ["trials.jsonl", "tuning.db"])

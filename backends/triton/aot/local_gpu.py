@@ -14,10 +14,10 @@ from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.runtime.comm.connect import own_device
 
 if TYPE_CHECKING:
-    from shardc.cost.machine import Gpu as Target
+    from shardc.cost.machine import Gpu
 
 
-def local_device(gpu: Target) -> torch.device | None:
+def local_device(gpu: Gpu) -> torch.device | None:
     """This process's device, if kernels for ``gpu`` run on it."""
     device = own_device()
     found = device_gpu(device)
@@ -26,7 +26,7 @@ def local_device(gpu: Target) -> torch.device | None:
 
 
 @cache
-def device_gpu(device: torch.device) -> Target | None:
+def device_gpu(device: torch.device) -> Gpu | None:
     """The GPU that Triton kernels of a device are made for; None for what is none, and where a
     warning says why not.
     """

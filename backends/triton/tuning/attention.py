@@ -18,11 +18,11 @@ from shardc.cost.attention import (
     estimate_s,
     refusal,
 )
-from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import Gpu
 from shardc.dialects.kern.attention_maps import Attention
 
 
-def sketch(spec: Attention, backward: bool, target: Target, tf32: bool = False) -> Sketch:
+def sketch(spec: Attention, backward: bool, target: Gpu, tf32: bool = False) -> Sketch:
     """Of an attention, or of both kernels of its backward (their names begin with ``dkdv_`` and ``dq_``)."""
     kinds = ("dkdv", "dq") if backward else ("forward",)
     found = together([_kernel(scores_of(kind, spec, tf32), target) for kind in kinds])
@@ -30,7 +30,7 @@ def sketch(spec: Attention, backward: bool, target: Target, tf32: bool = False) 
     return Sketch(name, found.parameters, found.refusal, found.estimate_s)
 
 
-def _kernel(scores: Scores, target: Target) -> Sketch:
+def _kernel(scores: Scores, target: Gpu) -> Sketch:
     warps, stages = candidates_of(target)
     values = {"queries": SIZES, "keys": SIZES, "warps": warps, "stages": stages}
     parameters = tuple(Parameter(f"{scores.kind}_{name}", of) for name, of in values.items())
@@ -41,7 +41,7 @@ def _kernel(scores: Scores, target: Target) -> Sketch:
 @dataclass(frozen=True)
 class _Kernel:
     scores: Scores
-    target: Target
+    target: Gpu
 
     def refusal(self, values: Mapping[str, int]) -> str | None:
         blocks = self._blocks(values)

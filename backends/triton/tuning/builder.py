@@ -20,8 +20,7 @@ from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.kernel_text import configured
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import NAME, Task
-from shardc.cost.machine import Gpu as Target
-from shardc.cost.machine import find_gpu as find_target
+from shardc.cost.machine import Gpu, find_gpu
 from shardc.cost.matmul import SPILL_BOUND
 from shardc.diagnostics.base import ShardcError
 
@@ -55,7 +54,7 @@ class GpuBuilder:
 
         Raises UnknownTarget, TritonMissing, TritonTooOld.
         """
-        target, started = find_target(task.target), time.monotonic()
+        target, started = find_gpu(task.target), time.monotonic()
         emitted: dict[int, Emitted] = {}
         made: dict[int, Built] = {}
         for number, point in enumerate(points):
@@ -76,7 +75,7 @@ class GpuBuilder:
     def close(self) -> None:
         self._folder.cleanup()
 
-    def _emit(self, task: Task, point: Point | None, target: Target) -> Emitted:
+    def _emit(self, task: Task, point: Point | None, target: Gpu) -> Emitted:
         module = configured(task, point)
         (view,) = module.body
         function, self._count = view.operation, self._count + 1
@@ -85,7 +84,7 @@ class GpuBuilder:
         tf32 = torch.get_float32_matmul_precision() != "highest"
         return emit_function(function, said_of_function(function), target, tf32=tf32)
 
-    def _compile(self, kernels: Sequence[Emitted], target: Target) -> list[Compiled]:
+    def _compile(self, kernels: Sequence[Emitted], target: Gpu) -> list[Compiled]:
         if not kernels:
             return []
         return compile_kernels(kernels, [target], Path(self._folder.name), self._processes, self._limit_s)
@@ -112,7 +111,7 @@ def _built(point: Point | None, code: str, compiled: Compiled, path: Path, secon
     return Built(point, None if said else path, code, seconds, said, figures)
 
 
-def _excess(function: Figures, target: Target, priced: int) -> str | None:
+def _excess(function: Figures, target: Gpu, priced: int) -> str | None:
     """What a function takes that it should not, or cannot have; None if that is nothing. ``priced``: bytes of
     spills that are in its kernel's estimate.
     """

@@ -12,7 +12,7 @@ from shardc.backends.triton.tuning import attention, matmul, rows
 from shardc.backends.tuning.sketches import legal, together
 from shardc.backends.tuning.space import Parameter, Sketch
 from shardc.cost.kernel import stream_s
-from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import Gpu
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.attention import AttentionOp, attention_of
 from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
@@ -20,7 +20,7 @@ from shardc.dialects.kern.scatter_add import ScatterAdd, ScatterAddOp, scatter_a
 from shardc.dialects.kern.size import hint
 
 
-def sketches(functions: ir.Module, target: Target, *, tf32: bool = False) -> tuple[Sketch, ...]:
+def sketches(functions: ir.Module, target: Gpu, *, tf32: bool = False) -> tuple[Sketch, ...]:
     """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
 
     Functions beside a matmul have the tiles that are chosen for them: names of ``#kern.config`` are the
@@ -49,7 +49,7 @@ def sketches(functions: ir.Module, target: Target, *, tf32: bool = False) -> tup
     )
 
 
-def _scatter(spec: ScatterAdd, target: Target) -> Sketch:
+def _scatter(spec: ScatterAdd, target: Gpu) -> Sketch:
     inner, count, item = hint(spec.inner), hint(spec.count) * hint(spec.outer), spec.out.dtype.itemsize
     columns = sorted({n for n in (32, 64, 128, 256, 512) if n < 2 * max(32, inner)} | {COLUMNS})
     parameters = (

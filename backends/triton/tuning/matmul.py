@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 from shardc.backends.tuning.sketches import NEAR
 from shardc.backends.tuning.space import Parameter, Sketch
-from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import Gpu
 from shardc.cost.matmul import Product, Tiling, estimate_s
 from shardc.cost.tilings import BLOCKS, DEPTHS, GROUPS, SPLITS, STAGES, WARPS, group_of, refusal, waste
 
@@ -28,7 +28,7 @@ POINTERS = 1.1
 """Time of loads by pointers, of that of loads by descriptors."""
 
 
-def sketches(product: Product, has_descriptors: bool, target: Target) -> tuple[Sketch, ...]:
+def sketches(product: Product, has_descriptors: bool, target: Gpu) -> tuple[Sketch, ...]:
     """The forms that one product may take. ``has_descriptors``: the target reads tiles by them."""
     forms = {
         "tiles": (),
@@ -50,7 +50,7 @@ def sketches(product: Product, has_descriptors: bool, target: Target) -> tuple[S
 @dataclass(frozen=True)
 class _Form:
     product: Product
-    target: Target
+    target: Gpu
     factor: float
 
     def refusal(self, values: Mapping[str, int]) -> str | None:

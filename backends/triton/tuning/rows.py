@@ -11,7 +11,7 @@ from shardc.backends.triton.config import Extent, Limits, Tile, power_of_two, ti
 from shardc.backends.tuning.sketches import NEAR
 from shardc.backends.tuning.space import Parameter, Sketch
 from shardc.cost.kernel import stream_s
-from shardc.cost.machine import Gpu as Target
+from shardc.cost.machine import Gpu
 
 MOST = 16384
 """Elements of a tile."""
@@ -19,7 +19,7 @@ REGISTERS = 128
 """Of a thread, for the values of a tile that live at once: as many again are for what is computed."""
 
 
-def sketch(extent: Extent, limits: Limits, target: Target) -> Sketch:
+def sketch(extent: Extent, limits: Limits, target: Gpu) -> Sketch:
     """Of one function."""
     warps = Parameter(
         "warps", tuple(n for n in (1, 2, 4, 8, 16, 32) if n * target.warp_size <= target.program_threads)
@@ -53,7 +53,7 @@ def _powers(least: int, most: int, also: int) -> tuple[int, ...]:
 class _Function:
     extent: Extent
     limits: Limits
-    target: Target
+    target: Gpu
     parameters: tuple[Parameter, ...]
     default: Tile
 

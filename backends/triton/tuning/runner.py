@@ -13,8 +13,7 @@ from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.runner import LIMIT_S, Runner
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome
-from shardc.cost.machine import Gpu as Target
-from shardc.cost.machine import find_gpu as find_target
+from shardc.cost.machine import Gpu, find_gpu
 from shardc.diagnostics.kernels import UnknownTarget
 from shardc.diagnostics.triton import DriverTooOld
 from shardc.diagnostics.tuner import GpuNotHere
@@ -38,7 +37,7 @@ class GpuRunner(Runner):
 
     def runs(self, target: str) -> bool:
         """Whether kernels for a target run here. Raises UnknownTarget."""
-        found = find_target(target)
+        found = find_gpu(target)
         here = None if self._interprets else gpu_here()
         return self._interprets or (
             here is not None and (here.backend, here.arch) == (found.backend, found.arch)
@@ -54,7 +53,7 @@ class GpuRunner(Runner):
         return super().measure(task, candidate, incumbent, rule)
 
 
-def gpu_here() -> Target | None:
+def gpu_here() -> Gpu | None:
     """The target of the current GPU; None where there is none, or none that Triton makes kernels for."""
     if not cuda.is_available():
         return None

@@ -1,7 +1,7 @@
 """The body of one kernel: ``linalg`` on tensors, as few ops as its reductions allow.
 
 Values are written to a tensor only where they must be: results, reductions, and what is heavy to compute and
-read by several ops. Everything else is computed inside the ops that need it. ``numerics`` says where 16-bit
+read by several ops. Everything else is computed inside the ops that need it. ``rounding`` says where 16-bit
 floats are rounded: ``"eager"`` at each ATen call, as eager does, ``"fused"`` at the kernel's results only.
 """
 
@@ -43,8 +43,8 @@ class Nest:
 class Body:
     """Writes the body of a kernel of ``nodes`` into ``block``."""
 
-    def __init__(self, nodes: Sequence[Node], space: Space, results: Sequence[Value], numerics: str) -> None:
-        self._nodes, self._numerics = list(nodes), numerics
+    def __init__(self, nodes: Sequence[Node], space: Space, results: Sequence[Value], rounding: str) -> None:
+        self._nodes, self._rounding = list(nodes), rounding
         self._layout = Layout(nodes, space)
         self._depth = depths(self._nodes)
         self._made = {node.out: node for node in nodes}
@@ -294,7 +294,7 @@ class Body:
         """The dtype in which a node's value goes from op to op inside the kernel."""
         dtype = node.out.type.dtype
         narrow = dtype.is_floating_point and dtype.itemsize == 2
-        return node.dtype if narrow and self._numerics == "fused" and node.dtype == torch.float32 else dtype
+        return node.dtype if narrow and self._rounding == "fused" and node.dtype == torch.float32 else dtype
 
     def _memory(self, value: Value) -> torch.dtype:
         """The dtype in which a value is written to a tensor."""

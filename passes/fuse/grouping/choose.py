@@ -1,4 +1,4 @@
-"""Which matmuls are parts of kernels, where that is decided for each piece of a program by itself."""
+"""Which matmuls are parts of kernels, where that is decided for each region of a program by itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch_mlir import ir
 
 from shardc.cost.work import matmul_sizes
 from shardc.dialects.kern.strides import Strides
+from shardc.passes.fuse.grouping.constraints import BlockConstraints, FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision, group
-from shardc.passes.fuse.grouping.piece import Choose, find_pieces, is_asked
-from shardc.passes.fuse.grouping.wishes import BlockWishes, Wishes
+from shardc.passes.fuse.grouping.region import Choose, find_regions, is_asked
 from shardc.passes.fuse.lower.matmul import TARGETS
 from shardc.passes.fuse.reading.read import Block, Step
 from shardc.passes.fuse.reading.unit import Units, make_units, release
@@ -35,25 +35,29 @@ class Division:
 
 
 def divide_matmuls(
-    number: int, read: Read, choose: Choose, wishes: Wishes, strides: Mapping[ir.Value, Strides]
+    number: int,
+    read: Read,
+    choose: Choose,
+    constraints: FusionConstraints,
+    strides: Mapping[ir.Value, Strides],
 ) -> Division:
     """Which matmuls of block ``number`` become parts of kernels: those for which ``choose`` says so, and
     those that users force into a kernel with other ops.
     """
     parted = read(TARGETS)
-    apart, forced = make_units(parted), wishes.in_block(number, parted.steps).forced
+    apart, forced = make_units(parted), constraints.in_block(number, parted.steps).forced
     matmul_steps = [step for step in parted.steps if step.target in TARGETS]
     if not forced and not any(is_asked(_matmul_flops(step), choose) for step in matmul_steps):
         return Division(parted, apart)
     whole = read(frozenset())
-    together, wished = make_units(whole), wishes.in_block(number, whole.steps)
-    decisions = group(apart, BlockWishes(wished.forbidden))
-    group(together, BlockWishes(wished.forbidden))
+    together, constrained = make_units(whole), constraints.in_block(number, whole.steps)
+    decisions = group(apart, BlockConstraints(constrained.forbidden))
+    group(together, BlockConstraints(constrained.forbidden))
     matmuls = frozenset(step.number for step in whole.steps if step.target in TARGETS and step.nodes)
     found = {call for pairs in forced.values() for pair in pairs for call in pair if call in matmuls}
-    for piece in find_pieces(number, whole, together, apart, strides, choose):
-        calls = {int(matmul.partition(".")[2]) for matmul in piece.calls}
-        if calls.isdisjoint(found) and choose(piece).generated:
+    for region in find_regions(number, whole, together, apart, strides, choose):
+        calls = {int(matmul.partition(".")[2]) for matmul in region.calls}
+        if calls.isdisjoint(found) and choose(region).generated:
             found |= calls
     release(whole, together)
     if not found and not forced:

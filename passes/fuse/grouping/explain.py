@@ -15,9 +15,9 @@ from shardc.dialects.kern.kernel import TUNED, KernelOp, kernel_body, kernel_nam
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.grouping.capabilities import Capabilities
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision
-from shardc.passes.fuse.grouping.piece import Choose, EveryPiece, Piece, Verdict
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.region import Choose, EveryRegion, Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
 from shardc.passes.fuse.lower.matmul import TARGETS, matmul_calls
 from shardc.passes.fuse.reading.read import Step, read_block
@@ -90,10 +90,10 @@ class FusionReport:
 
 def explain_fusion(
     module: ir.Module,
-    numerics: str = "fused",
+    rounding: str = "fused",
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[str] = frozenset(),
-    wishes: Wishes | None = None,
+    constraints: FusionConstraints | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
     capabilities: Capabilities = Capabilities(),  # noqa: B008 (it is frozen)
@@ -107,10 +107,10 @@ def explain_fusion(
     noted = matmuls if isinstance(matmuls, str) else noting(matmuls, verdicts)
     decisions = fuse_module(
         module,
-        numerics,
+        rounding,
         exclude,
         without,
-        wishes=wishes,
+        constraints=constraints,
         writes=writes,
         matmuls=noted,
         capabilities=capabilities,
@@ -171,12 +171,12 @@ def _numbers(kernel: ir.Operation) -> list[str]:
 def noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
     """``choose``, its verdicts noted by the numbers of the matmuls."""
 
-    def note(piece: Piece) -> Verdict:
-        verdict = choose(piece)
-        verdicts.update(dict.fromkeys(piece.calls, verdict))
+    def note(region: Region) -> Verdict:
+        verdict = choose(region)
+        verdicts.update(dict.fromkeys(region.calls, verdict))
         return verdict
 
-    return EveryPiece(note) if isinstance(choose, EveryPiece) else note
+    return EveryRegion(note) if isinstance(choose, EveryRegion) else note
 
 
 def _blocks(module: ir.Module) -> list[ir.Block]:

@@ -11,8 +11,8 @@ from math import inf
 
 from shardc.cost.work import LAUNCH_BYTES
 from shardc.diagnostics.fusion import FusionRefused
+from shardc.passes.fuse.grouping.constraints import BlockConstraints, Pair
 from shardc.passes.fuse.grouping.legal import Refused, check, joined_space, size_hint
-from shardc.passes.fuse.grouping.wishes import BlockWishes, Pair
 from shardc.passes.fuse.reading.graph import Value
 from shardc.passes.fuse.reading.unit import Unit, Units, delays, in_order, joined
 
@@ -53,15 +53,15 @@ call.
 """
 
 
-def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]:  # noqa: B008 (it is frozen)
+def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> list[Decision]:  # noqa: B008 (it is frozen)
     """Join the groups of ``units``; says of each pair that was looked at how it came out.
 
-    Raises FusionRefused for an edge that ``wishes`` force and that is illegal.
+    Raises FusionRefused for an edge that ``constraints`` force and that is illegal.
     """
     decisions: dict[tuple[int, int], Decision] = {}
     misfits = Misfits()
     for _ in range(ROUNDS):
-        candidates = sorted(_candidates(units, wishes), key=lambda c: c[0], reverse=True)
+        candidates = sorted(_candidates(units, constraints), key=lambda c: c[0], reverse=True)
         became: dict[Unit, Unit] = {}
         for saving, one, other in candidates:
             a, b = _current(one, became), _current(other, became)
@@ -70,13 +70,13 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
             pair = _adjacent(one, other)
             saved_bytes = traffic_saved(units, a, b)
             try:
-                new = _join(units, a, b, wishes, misfits)
+                new = _join(units, a, b, constraints, misfits)
             except Refused as why:
                 first = (
                     saving == FORCED and pair in decisions
                 )  # that says already why it could not come first
                 if saving != inf and pair[0] != pair[1] and not first:
-                    forbidden = wishes.forbids(a.calls, b.calls) is not None
+                    forbidden = constraints.forbids(a.calls, b.calls) is not None
                     decisions[pair] = Decision(*pair, False, saved_bytes, str(why), forbidden)
                 continue
             became[a] = became[b] = new
@@ -84,7 +84,7 @@ def group(units: Units, wishes: BlockWishes = BlockWishes()) -> list[Decision]: 
                 decisions[pair] = Decision(*pair, True, saved_bytes, constrained=saving == FORCED)
         if not became:
             break
-    _check_forced(units, wishes, decisions)
+    _check_forced(units, constraints, decisions)
     return list(decisions.values())
 
 
@@ -107,10 +107,12 @@ def _ordered(x: int, y: int) -> tuple[int, int]:
     return min(x, y), max(x, y)
 
 
-def _check_forced(units: Units, wishes: BlockWishes, decisions: dict[tuple[int, int], Decision]) -> None:
+def _check_forced(
+    units: Units, constraints: BlockConstraints, decisions: dict[tuple[int, int], Decision]
+) -> None:
     """Raises FusionRefused unless the neighbours among the pairs of each forced edge share their kernels."""
     together = [unit.calls for unit in units.groups]
-    for edge, pairs in wishes.forced.items():
+    for edge, pairs in constraints.forced.items():
         apart = [pair for pair in pairs if not any(pair <= calls for calls in together)]
         refused = [
             d.why for d in decisions.values() if not d.fused and frozenset((d.first, d.second)) in apart
@@ -134,26 +136,28 @@ def _current(unit: Unit, became: dict[Unit, Unit]) -> Unit:
     return unit
 
 
-def _candidates(units: Units, wishes: BlockWishes) -> Iterator[tuple[float, Unit, Unit]]:
+def _candidates(units: Units, constraints: BlockConstraints) -> Iterator[tuple[float, Unit, Unit]]:
     """Pairs of groups that share a tensor, with what joining them saves; parts of one call come first."""
     seen: set[frozenset[Unit]] = set()
     for a in units.groups:
         for b in sorted(a.after, key=in_order):
             if b.nodes:
                 seen.add(frozenset((a, b)))
-                yield _rank(units, a, b, wishes), a, b
+                yield _rank(units, a, b, constraints), a, b
     for readers in units.readers.values():
         groups = sorted((u for u in readers if u.nodes), key=in_order)
         for a, b in itertools.pairwise(groups):
             if frozenset((a, b)) not in seen:
                 seen.add(frozenset((a, b)))
-                yield _rank(units, a, b, wishes), a, b
+                yield _rank(units, a, b, constraints), a, b
 
 
-def _rank(units: Units, a: Unit, b: Unit, wishes: BlockWishes) -> float:
+def _rank(units: Units, a: Unit, b: Unit, constraints: BlockConstraints) -> float:
     if a.calls & b.calls and not (a.is_loose or b.is_loose):
         return inf
-    return FORCED if wishes.forced and wishes.forces(a.calls, b.calls) else traffic_saved(units, a, b)
+    return (
+        FORCED if constraints.forced and constraints.forces(a.calls, b.calls) else traffic_saved(units, a, b)
+    )
 
 
 def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
@@ -169,9 +173,9 @@ def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
     return saved + sum(size_hint(v.type) for v in shared if units.maker.get(v) not in both)
 
 
-def _join(units: Units, a: Unit, b: Unit, wishes: BlockWishes, misfits: Misfits) -> Unit:
+def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits: Misfits) -> Unit:
     """One unit for both. Raises Refused, and then nothing has changed but ``misfits``."""
-    forbidding = wishes.forbids(a.calls, b.calls)
+    forbidding = constraints.forbids(a.calls, b.calls)
     if forbidding is not None:
         raise Refused(f"forbidden by {forbidding}")
     if (a, b) in misfits.spaces:

@@ -43,12 +43,12 @@ class Refused(Exception):
 
 
 class LossFinder:
-    """Looks for losses among the ``steps`` of a block. With ``eager`` numerics logits of 16 bits are rounded,
+    """Looks for losses among the ``steps`` of a block. With ``eager`` rounding logits of 16 bits are rounded,
     and so made.
     """
 
-    def __init__(self, steps: Sequence[ir.Operation], numerics: str) -> None:
-        self._steps, self._numerics, self._matcher = steps, numerics, Matcher(CallReader())
+    def __init__(self, steps: Sequence[ir.Operation], rounding: str) -> None:
+        self._steps, self._rounding, self._matcher = steps, rounding, Matcher(CallReader())
         self._numbers = {op.results[0]: number for number, op in enumerate(steps) if len(op.results)}
 
     def find(self, is_free: Callable[[int], bool]) -> Iterator[LinearLoss | Apart]:
@@ -99,7 +99,7 @@ class LossFinder:
         for type_ in (type_of(op.results[0]) for op in ops):
             if type_.shape[-1] not in (classes, 1):
                 raise Refused("what lies between them is no view of rows")
-            if type_.dtype not in FLOATS or (self._numerics == "eager" and type_.dtype != torch.float32):
+            if type_.dtype not in FLOATS or (self._rounding == "eager" and type_.dtype != torch.float32):
                 what = "logits are rounded to" if type_.dtype.itemsize < 4 else "the softmax is in"
                 raise Refused(f"{what} {type_.dtype}")
 

@@ -13,9 +13,9 @@ from shardc.cost.work import LAUNCH_BYTES
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.strides import Strides
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision
-from shardc.passes.fuse.grouping.piece import Choose, loss_piece
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.region import Choose, loss_region
 from shardc.passes.fuse.linear_loss.calls import target_of
 from shardc.passes.fuse.linear_loss.find import LOSS_OPS, LossFinder
 from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
@@ -35,12 +35,12 @@ class Losses:
         block: ir.Block,
         exclude: frozenset[ir.Value],
         without: frozenset[int],
-        wishes: Wishes,
-        numerics: str,
+        constraints: FusionConstraints,
+        rounding: str,
         strides: Mapping[ir.Value, Strides],
     ) -> None:
         self._number, self._block, self._exclude, self._without = number, block, exclude, without
-        self._wishes, self._numerics, self._strides = wishes, numerics, strides
+        self._constraints, self._rounding, self._strides = constraints, rounding, strides
         self._chosen: list[LinearLoss] = []
         self.decisions: list[Decision] = []
 
@@ -64,7 +64,7 @@ class Losses:
         def is_free(step: int) -> bool:
             return step not in self._without and excluded.isdisjoint(steps[step].results)
 
-        for found in LossFinder(steps, self._numerics).find(is_free):
+        for found in LossFinder(steps, self._rounding).find(is_free):
             if isinstance(found, Apart):
                 self._decide(found.first, found.second, False, found.logits, found.why)
                 continue
@@ -77,19 +77,19 @@ class Losses:
     def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
         """Why a loss is to stay calls; None if it becomes kernels."""
         named = [Step(n, op, target_of(op), [], []) for n, op in enumerate(steps)]
-        wished = self._wishes.in_block(self._number, named)
+        constrained = self._constraints.in_block(self._number, named)
         for part in (loss.forward, loss.backward):
             for one in part:
-                if edge := wished.forbids({one}, set(part) - {one}):
+                if edge := constrained.forbids({one}, set(part) - {one}):
                     return f"{edge} is forbidden"
         inside = set(loss.numbers)
-        pairs = [pair for pairs in wished.forced.values() for pair in pairs]
+        pairs = [pair for pairs in constrained.forced.values() for pair in pairs]
         if any(len(pair & inside) == 1 for pair in pairs):
             return "one of its calls is forced into another kernel"
         if choose is None or any(pair <= inside for pair in pairs):
             return None
-        piece = loss_piece(self._number, steps, loss, self._strides)
-        verdict = None if piece is None else choose(piece)
+        region = loss_region(self._number, steps, loss, self._strides)
+        verdict = None if region is None else choose(region)
         if verdict is None:
             return "it reads what is known at run time only"
         return None if verdict.generated else verdict.why

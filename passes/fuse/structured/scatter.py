@@ -90,7 +90,7 @@ class ScatterKernels:
         self._context = block.owner.context
 
     def find(
-        self, steps: Sequence[ir.Operation], is_free: IsFree, may_join: MayJoin, numerics: str, lone: bool
+        self, steps: Sequence[ir.Operation], is_free: IsFree, may_join: MayJoin, rounding: str, lone: bool
     ) -> Iterator[Scatter]:
         """Those of ``steps`` that become kernels: of so many elements that it pays, or all, if they may be
         ``lone``.
@@ -105,7 +105,7 @@ class ScatterKernels:
                 continue
             if self._is_kernel(op, lone):
                 starts, type_ = self._starts(op), self._type(op.results[0])
-                add = None if starts else self._sum_of(op, numerics)
+                add = None if starts else self._sum_of(op, rounding)
                 if (
                     add is None
                     or add in taken
@@ -117,7 +117,7 @@ class ScatterKernels:
                 taken.add(add)
                 yield Scatter((op, add), (number, numbers[add]), starts, type_)
 
-    def _sum_of(self, op: ir.Operation, numerics: str) -> ir.Operation | None:
+    def _sum_of(self, op: ir.Operation, rounding: str) -> ir.Operation | None:
         """The call that adds the result of ``op`` to a tensor of its type, if nothing else reads it.
 
         Not where a sum in 16 bits is to be rounded before it.
@@ -130,7 +130,7 @@ class ScatterKernels:
         if (
             len(call.operands) != 2
             or call.spec["alpha"] != 1
-            or (numerics == "eager" and type_.dtype.itemsize == 2)
+            or (rounding == "eager" and type_.dtype.itemsize == 2)
         ):
             return None
         return (

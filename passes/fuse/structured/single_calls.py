@@ -13,7 +13,7 @@ from shardc.dialects.aten.types import read_type
 from shardc.dialects.kern.strides import Strides
 from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
 from shardc.passes.fuse.grouping.capabilities import Capabilities
-from shardc.passes.fuse.grouping.piece import Choose, EveryPiece, call_piece, is_asked
+from shardc.passes.fuse.grouping.region import Choose, EveryRegion, call_region, is_asked
 from shardc.passes.fuse.linear_loss.kernel import LINEAR_LOSSES, LinearLossKernels
 from shardc.passes.fuse.linear_loss.loss import LinearLoss
 from shardc.passes.fuse.reading.graph import Value
@@ -70,10 +70,10 @@ class SingleCalls:
             flops, phase = attentions.flops(step.op), phase_of(step.op)
             if not flops:
                 continue
-            faster = every or (attentions.is_faster(step.op) and not isinstance(choose, EveryPiece))
+            faster = every or (attentions.is_faster(step.op) and not isinstance(choose, EveryRegion))
             if choose and not faster and is_asked(flops, choose):
-                piece = call_piece(self._marks.number, self._read, step.number, strides)
-                verdict = None if piece is None else choose(piece)
+                region = call_region(self._marks.number, self._read, step.number, strides)
+                verdict = None if region is None else choose(region)
                 faster = verdict is not None and verdict.generated
                 if verdict is not None and verdict.library:
                     call_library(step.op, verdict.library)
@@ -88,12 +88,12 @@ class SingleCalls:
             flops, phase = grouped.flops(step.op), phase_of(step.op)
             wanted = bool(flops)
             if wanted and choose is not None:
-                piece = (
-                    call_piece(self._marks.number, self._read, step.number, strides)
+                region = (
+                    call_region(self._marks.number, self._read, step.number, strides)
                     if is_asked(flops, choose)
                     else None
                 )
-                wanted = piece is not None and choose(piece).generated
+                wanted = region is not None and choose(region).generated
             if wanted:
                 (old,) = step.op.results
                 op, out = grouped.write(step.op, self._marks.name([step]))

@@ -85,13 +85,13 @@ def tune(
     pins = parse_pins(pin or [])
     with status(f"reading the kernels of {path.name}"):
         from shardc.cli.tune_progress import progress
-        from shardc.commands.tune import Search, TuningInterrupted, jobs_of, tune_found, wishes_of
+        from shardc.commands.tune import Search, TuningInterrupted, constraints_of, jobs_of, tune_found
         from shardc.report.tuning_text import spaces_text, tuning_text
 
-        wishes = wishes_of(pins, points)
+        constraints = constraints_of(pins, points)
         jobs = jobs_of(path, kernels.target, kernels.matmuls)
     if space:
-        print(spaces_text(jobs, wishes))
+        print(spaces_text(jobs, constraints))
         return
     interrupted = False
     with progress(trials, seconds) as on_round:
@@ -102,7 +102,7 @@ def tune(
                 seconds=seconds,
                 regret=regret,
                 search=Search(strategy, seed, resume),
-                wishes=wishes,
+                constraints=constraints,
                 on_round=on_round,
             )
         except TuningInterrupted as error:

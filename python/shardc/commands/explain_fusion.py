@@ -26,14 +26,14 @@ from shardc.dialects.context import new_context
 from shardc.dynamo.backend import shardc_backend
 from shardc.dynamo.explanations import collect_fusion
 from shardc.frontend.step.capture import capture_step
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.explain import (
     FusionReport,
     calls_in_kernels,
     losses_in_kernels,
     read_fusion,
 )
-from shardc.passes.fuse.grouping.piece import EveryPiece, Piece, Verdict
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
 from shardc.passes.manager.mlir_errors import Source, parse_module
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.report.fusion_text import effect, render
@@ -96,7 +96,7 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     module = _parsed(text, path)
     if calls_in_kernels(module):
         raise NotAnArtefact(path=path, problem="it holds kernels, so it is at level 4", where=str(path))
-    target, constraints = local_target(), Wishes.of(forbid, force)
+    target, constraints = local_target(), FusionConstraints.of(forbid, force)
     report = _explained(module, target, step_options(target, "fused", "auto", constraints))
     said = ["the folder has no kernels; with them it would be as follows"] if path.is_dir() else []
     return "\n\n".join([*said, *_under(constraints, report)])
@@ -118,27 +118,27 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
     plain = read_fusion(_parsed(ranked, before), fused)
     record, inside, losses = FusionRecord.read(fused), calls_in_kernels(fused), losses_in_kernels(fused)
     if target is None:
-        return "\n\n".join([*_wished(record), render(plain)])
-    model = ModelledRegions(target, record.numerics, record.tf32) if target.is_modelled else None
+        return "\n\n".join([*_constraints_text(record), render(plain)])
+    model = ModelledRegions(target, record.rounding, record.tf32) if target.is_modelled else None
 
-    def again(record: FusionRecord, constraints: Wishes) -> FusionReport:
-        matmuls = EveryPiece(partial(_as_it_is, inside, losses, model, dict(record.verdicts)))
-        options = CompileOptions(record.numerics, matmuls, constraints, tuned=False)
+    def again(record: FusionRecord, constraints: FusionConstraints) -> FusionReport:
+        matmuls = EveryRegion(partial(_as_it_is, inside, losses, model, dict(record.verdicts)))
+        options = CompileOptions(record.rounding, matmuls, constraints, tuned=False)
         module = _parsed(ranked, before)
         return _explained(module, target, options, frozenset(record.without))
 
     if forbid or force:
-        record = record.and_wished(forbid, force)
-        constraints = record.wishes()
+        record = record.with_constraints(forbid, force)
+        constraints = record.constraints()
         return "\n\n".join(_under(constraints, again(record, constraints)))
-    why = again(record, record.wishes())
+    why = again(record, record.constraints())
     if why.kernels == plain.kernels:
-        return "\n\n".join([*_wished(record), render(why)])
+        return "\n\n".join([*_constraints_text(record), render(why)])
     unlike = (
         f"this version of shardc fuses levels/{before.name} otherwise, so it does not say why these "
         f"are the kernels"
     )
-    return "\n\n".join([*_wished(record), unlike, render(plain)])
+    return "\n\n".join([*_constraints_text(record), unlike, render(plain)])
 
 
 def _unfused(levels: Path) -> Path:
@@ -152,20 +152,20 @@ def _as_it_is(
     losses: frozenset[str],
     model: ModelledRegions | None,
     measured: Mapping[str, str],
-    piece: Piece,
+    region: Region,
 ) -> Verdict:
     """What was chosen, and what was measured, or is estimated."""
-    found = [measured[call] for call in piece.calls if call in measured]
-    why = found[0] if found else "as it was compiled" if model is None else model(piece).why
-    return Verdict(not (losses if piece.spared_bytes else inside).isdisjoint(piece.calls), why)
+    found = [measured[call] for call in region.calls if call in measured]
+    why = found[0] if found else "as it was compiled" if model is None else model(region).why
+    return Verdict(not (losses if region.spared_bytes else inside).isdisjoint(region.calls), why)
 
 
-def _wished(record: FusionRecord) -> list[str]:
+def _constraints_text(record: FusionRecord) -> list[str]:
     edges = [f"{what} {edge}" for what in ("forbid", "force") for edge in getattr(record, what)]
     return [f"compiled with: {', '.join(edges)}"] if edges else []
 
 
-def _under(constraints: Wishes, report: FusionReport) -> list[str]:
+def _under(constraints: FusionConstraints, report: FusionReport) -> list[str]:
     """The report of fusion under constraints. Raises NoSuchFusionEdge."""
     check_matched(constraints)
     return [*([effect(report)] if constraints else []), render(report)]

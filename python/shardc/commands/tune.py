@@ -37,11 +37,11 @@ from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
 from shardc.tuner.session import TuningInterrupted as TuningInterrupted  # for the command line
+from shardc.tuner.space.constraints import Constraints, check_names, constrain, read_constraints
 from shardc.tuner.space.of_task import space_of
-from shardc.tuner.space.wishes import Wishes, check_names, read_wishes, wished
 from shardc.tuner.task_scheduler import Job
 
-NO_WISHES = Wishes()
+NO_CONSTRAINTS = Constraints()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def tune_path(
     seconds: float | None = None,
     regret: float = Budget.regret,
     search: Search = Search(),
-    wishes: Wishes = NO_WISHES,
+    constraints: Constraints = NO_CONSTRAINTS,
     matmuls: str = "auto",
     on_round: Callable[[Round], None] | None = None,
 ) -> SessionResult:
@@ -74,7 +74,7 @@ def tune_path(
     ``target`` is that of the artefact, or of this machine, if not given, or a device that need not be here:
     what cannot be run is compiled and ranked by models. ``trials`` and ``seconds`` limit the whole session,
     which ends too when further trials are expected to save less than the share ``regret`` of the kernels'
-    time. ``wishes`` pin, forbid and add points. A session that was interrupted goes on when it is called
+    time. ``constraints`` pin, forbid and add points. A session that was interrupted goes on when it is called
     again.
 
     Raises what reading the path raises, UnknownTarget, NothingToTune, UnknownStrategy, TritonMissing,
@@ -82,7 +82,13 @@ def tune_path(
     """
     jobs = jobs_of(Path(path), target, matmuls)
     return tune_found(
-        jobs, trials=trials, seconds=seconds, regret=regret, search=search, wishes=wishes, on_round=on_round
+        jobs,
+        trials=trials,
+        seconds=seconds,
+        regret=regret,
+        search=search,
+        constraints=constraints,
+        on_round=on_round,
     )
 
 
@@ -93,13 +99,13 @@ def tune_found(
     seconds: float | None = None,
     regret: float = Budget.regret,
     search: Search = Search(),
-    wishes: Wishes = NO_WISHES,
+    constraints: Constraints = NO_CONSTRAINTS,
     on_round: Callable[[Round], None] | None = None,
 ) -> SessionResult:
     """The same for kernels that were found, on this machine and with its database."""
     budget = Budget(trials, seconds, regret)
     with open_database() as database, Measurer() as measurer:
-        return tune_jobs(jobs, database, measurer, budget, search, wishes, on_round)
+        return tune_jobs(jobs, database, measurer, budget, search, constraints, on_round)
 
 
 def tune_jobs(
@@ -108,11 +114,11 @@ def tune_jobs(
     measurer: Measures,
     budget: Budget,
     search: Search = Search(),
-    wishes: Wishes = NO_WISHES,
+    constraints: Constraints = NO_CONSTRAINTS,
     on_round: Callable[[Round], None] | None = None,
 ) -> SessionResult:
-    """A session over ``jobs``, ranked by boosted trees. Raises UnknownWish."""
-    spaces = wished_spaces(jobs, wishes)
+    """A session over ``jobs``, ranked by boosted trees. Raises UnknownConstraint."""
+    spaces = constrained_spaces(jobs, constraints)
     return tune(
         jobs,
         database if search.resume else _Anew(database),
@@ -195,21 +201,23 @@ def _size(kernel: ir.Operation) -> float:
     return element_count(kernel) / SIZE if FLAT in kernel.attributes else 1.0
 
 
-def wishes_of(pins: Mapping[str, int], file: Path | None = None) -> Wishes:
+def constraints_of(pins: Mapping[str, int], file: Path | None = None) -> Constraints:
     """Those of a JSON file, if there is one, and pins, which come last. Raises UnreadableInput,
-    MalformedWishes, UnknownWish.
+    MalformedConstraints, UnknownConstraint.
     """
-    wishes = NO_WISHES if file is None else read_wishes(read_text(file), str(file))
-    return replace(wishes, pin={**wishes.pin, **pins}) if pins else wishes
+    constraints = NO_CONSTRAINTS if file is None else read_constraints(read_text(file), str(file))
+    return replace(constraints, pin={**constraints.pin, **pins}) if pins else constraints
 
 
-def wished_spaces(jobs: Sequence[Job], wishes: Wishes = NO_WISHES) -> Callable[[Task], Space]:
-    """The space of each task under what a user pins, forbids and adds. Raises UnknownWish; what it gives
-    raises EmptySpace, KernelNotSupported.
+def constrained_spaces(
+    jobs: Sequence[Job], constraints: Constraints = NO_CONSTRAINTS
+) -> Callable[[Task], Space]:
+    """The space of each task under what a user pins, forbids and adds. Raises UnknownConstraint; what it
+    gives raises EmptySpace, KernelNotSupported.
     """
-    if wishes != NO_WISHES:
-        check_names(wishes, [space for job in jobs if (space := _known_space(job.task)) is not None])
-    return cache(lambda task: wished(_space(task), wishes))
+    if constraints != NO_CONSTRAINTS:
+        check_names(constraints, [space for job in jobs if (space := _known_space(job.task)) is not None])
+    return cache(lambda task: constrain(_space(task), constraints))
 
 
 def _known_space(task: Task) -> Space | None:

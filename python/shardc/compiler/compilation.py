@@ -20,12 +20,12 @@ from shardc.backends.body.extract import kernel_name, kernels
 from shardc.compiler.region_choice import region_choice
 from shardc.compiler.warn_once import cause_of, warn_not_compiled, warn_once
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.fusion import FusionWish
+from shardc.diagnostics.fusion import FusionConstraintError
 from shardc.dialects.location import source_line
 from shardc.passes.fuse import kern_fuse
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion, noting, with_tuned
-from shardc.passes.fuse.grouping.piece import Choose, Verdict
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.region import Choose, Verdict
 from shardc.runtime.errors import RuntimeFailure
 from shardc.runtime.kernels.loaders import Kernels
 from shardc.tuner.apply_tuned import use_tuned
@@ -47,9 +47,9 @@ class CompileOptions:
     process.
     """
 
-    numerics: str = "fused"
+    rounding: str = "fused"
     matmuls: str | Choose = "auto"
-    constraints: Wishes = field(default_factory=Wishes)
+    constraints: FusionConstraints = field(default_factory=FusionConstraints)
     device: torch.device | None = None
     libraries: bool = True
     tuned: bool = True
@@ -103,7 +103,7 @@ class Compilation:
         """The program with its kernels. What cannot be compiled stays calls of ATen, and a warning says so
         once.
 
-        Raises FusionWish for what a user wants and cannot have.
+        Raises FusionConstraintError for what a user wants and cannot have.
         """
         try:
             self.target.check()
@@ -113,7 +113,7 @@ class Compilation:
         self.target.prepare()
         try:
             return self._compiled()
-        except FusionWish:
+        except FusionConstraintError:
             raise
         except Exception as error:  # whatever went wrong in there, ATen has every op
             warn_not_compiled(ALL, error)
@@ -129,7 +129,7 @@ class Compilation:
         how = {
             "exclude": self._kept(module),
             "without": without,
-            "wishes": options.constraints,
+            "constraints": options.constraints,
             "writes": self.writes,
             "matmuls": choice if isinstance(choice, str) else noting(choice, verdicts),
             "capabilities": self.target.capabilities,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from torch_mlir import ir
 
-from shardc.passes.fuse.grouping.piece import Verdict
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
+from shardc.passes.fuse.grouping.region import Verdict
 from shardc.passes.manager.program import find_function
 
 ATTRIBUTE = "kern.fusion"
@@ -16,12 +16,12 @@ ATTRIBUTE = "kern.fusion"
 
 @dataclass(frozen=True)
 class FusionRecord:
-    """``numerics``, and the edges that a user forbade and forced; ``without``: the calls whose kernels did
+    """``rounding``, and the edges that a user forbade and forced; ``without``: the calls whose kernels did
     not compile; ``tf32``: whether products of f32 are of tf32; ``verdicts``: by the number of a call, why it
     is or is not in a kernel, where that was measured.
     """
 
-    numerics: str = "fused"
+    rounding: str = "fused"
     forbid: tuple[str, ...] = ()
     force: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class FusionRecord:
                 more["verdicts"] = ir.DictAttr.get(
                     {call: ir.StringAttr.get(why) for call, why in self.verdicts}
                 )
-            held = {"numerics": ir.StringAttr.get(self.numerics), **lists, **more}
+            held = {"numerics": ir.StringAttr.get(self.rounding), **lists, **more}
             function.attributes[ATTRIBUTE] = ir.DictAttr.get(held)
 
     def with_verdicts(self, verdicts: Mapping[str, Verdict]) -> FusionRecord:
@@ -67,11 +67,11 @@ class FusionRecord:
             self, verdicts=tuple((call, verdict.why) for call, verdict in sorted(verdicts.items()))
         )
 
-    def wishes(self) -> Wishes:
+    def constraints(self) -> FusionConstraints:
         """Raises BadFusionEdge."""
-        return Wishes.of(self.forbid, self.force)
+        return FusionConstraints.of(self.forbid, self.force)
 
-    def and_wished(self, forbid: Sequence[str], force: Sequence[str]) -> FusionRecord:
+    def with_constraints(self, forbid: Sequence[str], force: Sequence[str]) -> FusionRecord:
         """With more edges, which take the place of these that say the opposite."""
         return replace(
             self, forbid=_joined(self.forbid, force, forbid), force=_joined(self.force, forbid, force)

@@ -24,7 +24,7 @@ from shardc.cache.versions import code_versions
 from shardc.compiler.modelled_regions import NO_KERNEL, ModelledRegions, text_of
 from shardc.compiler.region_inputs import region_inputs
 from shardc.dialects.aten.call import target_name
-from shardc.passes.fuse.grouping.piece import EveryPiece, Piece, Verdict
+from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.structured.attention import OF_LIBRARIES, call_library
 from shardc.passes.fuse.structured.grouped_matmul import GROUPED
@@ -77,13 +77,13 @@ class MeasuredRegions:
 
     target: Target
     device: torch.device
-    numerics: str = "fused"
+    rounding: str = "fused"
     tf32: bool = False
     model: ModelledRegions | None = None
     clock: Clock | None = None
     _known: dict[str, Verdict] = field(default_factory=dict, repr=False)
 
-    def __call__(self, region: Piece) -> Verdict:
+    def __call__(self, region: Region) -> Verdict:
         text = text_of(region)
         if text not in self._known:
             self._known[text] = self._verdict(region, text)
@@ -91,7 +91,7 @@ class MeasuredRegions:
             lost[text].times += 1
         return self._known[text]
 
-    def _verdict(self, region: Piece, text: str) -> Verdict:
+    def _verdict(self, region: Region, text: str) -> Verdict:
         modelled = Verdict(False, "there is no model of costs") if self.model is None else self.model(region)
         if modelled.why.startswith(NO_KERNEL) or region.spared_bytes:
             return modelled  # what is spared is memory: no benchmark compares that
@@ -101,7 +101,7 @@ class MeasuredRegions:
             return _unmeasured(modelled, why)
         attentions = [call for target, call in calls.items() if target in OF_LIBRARIES]
         names = [CALLS, *(name for call in attentions for name in self.target.libraries(call)), KERNELS]
-        subject = f"{text}\n{self.numerics} {self.target.key()} {code_versions()} {tuning_choices()}"
+        subject = f"{text}\n{self.rounding} {self.target.key()} {code_versions()} {tuning_choices()}"
         candidates = [Candidate(name, partial(self._checked, region.module, name)) for name in names]
         try:
             with current(self.device):
@@ -144,7 +144,7 @@ class MeasuredRegions:
             for op in _calls(module):
                 if op.name == "torch.operator" and target_name(op) in OF_LIBRARIES:
                     call_library(op, name)
-        fuse_module(module, self.numerics, matmuls=EveryPiece(lambda _: Verdict(name == KERNELS, "")))
+        fuse_module(module, self.rounding, matmuls=EveryRegion(lambda _: Verdict(name == KERNELS, "")))
         return module
 
     def _built(self, region: ir.Module, name: str) -> Callable[[], object]:
@@ -152,7 +152,7 @@ class MeasuredRegions:
         function = find_function(module)
         assert function is not None
         if name == CALLS:
-            self.target.choose_libraries(module, self.numerics)
+            self.target.choose_libraries(module, self.rounding)
         results = range(len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results))
         use_tuned(module, self.target)
         compiled = self.target.compile(module, self.tf32)

@@ -11,7 +11,7 @@ from torch_mlir import ir
 from shardc.backends.base import Target
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.text import size_text
-from shardc.passes.fuse.grouping.piece import EveryPiece, Piece, Verdict
+from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.manager.program import copy_module
 
@@ -29,25 +29,25 @@ NO_KERNEL = "no kernel for"
 """What a verdict begins with where there is nothing to choose."""
 
 
-def text_of(region: Piece) -> str:
+def text_of(region: Region) -> str:
     """Equal regions have equal texts."""
     return region.module.operation.get_asm(enable_debug_info=False)
 
 
 @dataclass(frozen=True)
 class ModelledRegions:
-    """Decides on regions by the estimates of their two programs. ``numerics`` as for ``kern-fuse``, ``tf32``
+    """Decides on regions by the estimates of their two programs. ``rounding`` as for ``kern-fuse``, ``tf32``
     as for :meth:`Target.estimate`.
 
     Equal regions are estimated once.
     """
 
     target: Target
-    numerics: str = "fused"
+    rounding: str = "fused"
     tf32: bool = False
     _known: dict[str, Verdict] = field(default_factory=dict, repr=False)
 
-    def __call__(self, region: Piece) -> Verdict:
+    def __call__(self, region: Region) -> Verdict:
         text = text_of(region)
         if text not in self._known:
             self._known[text] = self.compared(region.module, region.module, region.spared_bytes)
@@ -72,8 +72,8 @@ class ModelledRegions:
         return Verdict(kernels_s < limit_s, f"estimated for {target.name}: {times}{spared}")
 
     def _fused(self, region: ir.Module, generated: bool) -> ir.Module:
-        module, choose = copy_module(region), EveryPiece(lambda _: Verdict(generated, ""))
-        fuse_module(module, self.numerics, matmuls=choose, capabilities=self.target.capabilities)
+        module, choose = copy_module(region), EveryRegion(lambda _: Verdict(generated, ""))
+        fuse_module(module, self.rounding, matmuls=choose, capabilities=self.target.capabilities)
         return module
 
 

@@ -8,14 +8,14 @@ from shardc.backends.base import Target
 from shardc.compiler.measured_regions import MeasuredRegions
 from shardc.compiler.modelled_regions import ModelledRegions
 from shardc.options.kernels import MATMUL_FORMS
-from shardc.passes.fuse.grouping.piece import Choose, EveryPiece
+from shardc.passes.fuse.grouping.region import Choose, EveryRegion
 
 
 def region_choice(
     target: Target,
     matmuls: str | Choose,
     device: torch.device | None,
-    numerics: str = "fused",
+    rounding: str = "fused",
     tf32: bool = False,
 ) -> str | Choose:
     """As ``fuse_module`` takes it: ``matmuls`` itself where that says it; else by measurement on ``device``,
@@ -23,8 +23,8 @@ def region_choice(
     """
     if not isinstance(matmuls, str) or matmuls in MATMUL_FORMS:
         return matmuls
-    model = ModelledRegions(target, numerics, tf32) if target.is_modelled else None
+    model = ModelledRegions(target, rounding, tf32) if target.is_modelled else None
     if device is None:
-        return "extern" if model is None else EveryPiece(model)
-    measured = MeasuredRegions(target, device, numerics, tf32, model)
-    return measured if model is None else EveryPiece(measured)
+        return "extern" if model is None else EveryRegion(model)
+    measured = MeasuredRegions(target, device, rounding, tf32, model)
+    return measured if model is None else EveryRegion(measured)

@@ -1,4 +1,4 @@
-"""Errors of wishes about fusion: an edge that is no edge, that names no ops, or that cannot be had."""
+"""Errors of constraints about fusion: an edge that is no edge, that names no ops, or that cannot be had."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import ClassVar
 from shardc.diagnostics.base import ShardcError
 
 
-class FusionWish(ShardcError):
+class FusionConstraintError(ShardcError):
     """Base of errors in what a user forbids and forces."""
 
 
-class BadFusionEdge(FusionWish):
+class BadFusionEdge(FusionConstraintError):
     """An edge is not written as two names of ops.
 
     Fails: ``forbid_fusion=["gelu"]``. Works: ``forbid_fusion=["aten.add.Tensor+gelu@model.py:12"]``.
@@ -23,14 +23,14 @@ class BadFusionEdge(FusionWish):
     )
 
 
-class NoSuchFusionEdge(FusionWish):
+class NoSuchFusionEdge(FusionConstraintError):
     """An edge names ops that the program does not have."""
 
     template: ClassVar[str] = "{edge!r} fits no two ops of the program"
     hint: ClassVar[str] = "shardc explain --fusion prints the ops with their lines and numbers"
 
 
-class FusionRefused(FusionWish):
+class FusionRefused(FusionConstraintError):
     """Two ops were to be forced into one kernel, and cannot be one."""
 
     template: ClassVar[str] = "{edge!r} cannot be one kernel: {why}"

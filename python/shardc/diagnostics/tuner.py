@@ -16,7 +16,7 @@ class EmptySpace(ShardcError):
     hint: ClassVar[str] = "pin or forbid less; shardc tune --space prints what is legal"
 
 
-class MalformedWishes(ShardcError):
+class MalformedConstraints(ShardcError):
     """A file or option that pins, forbids or adds configurations is not of the form.
 
     Fails: ``{"pin": {"tile_m": "six"}}``. Works: ``{"pin": {"tile_m": 6}}``.
@@ -28,7 +28,7 @@ class MalformedWishes(ShardcError):
     )
 
 
-class UnknownWish(ShardcError):
+class UnknownConstraint(ShardcError):
     """A name in what the user pins, forbids or adds is none of the kernels'.
 
     Fails: ``{"pin": {"tile_rows": 6}}``. Works: ``{"pin": {"tile_m": 6}}``.

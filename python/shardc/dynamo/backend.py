@@ -22,7 +22,7 @@ from torch.fx import GraphModule
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
-from shardc.diagnostics.fusion import FusionWish
+from shardc.diagnostics.fusion import FusionConstraintError
 from shardc.dynamo import trace_cache
 from shardc.dynamo.explanations import forget_choices, say_unmatched
 from shardc.dynamo.program import Compiler, GraphProgram
@@ -33,7 +33,7 @@ from shardc.runtime import torch_private
 from shardc.runtime.torch_private import TorchDynamoException
 
 if TYPE_CHECKING:
-    from shardc.passes.fuse.grouping.wishes import Wishes
+    from shardc.passes.fuse.grouping.constraints import FusionConstraints
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +59,14 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     forget_choices()
     try:
         return _traced(settings, graph, example_inputs, name)
-    except (TorchDynamoException, ShardcFallbackWarning, FusionWish):
+    except (TorchDynamoException, ShardcFallbackWarning, FusionConstraintError):
         # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot
         # be had
         raise
     except Exception as error:
         log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
         text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        _say_once(GraphNotTraced(error=text), "", text)
+        _warn_once(GraphNotTraced(error=text), "", text)
         return graph.forward
 
 
@@ -75,12 +75,12 @@ def _traced(
 ) -> Callable[..., Any]:
     from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches does without
 
-    wishes = settings.wishes() if settings.kernels.has_edges else None
-    compile_ = partial(_compile, settings, wishes)
+    constraints = settings.constraints() if settings.kernels.has_edges else None
+    compile_ = partial(_compile, settings, constraints)
     compilers = {
         "fw_compiler": partial(compile_, FORWARD, False),
-        "bw_compiler": _last(wishes, partial(compile_, BACKWARD, False)),
-        "inference_compiler": _last(wishes, partial(compile_, FORWARD, True)),
+        "bw_compiler": _last(constraints, partial(compile_, BACKWARD, False)),
+        "inference_compiler": _last(constraints, partial(compile_, FORWARD, True)),
     }
     return traced(settings, graph, example_inputs, name, compilers, partial(_cut, settings))
 
@@ -111,13 +111,13 @@ def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
         fuse_losses(graph, settings, able[0])
 
 
-def _last(wishes: Wishes | None, compiler: Compiler) -> Compiler:
+def _last(constraints: FusionConstraints | None, compiler: Compiler) -> Compiler:
     """``compiler`` for the last graph of a model: what fits none of them is told of."""
 
     def compile_(graph: GraphModule, example_inputs: Sequence[Any]) -> GraphProgram:
         program = compiler(graph, example_inputs)
-        if wishes is not None:
-            say_unmatched(wishes)
+        if constraints is not None:
+            say_unmatched(constraints)
         return program
 
     return compile_
@@ -125,7 +125,7 @@ def _last(wishes: Wishes | None, compiler: Compiler) -> Compiler:
 
 def _compile(
     settings: Settings,
-    wishes: Wishes | None,
+    constraints: FusionConstraints | None,
     phase: str,
     is_inference: bool,
     graph: GraphModule,
@@ -143,15 +143,15 @@ def _compile(
     try:
         if is_inference:
             _fuse_losses(settings, graph)
-        return graph_compiler.compile_graph(settings, wishes, phase, graph, is_inference, asserted)
-    except FusionWish:
+        return graph_compiler.compile_graph(settings, constraints, phase, graph, is_inference, asserted)
+    except FusionConstraintError:
         raise
     except GraphNotCompiled as cause:
-        _say_once(cause, str(cause.fields["op"]), str(cause.fields["reason"]))
+        _warn_once(cause, str(cause.fields["op"]), str(cause.fields["reason"]))
     except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
         log.debug("a graph could not be compiled", exc_info=True)
         text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        _say_once(GraphFailed(error=text), "", text)
+        _warn_once(GraphFailed(error=text), "", text)
     graph.recompile()
     return GraphProgram(
         torch_private.boxed_nop(graph, list(example_inputs)),
@@ -160,7 +160,7 @@ def _compile(
     )
 
 
-def _say_once(message: ShardcError, op: str, reason: str) -> None:
+def _warn_once(message: ShardcError, op: str, reason: str) -> None:
     if (op, reason) not in _said:
         _said.add((op, reason))
         warnings.warn(str(message), ShardcFallbackWarning, stacklevel=2)

@@ -23,7 +23,7 @@ from shardc.dynamo.targets import graph_target
 from shardc.frontend.graph.aot_graph import ImportedGraph, constants_of, import_graph
 from shardc.frontend.graph.graph_check import check_graph, values_of
 from shardc.frontend.graph.host_scalars import host_scalars
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 
@@ -33,7 +33,7 @@ PIPELINE = "torch-share"
 
 def compile_graph(
     settings: Settings,
-    wishes: Wishes | None,
+    constraints: FusionConstraints | None,
     phase: str,
     graph: GraphModule,
     is_inference: bool = False,
@@ -44,10 +44,10 @@ def compile_graph(
 
     Raises GraphNotCompiled, FusionRefused.
     """
-    wishes = settings.wishes() if wishes is None else wishes
+    constraints = settings.constraints() if constraints is None else constraints
     device, constants = check_graph(graph), constants_of(graph)
     target = graph_target(settings, device)
-    options = None if target is None else _options(settings, wishes, target, device)
+    options = None if target is None else _options(settings, constraints, target, device)
     key = program_key(graph, phase, f"{settings.cache_key()} {_key(target, options)}")
     found = None if is_explained() else program_cache.load(key)
     is_whole = True
@@ -58,7 +58,7 @@ def compile_graph(
         else:
             fused = _compiled(graph, phase, imported, target, options)
             note_fused(phase, fused.module, fused.report)
-        is_whole, library = fused.is_whole and not (target and wishes.unmatched), fused.kernels
+        is_whole, library = fused.is_whole and not (target and constraints.unmatched), fused.kernels
         relaid = bool(library or fused.libraries)
         pooled = target is not None and target.pooled
         text = emit_graph(fused.module, imported.outputs, imported.writes, imported.strides, pooled, relaid)
@@ -66,7 +66,7 @@ def compile_graph(
             program_cache.store(key, text, target.backend if target else "", fused.path)
     else:
         text, library = found
-        wishes.unmatched.clear()  # only programs for which all were met are kept
+        constraints.unmatched.clear()  # only programs for which all were met are kept
     say_peak(phase, text, graph, constants, library)
     plan = (
         graph_plan(graph, phase, is_inference, device, len(constants))
@@ -105,13 +105,15 @@ def _compiled(
     return Compilation(make, target, options, imported.strides, imported.writes).run()
 
 
-def _options(settings: Settings, wishes: Wishes, target: Target, device: torch.device) -> CompileOptions:
+def _options(
+    settings: Settings, constraints: FusionConstraints, target: Target, device: torch.device
+) -> CompileOptions:
     here, kernels = target.local_device(), settings.kernels
     stays = kernels.matmuls == "auto" and not kernels.is_measured
     return CompileOptions(
         settings.numerics.rounding,
         "extern" if stays else kernels.matmuls,
-        wishes,
+        constraints,
         device=device if here is not None and kernels.is_measured else None,
         libraries=kernels.is_measured,
         tf32=torch.get_float32_matmul_precision() != "highest",

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from torch_mlir import ir
 
     from shardc.backends.torch.memory.dry_run import Peak
+    from shardc.passes.fuse.grouping.constraints import FusionConstraints
     from shardc.passes.fuse.grouping.explain import FusionReport, Op
-    from shardc.passes.fuse.grouping.piece import Verdict
-    from shardc.passes.fuse.grouping.wishes import Wishes
+    from shardc.passes.fuse.grouping.region import Verdict
     from shardc.runtime.kernels.loaders import Kernels
 
 fusion_log = logging.getLogger("shardc.compiler.compilation")
@@ -131,8 +131,8 @@ def say_peak(
         peaks.append((phase, peak))
 
 
-def say_unmatched(wishes: Wishes) -> None:
+def say_unmatched(constraints: FusionConstraints) -> None:
     """A warning for each edge that fits no two ops of a model's graphs, once a process."""
-    for edge in sorted(wishes.unmatched - _said):
+    for edge in sorted(constraints.unmatched - _said):
         _said.add(edge)
         warnings.warn(str(NoSuchFusionEdge(edge=edge)), ShardcFallbackWarning, stacklevel=2)

@@ -39,7 +39,7 @@ def _note_left(line: str | None, why: str) -> None:
         return
     # not at the top: these load MLIR, which a start from the caches does without
     from shardc.passes.fuse.grouping.explain import Op, Traffic
-    from shardc.passes.fuse.grouping.piece import Verdict
+    from shardc.passes.fuse.grouping.region import Verdict
 
     op = Op("attention", "aten.scaled_dot_product_attention", line, "", Traffic())
     note_choices([(op, Verdict(False, f"it stays PyTorch's: {why}"))])

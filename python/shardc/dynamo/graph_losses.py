@@ -23,7 +23,7 @@ from shardc.dynamo.settings import Settings
 from shardc.frontend.graph.raised import RewrittenGraph
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.passes.fuse.grouping.explain import Op, Traffic
-from shardc.passes.fuse.grouping.piece import Verdict, loss_piece
+from shardc.passes.fuse.grouping.region import Verdict, loss_region
 from shardc.passes.fuse.linear_loss.find import LossFinder
 from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
 from shardc.passes.fuse.linear_loss.write import raise_loss
@@ -85,6 +85,6 @@ def _verdict(
         return Verdict(True, "as it was asked for")
     if not settings.kernels.is_measured:
         return Verdict(False, "matmuls are to stay calls")
-    piece = loss_piece(0, steps, loss, {})
-    assert piece is not None, "its sizes are known"
-    return model(piece)
+    region = loss_region(0, steps, loss, {})
+    assert region is not None, "its sizes are known"
+    return model(region)

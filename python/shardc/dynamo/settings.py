@@ -15,7 +15,7 @@ from shardc.options.targets import check_target
 from shardc.tuner.database.place import tuning_choices
 
 if TYPE_CHECKING:
-    from shardc.passes.fuse.grouping.wishes import Wishes
+    from shardc.passes.fuse.grouping.constraints import FusionConstraints
 
 
 @dataclass(frozen=True)
@@ -37,26 +37,26 @@ class Settings:
         if settings.kernels.target is not None:
             check_target(settings.kernels.target)
         if settings.kernels.has_edges:
-            settings.wishes()
+            settings.constraints()
         return settings
 
     def cache_key(self) -> str:
-        """All of the settings, of what contests decided under them, and of how kernels are tuned, that a
+        """All of the settings, of what benchmarks decided under them, and of how kernels are tuned, that a
         program depends on.
         """
         tuned = f" tuned {choices}" if self.kernels.fuse and (choices := tuning_choices()) else ""
         return f"{self} {surroundings()}{tuned}" if self.kernels.is_measured else f"{self}{tuned}"
 
-    def wishes(self) -> Wishes:
+    def constraints(self) -> FusionConstraints:
         """What the user wants of fusion. Raises BadFusionEdge."""
-        from shardc.passes.fuse.grouping.wishes import Wishes  # reads MLIR's locations
+        from shardc.passes.fuse.grouping.constraints import FusionConstraints  # reads MLIR's locations
 
-        wishes = Wishes.of(self.kernels.forbid_fusion, self.kernels.force_fusion)
-        for edge in (*wishes.forbid, *wishes.force):
+        constraints = FusionConstraints.of(self.kernels.forbid_fusion, self.kernels.force_fusion)
+        for edge in (*constraints.forbid, *constraints.force):
             if edge.first.number or edge.second.number:
                 problem = (
                     "numbers are those of one program, and a model has several; name the ops by "
                     "target and line"
                 )
                 raise BadFusionEdge(edge=edge.text, problem=problem)
-        return wishes
+        return constraints

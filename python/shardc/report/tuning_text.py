@@ -9,13 +9,13 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Parameter, Space
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
-from shardc.commands.tune import NO_WISHES, wished_spaces
+from shardc.commands.tune import NO_CONSTRAINTS, constrained_spaces
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.text import table
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace
 from shardc.tuner.session import INTERRUPTED, SessionResult, TaskResult
-from shardc.tuner.space.wishes import Wishes
+from shardc.tuner.space.constraints import Constraints
 from shardc.tuner.task_scheduler import Job
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -118,11 +118,11 @@ def _summary(result: SessionResult) -> list[str]:
     return lines
 
 
-def spaces_text(jobs: Sequence[Job], wishes: Wishes = NO_WISHES) -> str:
+def spaces_text(jobs: Sequence[Job], constraints: Constraints = NO_CONSTRAINTS) -> str:
     """The space of each kernel: sketches, parameters, legal points, and the first three by estimate. Raises
-    UnknownWish.
+    UnknownConstraint.
     """
-    spaces = wished_spaces(jobs, wishes)
+    spaces = constrained_spaces(jobs, constraints)
     return "\n\n".join(_space_text(job, spaces) for job in jobs)
 
 

@@ -13,7 +13,7 @@ from shardc.compiler.fusion_record import FusionRecord
 from shardc.diagnostics.fusion import FusionRefused, NoSuchFusionEdge
 from shardc.dialects.collection import collection_paused
 from shardc.environment import LOCAL_WORLD_SIZE
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
 from shardc.report.fusion_text import effect
@@ -37,7 +37,7 @@ def step_target(name: str | None = None) -> Target | None:
 
 def fuse_step(
     compiled: Compiled,
-    numerics: str = "fused",
+    rounding: str = "fused",
     forbid: Sequence[str] = (),
     force: Sequence[str] = (),
     matmuls: str = "auto",
@@ -47,14 +47,14 @@ def fuse_step(
     given; nothing if no ops share a kernel.
 
     Groups whose kernels cannot be made stay calls of ATen, and a warning says so. ``forbid`` and ``force``
-    are edges of :mod:`shardc.passes.fuse.grouping.wishes`; ``matmuls`` as in
+    are edges of :mod:`shardc.passes.fuse.grouping.constraints`; ``matmuls`` as in
     :class:`~shardc.options.kernels.Kernels`. Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
     target = target or step_target()
     if target is None:
         return
-    constraints = Wishes.of(forbid, force)
-    options = step_options(target, numerics, matmuls, constraints)
+    constraints = FusionConstraints.of(forbid, force)
+    options = step_options(target, rounding, matmuls, constraints)
     with collection_paused():
         found = _compilation(compiled, target, options).run()
     compiled.seconds |= {"kern-fuse": found.fuse_s, "kernels": found.compile_s}
@@ -65,7 +65,7 @@ def fuse_step(
     if found.path is None:
         return None
     record = FusionRecord(
-        numerics, tuple(forbid), tuple(force), tuple(sorted(found.without)), tf32=options.tf32
+        rounding, tuple(forbid), tuple(force), tuple(sorted(found.without)), tf32=options.tf32
     )
     record.with_verdicts(found.verdicts if options.device else {}).write(found.module)
     compiled.kernel_module, compiled.library, compiled.target = found.module, found.path, target
@@ -74,7 +74,9 @@ def fuse_step(
     return None
 
 
-def step_options(target: Target, numerics: str, matmuls: str, constraints: Wishes) -> CompileOptions:
+def step_options(
+    target: Target, rounding: str, matmuls: str, constraints: FusionConstraints
+) -> CompileOptions:
     """How a step is compiled in this process.
 
     All ranks must compute alike, or what they keep in copies would drift apart: those of one host share what
@@ -83,7 +85,7 @@ def step_options(target: Target, numerics: str, matmuls: str, constraints: Wishe
     """
     is_measured = (world_size() or 1) <= LOCAL_WORLD_SIZE.get()
     return CompileOptions(
-        numerics,
+        rounding,
         matmuls,
         constraints,
         device=target.local_device() if is_measured else None,
@@ -101,7 +103,7 @@ def _compilation(compiled: Compiled, target: Target, options: CompileOptions) ->
 
 def fused_step(compiled: Compiled, target: Target, matmuls: str = "auto") -> FusedProgram:
     """The step at level 4, not compiled. Raises what fusing raises."""
-    return _compilation(compiled, target, step_options(target, "fused", matmuls, Wishes())).fuse()
+    return _compilation(compiled, target, step_options(target, "fused", matmuls, FusionConstraints())).fuse()
 
 
 def check_no_force(force: Sequence[str], why: str) -> None:
@@ -110,7 +112,7 @@ def check_no_force(force: Sequence[str], why: str) -> None:
         raise FusionRefused(edge=edge, why=why)
 
 
-def check_matched(constraints: Wishes) -> None:
+def check_matched(constraints: FusionConstraints) -> None:
     """Raises NoSuchFusionEdge for an edge that named no two ops of the program."""
     for edge in sorted(constraints.unmatched):
         raise NoSuchFusionEdge(edge=edge)

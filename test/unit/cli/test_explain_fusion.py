@@ -94,10 +94,10 @@ def test_an_artefact_has_the_kernels_that_are_explained(
 
 def test_wishes_in_a_compile_with_their_effect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = compiled(tmp_path, capsys)[0]
-    wishes = ("--forbid-fusion", "mul+tanh", "--force-fusion", "tanh+pow")
-    predicted = explained(capsys, str(plain), *wishes).splitlines()[0]
+    constraints = ("--forbid-fusion", "mul+tanh", "--force-fusion", "tanh+pow")
+    predicted = explained(capsys, str(plain), *constraints).splitlines()[0]
     assert predicted.startswith("forbidden: ") and "; forced: " in predicted
-    folder, said = compiled(tmp_path, capsys, *wishes, "--verify")
+    folder, said = compiled(tmp_path, capsys, *constraints, "--verify")
     assert predicted in said
     assert not any({"aten.mul.Tensor", "aten.tanh"} <= set(ops) for ops in kernels_of(folder))
     text = explained(capsys, str(folder))

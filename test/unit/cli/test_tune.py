@@ -102,7 +102,7 @@ def test_a_file_pins_and_forbids(script, capsys, tmp_path):
     assert "piece: 64 (pinned)" in said
     points.write_text("{")
     assert main(["tune", script, "--points", str(points)]) == 2
-    assert "MalformedWishes" in capsys.readouterr().err
+    assert "MalformedConstraints" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_file_pins_and_forbids(script, capsys, tmp_path):
         (["--strategy", "annealing"], "UnknownStrategy: there is no search strategy 'annealing'"),
         (["--pin", "piece"], "BadPin: 'piece' pins nothing"),
         (["--pin", "piece=0"], "BadPin: 'piece=0' pins nothing"),
-        (["--pin", "peice=64"], "UnknownWish: no kernel has the parameter 'peice'"),
+        (["--pin", "peice=64"], "UnknownConstraint: no kernel has the parameter 'peice'"),
     ],
 )
 def test_bad_input_is_named(script, arguments, expected, capsys):

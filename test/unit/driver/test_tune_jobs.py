@@ -11,7 +11,7 @@ import torch
 
 from shardc.backends.benchmark.choices import Choice
 from shardc.commands.tune import jobs_of, jobs_of_function
-from shardc.compiler import measured_regions as piece_contest
+from shardc.compiler import measured_regions
 from shardc.passes.fuse.bodies.flat import SIZE
 from shardc.passes.fuse.grouping import piece
 
@@ -36,7 +36,7 @@ def own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def decided(monkeypatch: pytest.MonkeyPatch, name: str, calls_s: float, kernels_s: float) -> None:
     found = Choice(name, {"calls": calls_s, "kernels": kernels_s})
-    monkeypatch.setattr(piece_contest, "decide", lambda *_: found)
+    monkeypatch.setattr(measured_regions, "decide", lambda *_: found)
 
 
 def layers(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ def jobs() -> list:
     return jobs_of_function(layers, torch.randn(48, 64), torch.randn(64, 64), torch.randn(64, 64))
 
 
-def test_what_loses_to_a_library_by_little_is_tuned_for_the_next_contest(
+def test_what_loses_to_a_library_by_little_is_tuned_for_the_next_benchmark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     decided(monkeypatch, "calls", 0.9e-5, 1e-5)

@@ -42,11 +42,11 @@ def compiled() -> Callable[..., Any]:
     def wrap(
         f: Callable[..., Any],
         fuse: bool = False,
-        numerics: str = "fused",
+        rounding: str = "fused",
         random: str = "counter",
         **options: Any,
     ) -> Callable[..., Any]:
-        settings = {"fuse": fuse, "rounding": numerics, "random": random}
+        settings = {"fuse": fuse, "rounding": rounding, "random": random}
         inner = torch.compile(f, backend="shardc", options=settings, **options)
 
         def call(*args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,7 @@ FOUND = {
         ),
     ),
     "a part that is read in another shape": (
-        How(numerics="eager", matmuls="generated"),
+        How(rounding="eager", matmuls="generated"),
         _program(
             (_given((7, 5, 17, 8), grad=True),),
             "v1 = v0.expand(2, *v0.shape)",
@@ -66,7 +66,7 @@ FOUND = {
         ),
     ),
     "parts of a sum that a call gives rounded alone": (
-        How(numerics="eager", matmuls="generated"),
+        How(rounding="eager", matmuls="generated"),
         _program(
             (_given((17, 1), "bf16"),),
             "v1 = F.linear(v0, v0[:9])",

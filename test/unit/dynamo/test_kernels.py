@@ -93,7 +93,7 @@ def test_bfloat16_with_eagers_rounding(compiled: Wrap) -> None:
     """Chains without transcendental functions and sums are eager's bit for bit."""
     f = lambda x, y: ((x * 1.5 + 0.25) * y - 1) * 3  # noqa: E731
     x, y = torch.randn(2, 5, 33).bfloat16()
-    assert torch.equal(compiled(f, fuse=True, numerics="eager")(x, y), f(x, y))
+    assert torch.equal(compiled(f, fuse=True, rounding="eager")(x, y), f(x, y))
     near(compiled(f, fuse=True)(x, y), f(x.float(), y.float()).bfloat16())
 
 

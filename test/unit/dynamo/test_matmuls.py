@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import shardc
-from shardc.backends.benchmark import benchmark as contest
+from shardc.backends.benchmark import benchmark
 from shardc.backends.benchmark.choices import Choice
-from shardc.compiler import measured_regions as piece_contest
+from shardc.compiler import measured_regions
 from shardc.passes.fuse.grouping import piece
 
 
@@ -67,7 +67,7 @@ def fastest(all_sizes: None, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     """Says which of ``calls`` and ``kernels`` is to be found the faster."""
 
     def set_(name: str) -> None:
-        monkeypatch.setattr(piece_contest, "decide", lambda *_: Choice(name, {}))
+        monkeypatch.setattr(measured_regions, "decide", lambda *_: Choice(name, {}))
 
     return set_
 
@@ -95,7 +95,7 @@ def test_choices_are_made_once(all_sizes: None, monkeypatch: pytest.MonkeyPatch,
     def measure(*given: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(contest, "measure", measure)
+    monkeypatch.setattr(benchmark, "measure", measure)
     monkeypatch.setattr("shardc.dynamo.program_cache.load", lambda key: None)
     again = _step(model, x, "auto")
     kept = [text.partition("def ")[2] for text in programs]

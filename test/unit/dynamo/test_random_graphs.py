@@ -52,14 +52,14 @@ def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fused(
-    program: Program, inputs: list[torch.Tensor], numerics: str
+    program: Program, inputs: list[torch.Tensor], rounding: str
 ) -> Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]]:
     """The program as ``torch.compile`` runs it, less Dynamo; a group that does not compile is an error."""
     graph = make_fx(program, decomposition_table=decomposition_table(), tracing_mode="fake")(*inputs)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         imported = import_graph(graph, "forward")
-        options = CompileOptions(numerics, "extern", libraries=False, load=True)
+        options = CompileOptions(rounding, "extern", libraries=False, load=True)
         compilation = Compilation(
             lambda: import_graph(graph, "forward").module,
             CpuTarget(),
@@ -75,8 +75,8 @@ def fused(
 
 
 @SEARCH
-@given(program=programs(), numerics=st.sampled_from(ROUNDINGS), threads=st.sampled_from((1, 2)))
-def test_random_programs(program: Program, numerics: str, threads: int) -> None:
+@given(program=programs(), rounding=st.sampled_from(ROUNDINGS), threads=st.sampled_from((1, 2)))
+def test_random_programs(program: Program, rounding: str, threads: int) -> None:
     """Results and gradients of one type, shape and layout with eager's, and as near to f64 as eager's,
     or within the dtype's bound.
     """
@@ -85,7 +85,7 @@ def test_random_programs(program: Program, numerics: str, threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = fused(program, inputs, numerics)(inputs)
+        found = fused(program, inputs, rounding)(inputs)
         eager = program(*inputs)
     finally:
         torch.set_num_threads(before)

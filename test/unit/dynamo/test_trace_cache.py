@@ -62,9 +62,9 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     real = graph_compiler.compile_graph
 
-    def record(settings: Any, wishes: Any, phase: str, *graph: Any) -> Any:
+    def record(settings: Any, constraints: Any, phase: str, *graph: Any) -> Any:
         found.append(phase)
-        return real(settings, wishes, phase, *graph)
+        return real(settings, constraints, phase, *graph)
 
     monkeypatch.setattr(graph_compiler, "compile_graph", record)
     return found
@@ -374,7 +374,7 @@ doubled.register_autograd(lambda context, gradient: gradient * 2)
         (Scaled(), {}),
         (lambda x: x.exp() + 1, {"forbid_fusion": ["aten.exp+aten.add"]}),
     ],
-    ids=["an operator of a user's", "a higher-order operator", "wishes that are to be reported"],
+    ids=["an operator of a user's", "a higher-order operator", "constraints that are to be reported"],
 )
 def test_what_is_traced_each_time(function: Any, options: dict[str, Any], phases: list[str]) -> None:
     for runs in (1, 2):

@@ -43,12 +43,12 @@ def fuse() -> Fuse:
     """
 
     def fused(
-        f: Callable[..., Any], *tensors: torch.Tensor, numerics: str = "fused", matmuls: str = "extern"
+        f: Callable[..., Any], *tensors: torch.Tensor, rounding: str = "fused", matmuls: str = "extern"
     ) -> Fused:
         module = traced(f, tensors)
         arguments = [[t] for t in tensors]
         before = [r for [r] in run(module, arguments, widen=True)]
-        decisions = fuse_module(module, numerics, matmuls=matmuls)
+        decisions = fuse_module(module, rounding, matmuls=matmuls)
         module.operation.verify()
         after = [r for [r] in run(module, arguments, widen=True)]
         for a, b in zip(after, before, strict=True):

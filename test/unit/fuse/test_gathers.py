@@ -50,7 +50,7 @@ def _around(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor) -> Any:
-    done = fuse(_around(f), *tensors, numerics="eager")
+    done = fuse(_around(f), *tensors, rounding="eager")
     assert done.kernels and not [op for op in done.stayed if op.split(".")[1] in READS], done.stayed
     for found, wanted in zip(done.results, _around(f)(*tensors), strict=True):
         assert_near(found, wanted)

@@ -16,7 +16,7 @@ from shardc.dialects.context import new_context
 from shardc.frontend.graph.aot_graph import import_graph
 from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.grouping.capabilities import ALL
-from shardc.passes.fuse.grouping.piece import EveryPiece, Piece, Verdict
+from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.step.shard import compile_capture, make_mesh
 from shardc.step.values import example_inputs
@@ -74,16 +74,16 @@ def test_elsewhere_they_are_calls(options: dict[str, Any]) -> None:
 def test_each_is_decided_on() -> None:
     """Here: those with an expert's matrix in the result become kernels."""
     _, module, _ = traced()
-    asked: list[Piece] = []
+    asked: list[Region] = []
 
-    def choose(piece: Piece) -> Verdict:
-        line = next((line for line in str(piece.module).splitlines() if CALL in line), "")
+    def choose(region: Region) -> Verdict:
+        line = next((line for line in str(region.module).splitlines() if CALL in line), "")
         if line:
-            asked.append(piece)
+            asked.append(region)
         return Verdict(line.rpartition("->")[2].startswith(f" !torch.vtensor<[{EXPERTS},"), "")
 
-    fuse_module(module, matmuls=EveryPiece(choose), capabilities=ALL)
-    assert len({piece.calls for piece in asked}) == 6
+    fuse_module(module, matmuls=EveryRegion(choose), capabilities=ALL)
+    assert len({region.calls for region in asked}) == 6
     assert str(module).count(KERNEL) == 2 and str(module).count(CALL) == 4
 
 

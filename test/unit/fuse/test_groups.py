@@ -302,11 +302,11 @@ def test_a_heavy_row_value_is_computed_once(fuse: Any) -> None:
     assert str(done.module).count("linalg.generic") == 3
 
 
-def test_numerics(fuse: Any) -> None:
+def test_rounding(fuse: Any) -> None:
     """Fused: 16-bit floats are rounded at the kernel's end alone. Eager: bit for bit what eager gives."""
     x = torch.randn(4, 64).bfloat16()
     f = lambda x: ((x * 1.5 + 0.25) * x - 1) * 3  # noqa: E731
-    eager, fused = fuse(f, x, numerics="eager"), fuse(f, x)
+    eager, fused = fuse(f, x, rounding="eager"), fuse(f, x)
     assert torch.equal(eager.results[0], f(x))
     assert torch.equal(fused.results[0], f(x.float()).bfloat16())
     assert str(fused.module).count("arith.truncf") < str(eager.module).count("arith.truncf")

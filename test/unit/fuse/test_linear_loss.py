@@ -18,7 +18,7 @@ from shardc.compiler.memory import step_peak
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.grouping.capabilities import ALL
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.step.shard import compile_capture, make_mesh
 from shardc.step.values import example_inputs
@@ -240,19 +240,21 @@ def test_others_that_read_the_logits(name: str) -> None:
     assert any(why in said for said in apart(module))
 
 
-def test_eager_numerics_rounds_logits() -> None:
+def test_eager_rounding_rounds_logits() -> None:
     _, module, _ = traced(dtype=torch.bfloat16)
-    assert "logits are rounded to torch.bfloat16" in apart(module, numerics="eager")
+    assert "logits are rounded to torch.bfloat16" in apart(module, rounding="eager")
 
 
-def test_eager_numerics_rounds_logits_on_the_way() -> None:
+def test_eager_rounding_rounds_logits_on_the_way() -> None:
     _, module, _ = traced(lambda x, given: shifted(x.bfloat16(), given))
-    assert "logits are rounded to torch.bfloat16" in apart(module, numerics="eager")
+    assert "logits are rounded to torch.bfloat16" in apart(module, rounding="eager")
 
 
 def test_a_forbidden_edge() -> None:
     _, module, _ = traced()
-    assert "mm+_log_softmax is forbidden" in apart(module, wishes=Wishes.of(["mm+_log_softmax"]))
+    assert "mm+_log_softmax is forbidden" in apart(
+        module, constraints=FusionConstraints.of(["mm+_log_softmax"])
+    )
 
 
 def test_without_its_calls() -> None:

@@ -15,7 +15,7 @@ from .lowered_functions import BINARY, INTEGERS, POSITIVE, ROWS, UNARY, X, Y
 aten = torch.ops.aten
 
 
-def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor, numerics: str = "fused") -> None:
+def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor, rounding: str = "fused") -> None:
     """Two more pointwise ops around, so that there is something to fuse with; then the op itself alone."""
 
     def around(*args: Tensor) -> tuple[Tensor, ...]:
@@ -23,7 +23,7 @@ def _check(fuse: Any, f: Callable[..., Any], *tensors: Tensor, numerics: str = "
         found = found if isinstance(found, tuple) else (found,)
         return tuple(-r if r.dtype.is_floating_point else r.to(torch.float32) + 1 for r in found)
 
-    done = fuse(around, *tensors, numerics=numerics)
+    done = fuse(around, *tensors, rounding=rounding)
     assert done.kernels or done.stayed == ["aten.neg"], [
         str(d) for *_, d in done.decisions
     ]  # a cast to its own dtype
@@ -41,25 +41,25 @@ DTYPES = pytest.mark.parametrize(
 @pytest.mark.parametrize("name", UNARY)
 @DTYPES
 def test_unary(fuse: Any, name: str, dtype: torch.dtype) -> None:
-    _check(fuse, UNARY[name], X.to(dtype), numerics="eager")
+    _check(fuse, UNARY[name], X.to(dtype), rounding="eager")
 
 
 @pytest.mark.parametrize("name", POSITIVE)
 @DTYPES
 def test_functions_of_positive_numbers(fuse: Any, name: str, dtype: torch.dtype) -> None:
-    _check(fuse, POSITIVE[name], (X.abs() + 0.3).to(dtype), numerics="eager")
+    _check(fuse, POSITIVE[name], (X.abs() + 0.3).to(dtype), rounding="eager")
 
 
 @pytest.mark.parametrize("name", BINARY)
 @DTYPES
 def test_binary(fuse: Any, name: str, dtype: torch.dtype) -> None:
-    _check(fuse, BINARY[name], X.to(dtype), Y.to(dtype), numerics="eager")
+    _check(fuse, BINARY[name], X.to(dtype), Y.to(dtype), rounding="eager")
 
 
 @pytest.mark.parametrize("name", ROWS)
 @DTYPES
 def test_reductions(fuse: Any, name: str, dtype: torch.dtype) -> None:
-    _check(fuse, ROWS[name], X.to(dtype), Y.to(dtype), numerics="eager")
+    _check(fuse, ROWS[name], X.to(dtype), Y.to(dtype), rounding="eager")
 
 
 @pytest.mark.parametrize("name", INTEGERS)

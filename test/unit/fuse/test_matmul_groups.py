@@ -36,12 +36,12 @@ def test_a_linear_layer_with_its_activation_and_residual(
     assert str(done.module).count("linalg.generic") == 2
 
 
-def test_eager_numerics_round_the_product(fuse: Any) -> None:
+def test_eager_rounding_round_the_product(fuse: Any) -> None:
     def f(x: Tensor, w: Tensor, r: Tensor) -> Tensor:
         return (x @ w) * r + 1
 
     arguments = [torch.randn(s, dtype=torch.bfloat16) for s in ((4, 64), (64, 6), (4, 6))]
-    done = fuse(f, *arguments, numerics="eager")
+    done = fuse(f, *arguments, rounding="eager")
     assert len(done.kernels) == 1 and str(done.module).count("arith.truncf") == 3
     assert_near(done.results[0], f(*arguments))
 

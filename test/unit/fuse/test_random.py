@@ -107,7 +107,7 @@ def test_random_graph_in_16_bits(fuse: Any, seed: int, dtype: torch.dtype) -> No
     torch.manual_seed(seed)
     tensors = [t.to(dtype) for t in torch.randn(2, *SHAPE).unbind()]
     f = draw(seed)
-    done = fuse(f, *tensors, numerics="eager")
+    done = fuse(f, *tensors, rounding="eager")
     exact = [r for [r] in run(traced(f, tensors), [[t] for t in tensors], widen=True)]
     for found, eager, wide in zip(done.results, f(*tensors), exact, strict=True):
         far = (eager.double() - wide).abs().max()

@@ -16,7 +16,7 @@ from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
 from shardc.diagnostics.oracle import ExecutionFailed
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.runtime.errors import IndexOutOfRange
 
@@ -139,16 +139,16 @@ def test_what_is_read_again_is_not_written_to(fuse: Any) -> None:
     assert "in_place" not in kernel.attributes
 
 
-def test_eager_numerics_rounds_before_the_sum(fuse: Any) -> None:
+def test_eager_rounding_rounds_before_the_sum(fuse: Any) -> None:
     f, tensors = SCATTERS["embedding added"], (TABLE.bfloat16(), INDEX, ROWS.bfloat16())
-    done = fuse(f, *tensors, numerics="eager")
+    done = fuse(f, *tensors, rounding="eager")
     assert done.stayed == ["aten.add.Tensor"] and len(scatters(done.module)) == 1
 
 
 def test_wishes() -> None:
-    def fused(**wishes: list[str]) -> int:
+    def fused(**constraints: list[str]) -> int:
         module = traced(SCATTERS["embedding added"], [TABLE, INDEX, ROWS])
-        fuse_module(module, wishes=Wishes.of(**wishes))
+        fuse_module(module, constraints=FusionConstraints.of(**constraints))
         (kernel,) = scatters(module)
         return len(kernel.attributes["kern.ops"])
 

@@ -11,8 +11,8 @@ from torch_mlir import ir
 
 from shardc.diagnostics.fusion import BadFusionEdge, FusionRefused, NoSuchFusionEdge
 from shardc.options.fusion_edges import read_edge
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion
-from shardc.passes.fuse.grouping.wishes import Wishes
 from shardc.passes.fuse.kern_fuse import KernFuse, fuse_module
 
 from .conftest import traced
@@ -30,7 +30,7 @@ def fused(
     f: Callable[..., Any], *tensors: Tensor, forbid: Sequence[str] = (), force: Sequence[str] = ()
 ) -> list[tuple[str, ...]]:
     module = traced(f, tensors)
-    fuse_module(module, wishes=Wishes.of(forbid, force))
+    fuse_module(module, constraints=FusionConstraints.of(forbid, force))
     ops = [o.operation for o in module.body.operations[0].operation.regions[0].blocks[0].operations]
     return [
         tuple(ir.StringAttr(n).value for n in op.attributes["kern.calls"])
@@ -94,7 +94,7 @@ def test_edges_that_are_none(text: str) -> None:
 
 def test_an_edge_is_forbidden_or_forced() -> None:
     with pytest.raises(BadFusionEdge, match="both"):
-        Wishes.of(["exp+tanh"], ["exp+tanh"])
+        FusionConstraints.of(["exp+tanh"], ["exp+tanh"])
 
 
 def test_an_edge_that_fits_nothing() -> None:

@@ -8,7 +8,7 @@ memory.
 
 ``python interpreted_backend.py FOLDER [--measured]``: runs ``FOLDER/case.py``, whose ``run(compile)`` gives a
 tree of tensors, and saves them, and how many kernels were bound, in ``FOLDER/results.pt``. With
-``--measured`` contests are held, by the host's clock.
+``--measured`` benchmarks are run, by the host's clock.
 """
 
 import importlib.util
@@ -39,7 +39,7 @@ def pretend() -> list[str]:
 
 
 def measure() -> None:
-    """Lets contests take the CPU for the GPU."""
+    """Lets benchmarks take the CPU for the GPU."""
     triton_target.cuda = SimpleNamespace(is_current_stream_capturing=lambda: False)
     TritonTarget.local_device = lambda self: torch.device("cpu")
     TritonTarget.clock = lambda self, device: HostClock()

@@ -26,7 +26,7 @@ from shardc.dynamo import explanations as fusion
 from shardc.dynamo.graph_losses import fuse_losses
 from shardc.dynamo.joint_partition import SAVING, partition
 from shardc.dynamo.settings import Settings
-from shardc.passes.fuse.grouping.piece import Verdict
+from shardc.passes.fuse.grouping.region import Verdict
 
 OP = torch.ops.shardc.linear_cross_entropy.default
 GENERATED = Settings.of({"matmuls": "generated"})

@@ -1,4 +1,4 @@
-"""Who computes a matmul, measured on a GPU that is pretended: its clock, the contest, the record, what is
+"""Who computes a matmul, measured on a GPU that is pretended: its clock, the benchmark, the record, what is
 said.
 """
 
@@ -23,7 +23,7 @@ import shardc
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
 import shardc.runtime.operators.attention
-from shardc.backends.benchmark import benchmark as contest
+from shardc.backends.benchmark import benchmark
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.triton import clock as device_clock
 from shardc.backends.triton import target as triton_target
@@ -41,7 +41,7 @@ from shardc.dynamo.program import load
 from shardc.frontend.graph.aot_graph import import_graph
 from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion
-from shardc.passes.fuse.grouping.piece import EveryPiece, Verdict
+from shardc.passes.fuse.grouping.region import EveryRegion, Verdict
 from shardc.passes.manager.mlir_errors import Source, parse_module
 
 from .test_torch_compile import _case
@@ -89,7 +89,7 @@ def explained(
     times: dict[str, float | Exception],
     target: Gpu = H100,
 ) -> FusionReport:
-    def built(self: MeasuredRegions, piece: ir.Module, name: str) -> Callable[[], Any]:
+    def built(self: MeasuredRegions, region: ir.Module, name: str) -> Callable[[], Any]:
         if isinstance(times[name], Exception):
             raise times[name]
         return lambda: (name, times[name])
@@ -98,7 +98,7 @@ def explained(
     given = [torch.empty(512, 512, dtype=torch.bfloat16, device="meta") for _ in range(2)]
     module = import_graph(make_fx(gated, tracing_mode="fake")(*given), "forward").module
     choose = measured(target, clock)
-    return explain_fusion(module, matmuls=EveryPiece(choose))
+    return explain_fusion(module, matmuls=EveryRegion(choose))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_faster_program_is_taken(
     )
     assert verdict.why.startswith(measured)
     assert clock.calls[:4] == ["calls", "kernels", "calls", "kernels"]  # in turns
-    assert len(clock.calls) == 2 * contest.ROUNDS[1]
+    assert len(clock.calls) == 2 * benchmark.ROUNDS[1]
 
 
 def test_a_choice_is_remembered_for_this_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,14 +181,14 @@ def test_libraries_of_attention_are_told_apart(
     """The fastest is called, if it gives what the others give."""
     times = dict(zip(("calls", "cudnn", "efficient", "kernels"), seconds, strict=True))
 
-    def built(self: MeasuredRegions, piece: ir.Module, name: str) -> Timed:
+    def built(self: MeasuredRegions, region: ir.Module, name: str) -> Timed:
         return Timed(1e-6 * times[name], [torch.full((4,), 2.0 if name == wrong else 1.0)])
 
     monkeypatch.setattr(MeasuredRegions, "_built", built)
     given = [torch.empty(2, 4, 256, 64, dtype=torch.bfloat16, device="meta") for _ in range(3)]
     imported = import_graph(make_fx(attend, tracing_mode="fake")(*given), "forward")
     choose = measured(H100, ByProgram())
-    ((_, verdict),) = explain_fusion(imported.module, matmuls=EveryPiece(choose)).choices
+    ((_, verdict),) = explain_fusion(imported.module, matmuls=EveryRegion(choose)).choices
     said = [f"{times[name]:.1f} us as {name}" for name in times if name != wrong]
     assert all(text in verdict.why for text in said) and verdict.generated == (winner == "kernels")
     text = emit_graph(imported.module, imported.outputs)
@@ -206,14 +206,14 @@ def test_an_attention_of_amd_has_no_libraries(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         MeasuredRegions,
         "_built",
-        lambda self, piece, name: names.append(name) or Timed(1e-6, [torch.ones(1)]),
+        lambda self, region, name: names.append(name) or Timed(1e-6, [torch.ones(1)]),
     )
     given = [torch.empty(2, 4, 256, 64, dtype=torch.bfloat16, device="meta") for _ in range(3)]
     module = import_graph(make_fx(attend, tracing_mode="fake")(*given), "forward").module
     target = GPUS["gfx942"]
     explain_fusion(
         module,
-        matmuls=EveryPiece(measured(target, ByProgram())),
+        matmuls=EveryRegion(measured(target, ByProgram())),
     )
     assert names == ["calls", "kernels"]
 
@@ -242,7 +242,7 @@ def test_products_of_computed_sizes_are_not_measured() -> None:
     target, clock = GPUS["sm_80"], Pretended()
     choose = measured(target, clock)
     module = import_graph(graph, "forward").module
-    ((_, verdict),) = explain_fusion(module, matmuls=EveryPiece(choose), capabilities=ALL).choices
+    ((_, verdict),) = explain_fusion(module, matmuls=EveryRegion(choose), capabilities=ALL).choices
     assert verdict.generated and not clock.calls
     assert verdict.why.endswith("not measured: the sizes of its groups are known as it runs")
 
@@ -314,7 +314,7 @@ def test_an_artefact_keeps_what_was_measured() -> None:
 
 
 def test_both_programs_run_in_the_interpreter(tmp_path: Path) -> None:
-    """The contest for real but for its clock: both programs are built and called, on tensors that
+    """The benchmark for real but for its clock: both programs are built and called, on tensors that
     it makes.
     """
     (tmp_path / "case.py").write_text((Path(__file__).with_name("cases") / "sizes.py").read_text())
@@ -337,7 +337,7 @@ def test_explain_says_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
     machine.
     """
 
-    def built(self: MeasuredRegions, piece: ir.Module, name: str) -> Callable[[], Any]:
+    def built(self: MeasuredRegions, region: ir.Module, name: str) -> Callable[[], Any]:
         return lambda: (name, {"calls": 3e-5, "kernels": 1e-5}[name])
 
     monkeypatch.setattr(MeasuredRegions, "_built", built)

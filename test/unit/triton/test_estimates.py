@@ -21,7 +21,7 @@ from shardc.cost.machine import GPUS, Gpu
 from shardc.frontend.graph.aot_graph import import_graph
 from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion
-from shardc.passes.fuse.grouping.piece import EveryPiece, Verdict
+from shardc.passes.fuse.grouping.region import EveryRegion, Verdict
 from shardc.report.roofline import roofline
 
 from .programs import as_list, emitted, fused
@@ -38,7 +38,7 @@ def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
 def chosen(f: Callable[..., Any], *tensors: Tensor, target: Gpu = H200) -> tuple[ir.Module, FusionReport]:
     """The program of ``f``, fused as the models say, and the report of it."""
     module = import_graph(make_fx(lambda *t: as_list(f(*t)), tracing_mode="fake")(*tensors), "forward").module
-    return module, explain_fusion(module, matmuls=EveryPiece(ModelledRegions(TritonTarget(target))))
+    return module, explain_fusion(module, matmuls=EveryRegion(ModelledRegions(TritonTarget(target))))
 
 
 @EVERY
@@ -128,7 +128,7 @@ def test_equal_pieces_are_estimated_once_and_equally() -> None:
         make_fx(lambda x, w: [F.gelu(F.gelu(F.gelu(x @ w) @ w) @ w)], tracing_mode="fake")(meta(512, 256), w),
         "forward",
     ).module
-    report = explain_fusion(module, matmuls=EveryPiece(model))
+    report = explain_fusion(module, matmuls=EveryRegion(model))
     assert len(report.choices) == 3 and len(model._known) < 3
     assert len({verdict for _, verdict in report.choices}) == len(model._known)
 
@@ -149,7 +149,9 @@ def loss_step(rows: int, classes: int, size: int, target: Gpu) -> FusionReport:
         meta(rows, 1, dtype=torch.float32),
     )
     module = import_graph(make_fx(lambda *t: list(f(*t)), tracing_mode="fake")(*given), "forward").module
-    return explain_fusion(module, matmuls=EveryPiece(ModelledRegions(TritonTarget(target))), capabilities=ALL)
+    return explain_fusion(
+        module, matmuls=EveryRegion(ModelledRegions(TritonTarget(target))), capabilities=ALL
+    )
 
 
 @EVERY
@@ -175,7 +177,9 @@ def test_logits_that_cost_too_much_to_compute_twice_stay() -> None:
     f32 = {"dtype": torch.float32}
     given = meta(8192, 4096, **f32), meta(32000, 4096, **f32), meta(8192, 1, dtype=torch.int64)
     module = import_graph(make_fx(lambda *t: [f(*t)], tracing_mode="fake")(*given), "forward").module
-    slow = EveryPiece(lambda piece: Verdict(False, "too slow") if piece.spared_bytes else Verdict(False, ""))
+    slow = EveryRegion(
+        lambda region: Verdict(False, "too slow") if region.spared_bytes else Verdict(False, "")
+    )
     report = explain_fusion(module, matmuls=slow, capabilities=ALL)
     assert any(d.why == "too slow" and not d.fused for _, _, d in report.pairs)
     assert not any("linear_cross_entropy" in kernel.name for kernel in report.kernels)
@@ -192,7 +196,7 @@ def test_experts_are_kernels_where_pytorch_has_a_loop(target: Gpu) -> None:
     given = meta(65536, 1024), meta(64, 1024, 2048), meta(64, dtype=torch.int32), meta(65536, 2048)
     module = import_graph(make_fx(experts, tracing_mode="fake")(*given), "forward").module
     report = explain_fusion(
-        module, matmuls=EveryPiece(ModelledRegions(TritonTarget(target))), capabilities=ALL
+        module, matmuls=EveryRegion(ModelledRegions(TritonTarget(target))), capabilities=ALL
     )
     assert [v.generated for _, v in report.choices] == 2 * [target.name in ("sm_80", "gfx942")]
     assert all(v.why.startswith(f"estimated for {target.name}: ") for _, v in report.choices)

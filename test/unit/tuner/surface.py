@@ -55,9 +55,9 @@ def refusal(v: Mapping[str, int]) -> str | None:
     return "too many registers" if v["tile_m"] * v["tile_n"] > 2048 else None
 
 
-def space(values: Sequence[int] = SIZES, **wishes: object) -> Space:
+def space(values: Sequence[int] = SIZES, **constraints: object) -> Space:
     parameters = tuple(Parameter(name, tuple(values)) for name in ("tile_m", "tile_n", "block_k"))
-    return Space((Sketch("tiled", parameters, refusal, estimate_s),), **wishes)
+    return Space((Sketch("tiled", parameters, refusal, estimate_s),), **constraints)
 
 
 class Surface:

@@ -142,8 +142,8 @@ def test_a_budget_of_zero_follows_the_cost_model_and_a_user_s_point_comes_first(
     third = space().ranked(3)[2]
     assert run(budget=Budget(trials=0), model=Prefers(third))[0].tasks[0].chosen == third
     mine = Point.of("tiled", {"tile_m": 2, "tile_n": 2, "block_k": 2})
-    wished = run(budget=Budget(trials=0), model=Prefers(third), spaces=lambda _: space(added=(mine,)))
-    assert wished[0].tasks[0].chosen == mine
+    constrained = run(budget=Budget(trials=0), model=Prefers(third), spaces=lambda _: space(added=(mine,)))
+    assert constrained[0].tasks[0].chosen == mine
 
 
 def test_pins_that_leave_nothing_are_said():

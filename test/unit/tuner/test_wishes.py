@@ -4,8 +4,8 @@ import pytest
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Parameter, Sketch, Space
-from shardc.diagnostics.tuner import MalformedWishes, UnknownWish
-from shardc.tuner.space.wishes import check_names, read_wishes, wished
+from shardc.diagnostics.tuner import MalformedConstraints, UnknownConstraint
+from shardc.tuner.space.constraints import check_names, constrain, read_constraints
 
 SIZES = (1, 2, 4)
 SKETCH = Sketch(
@@ -22,17 +22,17 @@ def test_pins_forbids_and_added_points_hold():
         '{"pin": {"tile_m": 2}, "forbid": [{"tile_n": 4}], "add": [{"sketch": "tiled", "tile_m": 2, '
         '"tile_n": 3}]}'
     )
-    wishes = read_wishes(text)
-    check_names(wishes, [SPACE])
-    points = list(wished(SPACE, wishes).points())
+    constraints = read_constraints(text)
+    check_names(constraints, [SPACE])
+    points = list(constrain(SPACE, constraints).points())
     assert points == [Point.of("tiled", {"tile_m": 2, "tile_n": n}) for n in (3, 1, 2)]
-    said = wished(SPACE, wishes).refusal(Point.of("tiled", {"tile_m": 2, "tile_n": 4}))
+    said = constrain(SPACE, constraints).refusal(Point.of("tiled", {"tile_m": 2, "tile_n": 4}))
     assert said == 'forbidden by the user: {"tile_n": 4}'
 
 
 def test_what_is_for_other_kernels_is_left_to_them():
-    wishes = read_wishes('{"pin": {"rows": 4}, "forbid": [{"sketch": "rows", "tile_m": 1}]}')
-    assert list(wished(SPACE, wishes).points()) == list(SPACE.points())
+    constraints = read_constraints('{"pin": {"rows": 4}, "forbid": [{"sketch": "rows", "tile_m": 1}]}')
+    assert list(constrain(SPACE, constraints).points()) == list(SPACE.points())
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_what_is_for_other_kernels_is_left_to_them():
     ],
 )
 def test_what_cannot_be_read_is_named(text, said):
-    with pytest.raises(MalformedWishes, match=said) as error:
-        read_wishes(text, "wishes.json")
-    assert "at: wishes.json" in str(error.value)
+    with pytest.raises(MalformedConstraints, match=said) as error:
+        read_constraints(text, "constraints.json")
+    assert "at: constraints.json" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_what_cannot_be_read_is_named(text, said):
     ],
 )
 def test_unknown_names_come_with_those_that_are_like_them(text, said):
-    with pytest.raises(UnknownWish) as error:
-        check_names(read_wishes(text), [SPACE])
+    with pytest.raises(UnknownConstraint) as error:
+        check_names(read_constraints(text), [SPACE])
     assert said in str(error.value)
 
 
@@ -76,6 +76,6 @@ def test_unknown_names_come_with_those_that_are_like_them(text, said):
     ],
 )
 def test_points_to_add_are_whole_and_legal(entry, said):
-    wishes = read_wishes(f'{{"add": [{{"sketch": "tiled", {entry}}}]}}')
-    with pytest.raises(MalformedWishes, match=said):
-        wished(SPACE, wishes)
+    constraints = read_constraints(f'{{"add": [{{"sketch": "tiled", {entry}}}]}}')
+    with pytest.raises(MalformedConstraints, match=said):
+        constrain(SPACE, constraints)

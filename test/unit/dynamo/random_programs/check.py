@@ -37,7 +37,7 @@ def problem(program: Program, how: How, refusals: list[str] | None = None) -> st
     torch._dynamo.reset()
     dynamo._said.clear()
     warned.clear()
-    settings = {"rounding": how.numerics, "matmuls": how.matmuls}
+    settings = {"rounding": how.rounding, "matmuls": how.matmuls}
     run = torch.compile(program.function(), backend="shardc", dynamic=how.is_dynamic, options=settings)
     for call in how.calls:
         found = _problem_of_call(program, how, run, call, [] if refusals is None else refusals)

@@ -17,7 +17,7 @@ class How:
     as PyTorch does by itself (``automatic``).
     """
 
-    numerics: str = "fused"
+    rounding: str = "fused"
     sizes: str = "static"
     threads: int = 1
     matmuls: str = "auto"
@@ -45,9 +45,9 @@ def drawn_how(seed: int, sizes: str = "") -> How:
     empty.
     """
     r = random.Random(seed)
-    numerics, is_dynamic, threads = r.choice(("fused", "eager")), r.random() < 0.2, r.choice((1, 1, 2))
+    rounding, is_dynamic, threads = r.choice(("fused", "eager")), r.random() < 0.2, r.choice((1, 1, 2))
     matmuls = r.choice(("auto", "generated", "generated", "extern"))
     drawn = r.choice(("dynamic", *DYNAMIC))
     if not sizes:
         sizes = drawn if is_dynamic else "static"
-    return How(numerics, drawn if sizes == "forced" else sizes, threads, matmuls)
+    return How(rounding, drawn if sizes == "forced" else sizes, threads, matmuls)

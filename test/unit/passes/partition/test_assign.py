@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Axes, Sharding
 from shardc.dialects.rules.rule import Rule
-from shardc.passes.partition.assign import Wish, assign, assignment_of, passing, without
+from shardc.passes.partition.assign import Request, assign, assignment_of, passing, without
 
 X, Y = Axis("x", 1, 2), Axis("y", 1, 2)
 MATMUL = Rule(
@@ -19,8 +19,8 @@ ADD = Rule(((("i",),),) * 2, ((("i",),),), {"i": 8}, linear=(frozenset({0, 1}),)
 SOFTMAX = Rule(((("i",), ("j",)),), ((("i",), ("j",)),), {"i": 8, "j": 8}, replicate=frozenset({"j"}))
 
 
-def _wish(*dims: Axes, size_bytes: int = 100, **rounds: int) -> Wish:
-    return Wish(Sharding(dims), tuple(rounds.items()), size_bytes)
+def _wish(*dims: Axes, size_bytes: int = 100, **rounds: int) -> Request:
+    return Request(Sharding(dims), tuple(rounds.items()), size_bytes)
 
 
 def _terms(*axes: Axis, dims: tuple[Axes, ...] = ((),)) -> Sharding:
@@ -28,34 +28,34 @@ def _terms(*axes: Axis, dims: tuple[Axes, ...] = ((),)) -> Sharding:
 
 
 def test_wishes_that_agree() -> None:
-    wishes = [_wish((X,), ()), _wish((), (Y,)), _wish((X,), (Y,))]
-    assert assign(MATMUL, wishes) == {"i": (X,), "j": (Y,)}
+    requests = [_wish((X,), ()), _wish((), (Y,)), _wish((X,), (Y,))]
+    assert assign(MATMUL, requests) == {"i": (X,), "j": (Y,)}
 
 
 def test_the_earlier_round_wins_whatever_the_size() -> None:
-    wishes = [_wish((X,), ()), _wish((X,), (), size_bytes=10_000, x=1), _wish((), ())]
-    assert assign(MATMUL, wishes) == {"i": (X,)}
+    requests = [_wish((X,), ()), _wish((X,), (), size_bytes=10_000, x=1), _wish((), ())]
+    assert assign(MATMUL, requests) == {"i": (X,)}
 
 
 def test_the_heavier_side_wins_within_a_round() -> None:
-    wishes = [_wish((X,), ()), _wish((X,), (), size_bytes=10_000), _wish((), ())]
-    assert assign(MATMUL, wishes) == {"k": (X,)}
+    requests = [_wish((X,), ()), _wish((X,), (), size_bytes=10_000), _wish((), ())]
+    assert assign(MATMUL, requests) == {"k": (X,)}
 
 
 def test_sizes_of_those_who_agree_add_up() -> None:
     light = _wish((X,), (), size_bytes=60)
-    wishes = [light, _wish((X,), (), size_bytes=100), Wish(light.sharding, (), 60)]
-    assert assign(MATMUL, wishes) == {"i": (X,)}
+    requests = [light, _wish((X,), (), size_bytes=100), Request(light.sharding, (), 60)]
+    assert assign(MATMUL, requests) == {"i": (X,)}
 
 
 def test_the_first_wins_among_equals() -> None:
-    wishes = [_wish((X,), ()), _wish((), (X,)), _wish((), ())]
-    assert assign(MATMUL, wishes) == {"i": (X,)}
+    requests = [_wish((X,), ()), _wish((), (X,)), _wish((), ())]
+    assert assign(MATMUL, requests) == {"i": (X,)}
 
 
 def test_a_longer_list_is_taken_as_far_as_it_is_free() -> None:
-    wishes = [_wish((X, Y)), _wish((X,)), _wish(())]
-    assert assign(ADD, wishes) == {"i": (X, Y)}
+    requests = [_wish((X, Y)), _wish((X,)), _wish(())]
+    assert assign(ADD, requests) == {"i": (X, Y)}
 
 
 def test_factors_that_must_stay_whole_are_never_cut() -> None:

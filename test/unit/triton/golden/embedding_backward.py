@@ -29,7 +29,7 @@ INNER = tl.constexpr(768)
 
 @triton.jit
 def add_within(total, begins, term, begins_here):
-    """Joins two stretches of positions: the sum begins anew where a row begins."""
+    """Joins two spans of positions: the sum begins anew where a row begins."""
     return tl.where(begins_here != 0, term, total + term), begins | begins_here
 
 

@@ -17,7 +17,7 @@ Pair = frozenset[int]
 
 
 @dataclass
-class Wishes:
+class FusionConstraints:
     """The edges that a user forbids and forces. ``unmatched`` are those that named no two ops of any block
     yet.
     """
@@ -27,18 +27,18 @@ class Wishes:
     unmatched: set[str] = field(default_factory=set)
 
     @staticmethod
-    def of(forbid: Iterable[str] = (), force: Iterable[str] = ()) -> Wishes:
+    def of(forbid: Iterable[str] = (), force: Iterable[str] = ()) -> FusionConstraints:
         """Raises BadFusionEdge."""
         forbidden, forced = read_edges(forbid, force)
-        return Wishes(forbidden, forced, {edge.text for edge in (*forbidden, *forced)})
+        return FusionConstraints(forbidden, forced, {edge.text for edge in (*forbidden, *forced)})
 
     def __bool__(self) -> bool:
         return bool(self.forbid or self.force)
 
-    def in_block(self, number: int, steps: Sequence[Step]) -> BlockWishes:
-        """What the wishes say of one block."""
+    def in_block(self, number: int, steps: Sequence[Step]) -> BlockConstraints:
+        """What the constraints say of one block."""
         if not self:
-            return BlockWishes()
+            return BlockConstraints()
         named = [
             (s.number, f"{number}.{s.number}", s.target, source_line(s.op.location))
             for s in steps
@@ -50,7 +50,7 @@ class Wishes:
         forced: dict[str, set[Pair]] = {}
         for edge, pair in self._pairs(self.force, named):
             forced.setdefault(edge.text, set()).add(pair)
-        return BlockWishes(forbidden, forced)
+        return BlockConstraints(forbidden, forced)
 
     def _pairs(
         self, edges: Sequence[Edge], named: Sequence[tuple[int, str, str, str | None]]
@@ -65,9 +65,9 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class BlockWishes:
-    """The wishes for one block: forbidden pairs of calls with the edge that forbids them, and forced pairs by
-    edge.
+class BlockConstraints:
+    """The constraints for one block: forbidden pairs of calls with the edge that forbids them, and forced
+    pairs by edge.
     """
 
     forbidden: dict[Pair, str] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class BlockWishes:
             len(pair & a) == 1 and len(pair & b) == 1 for pairs in self.forced.values() for pair in pairs
         )
 
-    def without(self, granted: set[Pair]) -> BlockWishes:
-        """The wishes that are left where these pairs are in one kernel."""
+    def without(self, granted: set[Pair]) -> BlockConstraints:
+        """The constraints that are left where these pairs are in one kernel."""
         left = {edge: pairs - granted for edge, pairs in self.forced.items()}
-        return BlockWishes(self.forbidden, {edge: pairs for edge, pairs in left.items() if pairs})
+        return BlockConstraints(self.forbidden, {edge: pairs for edge, pairs in left.items() if pairs})

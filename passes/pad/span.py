@@ -1,7 +1,7 @@
 """Which part of a dim is padded, and how that reads after the dim was split or merged.
 
-A dim of 45 that is 3 sequences of 15 tokens, padded to 4 sequences, has the stretch ``Stretch(15, 3, 4)``: of
-what lies 15 elements apart there are 3, and 4 with padding. Padding always stands at the end of its stretch.
+A dim of 45 that is 3 sequences of 15 tokens, padded to 4 sequences, has the span ``Span(15, 3, 4)``: of
+what lies 15 elements apart there are 3, and 4 with padding. Padding always stands at the end of its span.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shardc.dialects.rules.rule import Dim
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Span:
     """``size`` blocks of ``minor`` elements each, padded to ``padded`` blocks; in lowest terms.
 
     ``stored``: only what is kept between steps is padded so, and what the optimizer does with it (ZeRO's
@@ -36,17 +36,17 @@ class Stretch:
 
     @property
     def end(self) -> int:
-        """The elements of the dim from one of the stretch's repeats to the next."""
+        """The elements of the dim from one of the span's repeats to the next."""
         return self.minor * self.size
 
-    def scaled(self, minor: int) -> Stretch:
-        """The same stretch where each of its elements stands for ``minor``."""
-        return Stretch(self.minor * minor, self.size, self.padded, self.stored)
+    def scaled(self, minor: int) -> Span:
+        """The same span where each of its elements stands for ``minor``."""
+        return Span(self.minor * minor, self.size, self.padded, self.stored)
 
 
-Stretches = tuple[Stretch, ...]
+Spans = tuple[Span, ...]
 """Of one dim (or factor), the most major first."""
-Padding = tuple[Stretches, ...]
+Padding = tuple[Spans, ...]
 """Of each dim of a value."""
 
 
@@ -54,9 +54,9 @@ def no_padding(rank: int) -> Padding:
     return ((),) * rank
 
 
-def padded_size(size: int, stretches: Stretches) -> int:
+def padded_size(size: int, spans: Spans) -> int:
     """The size of a dim (or factor) of ``size`` with its padding."""
-    for s in stretches:
+    for s in spans:
         size = size // s.size * s.padded
     return size
 
@@ -65,12 +65,12 @@ def padded_shape(shape: tuple[int, ...], padding: Padding) -> tuple[int, ...]:
     return tuple(padded_size(n, s) for n, s in zip(shape, padding, strict=True))
 
 
-def is_tail(size: int, stretches: Stretches) -> bool:
+def is_tail(size: int, spans: Spans) -> bool:
     """Whether all padding of a dim stands at its end."""
-    return not stretches or (len(stretches) == 1 and stretches[0].end == size)
+    return not spans or (len(spans) == 1 and spans[0].end == size)
 
 
-def joined(old: Stretches, new: Stretch) -> Stretches:
+def joined(old: Spans, new: Span) -> Spans:
     """``old`` with one more; ``old`` itself if it has it, or padding that is in its way.
 
     What computation needs takes the place of the same padding of storage.
@@ -84,17 +84,17 @@ def joined(old: Stretches, new: Stretch) -> Stretches:
     return tuple(sorted((*old, new), key=lambda s: -s.minor))
 
 
-def of_factors(dim: Dim, sizes: dict[str, int], stretches: Stretches) -> dict[str, Stretches]:
-    """A dim's stretches dealt to its factors, each in elements of the factor; those that fit into none are
+def of_factors(dim: Dim, sizes: dict[str, int], spans: Spans) -> dict[str, Spans]:
+    """A dim's spans dealt to its factors, each in elements of the factor; those that fit into none are
     left out.
     """
-    found: dict[str, Stretches] = {}
+    found: dict[str, Spans] = {}
     minor = prod(sizes[f] for f in dim)
     for f in dim:
         end, minor = minor, minor // sizes[f]
         inside = tuple(
-            Stretch(s.minor // minor, s.size, s.padded, s.stored)
-            for s in stretches
+            Span(s.minor // minor, s.size, s.padded, s.stored)
+            for s in spans
             if s.minor % minor == 0 and end % s.end == 0
         )
         if inside:
@@ -102,11 +102,11 @@ def of_factors(dim: Dim, sizes: dict[str, int], stretches: Stretches) -> dict[st
     return found
 
 
-def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Stretches]) -> Stretches:
-    """The other way round: a dim's stretches where its factors are padded so."""
+def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Spans]) -> Spans:
+    """The other way round: a dim's spans where its factors are padded so."""
     if not factors:
         return ()
-    found: list[Stretch] = []
+    found: list[Span] = []
     minor = prod(sizes[f] for f in dim)
     for f in dim:
         minor //= sizes[f]
@@ -114,13 +114,13 @@ def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Stretches]) -> St
     return tuple(found)
 
 
-def segments(size: int, stretches: Stretches) -> list[tuple[int, int]]:
+def segments(size: int, spans: Spans) -> list[tuple[int, int]]:
     """(true, padded) sizes of the parts that a dim of ``size`` falls into, the most major first;
     their product is the dim.
     """
     parts: list[tuple[int, int]] = []
     end = size
-    for s in stretches:
+    for s in spans:
         if end != s.end:
             parts.append((end // s.end, end // s.end))
         parts.append((s.size, s.padded))

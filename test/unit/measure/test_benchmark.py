@@ -1,4 +1,4 @@
-"""Candidates, their contest, and the record of choices."""
+"""Candidates, their benchmark, and the record of choices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardc.backends.benchmark import benchmark as contest
+from shardc.backends.benchmark import benchmark
 from shardc.backends.benchmark.benchmark import Candidate, choose, measure
 from shardc.backends.cpu.contractions import candidates, measured_form
 from shardc.cache import disk as cache
@@ -47,16 +47,16 @@ def test_the_fastest_wins_and_later_processes_measure_nothing() -> None:
     calls: list[str] = []
     contenders = [working("slow", calls, 2e-3), working("fast", calls, 1e-4)]
     assert choose("a", contenders) == "fast"
-    assert calls.count("slow") == calls.count("fast") == 1 + contest.ROUNDS[0] or calls.count("slow") > 4
+    assert calls.count("slow") == calls.count("fast") == 1 + benchmark.ROUNDS[0] or calls.count("slow") > 4
     calls.clear()
     assert choose("a", contenders) == "fast" and not calls
 
 
 def test_long_calls_take_half_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contest, "LONG_S", 1e-3)
+    monkeypatch.setattr(benchmark, "LONG_S", 1e-3)
     calls: list[str] = []
     assert choose("a", [working("slow", calls, 2e-3), working("fast", calls, 1e-4)]) == "fast"
-    assert calls.count("slow") == calls.count("fast") == 1 + contest.ROUNDS[0] // 2
+    assert calls.count("slow") == calls.count("fast") == 1 + benchmark.ROUNDS[0] // 2
 
 
 @pytest.mark.parametrize("changed", ["subject", "candidates", "version", "threads"])
@@ -79,7 +79,7 @@ def test_what_changes_is_measured_anew(changed: str) -> None:
 
 def test_the_first_stays_within_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, winner in ((0.99, "first"), (0.9, "second")):
-        monkeypatch.setattr(contest, "measure", lambda *_, s=seconds: {"first": 1.0, "second": s})
+        monkeypatch.setattr(benchmark, "measure", lambda *_, s=seconds: {"first": 1.0, "second": s})
         assert choose(f"{seconds}", [working("first", [], 0), working("second", [], 0)]) == winner
 
 

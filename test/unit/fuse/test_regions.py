@@ -1,4 +1,4 @@
-"""Pieces of a program whose matmuls are calls or parts of kernels, as something decides for each."""
+"""Regions of a program whose matmuls are calls or parts of kernels, as something decides for each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch_mlir import ir
 
 from shardc.backends.eager.interpreter import run
 from shardc.dialects.aten.call import CallReader
-from shardc.passes.fuse.grouping import piece
-from shardc.passes.fuse.grouping.piece import Piece, Verdict
-from shardc.passes.fuse.grouping.wishes import Wishes
+from shardc.passes.fuse.grouping import region
+from shardc.passes.fuse.grouping.constraints import FusionConstraints
+from shardc.passes.fuse.grouping.region import Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.reading.read import read_block
 
@@ -23,7 +23,7 @@ from .conftest import traced
 
 @pytest.fixture(autouse=True)
 def all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piece, "SMALL_FLOPS", 0)
+    monkeypatch.setattr(region, "SMALL_FLOPS", 0)
 
 
 def block(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -38,19 +38,19 @@ def fused(
     f: Callable[..., Any],
     tensors: tuple[torch.Tensor, ...],
     generated: Callable[[int], bool],
-    wishes: Wishes | None = None,
-) -> tuple[list[Piece], list[list[str]], list[str]]:
-    """The pieces, and after fusing the ops of each kernel and the ATen calls.
-    ``generated`` decides on a piece by its number.
+    constraints: FusionConstraints | None = None,
+) -> tuple[list[Region], list[list[str]], list[str]]:
+    """The regions, and after fusing the ops of each kernel and the ATen calls.
+    ``generated`` decides on a region by its number.
     """
     module, asked = traced(f, tensors), []
 
-    def choose(part: Piece) -> Verdict:
+    def choose(part: Region) -> Verdict:
         asked.append(part)
         return Verdict(generated(len(asked) - 1), "")
 
     before = run(module, [[t] for t in tensors], widen=True)
-    fuse_module(module, matmuls=choose, wishes=wishes)
+    fuse_module(module, matmuls=choose, constraints=constraints)
     after = run(module, [[t] for t in tensors], widen=True)
     torch.testing.assert_close(after, before, rtol=1e-12, atol=1e-12)
     kernels = [[n.value for n in op.attributes["kern.ops"]] for op in ops(module) if op.name == "kern.kernel"]
@@ -70,12 +70,12 @@ def targets(module: ir.Module) -> list[str]:
 
 
 def test_a_piece_is_what_the_two_ways_group_differently() -> None:
-    pieces, _, _ = fused(block, (X, W, V), lambda _: False)
-    assert [[t for t in targets(p.module) if t != "view"] for p in pieces] == [
+    regions, _, _ = fused(block, (X, W, V), lambda _: False)
+    assert [[t for t in targets(p.module) if t != "view"] for p in regions] == [
         ["mm", "gelu"],
         ["mm", "add.Tensor", "native_layer_norm"],
     ]
-    assert [len(p.calls) for p in pieces] == [1, 1]
+    assert [len(p.calls) for p in regions] == [1, 1]
 
 
 def test_pieces_are_decided_on_one_by_one() -> None:
@@ -95,9 +95,9 @@ def test_a_matmul_alone_is_a_kernel_where_that_is_faster() -> None:
 
 
 def test_a_piece_computes_what_its_part_of_the_program_does() -> None:
-    pieces, _, _ = fused(lambda x, w: (x.t() @ w).exp(), (X, torch.randn(6, 5)), lambda _: False)
+    regions, _, _ = fused(lambda x, w: (x.t() @ w).exp(), (X, torch.randn(6, 5)), lambda _: False)
     x, w = torch.randn(6, 4), torch.randn(6, 5)
-    [[found]] = run(pieces[0].module, [[x], [w]])
+    [[found]] = run(regions[0].module, [[x], [w]])
     torch.testing.assert_close(found, (x.t() @ w).exp())
 
 
@@ -107,26 +107,26 @@ def test_equal_pieces_have_equal_texts() -> None:
     def layers(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.gelu(F.gelu(x @ w, approximate="tanh") @ v @ w, approximate="tanh")
 
-    pieces, _, _ = fused(layers, (X, W, V), lambda _: False)
-    first, second, third = (p.module.operation.get_asm() for p in pieces)
+    regions, _, _ = fused(layers, (X, W, V), lambda _: False)
+    first, second, third = (p.module.operation.get_asm() for p in regions)
     assert first == third != second
 
 
 def test_a_matmul_that_is_forced_into_a_kernel_is_not_asked_for() -> None:
     asked, kernels, _ = fused(
-        lambda x, w: (x @ w).exp(), (X, W), lambda _: False, Wishes.of(force=["mm+exp"])
+        lambda x, w: (x @ w).exp(), (X, W), lambda _: False, FusionConstraints.of(force=["mm+exp"])
     )
     assert kernels == [["aten.mm", "aten.exp"]] and not asked
 
 
-def test_what_is_forbidden_is_in_no_piece() -> None:
-    asked, kernels, _ = fused(block, (X, W, V), lambda _: True, Wishes.of(forbid=["mm+gelu"]))
+def test_what_is_forbidden_is_in_no_region() -> None:
+    asked, kernels, _ = fused(block, (X, W, V), lambda _: True, FusionConstraints.of(forbid=["mm+gelu"]))
     assert ["mm"] in [[t for t in targets(p.module) if t != "view"] for p in asked]
     assert not any({"aten.mm", "aten.gelu"} <= set(names) for names in kernels)
 
 
-def test_dropouts_of_two_layers_are_equal_pieces() -> None:
-    """And a piece draws different numbers for each of its own dropouts."""
+def test_dropouts_of_two_layers_are_equal_regions() -> None:
+    """And a region draws different numbers for each of its own dropouts."""
 
     def drawn(seed: torch.Tensor, op: int) -> torch.Tensor:
         return torch.ops.shardc.uniform(seed, op, (6, 8), (0, 0), (6, 8), dtype=torch.float32) > 0.25
@@ -134,14 +134,16 @@ def test_dropouts_of_two_layers_are_equal_pieces() -> None:
     def layers(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor, seed: torch.Tensor) -> list[torch.Tensor]:
         return [(x @ y) * drawn(seed, op) * drawn(seed, op + 1) for y, op in ((w, 4), (v, 8))]
 
-    pieces, _, _ = fused(layers, (X, W, -W, torch.tensor(3)), lambda _: False)
-    first, second = (p.module.operation.get_asm() for p in pieces)
+    regions, _, _ = fused(layers, (X, W, -W, torch.tensor(3)), lambda _: False)
+    first, second = (p.module.operation.get_asm() for p in regions)
     assert first == second
-    [[found]] = run(pieces[0].module, [[X], [W], [torch.tensor(3)]])
+    [[found]] = run(regions[0].module, [[X], [W], [torch.tensor(3)]])
     torch.testing.assert_close(found, X @ W * drawn(torch.tensor(3), 0) * drawn(torch.tensor(3), 1))
 
 
 def test_flops_of_a_matmul() -> None:
     module = traced(lambda x, y: torch.bmm(x, y), (torch.randn(3, 6, 4), torch.randn(3, 4, 8)))
     steps = read_block(module.body.operations[0].operation.regions[0].blocks[0], CallReader()).steps
-    assert [piece.matmul_flops(n) for step in steps for n in step.nodes if n.contracts] == [2 * 3 * 6 * 4 * 8]
+    assert [region.matmul_flops(n) for step in steps for n in step.nodes if n.contracts] == [
+        2 * 3 * 6 * 4 * 8
+    ]

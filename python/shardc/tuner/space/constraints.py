@@ -16,14 +16,14 @@ from difflib import get_close_matches
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Sketch, Space
-from shardc.diagnostics.tuner import MalformedWishes, UnknownWish
+from shardc.diagnostics.tuner import MalformedConstraints, UnknownConstraint
 
 KINDS = ("pin", "forbid", "add")
 Entry = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Constraints:
     """Values of parameters that hold everywhere, and entries of points; ``where`` they were said."""
 
     pin: Mapping[str, int] = field(default_factory=dict)
@@ -32,79 +32,83 @@ class Wishes:
     where: str | None = None
 
 
-def read_wishes(text: str, where: str | None = None) -> Wishes:
-    """Of JSON from the file or option ``where``. Raises MalformedWishes, UnknownWish."""
+def read_constraints(text: str, where: str | None = None) -> Constraints:
+    """Of JSON from the file or option ``where``. Raises MalformedConstraints, UnknownConstraint."""
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise MalformedWishes(where=where, problem=f"it is no JSON: {error}") from None
+        raise MalformedConstraints(where=where, problem=f"it is no JSON: {error}") from None
     if not isinstance(found, dict):
-        raise MalformedWishes(where=where, problem="it is no object")
+        raise MalformedConstraints(where=where, problem="it is no object")
     for kind in found:
         if kind not in KINDS:
-            raise UnknownWish(where=where, kind="entry", name=kind, known=_near(kind, KINDS))
+            raise UnknownConstraint(where=where, kind="entry", name=kind, known=_near(kind, KINDS))
     pin, forbid, add = found.get("pin", {}), found.get("forbid", []), found.get("add", [])
     _check_entry("pin", pin, where)
     for kind, entries in (("forbid", forbid), ("add", add)):
         if not isinstance(entries, list):
-            raise MalformedWishes(
+            raise MalformedConstraints(
                 where=where, problem=f"{kind} must be a list of points, not {json.dumps(entries)}"
             )
         for entry in entries:
             _check_entry(kind, entry, where)
             if not isinstance(entry.get("sketch", "" if kind == "forbid" else None), str):
-                raise MalformedWishes(where=where, problem=f"{json.dumps(entry)} must name its sketch")
-    return Wishes(pin, tuple(forbid), tuple(add), where)
+                raise MalformedConstraints(where=where, problem=f"{json.dumps(entry)} must name its sketch")
+    return Constraints(pin, tuple(forbid), tuple(add), where)
 
 
 def _check_entry(kind: str, entry: object, where: str | None) -> None:
     if not isinstance(entry, dict):
-        raise MalformedWishes(
+        raise MalformedConstraints(
             where=where, problem=f"{kind} has {json.dumps(entry)}, not names with their values"
         )
     for name, value in entry.items():
         if (name != "sketch" or kind == "pin") and (type(value) is not int or value < 1):
             problem = f"{name} must be an integer of at least 1, not {json.dumps(value)}"
-            raise MalformedWishes(where=where, problem=problem)
+            raise MalformedConstraints(where=where, problem=problem)
 
 
-def check_names(wishes: Wishes, spaces: Sequence[Space]) -> None:
-    """Raises UnknownWish for a sketch or parameter that is in none of the ``spaces`` of all tasks."""
+def check_names(constraints: Constraints, spaces: Sequence[Space]) -> None:
+    """Raises UnknownConstraint for a sketch or parameter that is in none of the ``spaces`` of all tasks."""
     sketches = [sketch for space in spaces for sketch in space.sketches]
     named = {s.name for s in sketches}
-    for entry in (wishes.pin, *wishes.forbid, *wishes.add):
+    for entry in (constraints.pin, *constraints.forbid, *constraints.add):
         sketch = entry.get("sketch")
         if sketch is not None and sketch not in named:
-            raise UnknownWish(where=wishes.where, kind="sketch", name=sketch, known=_near(str(sketch), named))
+            raise UnknownConstraint(
+                where=constraints.where, kind="sketch", name=sketch, known=_near(str(sketch), named)
+            )
         known = {p.name for s in sketches if sketch in (None, s.name) for p in s.parameters}
         for name in entry:
             if name != "sketch" and name not in known:
-                raise UnknownWish(where=wishes.where, kind="parameter", name=name, known=_near(name, known))
+                raise UnknownConstraint(
+                    where=constraints.where, kind="parameter", name=name, known=_near(name, known)
+                )
 
 
-def wished(space: Space, wishes: Wishes) -> Space:
+def constrain(space: Space, constraints: Constraints) -> Space:
     """``space`` as the user wants it; what names sketches and parameters of other kernels is not for it.
 
-    Raises MalformedWishes for a point to add that lacks a parameter of its sketch, or that is illegal.
+    Raises MalformedConstraints for a point to add that lacks a parameter of its sketch, or that is illegal.
     """
     names = {p.name for s in space.sketches for p in s.parameters}
     by_name = {s.name: s for s in space.sketches}
-    pins = {name: value for name, value in wishes.pin.items() if name in names}
+    pins = {name: value for name, value in constraints.pin.items() if name in names}
     mine = [
-        _point(entry, by_name[str(entry["sketch"])], wishes)
-        for entry in wishes.add
+        _point(entry, by_name[str(entry["sketch"])], constraints)
+        for entry in constraints.add
         if entry["sketch"] in by_name
     ]
-    forbidden = [e for e in wishes.forbid if e.get("sketch", next(iter(by_name), None)) in by_name]
+    forbidden = [e for e in constraints.forbid if e.get("sketch", next(iter(by_name), None)) in by_name]
     sketches = tuple(_without(s, forbidden) for s in space.sketches)
     made = replace(space, sketches=sketches, pinned={**space.pinned, **pins}, added=(*space.added, *mine))
     for point in mine:
         if (said := made.refusal(point)) is not None:
-            raise MalformedWishes(where=wishes.where, problem=f"{point} is illegal: {said}")
+            raise MalformedConstraints(where=constraints.where, problem=f"{point} is illegal: {said}")
     return made
 
 
-def _point(entry: Entry, sketch: Sketch, wishes: Wishes) -> Point:
+def _point(entry: Entry, sketch: Sketch, constraints: Constraints) -> Point:
     names = [p.name for p in sketch.parameters]
     missing = [name for name in names if name not in entry]
     extra = [name for name in entry if name not in (*names, "sketch")]
@@ -112,7 +116,9 @@ def _point(entry: Entry, sketch: Sketch, wishes: Wishes) -> Point:
         problem = (
             f"{sketch.name} has {', '.join(names) or 'no parameters'}: missing {', '.join(missing) or 'none'}"
         )
-        raise MalformedWishes(where=wishes.where, problem=f"{problem}, unknown {', '.join(extra) or 'none'}")
+        raise MalformedConstraints(
+            where=constraints.where, problem=f"{problem}, unknown {', '.join(extra) or 'none'}"
+        )
     return Point.of(sketch.name, {name: int(entry[name]) for name in names})
 
 

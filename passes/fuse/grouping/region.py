@@ -1,4 +1,4 @@
-"""Pieces of a program in which matmuls and attention can be calls or parts of kernels:
+"""Regions of a program in which matmuls and attention can be calls or parts of kernels:
 the ops that the two ways group differently.
 """
 
@@ -31,12 +31,12 @@ _VIEWS = frozenset(f"torch.{target}" for target in VIEWS)
 
 
 @dataclass
-class Piece:
+class Region:
     """Matmuls with all calls that share a kernel with them, or with what does, in one way or the other; an
     attention; or a linear layer with its cross entropy, named by its product.
 
-    ``calls`` are the numbers of these, as in ``kern.calls``. ``module`` is a program of the piece alone: what
-    others read of it are its results. Equal pieces have equal texts without locations.
+    ``calls`` are the numbers of these, as in ``kern.calls``. ``module`` is a program of the region alone:
+    what others read of it are its results. Equal regions have equal texts without locations.
     """
 
     calls: tuple[str, ...]
@@ -49,7 +49,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether the matmuls or the attention of a piece are parts of kernels, and why, in words. ``library``:
+    """Whether the matmuls or the attention of a region are parts of kernels, and why, in words. ``library``:
     by which of ``shardc.runtime.operators.attention`` an attention that is none is computed; empty for its
     own choice.
     """
@@ -59,37 +59,37 @@ class Verdict:
     library: str = ""
 
 
-Choose = Callable[[Piece], Verdict]
+Choose = Callable[[Region], Verdict]
 
 
 @dataclass(frozen=True)
-class EveryPiece:
-    """``choose`` for pieces of any size and for every attention: what decides without running them."""
+class EveryRegion:
+    """``choose`` for regions of any size and for every attention: what decides without running them."""
 
     choose: Choose
 
-    def __call__(self, piece: Piece) -> Verdict:
-        return self.choose(piece)
+    def __call__(self, region: Region) -> Verdict:
+        return self.choose(region)
 
 
 def is_asked(flops: int, choose: Choose) -> bool:
-    """Whether ``choose`` decides on a piece of so many floating-point operations."""
-    return isinstance(choose, EveryPiece) or SMALL_FLOPS <= flops <= LARGE_FLOPS
+    """Whether ``choose`` decides on a region of so many floating-point operations."""
+    return isinstance(choose, EveryRegion) or SMALL_FLOPS <= flops <= LARGE_FLOPS
 
 
-def find_pieces(
+def find_regions(
     number: int,
     read: Block,
     together: Units,
     apart: Units,
     strides: Mapping[ir.Value, Strides],
     choose: Choose,
-) -> Iterator[Piece]:
-    """The pieces of block ``number``, in order. ``together`` are its groups with matmuls in kernels,
+) -> Iterator[Region]:
+    """The regions of block ``number``, in order. ``together`` are its groups with matmuls in kernels,
     ``apart`` those with none.
 
     ``strides`` are those of the program's arguments that are not contiguous. What reads numbers that are
-    known only at run time is no piece, and neither is what is too small or too large for ``choose``.
+    known only at run time is no region, and neither is what is too small or too large for ``choose``.
     """
     flops = {n.call: matmul_flops(n) for unit in together.groups for n in unit.nodes if n.contracts}
     groups = [unit.calls for units in (together, apart) for unit in units.groups]
@@ -98,21 +98,21 @@ def find_pieces(
         asked = bool(matmuls) and is_asked(sum(flops[m] for m in matmuls), choose)
         module = _program(read.block, [read.steps[n].op for n in calls], strides) if asked else None
         if module is not None:
-            yield Piece(tuple(f"{number}.{m}" for m in matmuls), module)
+            yield Region(tuple(f"{number}.{m}" for m in matmuls), module)
 
 
-def call_piece(number: int, read: Block, call: int, strides: Mapping[ir.Value, Strides]) -> Piece | None:
-    """One call of block ``number`` as a piece; None if it is none."""
+def call_region(number: int, read: Block, call: int, strides: Mapping[ir.Value, Strides]) -> Region | None:
+    """One call of block ``number`` as a region; None if it is none."""
     module = _program(read.block, [read.steps[call].op], strides)
-    return None if module is None else Piece((f"{number}.{call}",), module)
+    return None if module is None else Region((f"{number}.{call}",), module)
 
 
-def loss_piece(
+def loss_region(
     number: int, steps: Sequence[ir.Operation], loss: LinearLoss, strides: Mapping[ir.Value, Strides]
-) -> Piece | None:
-    """A linear layer with its cross entropy, forward and backward, as a piece; None if it is none."""
+) -> Region | None:
+    """A linear layer with its cross entropy, forward and backward, as a region; None if it is none."""
     module = _program(loss.first.block, [steps[n] for n in loss.numbers], strides)
-    return None if module is None else Piece((f"{number}.{loss.forward[0]}",), module, loss.spared_bytes)
+    return None if module is None else Region((f"{number}.{loss.forward[0]}",), module, loss.spared_bytes)
 
 
 def _connected(groups: Iterable[set[int]]) -> list[set[int]]:
@@ -148,8 +148,8 @@ def _program(
 
 
 class _Program:
-    """The ops of a piece, each behind the constants, lists and views that it reads: equal pieces have them in
-    one order.
+    """The ops of a region, each behind the constants, lists and views that it reads: equal regions have them
+    in one order.
 
     Random draws are numbered anew, for their numbers are different ones in each layer of a model.
     """
@@ -176,7 +176,7 @@ class _Program:
         self._ops[op] = None
 
     def write(self, block: ir.Block) -> None:
-        """Copies of the ops at the end of ``block``, whose arguments are the piece's."""
+        """Copies of the ops at the end of ``block``, whose arguments are the region's."""
         values = dict(zip(self.arguments, block.arguments, strict=True))
         ip, builder, draws = ir.InsertionPoint(block), CallBuilder(block), itertools.count()
         for op in self._ops:
