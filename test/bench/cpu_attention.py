@@ -21,7 +21,7 @@ import torch
 from cpu_kernels import measure
 from machine import heading, table
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "cpu"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "backends" / "cpu"))
 from attention_kernels import Case, compiled_attention
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}

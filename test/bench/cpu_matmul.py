@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from cpu_kernels import measure
 from machine import heading, table
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "cpu"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "backends" / "cpu"))
 from bodies import NAMES, Body, compiled
 
 SIZES = ["512x512x512", "1024x1024x1024", "2048x512x2048", "256x1024x4096", "1024x4096x1024", "128x128x128"]

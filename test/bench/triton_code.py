@@ -30,7 +30,7 @@ import triton
 from torch_mlir import ir
 
 ROOT = Path(__file__).parents[2]
-sys.path += [str(Path(__file__).parent), str(ROOT / "test" / "unit" / "triton")]
+sys.path += [str(Path(__file__).parent), str(ROOT / "test" / "unit" / "backends" / "triton")]
 
 from contracts import CONTRACTS, violations  # noqa: E402
 from triton_subjects import Subject, subjects  # noqa: E402

@@ -21,7 +21,7 @@ from triton.runtime import driver
 
 from shardc.runtime.kernels import triton_launch as launch
 
-TESTS = Path(__file__).parents[1] / "unit" / "gpu"
+TESTS = Path(__file__).parents[1] / "e2e" / "gpu"
 CALLS, ROUNDS = 2000, 15
 
 

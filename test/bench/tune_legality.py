@@ -40,7 +40,7 @@ from shardc.cost.tilings import refusal, waste
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.tuner.space.of_task import space_of_module
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "cpu"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "backends" / "cpu"))
 from bodies import module_of
 from cpu_matmul import product
 

@@ -18,7 +18,7 @@ CALLS = 2000
 
 
 def _module() -> ModuleType:
-    path = Path(__file__).parents[1] / "unit" / "gpu" / "kernels_of_a_test.py"
+    path = Path(__file__).parents[1] / "e2e" / "gpu" / "kernels_of_a_test.py"
     spec = importlib.util.spec_from_file_location("kernels_of_a_test", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

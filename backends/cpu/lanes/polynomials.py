@@ -6,7 +6,7 @@ log, the coefficients of log, sin and cos are those of Cephes (``expf.c``, ``log
 Moshier), of erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the
 rational one of Eigen (``MathFunctionsImpl.h``); those of exp are least squares of the relative error,
 reweighted until it is even. Errors, in ulp against f64, are asserted in
-``test/unit/cpu/test_polynomials.py``.
+``test/unit/backends/cpu/test_polynomials.py``.
 """
 
 from __future__ import annotations

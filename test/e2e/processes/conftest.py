@@ -48,7 +48,7 @@ def launch() -> Launch:
     return run
 
 
-TWO_LAYER = HERE.parents[1] / "unit" / "emit" / "two_layer.mlir"
+TWO_LAYER = HERE.parents[1] / "unit" / "backends" / "torch" / "two_layer.mlir"
 F64 = torch.float64
 LR = 1e-3
 

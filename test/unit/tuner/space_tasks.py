@@ -8,7 +8,7 @@ from torch_mlir import ir
 from shardc.backends.body.extract import extract_kernels, kernels
 from shardc.backends.tuning.task import NAME, Task
 
-sys.path.append(str(Path(__file__).parents[1] / "cpu"))
+sys.path.append(str(Path(__file__).parents[1] / "backends" / "cpu"))
 from attention_kernels import Case, attention_module  # noqa: F401
 from bodies import Body, module_of  # noqa: F401
 

@@ -1,6 +1,6 @@
 """The text of a few modules, so that a change in what is generated is seen in review.
 
-``SHARDC_ACCEPT=1 pytest test/unit/triton/test_golden.py`` writes the files anew.
+``SHARDC_ACCEPT=1 pytest test/unit/backends/triton/test_golden.py`` writes the files anew.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lists the layouts that execution shows valid and rules do not offer, with the reason from
 ``not_offered.md``.
 
-    python test/unit/rules/list_not_offered.py
+    python test/unit/dialects/rules/list_not_offered.py
 
 Takes as long as the tests of the folder, whose samples it searches. Exits with 1 for a layout without a
 reason, or a reason without a layout.

@@ -17,7 +17,7 @@ from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
 
-GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "guide" / "pipelines.md").read_text()
+GUIDE = (Path(__file__).resolve().parents[4] / "docs" / "guide" / "pipelines.md").read_text()
 ROWS = {
     row[0].strip("`"): row[1:]
     for row in re.findall(r"^\| (`[\w-]+`) \|" + r" (.*?) \|" * 6, GUIDE, re.MULTILINE)

@@ -1,6 +1,6 @@
 """The text of a few generated modules, so that a change in codegen is seen in review.
 
-``SHARDC_ACCEPT=1 pytest test/unit/triton/test_golden_matmuls.py`` writes the files anew.
+``SHARDC_ACCEPT=1 pytest test/unit/backends/triton/test_golden_matmuls.py`` writes the files anew.
 """
 
 import os

@@ -15,8 +15,9 @@ from shardc.backends.triton.interpreter.interpret import Interpreter
 
 from .programs import run_in_interpreter
 
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("fuse", "dynamo")]
-sys.path.append(str(Path(__file__).parents[2] / "bench"))
+UNIT = Path(__file__).parents[2]
+sys.path += [str(UNIT / name) for name in ("passes/fuse", "dynamo")]
+sys.path.append(str(UNIT.parent / "bench"))
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
