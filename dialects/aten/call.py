@@ -56,6 +56,13 @@ class OpCall:
         """The argument called ``name`` in the operator's schema."""
         return self.args[position(self.target, name)]
 
+    @property
+    def result(self) -> TensorType:
+        """The type of the first result, for operators that always make it."""
+        made = self.results[0]
+        assert made is not None, f"{self.target} makes no tensor first"
+        return made
+
     @cached_property
     def tensors(self) -> tuple[TensorType, ...]:
         """The types of the tensor arguments, in order, lists flattened, absent ones left out."""

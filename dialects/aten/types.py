@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch_mlir import ir
@@ -51,8 +52,14 @@ class TensorType(NamedTuple):
     def size_bytes(self) -> int:
         return self.numel * self.dtype.itemsize
 
-    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
-        return TensorType(shape, self.dtype)
+    @staticmethod
+    def of(sizes: Iterable[object], dtype: torch.dtype) -> TensorType:
+        """The type of tensors of which some sizes may be None or symbolic."""
+        return TensorType(cast("tuple[int, ...]", tuple(sizes)), dtype)
+
+    def with_shape(self, sizes: Iterable[object]) -> TensorType:
+        """The type of other ``sizes``, given as to :meth:`of`."""
+        return TensorType.of(sizes, self.dtype)
 
     def __str__(self) -> str:
         sizes = [str(size) if isinstance(size, int) else "?" for size in self.shape]
@@ -73,8 +80,7 @@ def _parse(text: str) -> TensorType | None:
     if match is None:
         return None
     dims, dtype = match.groups()
-    sizes = tuple(None if d == "?" else int(d) for d in dims.split(",") if d)
-    return TensorType(sizes, _DTYPES[dtype])  # type: ignore[arg-type]
+    return TensorType.of((None if d == "?" else int(d) for d in dims.split(",") if d), _DTYPES[dtype])
 
 
 def read_type(type_: ir.Type) -> TensorType | None:
