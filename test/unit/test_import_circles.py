@@ -2,44 +2,13 @@
 functions count.
 """
 
-import ast
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-HOMES = {
-    "shardc": ROOT / "python" / "shardc",
-    **{f"shardc.{name}": ROOT / name for name in ("dialects", "passes", "backends")},
-}
-"""Where the modules under each name lie. In ``python/shardc`` the latter three are links."""
+sys.path.append(str(Path(__file__).parents[1]))
 
-
-def module_files() -> dict[str, Path]:
-    """The file of each module of the product, by its dotted name."""
-    found = {}
-    for package, home in HOMES.items():
-        for path in home.rglob("*.py"):
-            parts = path.relative_to(home).with_suffix("").parts
-            if package == "shardc" and parts[0] in ("dialects", "passes", "backends"):
-                continue  # where rglob follows links
-            found[".".join((package, *(p for p in parts if p != "__init__")))] = path
-    return found
-
-
-def imported(module: str, path: Path, known: Iterable[str]) -> set[str]:
-    """The modules of the product that a file imports."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1])
-            base = ".".join(filter(None, (above if node.level else "", node.module)))
-            for alias in node.names:
-                whole = f"{base}.{alias.name}"
-                names.add(whole if whole in known else base)
-    return (names & set(known)) - {module}
+from imports import import_graph
 
 
 def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
@@ -71,11 +40,6 @@ def circles(edges: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def graph() -> dict[str, set[str]]:
-    files = module_files()
-    return {module: imported(module, path, files) for module, path in files.items()}
-
-
 def test_circles_are_found() -> None:
     edges = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a", "e"}, "e": set()}
     assert circles(edges) == [["a", "b", "c"]]
@@ -83,14 +47,14 @@ def test_circles_are_found() -> None:
 
 
 def test_no_file_imports_itself() -> None:
-    edges = graph()
+    edges = import_graph()
     assert len(edges) > 700
     assert not circles(edges)
 
 
 def test_no_folder_of_passes_imports_itself() -> None:
     folder = lambda module: module.split(".")[2]  # noqa: E731
-    of_passes = {m: others for m, others in graph().items() if m.startswith("shardc.passes.")}
+    of_passes = {m: others for m, others in import_graph().items() if m.startswith("shardc.passes.")}
     edges: dict[str, set[str]] = {folder(m): set() for m in of_passes}
     for module, others in of_passes.items():
         near = {folder(o) for o in others if o.startswith("shardc.passes.")}
