@@ -14,11 +14,28 @@ os.environ["SHARDC_TUNING_DB"] = "/nonexistent/tuning.db"
 # Nor by what comes with shardc for machines like this one.
 os.environ["SHARDC_SHIPPED_TUNING"] = ""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def no_process_group_is_left() -> Iterator[None]:
+    """Ends the process group that a step makes for its DTensors on a mesh of one rank, so that the next test
+    begins without one.
+    """
+    was_there = _has_process_group()
+    yield
+    if _has_process_group() and not was_there:
+        sys.modules["torch.distributed"].destroy_process_group()
+
+
+def _has_process_group() -> bool:
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_initialized()
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 import shardc
 from shardc.cli import main
@@ -68,13 +67,9 @@ def test_a_checkpoint_is_resumed(older: Path, monkeypatch: pytest.MonkeyPatch) -
         clip_grad_norm=1.0,
         fuse=False,
     )
-    try:
-        step.load_checkpoint(older / "ckpt")
-        assert step.steps_done == 2
-        assert float(step(training.batch)) < 0.00555  # the second step's was 0.00554661
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    step.load_checkpoint(older / "ckpt")
+    assert step.steps_done == 2
+    assert float(step(training.batch)) < 0.00555  # the second step's was 0.00554661
 
 
 def test_the_record_of_a_fusion_is_read(older: Path) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.optim import lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
@@ -21,14 +20,6 @@ STEPS = 4
 """Before the checkpoint, and after it."""
 
 NewScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
-
-
-@pytest.fixture(autouse=True)
-def group() -> Iterator[None]:
-    """Ends the process group that DTensors need."""
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 @dataclass

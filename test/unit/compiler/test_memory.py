@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
@@ -144,13 +141,6 @@ class Loss(nn.Module):
         return (self.blocks(x) - y).square().mean()
 
 
-@pytest.fixture
-def one_rank() -> Iterator[None]:
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 def compiled_step(mesh: dict[str, int], plan: str, micro_batches: int = 1):
     model = Loss()
     batch = {"x": torch.randn(8, 96, 128), "y": torch.randn(8, 96, 128)}
@@ -159,7 +149,7 @@ def compiled_step(mesh: dict[str, int], plan: str, micro_batches: int = 1):
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, unkept, one_rank, micro_batches):
+def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, unkept, micro_batches):
     step, batch = compiled_step({"data": 1}, "data", micro_batches)
     peak = step_peak(step.compiled.program, Library(step.compiled.library))
     for _ in range(2):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +79,6 @@ def step(manifest: dict[str, Any]) -> TrainStep:
     return TrainStep(Program.of(PROGRAM), manifest, CONSTANTS, state={"w": W}, device="cpu")
 
 
-@pytest.fixture
-def group() -> Iterator[None]:
-    """Ends the process group that DTensors need, for the tests after this one."""
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
 def test_steps_without_a_process_group(step: TrainStep) -> None:
     m, w = torch.zeros(2, 3), W.clone()
     for number in range(3):
@@ -104,7 +95,7 @@ def test_steps_without_a_process_group(step: TrainStep) -> None:
     )
 
 
-def test_parameters_are_dtensors_that_follow(step: TrainStep, group: None) -> None:
+def test_parameters_are_dtensors_that_follow(step: TrainStep) -> None:
     (name, parameter), *more = step.named_parameters()
     assert (name, more) == ("w", [])
     assert isinstance(parameter, DTensor)
@@ -116,7 +107,7 @@ def test_parameters_are_dtensors_that_follow(step: TrainStep, group: None) -> No
     assert set(step.state_dict()) == {"w", "w/m"}
 
 
-def test_checkpoint(step: TrainStep, manifest: dict[str, Any], tmp_path: Path, group: None) -> None:
+def test_checkpoint(step: TrainStep, manifest: dict[str, Any], tmp_path: Path) -> None:
     step.hyper["group0.lr"] = 0.25
     step.seed = 7
     step(X)
