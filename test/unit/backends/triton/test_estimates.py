@@ -207,7 +207,7 @@ def test_experts_are_kernels_where_pytorch_has_a_loop(target: Gpu) -> None:
 def test_the_table_has_each_kernel_and_call() -> None:
     module, _ = chosen(lambda x, w: torch.cumsum(F.gelu(x @ w) + x, 0), meta(4096, 4096), meta(4096, 4096))
     found = Estimator(H200).program(module)
-    lines = roofline(found, H200)
+    lines = roofline(found, TritonTarget(H200))
     assert "989 TFLOP/s in 16 bits, 4.8 TB/s" in lines[0]
     names = [line.split()[0] for line in lines[2:]]
     assert names == ["gelu_add_0", "aten.mm", "aten.cumsum", "total"]
