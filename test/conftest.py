@@ -22,6 +22,21 @@ from threading import Barrier
 import pytest
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a function that is ``sampled(n)``, marks all cases but ``n`` slow, which are spread evenly."""
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault((str(item.path), item.name.partition("[")[0]), []).append(item)
+    for found in cases.values():
+        (count,) = found[0].get_closest_marker("sampled").args
+        kept = {number * len(found) // count for number in range(count)}
+        for number, item in enumerate(found):
+            if number not in kept:
+                item.add_marker("slow")
+
+
 @pytest.fixture(autouse=True)
 def no_process_group_is_left() -> Iterator[None]:
     """Ends the process group that a step makes for its DTensors on a mesh of one rank, so that the next test

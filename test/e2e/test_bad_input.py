@@ -245,6 +245,7 @@ def test_folders_that_are_not_ours(compile_: Command, tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in mine.iterdir()] == [("notes.txt", "mine")]
 
 
+@pytest.mark.slow
 def test_torch_prints_no_traceback_of_its_own(tmp_path: Path) -> None:
     """Its logger writes where no test in this process can look: one process for each way."""
     (tmp_path / "train.py").write_text(SCRIPT.replace("torch.ones(8, 8)", "torch.ones(8, 9)"))

@@ -120,6 +120,7 @@ def build():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_an_artefact_asks_for_the_operators(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     here = Path(__file__).parent

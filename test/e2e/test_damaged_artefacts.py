@@ -97,6 +97,7 @@ def rewrite(folder: Path, name: str, old: str, new: str) -> None:
     (folder / name).write_text(text.replace(old, new, 1))
 
 
+@pytest.mark.slow
 def test_a_whole_artefact_passes(run: Run, whole: Path) -> None:
     code, out, _ = run("check", whole, "--steps", "2")
     assert code == 0
@@ -349,6 +350,7 @@ def test_run_refuses_before_it_starts_anything(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_ranks_print_a_traceback_only_if_asked(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """The manifest says other arguments than the program takes, which no rank looks for."""

@@ -9,6 +9,7 @@ from shardc.cli import main
 EXAMPLE = Path(__file__).parents[2] / "examples" / "llama.py"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -65,6 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_it_trains_as_eager_does(folder: Path, tmp_path: Path) -> None:
     """Kernels of every part of the step, their sources and binaries; three steps equal eager training."""
     model, optimizer, batch = _training()

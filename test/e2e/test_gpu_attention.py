@@ -40,6 +40,7 @@ def _training() -> tuple[nn.Module, torch.optim.Optimizer, dict[str, torch.Tenso
     )
 
 
+@pytest.mark.slow
 def test_it_trains_as_eager_does(tmp_path: Path) -> None:
     model, optimizer, batch = _training()
     settings = {"mesh": {"data": 1}, "target": "sm_90", "matmuls": "generated"}

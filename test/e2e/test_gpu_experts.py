@@ -52,6 +52,7 @@ def _training() -> tuple[nn.Module, torch.optim.Optimizer, dict[str, torch.Tenso
     return model, torch.optim.SGD(model.parameters(), lr=0.5), batch
 
 
+@pytest.mark.slow
 def test_it_trains_as_eager_does(tmp_path: Path) -> None:
     """Two products forward, and three gradients behind them: the rows of the first need none."""
     model, optimizer, batch = _training()
@@ -62,6 +63,7 @@ def test_it_trains_as_eager_does(tmp_path: Path) -> None:
     check_training(_training, tmp_path / "out", rtol=5e-3, atol=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_models_decide_and_explain_says_so(target: str, tmp_path: Path) -> None:
     model, optimizer, batch = _training()

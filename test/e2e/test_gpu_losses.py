@@ -44,6 +44,7 @@ def _training(
     return model, torch.optim.SGD(model.parameters(), lr=0.5), {"ids": torch.randint(WORDS, (3, 21))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batches", [1, 3])
 def test_it_trains_as_eager_does(micro_batches: int, tmp_path: Path) -> None:
     model, optimizer, batch = _training()
@@ -65,6 +66,7 @@ def test_it_trains_as_eager_does(micro_batches: int, tmp_path: Path) -> None:
     check_training(_training, tmp_path / "out", rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_classes_that_two_ranks_share_out(tmp_path: Path) -> None:
     """Each rank has half of the rows of the head's weight, and the logits of none of the classes

@@ -47,6 +47,7 @@ def _saved(folder: Path, **options: str) -> str:
     return (folder / "program.py").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matmuls", ["auto", "generated"])
 def test_it_trains_as_eager_does(matmuls: str, tmp_path: Path) -> None:
     """Kernels with a matmul in them, its bias and gelu, their gradients and the update of the weights."""
@@ -57,11 +58,13 @@ def test_it_trains_as_eager_does(matmuls: str, tmp_path: Path) -> None:
     check_training(_training, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_calls_where_the_user_wants_them(tmp_path: Path) -> None:
     _saved(tmp_path / "out", matmuls="extern")
     assert not any("tl.dot(" in path.read_text() for path in (tmp_path / "out" / "kernels").glob("*.py"))
 
 
+@pytest.mark.slow
 def test_explain_says_what_both_would_take(tmp_path: Path) -> None:
     _saved(tmp_path / "out")
     table = explain(tmp_path / "out")
@@ -77,6 +80,7 @@ def test_explain_says_what_both_would_take(tmp_path: Path) -> None:
     assert all("as calls" in line and "as kernels" in line and "by the roofline" in line for line in choices)
 
 
+@pytest.mark.slow
 def test_an_edge_that_is_forbidden(tmp_path: Path) -> None:
     """FusionConstraints hold for a GPU's kernels, too."""
     text = _saved(tmp_path / "out", matmuls="generated", forbid_fusion=["aten.addmm+aten.gelu"])

@@ -97,6 +97,7 @@ def collectives(compiled: Compiled) -> set[str]:
     return {t.kind for t in transfers(compiled.rank_module) if "tensor" in t.axes and t.type.numel > 1}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("plan", ["data*tensor", "zero3*tensor", "mapping"])
 def test_cut_without_a_gather(name: str, plan: str) -> None:
@@ -109,6 +110,7 @@ def test_cut_without_a_gather(name: str, plan: str) -> None:
     check_equal(step, compiled, training, train_eagerly(training, clip=0.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "plan", "micro_batches"),
     [
@@ -128,6 +130,7 @@ def test_models(name: str, plan: str, micro_batches: int) -> None:
     check_equal(step, compiled, training, train_eagerly(training))
 
 
+@pytest.mark.slow
 def test_four_ways_with_kernels() -> None:
     training = TRAININGS["gpt2"]
     step = capture(training)

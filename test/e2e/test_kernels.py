@@ -58,6 +58,7 @@ def fused(
     return compiled, Library(compiled.library)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.model}-{case.plan}")
 def test_equals_eager_training(case: Case) -> None:
     training = replace(TRAININGS[case.model], optimizer=sgd)
@@ -74,6 +75,7 @@ def in_f32(training: Training) -> Training:
     return replace(training, model=lambda: training.model().float())
 
 
+@pytest.mark.slow
 def test_matmuls_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if oneDNN had won every benchmark. In f64 the oracle computes what its operator means."""
     training = in_f32(TRAININGS["llama"])
@@ -86,6 +88,7 @@ def test_matmuls_of_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert proof.passed, proof.render(5)
 
 
+@pytest.mark.slow
 def test_matmuls_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they had won every benchmark."""
     training = TRAININGS["llama"]
@@ -117,6 +120,7 @@ def checkpointed() -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_dropout_and_recomputation() -> None:
     """Random numbers are part of the kernels, and are the single device's on every mesh,
     in forward and again in backward.

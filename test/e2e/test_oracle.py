@@ -16,6 +16,7 @@ MESHES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", TRAININGS)
 def test_equals_eager_training(name: str, mesh: str) -> None:
@@ -26,6 +27,7 @@ def test_equals_eager_training(name: str, mesh: str) -> None:
     check_equal(step, compiled, TRAININGS[name], trained(name))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_a_lost_reduction_is_noticed(phase: str) -> None:
     """The comparison is not blind: without one of its collectives the program is found wrong."""

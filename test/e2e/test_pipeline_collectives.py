@@ -55,6 +55,7 @@ def sent(module: ir.Module) -> dict[str, int]:
     return count
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "plan", "schedule", "gather"),
     [
@@ -106,6 +107,7 @@ def test_a_gather_starts_ahead_of_the_first_message() -> None:
     assert "all_gather" in last[lines[0]] and ".wait()" in last[lines[1]]
 
 
+@pytest.mark.slow
 def test_with_kernels() -> None:
     step = compiled("skips", "zero3", "interleaved", "step")
     fuse_step(step)

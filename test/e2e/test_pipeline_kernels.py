@@ -78,6 +78,7 @@ def ops_in(function: ir.Operation, name: str) -> list[ir.Operation]:
     return [op for op in ops if op.name == name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_equals_the_program_of_one_device(name: str) -> None:
     case = CASES[name]
@@ -93,6 +94,7 @@ def test_equals_the_program_of_one_device(name: str) -> None:
     assert proof.passed, proof.render()
 
 
+@pytest.mark.slow
 def test_stages_with_kernels_train_as_eager_does() -> None:
     training = replace(TRAININGS["llama"], optimizer=sgd)
     step, case = capture(training), CASES["llama"]
@@ -103,6 +105,7 @@ def test_stages_with_kernels_train_as_eager_does() -> None:
     assert spread == 0
 
 
+@pytest.mark.slow
 def test_equal_stages_share_their_kernels() -> None:
     """Four layers, a stage each: those in the middle run the same kernels, each compiled once."""
     cuts = tuple(f"model.layers.{n}" for n in (1, 2, 3))
@@ -133,6 +136,7 @@ are reduced behind the last, an action of each stage.
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", PACKED)
 def test_collectives_are_packed(plan: str) -> None:
     compiled = capture(TRAININGS["llama"]).compile({"pipe": 2, "data": 2}, plan, 4)
@@ -145,6 +149,7 @@ def test_collectives_are_packed(plan: str) -> None:
         assert collectives(packed[name]) <= 3
 
 
+@pytest.mark.slow
 def test_an_artefact_explains_its_pipeline(tmp_path: Path) -> None:
     training = PIPELINED["tower"]
     model, (batch,) = training.fresh(), training.batches(1)

@@ -87,6 +87,7 @@ def test_named_stages_are_held_to_the_cap() -> None:
         cut_pipeline(module, "pipe", options)
 
 
+@pytest.mark.slow
 def test_stages_of_one_rank_share_its_memory() -> None:
     step = capture(replace(TRAININGS["llama"], optimizer=sgd))
     options = Pipeline("interleaved", memory_limit_bytes=1.0)

@@ -42,6 +42,7 @@ def prove(step: Captured, compiled: Compiled) -> None:
     assert proof.passed, proof.render()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "recompute"),
     [("1f1b", "none"), ("1f1b", "full"), ("1f1b", "selective"), ("zb-h1", ("full", "selective"))],
@@ -62,12 +63,14 @@ def test_dropout_is_drawn_again_as_it_was(
     assert bool(again) is (recompute != "none")
 
 
+@pytest.mark.slow
 def test_recomputation_in_kernels(dropout: Captured) -> None:
     compiled = dropout.compile({"pipe": 2}, "pipeline", 4, Pipeline(recompute="selective"))
     fuse_step(compiled)
     prove(dropout, compiled)
 
 
+@pytest.mark.slow
 def test_what_stages_keep(dropout: Captured) -> None:
     """Of GPT-2 in two stages; that of the second has the tied head and the loss."""
     found = {

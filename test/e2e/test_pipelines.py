@@ -33,6 +33,7 @@ SCHEDULES = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("schedule", [*SCHEDULES, "auto"])
 def test_skip_connections_under_each_schedule(schedule: str, ranks: int) -> None:
@@ -53,6 +54,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ranks", "micro_batches", "cutting"), MODELS, ids=[f"{m[0]}-{m[1]}x{m[2]}" for m in MODELS]
 )

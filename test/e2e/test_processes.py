@@ -114,6 +114,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = RUNS[name]
@@ -138,6 +139,7 @@ def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureF
     assert not wrong
 
 
+@pytest.mark.slow
 def test_old_weights(tmp_path: Path) -> None:
     """PipeDream on two processes, against the loop that keeps old weights by hand."""
     case = next(case for case in CASES if case.model == "unet")
@@ -198,6 +200,7 @@ def load(folder: Path, like: Values) -> Values:
     return {key: state[key[1]] for key in like}
 
 
+@pytest.mark.slow
 def test_a_dead_rank_of_a_pipeline_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_to(tmp_path / "out", RUNS["unet-pipe2"])
     monkeypatch.setenv("SHARDC_FAULT", "1:1")

@@ -108,6 +108,7 @@ def training(how: str) -> Training:
     return Training(partial(Noisy, how), batch, langevin)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mesh", MESHES)
 def test_numbers_do_not_depend_on_the_mesh(mesh: str) -> None:
     step = noisy("plain")
@@ -118,6 +119,7 @@ def test_numbers_do_not_depend_on_the_mesh(mesh: str) -> None:
     assert not outcome.unobserved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["again", "reentrant"])
 @pytest.mark.parametrize("mesh", ["data", "grid"])
 def test_recomputation_draws_the_same(how: str, mesh: str) -> None:
@@ -142,6 +144,7 @@ def transformer(checkpointing: dict[str, bool] | None) -> nn.Module:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
 def test_gradient_checkpointing_of_transformers_draws_the_same() -> None:
     made, drawn = [], []

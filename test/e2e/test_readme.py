@@ -41,6 +41,7 @@ def test_it_is_short_and_no_python_block_is_left_out() -> None:
     assert readme.README.count("```python") == len(readme.files()) == 2
 
 
+@pytest.mark.slow
 def test_each_command_does_what_the_readme_says(printed: dict[str, str]) -> None:
     compiled, checked, ran, explained = printed.values()
     assert "bytes on each device" in compiled and "collectives of a step" in compiled
@@ -49,6 +50,7 @@ def test_each_command_does_what_the_readme_says(printed: dict[str, str]) -> None
     assert re.search(r"2\.weight +\[64, 256\] +\[\*, tensor\] +from", explained)
 
 
+@pytest.mark.slow
 def test_the_script_trains_under_torchrun(folder: Path) -> None:
     [command] = re.findall(r"`(torchrun [^`]+)`", readme.README)
     losses = [float(loss) for loss in re.findall(r"tensor\(([\d.]+)", readme.run(command, folder, BIN))]

@@ -74,6 +74,7 @@ SCHEDULERS: dict[str, NewScheduler] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("new_scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
 @pytest.mark.parametrize("kind", [float, torch.tensor])
 def test_with_a_scheduler(

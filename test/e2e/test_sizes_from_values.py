@@ -180,12 +180,14 @@ def _training(name: str) -> Training:
 _captured = cache(lambda name: capture(_training(name)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "mesh"), CASES, ids=[f"{name}-{plan}" for name, (_, plan) in CASES])
 def test_equals_eager_training(name: str, mesh: tuple[dict[str, int], str]) -> None:
     training, step = _training(name), _captured(name)
     check_equal(step, step.compile(*mesh), training, train_eagerly(training, 2))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["masked experts", "indexed experts", "loss of some places"])
 def test_rows_stay_where_they_are(name: str) -> None:
     compiled = _captured(name).compile({"data": 2}, "data")

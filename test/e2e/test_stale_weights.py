@@ -37,6 +37,7 @@ def cut(case: Case, schedule: str) -> ir.Module:
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("schedule", NAMES)
 @pytest.mark.parametrize("case", CASES, ids=[f"{c.model}-{c.ranks}x{c.micro_batches}" for c in CASES])
 def test_training_with_old_weights(case: Case, schedule: str) -> None:
@@ -97,6 +98,7 @@ def compile_tower(**options: Any) -> CompiledStep:
     return compile_step(model, optimizer, (torch.randn(16, 64),), loss=sum_of_squares, **given)
 
 
+@pytest.mark.slow
 def test_old_weights_must_be_asked_for() -> None:
     said = r"pipedream-2bw changes the mathematics.*\n.*stale_weights=True"
     with pytest.raises(diagnostics.ChangesMathematics, match=said):
@@ -106,6 +108,7 @@ def test_old_weights_must_be_asked_for() -> None:
     assert "changes the mathematics" not in str(compile_tower(schedule="1f1b", stale_weights=True).plan)
 
 
+@pytest.mark.slow
 def test_the_proof_says_what_is_equal_to_what() -> None:
     step = compile_tower(stale_weights=True, mesh={"pipe": 2, "data": 2}, plan="pipeline*zero1", verify=True)
     proof = step.check(steps=2)
@@ -113,6 +116,7 @@ def test_the_proof_says_what_is_equal_to_what() -> None:
     assert "pipeline: pipedream-2bw, 2 stages, 4 micro-batches; changes the mathematics" in str(step.plan)
 
 
+@pytest.mark.slow
 def test_the_proof_finds_the_wrong_version() -> None:
     """The backward of a micro-batch on newer weights than its forward: what PipeDream without stashing would
     do.
@@ -140,6 +144,7 @@ def test_a_proof_needs_the_step_before_it_was_cut() -> None:
         prove_step(step.compiled.global_module, step.compiled.pipeline_module, _inputs(step))
 
 
+@pytest.mark.slow
 def test_an_artefact_is_checked(tmp_path: Any) -> None:
     compile_tower(stale_weights=True).save(tmp_path / "out")
     report = check_artefact(tmp_path / "out", 1)

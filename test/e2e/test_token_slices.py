@@ -38,6 +38,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("model", "ranks", "micro_batches", "name", "slices"),
     RUNS,
@@ -49,6 +50,7 @@ def test_models(model: str, ranks: int, micro_batches: int, name: str, slices: i
     check_pipeline(model, module)
 
 
+@pytest.mark.slow
 def test_a_rank_of_tensor_parallel_stages() -> None:
     """Collectives inside of slices."""
     step = _compile(
@@ -154,6 +156,7 @@ def _compile(model: Callable[[], nn.Module], batch: Batch, loss: Any, **options:
     return compile_step(made, optimizer, batch, loss=loss, **given)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mix", MIXES, ids=[mix.__name__ for mix in MIXES])
 def test_what_mixes_tokens_is_refused(mix: Callable[[Mixing, Tensor], Tensor]) -> None:
     with pytest.raises(NotCausal, match=MIXES[mix]) as caught:
@@ -161,6 +164,7 @@ def test_what_mixes_tokens_is_refused(mix: Callable[[Mixing, Tensor], Tensor]) -
     assert "test_token_slices.py:" in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert", "t5", "mamba"])
 def test_models_without_causal_attention_are_refused(name: str) -> None:
     training = PIPELINED.get(name) or TRAININGS[name]
@@ -207,6 +211,7 @@ def test_too_few_tokens() -> None:
         )
 
 
+@pytest.mark.slow
 def test_slices_and_what_goes_not_with_them() -> None:
     whole = by_name("terapipe", 2, 2, slices=2)
     split = orders(

@@ -82,6 +82,7 @@ CASES: list[tuple[str, Sizes, Sizes, dict[str, int], str, int]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "uneven", "even", "mesh", "plan", "micro_batches"),
     CASES,
@@ -119,6 +120,7 @@ PADDING_SEEN: list[tuple[str, Callable[[], nn.Module]]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "model"), PADDING_SEEN, ids=[name for name, _ in PADDING_SEEN])
 @pytest.mark.parametrize("batch", [5, 7])
 def test_padding_reaches_no_result(name: str, model: Callable[[], nn.Module], batch: int) -> None:

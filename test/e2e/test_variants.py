@@ -72,6 +72,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_equals_eager_training(case: Case) -> None:
     step = captured(case.model)
@@ -102,6 +103,7 @@ def test_a_plain_update_over_several_loops() -> None:
     check_equal(step, compiled, training, train_eagerly(training))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mesh, plan, micro", [(FOUR, "zero3", 1), (GRID, "zero1*tensor", 2)], ids=["zero3", "micro2"]
 )
@@ -114,6 +116,7 @@ def test_clipping_and_tied_weights(mesh: dict[str, int], plan: str, micro: int) 
     check_equal(step, step.compile(mesh, plan, micro), training, wanted)
 
 
+@pytest.mark.slow
 def test_saved_plan(tmp_path: Path) -> None:
     """A plan that was saved makes the same program again."""
     step = captured("llama")
@@ -142,6 +145,7 @@ def with_dropout(name: str) -> Captured:
     return capture(DROPOUT[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DROPOUT)
 @pytest.mark.parametrize(
     "mesh, plan, micro",

@@ -28,7 +28,7 @@ print(shardc.compile_step(model, optimizer, batch, loss=loss, mesh=mesh, plan="z
 """
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from trial import MESHES, try_model
 from walk import sample
 
 
+@pytest.mark.slow
 def test_equals_eager_training(zoo_model: str) -> None:
     meshes = {mesh: MESHES[mesh] for mesh in read_passing()[zoo_model]}
     with warnings.catch_warnings():

@@ -180,6 +180,7 @@ def _step(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
     return [shown, *torch.ops.shardc.attention_backward(grad, q, k, v, None, out, lse, True, 0.125, 0)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 def test_cuda_tensors_have_compiled_kernels(
     target: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -208,6 +209,7 @@ def test_cuda_tensors_have_compiled_kernels(
     assert all(f["matrix_ops"] for f in functions if not f["name"].endswith("_delta"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("op", ["attention.cudnn", "attention_backward", "linear_cross_entropy"])
 def test_programs_define_the_ops_that_they_call(op: str) -> None:
     """In a process that finds them on disk, and traces nothing."""

@@ -313,6 +313,7 @@ def test_an_artefact_keeps_what_was_measured() -> None:
     assert FusionRecord.read(again) == record and dict(record.verdicts)["0.3"] == "y"
 
 
+@pytest.mark.slow
 def test_both_programs_run_in_the_interpreter(tmp_path: Path) -> None:
     """The benchmark for real but for its clock: both programs are built and called, on tensors that
     it makes.
@@ -332,6 +333,7 @@ def test_both_programs_run_in_the_interpreter(tmp_path: Path) -> None:
     assert all('"calls"' in text and '"kernels"' in text for text in kept)
 
 
+@pytest.mark.slow
 def test_explain_says_what_was_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An artefact that is compiled where its GPU is; the report has the figures of then, also on another
     machine.

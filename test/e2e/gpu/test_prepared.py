@@ -82,6 +82,7 @@ def _alone(folder: Path, tmp_path: Path, *command: str, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_prepared_programs_run_without_the_compiler(folder: Path, tmp_path: Path) -> None:
     """Pytest of ``test/gpu`` as ``run.py`` starts it; what needs a real GPU is skipped and says so."""
     said = _alone(folder, tmp_path, str(TEST / "gpu" / "run.py"), str(folder), "-k", "not artefacts")
@@ -92,6 +93,7 @@ def test_prepared_programs_run_without_the_compiler(folder: Path, tmp_path: Path
     assert "needs a GPU: this is Triton's interpreter" in said and "was left out of what was prepared" in said
 
 
+@pytest.mark.slow
 def test_what_fails_is_named_and_the_rest_runs(folder: Path, tmp_path: Path) -> None:
     """In the table of the tests, line by line; and what there is no time for is skipped."""
     other = tmp_path / "gpu"
@@ -119,6 +121,7 @@ def test_what_fails_is_named_and_the_rest_runs(folder: Path, tmp_path: Path) -> 
     assert "out of time" in (other / "tests.md").read_text()
 
 
+@pytest.mark.slow
 def test_after_an_error_of_the_device_another_process_runs_the_rest(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "gpu"
     shutil.copytree(folder, other)
@@ -143,6 +146,7 @@ def test_after_an_error_of_the_device_another_process_runs_the_rest(folder: Path
     )
 
 
+@pytest.mark.slow
 def test_a_prepared_llama_trains(folder: Path, tmp_path: Path) -> None:
     said = json.loads(
         _alone(folder, tmp_path, str(TEST / "gpu" / "train_worker.py"), "llama").strip().splitlines()[-1]
@@ -151,6 +155,7 @@ def test_a_prepared_llama_trains(folder: Path, tmp_path: Path) -> None:
     assert said["losses"] == pytest.approx(said["expected"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_benchmark_writes_its_table(folder: Path, tmp_path: Path) -> None:
     """Of a whole model; the interpreter's times are no measurement, and the table says that. After an error
     of the device another process measures the rest.

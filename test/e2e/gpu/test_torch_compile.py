@@ -38,6 +38,7 @@ from .conftest import Properties
 CASES = Path(__file__).with_name("cases")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(p.stem for p in CASES.glob("*.py")))
 def test_values_are_those_of_eager(name: str, tmp_path: Path) -> None:
     """Forward, backward and optimizer as kernels, in the interpreter; once compiled, once from the caches."""
@@ -86,6 +87,7 @@ def test_a_graph_of_cuda_tensors_becomes_kernels_of_its_gpu(
     assert device_gpu(torch.device("cuda", 0)).l2_bytes == 60 << 20
 
 
+@pytest.mark.slow
 def test_models_of_costs_choose_who_computes_a_matmul(h200: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cuBLAS would give memory to be read again is part of a kernel, unless it is not to be."""
     with FakeTensorMode():

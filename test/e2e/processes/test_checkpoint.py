@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_state_and_checkpoints(tmp_path: Path, launch) -> None:
     for mode, ranks in (("save", 4), ("load", 4), ("load", 2)):
@@ -16,6 +17,7 @@ def test_state_and_checkpoints(tmp_path: Path, launch) -> None:
         assert "state agrees" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_rank_that_dies_in_a_save(tmp_path: Path, launch) -> None:
     """One before its tensors are written, and the first before it would put the new checkpoint in place."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_every_collective_on_every_group(launch) -> None:
     done = launch("collectives_worker.py", 4)

@@ -65,6 +65,7 @@ def run_without_launcher(
             process.communicate()
 
 
+@pytest.mark.slow
 def test_launcher_names_the_dead_rank(artefact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_FAULT", "1:1")
 
@@ -72,6 +73,7 @@ def test_launcher_names_the_dead_rank(artefact: Path, monkeypatch: pytest.Monkey
         run_artefact(artefact, 4, 3)
 
 
+@pytest.mark.slow
 def test_survivors_name_the_dead_rank(artefact: Path) -> None:
     codes, errors = run_without_launcher(artefact, SHARDC_FAULT="2:1")
     assert codes == {0: 1, 1: 1, 2: -9, 3: 1}
@@ -80,6 +82,7 @@ def test_survivors_name_the_dead_rank(artefact: Path) -> None:
         assert f"at: rank {rank}, step " in errors[rank]
 
 
+@pytest.mark.slow
 def test_survivors_name_the_hanging_rank(artefact: Path) -> None:
     codes, errors = run_without_launcher(artefact, hangs=3, SHARDC_FAULT="3:1:stop")
     assert codes == {0: 1, 1: 1, 2: 1}
@@ -87,6 +90,7 @@ def test_survivors_name_the_hanging_rank(artefact: Path) -> None:
         assert "RankStopped: rank 3 died or hangs" in errors[rank], errors[rank][-1500:]
 
 
+@pytest.mark.slow
 def test_survivors_repeat_the_reason_of_the_failed_rank(artefact: Path, tmp_path: Path) -> None:
     save_file({"0/x": torch.zeros(3, 6, dtype=torch.float64)}, tmp_path / "wrong.safetensors")
     codes, errors = run_without_launcher(artefact, {1: ["--batches", str(tmp_path / "wrong.safetensors")]})
@@ -97,6 +101,7 @@ def test_survivors_repeat_the_reason_of_the_failed_rank(artefact: Path, tmp_path
         assert f"rank 1 failed: BatchMismatch: {expected}" in errors[rank], errors[rank][-1500:]
 
 
+@pytest.mark.slow
 def test_wrong_number_of_ranks(artefact: Path, launch) -> None:
     with pytest.raises(MeshSizeMismatch, match=r"mesh of 4 ranks \(data 2 x tensor 2\), not for 2 processes"):
         run_artefact(artefact, 2, 1)
@@ -106,6 +111,7 @@ def test_wrong_number_of_ranks(artefact: Path, launch) -> None:
     assert message in done.stderr  # of whichever rank says it first: torchrun ends the other one
 
 
+@pytest.mark.slow
 def test_wrong_batch(artefact: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     save_file({"0/x": torch.zeros(16, 6)}, tmp_path / "wrong.safetensors")
     with pytest.raises(RankRefused, match="exit code 2") as refused:

@@ -37,6 +37,7 @@ def losses_in(output: str) -> list[float]:
     return [float(text) for text in re.findall(r"loss (\S+)", output)]
 
 
+@pytest.mark.slow
 def test_run_save_and_go_on(
     artefact: Path, tmp_path: Path, trained, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,6 +50,7 @@ def test_run_save_and_go_on(
     assert "step 2 " in first and "step 4 " in second
 
 
+@pytest.mark.slow
 def test_script(artefact: Path, tmp_path: Path, values: dict[str, torch.Tensor], trained, launch) -> None:
     losses, parameters = trained([1e-3, 5e-4, 2.5e-4])
     torch.save({**values, "scheduled": {"losses": losses, "parameters": parameters}}, tmp_path / "values.pt")
@@ -60,6 +62,7 @@ def test_script(artefact: Path, tmp_path: Path, values: dict[str, torch.Tensor],
     )  # torch's warning about schedulers of optimizers that did not step
 
 
+@pytest.mark.slow
 def test_needs_torch_alone(artefact: Path, tmp_path: Path, trained, launch) -> None:
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BLOCKER))
     done = launch(artefact / "run.py", 4, "--steps", 2, PYTHONPATH=str(tmp_path))
@@ -67,6 +70,7 @@ def test_needs_torch_alone(artefact: Path, tmp_path: Path, trained, launch) -> N
     assert losses_in(done.stdout) == pytest.approx(trained([1e-3] * 2)[0], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_blocker_blocks(tmp_path: Path, launch) -> None:
     """The test above would pass anywhere if its blocker did nothing."""
     (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(BLOCKER))
@@ -80,6 +84,7 @@ def test_blocker_blocks(tmp_path: Path, launch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_dims_that_do_not_divide(tmp_path: Path, launch) -> None:
     """A batch of 3 and layers of 33 and 5 on two ranks, and a checkpoint between plans."""
     done = launch("uneven_worker.py", 2, tmp_path / "checkpoint")
@@ -87,6 +92,7 @@ def test_dims_that_do_not_divide(tmp_path: Path, launch) -> None:
     assert "uneven training agrees" in done.stdout
 
 
+@pytest.mark.slow
 def test_weights_of_several_parts(tmp_path: Path, launch) -> None:
     """Stored interleaved, shown as DTensor has them, saved and loaded from one plan to another."""
     done = launch("parts_worker.py", 2, tmp_path / "checkpoint")

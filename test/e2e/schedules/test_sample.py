@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
+import pytest
 from matrix import MODELS, SCHEDULES, STAGES, TIMES, Cell, cells, cut_cell, sample, start, try_cell
 from walk_matrix import TABLE, read_cells
 
@@ -12,6 +13,7 @@ from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.schedules import registry
 
 
+@pytest.mark.sampled(1)
 def test_equals_one_device(cell: Cell) -> None:
     try_cell(cell)
 

@@ -41,6 +41,7 @@ def recorded(database: Path) -> int:
         connection.close()
 
 
+@pytest.mark.slow
 def test_a_session_that_was_killed_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):

@@ -67,6 +67,7 @@ def unkept(monkeypatch):
         monkeypatch.setattr(module, "KEPT_WORKSPACE_BYTES", 0)
 
 
+@pytest.mark.slow
 def test_the_planned_peak_is_what_is_allocated(unpooled, unkept):
     model = nn.Sequential(Block(128), Block(128))
     x = torch.randn(4, 96, 128)
@@ -148,6 +149,7 @@ def compiled_step(mesh: dict[str, int], plan: str, micro_batches: int = 1):
     return shardc.compile_step(model, torch.optim.AdamW(model.parameters()), batch, **settings), batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_batches", [1, 2])
 def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, unkept, micro_batches):
     step, batch = compiled_step({"data": 1}, "data", micro_batches)
@@ -161,6 +163,7 @@ def test_the_planned_peak_of_a_step_is_what_is_allocated(unpooled, unkept, micro
     assert grown > peak.given_bytes
 
 
+@pytest.mark.slow
 def test_a_plan_says_the_peak_of_its_step():
     whole, _ = compiled_step({"data": 2}, "data")
     cut, _ = compiled_step({"data": 2, "tensor": 2}, "zero3*tensor")

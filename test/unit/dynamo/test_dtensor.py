@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.parametrize("kind", ["tensor", "cut"])
 def test_training_on_dtensors_compiles_and_equals_eager(tmp_path: Path, kind: str) -> None:

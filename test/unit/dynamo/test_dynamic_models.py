@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -14,6 +15,7 @@ from shardc.backends.eager.proof.tolerance import difference, magnitude, own_pre
 SIZES = ((2, 16), (3, 40), (5, 17), (4, 64), (7, 9))
 
 
+@pytest.mark.slow
 def test_llama(compiled: Callable[..., Any], programs: list[str]) -> None:
     config = LlamaConfig(
         hidden_size=32,

@@ -80,6 +80,7 @@ def test_multilayer_perceptron(compiled: Wrap, programs: list[str]) -> None:
     assert any("gelu_native_layer_norm_0(" in text for text in programs)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 def test_language_model(compiled: Wrap, programs: list[str], kind: str) -> None:
     model = tiny(kind).train()

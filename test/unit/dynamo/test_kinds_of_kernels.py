@@ -84,6 +84,7 @@ def program_of(kind: str) -> Program:
     return Program(1, tuple(given), tuple(lines), tuple(made), (torch.float32,))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes(kind: str, programs: list[str]) -> None:
     refusals: list[str] = []
@@ -98,6 +99,7 @@ def threads() -> Iterator[Callable[[int], None]]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_threads_that_come_and_go(
     compiled: Callable[..., Callable[..., torch.Tensor]], threads: Callable[[int], None]
 ) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import torch
 from torch import nn
@@ -27,6 +29,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_a_whole_compile_says_so_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = tmp_path / "file" / "cache"

@@ -9,10 +9,13 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 WALK = Path(__file__).parents[2] / "zoo" / "op_db.py"
 OPS = 25
 
 
+@pytest.mark.slow
 def test_todays_ops_are_not_wrong() -> None:
     seed = f"{datetime.now(UTC):%Y%m%d}"
     command = [sys.executable, str(WALK), "--sample", str(OPS), "--seed", seed, "--samples", "1"]

@@ -33,12 +33,14 @@ def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_random_program(seed: int) -> None:
     _check(seed, drawn_how(seed, SIZES))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(FIRST + COUNT, FIRST + COUNT + FORCED))
 def test_a_random_program_with_sizes_that_change(seed: int) -> None:

@@ -43,6 +43,7 @@ def saved_bytes(model: nn.Module, called: nn.Module, *inputs: torch.Tensor) -> t
     return loss, sum(size for address, size in found.items() if address not in given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_neither_tanh_nor_log_softmax_is_saved(dtype):
     torch.manual_seed(0)

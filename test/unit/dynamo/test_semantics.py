@@ -143,6 +143,7 @@ def test_equal_random_calls_stay_apart(compiled: Wrap) -> None:
         assert not torch.equal(a, b)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "x",
     [

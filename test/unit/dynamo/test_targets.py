@@ -32,6 +32,7 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_
     return request.param
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "kind",
     [
@@ -49,6 +50,7 @@ def test_kinds_at_odd_sizes(kind: str, target: str) -> None:
     assert problem(program_of(kind), How(matmuls="generated"), refusals) == "" and not refusals
 
 
+@pytest.mark.slow
 def test_every_kernel_of_a_training_step_in_bf16(
     target: str, seen: dict[str, float], compiled: Callable[..., Any]
 ) -> None:

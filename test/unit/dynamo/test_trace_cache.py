@@ -123,6 +123,7 @@ print(*sorted(compilers & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_traces_nothing_and_loads_no_compiler(folder: Path, program: str) -> None:
     """And its numbers are those of the first."""
     results = []
@@ -134,6 +135,7 @@ def test_a_second_process_traces_nothing_and_loads_no_compiler(folder: Path, pro
     assert_equal(results[1], results[0])
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(folder: Path, program: str) -> None:
     """Both compile, into one folder; a third finds what they left."""
     commands = [[sys.executable, "-c", program, str(folder / f"found{n}.pt")] for n in range(3)]

@@ -94,6 +94,7 @@ class _WithLoss(nn.Module):
         return self.model(input_ids=tokens, labels=tokens).loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "bert"])
 def test_language_model(compiled: Wrap, kind: str) -> None:
     """GPT-2 and BERT train with dropout, which both runs draw alike."""

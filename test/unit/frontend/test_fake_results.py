@@ -115,6 +115,7 @@ def test_what_is_traced_after_a_call_sees_its_corrected_results() -> None:
     assert doubled.meta["val"].dtype == torch.float32
 
 
+@pytest.mark.slow
 def test_todays_operators_return_what_is_predicted() -> None:
     """``test/zoo/fake_results.py`` walks all of them."""
     seed = f"{datetime.now(UTC):%Y%m%d}"

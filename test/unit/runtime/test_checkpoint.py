@@ -31,6 +31,7 @@ def loaded(folder: Path) -> float:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["none", "flat", "replaced"])
 def test_a_save_that_is_killed_at_any_point(start: str, tmp_path: Path) -> None:
     worker = Path(__file__).with_name("killed_saves.py")

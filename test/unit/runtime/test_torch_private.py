@@ -102,6 +102,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_each_name_can_be_the_first_that_is_read() -> None:
     """Modules of PyTorch import each other in circles."""
     done = subprocess.run(

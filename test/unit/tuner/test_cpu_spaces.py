@@ -60,6 +60,7 @@ def compiled(of, point):
         return compile_functions(functions)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*BODIES, "forward", "backward"])
 def test_a_sample_of_the_legal_points_compiles(name):
     of = tasks()[name]
@@ -103,6 +104,7 @@ def test_a_matmul_s_estimate_is_the_sum_of_its_cycles(wide):
     assert total <= found.estimate_s(values) * Cpu.clock_hz <= 1.1 * total
 
 
+@pytest.mark.slow
 def test_what_is_made_once_or_of_one_loop_costs_once():
     """The powers of an Adam's corrections are not taken for each element, nor is an op of two results made
     twice.

@@ -120,6 +120,7 @@ def pairs_of(path: Path, text: Path) -> dict[tuple[int, int], int]:
     return found
 
 
+@pytest.mark.slow
 def test_eight_processes_write_at_once(tmp_path: Path, task: Task):
     path, text = tmp_path / "tuning.db", tmp_path / "task.mlir"
     text.write_text(task.text)
@@ -128,6 +129,7 @@ def test_eight_processes_write_at_once(tmp_path: Path, task: Task):
     assert pairs_of(path, text) == {(n, each): 2 for n in range(8) for each in range(25)}
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_writes_leaves_what_it_had_recorded(tmp_path: Path, task: Task):
     path, text = tmp_path / "tuning.db", tmp_path / "task.mlir"
     text.write_text(task.text)

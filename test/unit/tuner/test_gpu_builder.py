@@ -46,6 +46,7 @@ def test_what_a_binary_has_is_told_to_the_cost_model():
     assert not [name for name in trees.features(task(), space, other) if name.startswith("binary ")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("spill_bytes", "priced", "registers", "warps", "said"),
     [

@@ -68,6 +68,7 @@ def behaving(built: Built, name: str, launch: str) -> Built:
     return replace(built, path=path, code=name)
 
 
+@pytest.mark.slow
 def test_points_are_checked_and_timed_in_turns():
     points = list(space_of(task()).ranked(2))
     with Measurer(processes=1, rule=RULE, runners={"triton": GpuRunner(environment=INTERPRETED)}) as measurer:
@@ -95,6 +96,7 @@ def test_a_kernel_of_any_number_of_elements_is_called_for_one_set_of_tensors(mon
     assert bench.load(Path("made/kernel_7.py"))(2, 3) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "launch", "outcome", "said"),
     [
@@ -154,6 +156,7 @@ def test_events_of_the_device_time_it(monkeypatch: pytest.MonkeyPatch):
     assert bench.seconds(seen.append, 1, 1) == 0.5 and seen == [2]
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_chosen_and_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHARDC_TUNING_DB", str(tmp_path / "tuning.db"))
     module = fused(lambda x: [torch.softmax(x * 2, -1)], torch.randn(32, 64))

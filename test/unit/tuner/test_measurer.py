@@ -50,6 +50,7 @@ def test_the_default_has_ratio_1():
     assert trial.ratio == 1.0
 
 
+@pytest.mark.slow
 def test_a_candidate_that_fails_costs_itself(failing: Measurer):
     sketches = ["compiler crashes", "compiler hangs", "wrong", "segfaults", "hangs"]
     trials = list(failing.measure(matmul_gelu(), [*(Point.of(s, {"block_m": 16}) for s in sketches), GOOD]))
@@ -64,6 +65,7 @@ def test_a_candidate_that_fails_costs_itself(failing: Measurer):
     assert [t.point for t in trials if t.ok] == [GOOD]
 
 
+@pytest.mark.slow
 def test_what_is_known_of_an_earlier_run_is_the_incumbent():
     task = matmul_gelu()
     with Measurer() as measurer:

@@ -73,6 +73,7 @@ def check(case: Case, mask: torch.Tensor | None) -> None:
         assert error <= bound * scale, f"{role}: {error / scale:.1e}"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_equals_f64(name):
     torch.manual_seed(0)

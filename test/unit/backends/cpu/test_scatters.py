@@ -23,6 +23,7 @@ def gradient(rows: int, padding: int = -1) -> Callable[..., Tensor]:
     return lambda u, i: aten.embedding_dense_backward(u, i, rows, padding, False)
 
 
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize("rows", [1, 5, 127, 300])
 def test_gradients_of_embeddings(width: int, rows: int, threads: int) -> None:

@@ -81,6 +81,7 @@ def seen(*shape: int) -> torch.Tensor:
     return torch.rand(shape) > 0.5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "shape", [(1, 1, 33, 40), (2, 1, 1, 40), (2, 4, 33, 40), (33, 40), (2, 1, 33, 1)], ids=str
 )

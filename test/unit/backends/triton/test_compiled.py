@@ -60,6 +60,7 @@ KERNELS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 def test_contracts(target: str, tmp_path: Path) -> None:
     """No spills and no traffic with local memory anywhere; all that pointwise kernels and rows read and write
@@ -139,6 +140,7 @@ def _softmax() -> tuple[Callable[..., Any], Tensor]:
     return lambda x: torch.softmax(x, -1), torch.empty(BIG)
 
 
+@pytest.mark.slow
 def test_compiled_binaries_are_found(tmp_path: Path) -> None:
     """What Triton's own launch would look for is what was compiled: nothing is compiled again under the same
     Triton. Sizes in symbols may be multiples of 16 or not; the number of a draw is any number.

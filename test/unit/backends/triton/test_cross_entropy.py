@@ -114,6 +114,7 @@ def check(rows: int, classes: int, size: int, dtype: torch.dtype, **config: int)
         )
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(
     ("rows", "classes", "size"), [(32, 64, 32), (37, 75, 40), (1, 17, 16), (50, 16, 33)], ids=str
@@ -230,6 +231,7 @@ def test_one_gradient_alone(made: str) -> None:
     assert torch.equal(got, wanted[made == "dweight"])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize(
     ("dtype", "whole", "part"),

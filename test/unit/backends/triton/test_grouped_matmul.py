@@ -117,6 +117,7 @@ empty.
 """
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("dtype", [F32, BF16, torch.float16], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
@@ -194,6 +195,7 @@ def test_equal_to_pytorch() -> None:
         torch.testing.assert_close(got, torch._grouped_mm(left, right, offs=ends), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_compiled(target: str, dtype: torch.dtype, tmp_path: Path) -> None:

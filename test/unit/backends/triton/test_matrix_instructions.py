@@ -110,6 +110,7 @@ ALLOWED_BYTES = 16
 """Of a thread's stack: ptxas keeps a barrier's state there in some kernels, without a spill."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", GPUS)
 def test_matmuls(target, tmp_path):
     for compiled in compile_kernels(matmuls(target), [GPUS[target]], tmp_path, processes=1):
@@ -124,6 +125,7 @@ def gelu_backward(x, w, y):
     return torch.ops.aten.gelu_backward(x @ w, y)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("made", "m", "n", "k", "target"),
     [
@@ -146,6 +148,7 @@ def test_spills_that_are_priced_are_those_that_there_are(made, m, n, k, target, 
     assert priced(compiled) > 0 and figures.spill_bytes > ALLOWED_BYTES, figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", GPUS)
 def test_attention(target, tmp_path):
     for compiled in compile_kernels(attentions(target), [GPUS[target]], tmp_path, processes=1):

@@ -78,6 +78,7 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("name", SCATTERS)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32], ids=str
@@ -108,6 +109,7 @@ def test_a_wrong_index_is_an_error(interpreter: Interpreter, index: list[int]) -
         interpreter.run(emit_graph(module, [0]), emitted(module), [table, torch.tensor(index), updates])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", GPUS)
 def test_compiled(target: str, tmp_path: Path) -> None:
     """No atomics, no spills, 16 bytes a load of the updates; the gradient of a tied embedding of GPT-2, and

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import pytest
 import triton_code
 from contracts import CONTRACTS, SPILLS, has_products, violations
 
@@ -25,6 +26,7 @@ AT_MOST = 12
 """Kernels that a day's sample compiles: those with products first, which have the most to choose."""
 
 
+@pytest.mark.slow
 def test_kernels_of_the_day(tmp_path: Path) -> None:
     model, name = PAIRS[date.today().toordinal() % len(PAIRS)]
     (subject,) = (s for s in triton_code.subjects() if s.name == f"{model} bf16 even")

@@ -49,6 +49,7 @@ class WithLoss(nn.Module):
         return out if isinstance(out, torch.Tensor) else out.loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "dtype", "matmuls"),
     [

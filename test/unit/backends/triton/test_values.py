@@ -49,12 +49,14 @@ def test_reductions(check: Check) -> None:
     _all(check, lowered.ROWS, lowered.X, lowered.Y)
 
 
+@pytest.mark.slow
 def test_integers(check: Check) -> None:
     made_of_floats = ("true div", "float", "exp", "mixed")
     functions = {n: f for n, f in lowered.INTEGERS.items() if n not in made_of_floats}
     _all(check, functions, torch.arange(-12, 12).reshape(4, 6), torch.arange(24).reshape(4, 6) + 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", ROWS, ids=str)
 def test_softmax_and_its_gradient(check: Check, shape: tuple[int, int]) -> None:
     check(

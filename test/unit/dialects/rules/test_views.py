@@ -54,6 +54,7 @@ def _shapes(numel: int, rank: int) -> list[tuple[int, ...]]:
     return [(n, *rest) for n in divisors for rest in _shapes(numel // n, rank - 1)]
 
 
+@pytest.mark.slow
 def test_every_reshape_of_24_elements_up_to_rank_3() -> None:
     shapes = [s for rank in (1, 2, 3) for s in _shapes(24, rank)]
     assert len(shapes) == 1 + 8 + 30

@@ -79,6 +79,7 @@ def reductions(module: ir.Module) -> int:
     return str(module).count('"dist.all_reduce"')
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("mesh", "plan", "options"),
     [

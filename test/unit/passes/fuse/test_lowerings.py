@@ -38,6 +38,7 @@ DTYPES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(146)
 @pytest.mark.parametrize("name", UNARY)
 @DTYPES
 def test_unary(fuse: Any, name: str, dtype: torch.dtype) -> None:

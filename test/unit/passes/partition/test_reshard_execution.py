@@ -70,6 +70,7 @@ def _check_by_execution(pairs: list[tuple[Sharding, Sharding]], shape: tuple[int
         assert torch.equal(gather(moved, target, mesh, shape), whole), f"{source} to {target}: {steps}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mesh", "axes", "rank", "reductions", "count"),
     [
@@ -93,6 +94,7 @@ def test_every_pair_of_layouts(
     _check_by_execution([(a, b) for a in layouts for b in layouts], (8,) * rank, mesh)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(CUBE_3_PARTS))
 def test_every_pair_of_layouts_of_rank_3_on_a_cube(part: int) -> None:
     """The parts together: all 246 * 246 = 60,516 pairs of 106 whole layouts, 70 with partial sums, 70 with
@@ -103,6 +105,7 @@ def test_every_pair_of_layouts_of_rank_3_on_a_cube(part: int) -> None:
     _check_by_execution([(a, b) for a in layouts[part::CUBE_3_PARTS] for b in layouts], (8, 8, 8), CUBE)
 
 
+@pytest.mark.slow
 def test_sub_axes_of_both_axes_sampled() -> None:
     """500 of the pairs of rank-3 layouts over the four halves of a 4 x 4 mesh."""
     mesh = Mesh((MeshAxis("x", 4), MeshAxis("y", 4)))

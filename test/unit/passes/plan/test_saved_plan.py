@@ -13,6 +13,7 @@ from shardc.step.save_plan import save_plan
 MESH = {"data": 2, "tensor": 2}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "plan", ["zero3*tensor", "zero1*sequence", {"*.weight": [["data", "tensor"]], "input": ["data"]}]
 )

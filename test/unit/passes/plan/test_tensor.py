@@ -31,6 +31,7 @@ def _per_layer(
     return Counter({key: n // 2 for key, n in counts.items()}), {key: n for key, n in moved.items() if n}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plan", "mesh", "rows"),
     [("tensor", {"tensor": 2}, B), ("data*tensor", {"data": 2, "tensor": 2}, B // 2)],
@@ -55,6 +56,7 @@ def test_tensor_has_two_all_reduces_forward_and_two_backward(
         assert moved == {("forward", "all_reduce"): 2 * one, ("backward", "all_reduce"): 2 * one}
 
 
+@pytest.mark.slow
 def test_sequence_has_the_same_volume_in_scatters_and_gathers(llama: Callable) -> None:
     """Two gathers and two scatters each way, the bytes of the all-reduces (Korthikanti et al. 2022).
 

@@ -51,6 +51,7 @@ def _not_read_in_backward(model: str) -> tuple[str, ...]:
     return ("model.embed_tokens.weight",) if model == "llama" else ("0.weight",)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", MODELS)
 def test_data_all_reduces_every_gradient(compiled: Callable, model: str) -> None:
     program = compiled(model, "data")
@@ -58,6 +59,7 @@ def test_data_all_reduces_every_gradient(compiled: Callable, model: str) -> None
     assert len(program.transfers) == len(program.parameters)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stage", [1, 2])
 @pytest.mark.parametrize("model", MODELS)
 def test_zero_1_and_2_scatter_and_gather(compiled: Callable, model: str, stage: int) -> None:
