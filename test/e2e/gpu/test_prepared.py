@@ -19,6 +19,8 @@ import pytest
 
 pytest.importorskip("triton", reason="Triton is not installed: its kernels can be neither run nor compiled")
 
+pytestmark = pytest.mark.slow  # what it prepares takes minutes
+
 TEST = Path(__file__).parents[2]
 CASES = (
     "softmax",
