@@ -55,11 +55,11 @@ class _Partitioner:
         self._shardings = [program.annotated(i, codec) for i in range(len(program.arguments))]
         for node in program.nodes:
             self._shardings += map(codec.read, node.op.attributes["dist.shardings"])
-        types = [
+        inputs, outputs = (
             [write_type(self._local(v), self._context) for v in values]
             for values in (program.arguments, program.returns)
-        ]
-        self._block = new_function(program, *types)
+        )
+        self._block = new_function(program, inputs, outputs)
         self._builder = CallBuilder(self._block)
         self._ip = ir.InsertionPoint(self._block)
         self._reshards = ReshardLowering(self._builder, codec, self._context)

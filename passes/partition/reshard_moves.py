@@ -8,7 +8,7 @@ move.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations, islice, permutations
 from math import prod
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class State(NamedTuple):
 class Move(NamedTuple):
     """One step: its kind, its dims, the numbers of its axes, and the state that it leads to."""
 
-    kind: type[Step]
+    kind: type
     dims: tuple[int, ...]
     axes: Numbers
     to: State
@@ -240,12 +240,9 @@ class Moves:
         if move.kind is Permute:
             return Permute(self._sharding(state), self._sharding(move.to))
         axes = merge(tuple(self.axes[x] for x in move.axes))
-        make: Callable[..., Step] = move.kind
-        if move.kind in (AllReduce, ReduceScatter):
-            return make(*move.dims, axes, state.reduction)
-        if move.kind is ToPartial:
-            return ToPartial(axes, move.to.reduction)
-        return make(*move.dims, axes)
+        reduction = {AllReduce: state.reduction, ReduceScatter: state.reduction, ToPartial: move.to.reduction}
+        given = (reduction[move.kind],) if move.kind in reduction else ()
+        return move.kind(*move.dims, axes, *given)
 
     def _sharding(self, state: State) -> Sharding:
         dims = tuple(merge(tuple(self.axes[x] for x in axes)) for axes in state.dims)

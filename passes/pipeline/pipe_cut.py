@@ -113,7 +113,7 @@ def _from_file(path: Path) -> Schedule:
 
 
 def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
-    """The schedule ``name`` for the pipeline of ``module`` along ``axis``, with as few stages as it takes if 0.
+    """The schedule ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for the fewest.
 
     Raises what :func:`shardc.passes.pipeline.schedules.by_name.schedule` raises.
     """

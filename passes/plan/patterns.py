@@ -58,11 +58,8 @@ def read_dims(argument: Argument, entries: Sequence[object], mesh: Mesh) -> DimN
 
 
 def _axes(argument: Argument, entry: object) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    axes = (
-        (entry,) if isinstance(entry, str) else tuple(entry) if isinstance(entry, list | tuple) else (None,)
-    )
-    if not all(isinstance(axis, str) for axis in axes):
+    names = [entry] if isinstance(entry, str) else [] if entry is None else entry
+    axes = [a for a in names if isinstance(a, str)] if isinstance(names, list | tuple) else []
+    if not isinstance(names, list | tuple) or len(axes) != len(names):
         raise BadShardingEntry(name=argument.name, entry=entry)
-    return axes
+    return tuple(axes)

@@ -39,7 +39,7 @@ def _extend(
     dims: tuple[Dim, ...], sharding: Sharding, cut: dict[str, Axes], offers: dict[str, Axes], rule: Rule
 ) -> Sharding:
     used = list(sharding.used)
-    new = dict(cut)
+    new: dict[str, Axes] = dict(cut)
     for dim, is_open in zip(dims, sharding.open, strict=True):
         if not is_open:
             continue
@@ -48,7 +48,7 @@ def _extend(
             if offer[: len(have)] != have:
                 continue
             for axis in offer[len(have) :]:
-                candidate = {**new, f: (*new.get(f, ()), axis)}
+                candidate: dict[str, Axes] = {**new, f: (*new.get(f, ()), axis)}
                 if any(axis.overlaps(u) for u in used) or not representable(dims, candidate, rule.sizes):
                     break
                 new = candidate

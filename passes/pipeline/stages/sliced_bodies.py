@@ -43,7 +43,7 @@ def _sliced(body: StageBody, number: int, slices: TokenSlices) -> StageBody:
     made = {result for op in body.ops for result in op.results}
     shared = dict.fromkeys(v for op in body.ops for v in slices.shared(op))
     earlier = [(v, before) for v in shared for before in range(number)]
-    carried = [v for op in body.ops for v in slices.carried(op)]
+    carried: list[ir.Value] = [v for op in body.ops for v in slices.carried(op)]
     # A term that slices have no parts of is the same in all of them, and counts once.
     folds = [f for f in body.folds if number == 0 or f.term in slices.lays]
     return replace(
@@ -188,7 +188,8 @@ class _SliceWriter:
         queries, *made = self._builder.call(call.spec.target, args, types, op.location, self._ip).results
         if call.spec.target != ATTENTION_BACKWARD:
             return [queries, *made]
-        writer, found = self._at(op.location), [queries]
+        writer = self._at(op.location)
+        found: list[ir.Value] = [queries]
         for value, gradient in zip(self._slices.carried(op), made, strict=True):
             if value in self._rests:
                 gradient = writer.call("aten.add.Tensor", gradient, self._rests[value], 1)
@@ -202,7 +203,7 @@ class _SliceWriter:
         return CallWriter(self._builder, loc, self._ip)
 
     def _up_to_here(self, value: ir.Value, loc: ir.Location) -> ir.Value:
-        parts = [self._earlier[value, before] for before in range(self._body.slice)]
+        parts: list[ir.Value] = [self._earlier[value, before] for before in range(self._body.slice)]
         parts.append(self._copier.values[value])
         return parts[0] if len(parts) == 1 else self._at(loc).call("aten.cat", tuple(parts), 2)
 

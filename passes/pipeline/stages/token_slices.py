@@ -90,7 +90,7 @@ class TokenSlices:
         shape = self.shape(found.shape, lay.dims, self.starts[number], self.starts[number + 1])
         return ir.Type.parse(str(found.with_shape(shape)), value.context)
 
-    def carried(self, op: ir.Operation) -> list[ir.Value]:
+    def carried(self, op: ir.Operation) -> Sequence[ir.Value]:
         """The results of an attention's backward with terms for earlier slices: dk, dv."""
         call = self.calls.get(op.results[0])
         return list(op.results)[1:3] if call is not None and call.spec.target == ATTENTION_BACKWARD else []
