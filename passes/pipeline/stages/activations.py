@@ -10,7 +10,7 @@ from shardc.passes.optimize.chains import is_view
 from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.recompute import is_cloned, of_micro_batch
 from shardc.passes.pipeline.stages.stage_bodies import Stages
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, size_bytes
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, size_bytes
 
 _PARTS = ("torch.aten.slice.Tensor", "torch.aten.select.int", "dist.slice")
 
@@ -46,18 +46,10 @@ def _sources(
     assignment: Assignment, read: Iterable[ir.Value], cloned: Callable[[ir.Value], bool]
 ) -> dict[ir.Value, None]:
     """What ``read`` is made again from: values of forward that are not ``cloned``."""
-    found: dict[ir.Value, None] = {}
-    todo, seen = list(read), set[ir.Value]()
-    while todo:
-        value = todo.pop()
-        if value in seen or assignment.place_of(value) is None:  # an argument, or made by whoever reads it
-            continue
-        seen.add(value)
-        if cloned(value):
-            todo.extend(reads(value.owner.operation))
-        else:
-            found[value] = None
-    return found
+    # The others are arguments, or made by whoever reads them.
+    is_made = lambda v: assignment.place_of(v) is not None  # noqa: E731
+    values = made_from(read, lambda v: is_made(v) and cloned(v))
+    return dict.fromkeys(v for v in values if is_made(v) and not cloned(v))
 
 
 def _storage(assignment: Assignment, value: ir.Value, index: int) -> ir.Value:

@@ -11,7 +11,7 @@ from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.stages.places import Assignment, Fold
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, reads, tensor
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
 
 PARTS: dict[str, str] = {"F": "F", "B": "IW", "I": "I", "W": "W"}
@@ -138,17 +138,12 @@ class _Collector:
         self, values: list[ir.Value], saved: Mapping[ir.Value, object]
     ) -> dict[ir.Value, ir.Operation]:
         """The free ops that make ``values``, by first result, without those whose results were ``saved``."""
-        found: dict[ir.Value, ir.Operation] = {}
-        todo = list(values)
-        while todo:
-            value = todo.pop()
-            if not self._assignment.is_free(value):
-                continue
-            op = value.owner.operation
-            if op.results[0] not in found and op.results[0] not in saved:
-                found[op.results[0]] = op
-                todo.extend(reads(op))
-        return found
+
+        def is_new(value: ir.Value) -> bool:
+            return self._assignment.is_free(value) and value.owner.results[0] not in saved
+
+        ops = [value.owner.operation for value in made_from(values, is_new) if is_new(value)]
+        return {op.results[0]: op for op in ops}
 
     def _saved(self, index: int) -> dict[ir.Value, ir.Operation]:
         """Free ops of the forward whose results are kept for backward; none where the stage recomputes."""

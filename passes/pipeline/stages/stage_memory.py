@@ -14,7 +14,7 @@ from shardc.passes.pipeline.stages.assign_stages import free_ops
 from shardc.passes.pipeline.stages.balance import Forward
 from shardc.passes.pipeline.stages.recompute import is_kept, of_micro_batch
 from shardc.passes.pipeline.stages.stage_bodies import Stages, is_saved
-from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads, size_bytes
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, made_from, reads, size_bytes
 
 _READ_BY_GRADIENT = frozenset(
     f"aten.{name}"
@@ -135,15 +135,6 @@ class _Items:
             if op.results[0] not in forward and op.results[0] not in self._free
             for value in reads(op)
         ]
-        found: dict[ir.Value, None] = {}
-        seen: set[ir.Value] = set()
-        while todo:
-            value = todo.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if self._is_saved(value) or (value in self._made and dear(value)):
-                found[value] = None
-            elif value in self._made:
-                todo.extend(reads(value.owner.operation))
-        return found
+        is_kept = lambda v: self._is_saved(v) or (v in self._made and dear(v))  # noqa: E731
+        values = made_from(todo, lambda v: v in self._made and not is_kept(v))
+        return dict.fromkeys(filter(is_kept, values))

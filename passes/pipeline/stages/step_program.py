@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -83,6 +83,19 @@ def reads(op: ir.Operation) -> Iterator[ir.Value]:
             yield from reads(value.owner.operation)
         else:
             yield value
+
+
+def made_from(values: Iterable[ir.Value], goes_on: Callable[[ir.Value], bool]) -> Iterator[ir.Value]:
+    """``values``, and what those are made of for which ``goes_on`` is true, and so on; each once."""
+    todo, seen = list(values), set[ir.Value]()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        yield value
+        if goes_on(value):
+            todo.extend(reads(value.owner.operation))
 
 
 def tensor(value: ir.Value) -> TensorType | None:
