@@ -44,11 +44,13 @@ def _extend(
         if not is_open:
             continue
         for f in dim:
-            have, offer = new.get(f, ()), offers.get(f, ())
+            have: Axes = new[f] if f in new else ()
+            offer: Axes = offers[f] if f in offers else ()
             if offer[: len(have)] != have:
                 continue
             for axis in offer[len(have) :]:
-                candidate: dict[str, Axes] = {**new, f: (*new.get(f, ()), axis)}
+                have = (*have, axis)
+                candidate: dict[str, Axes] = {**new, f: have}
                 if any(axis.overlaps(u) for u in used) or not representable(dims, candidate, rule.sizes):
                     break
                 new = candidate
