@@ -207,6 +207,16 @@ def factor_axes(dims: tuple[Dim, ...], sharding: Sharding, sizes: Mapping[str, i
     return found
 
 
+def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
+    """The assignment behind the shardings of a call's operands and results once reshards are explicit."""
+    found: dict[str, Axes] = {}
+    for dims, sharding in zip(rule.operands + rule.results, shardings, strict=True):
+        for f, axes in factor_axes(dims, sharding, rule.sizes).items():
+            if len(axes) > len(found.get(f, ())):
+                found[f] = axes
+    return found
+
+
 RuleFunction = Callable[[OpCall], Rule | None]
 _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
+from shardc.passes.manager.attributes import attributes_of, copy_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Node, Program, find_function, read_program
 
@@ -47,93 +49,73 @@ def _lift(program: Program, builder: CallBuilder, node: Node) -> None:
     batch = program.types[left[0]].shape[:2]
     flat = program.types[node.results[0]]
     lifted = flat.with_shape((*batch, *flat.shape[1:]))
-    place = (node.op.location, ir.InsertionPoint(node.op))
-    phase = {n: node.op.attributes[n] for n in ("dist.phase",) if n in node.op.attributes}
-    operands = [_source(program, builder, side, place, phase) for side in (left, right)]
-    product = builder.call("aten.matmul", operands, [lifted], *place, phase).results[0]
-    _replace(program, builder, node, product, lifted, phase)
+    lifter = _Lifter(program, builder, node)
+    operands = [lifter.source(*side) for side in (left, right)]
+    lifter.replace(lifter.call("aten.matmul", operands, lifted), lifted)
 
 
 def _four_dims(program: Program, value: int) -> tuple[int, bool] | None:
-    """The value [B,H,x,y] that ``value`` [B*H,x,y] is a view of, and whether its last two dims
-    are exchanged.
-    """
+    """The value [B,H,x,y] that ``value`` [B*H,x,y] is a view of, and whether its last dims are exchanged."""
     flipped = False
     while (producer := program.producer[value]) >= 0:
         node = program.nodes[producer]
-        if _exchanges(node, 1, 2):
-            flipped, value = not flipped, node.operands[0]
+        source, seen = node.operands[0] if node.operands else value, program.types[value].shape
+        if _exchanges(program, node):
+            flipped, value = not flipped, source
             continue
-        if node.spec.target not in _VIEWS:
-            return None
-        source, seen = program.types[node.operands[0]].shape, program.types[value].shape
-        if len(source) == 4 and seen == (source[0] * source[1], *source[2:]):
-            return node.operands[0], flipped
-        return None
+        shape = program.types[source].shape
+        is_view = node.spec.target in _VIEWS and len(shape) == 4
+        return (source, flipped) if is_view and seen == (shape[0] * shape[1], *shape[2:]) else None
     return None
 
 
-def _exchanges(node: Node, first: int, second: int) -> bool:
-    if node.spec.target != "aten.transpose.int":
+def _exchanges(program: Program, node: Node) -> bool:
+    """Whether a call exchanges the last two of three dims."""
+    if node.spec.target != "aten.transpose.int" or len(program.types[node.results[0]].shape) != 3:
         return False
-    rank = len(node.spec.results[0].shape) if node.spec.results[0] else 0
-    return {d % rank for d in node.spec.args[1:]} == {first, second} and rank == second + 1
+    return {d % 3 for d in node.spec.args[1:]} == {1, 2}
 
 
-def _source(
-    program: Program,
-    builder: CallBuilder,
-    side: tuple[int, bool],
-    place: tuple[ir.Location, ir.InsertionPoint],
-    phase: dict[str, ir.Attribute],
-) -> ir.Value:
-    value, flipped = side
-    if not flipped:
-        return program.values[value]
-    return _exchange(builder, program.values[value], program.types[value], place, phase)
+class _Lifter:
+    """Builds calls before a ``bmm``, with its location and phase."""
+
+    def __init__(self, program: Program, builder: CallBuilder, node: Node) -> None:
+        self._program, self._builder, self._node = program, builder, node
+
+    def call(self, target: str, args: Sequence[object], type_: TensorType) -> ir.Value:
+        op = self._node.op
+        place, phase = ir.InsertionPoint(op), attributes_of(op, "dist.phase")
+        return self._builder.call(target, args, [type_], op.location, place, phase).results[0]
+
+    def source(self, value: int, flipped: bool) -> ir.Value:
+        """What the product reads: a value on four dims, its last two exchanged if ``flipped``."""
+        made = self._program.values[value]
+        return self._exchanged(made, self._program.types[value]) if flipped else made
+
+    def _exchanged(self, value: ir.Value, type_: TensorType) -> ir.Value:
+        return self.call("aten.transpose.int", (value, 2, 3), _turned(type_))
+
+    def replace(self, product: ir.Value, lifted: TensorType) -> None:
+        """Views of the old result back to four dims read the product itself; others a flat view of it."""
+        program, result = self._program, self._node.results[0]
+        exchanged: ir.Value | None = None
+        for user in (program.nodes[n] for n in program.users[result]):
+            if _unfolds(program, user, lifted):
+                user.op.results[0].replace_all_uses_with(product)
+            elif _exchanges(program, user):
+                for last in (program.nodes[n] for n in program.users[user.results[0]]):
+                    if _unfolds(program, last, _turned(lifted)):
+                        exchanged = exchanged or self._exchanged(product, lifted)
+                        last.op.results[0].replace_all_uses_with(exchanged)
+        flat = program.types[result]
+        seen = self.call("aten.view", (product, flat.shape), flat)
+        copy_attributes(self._node.op, seen.owner, "dist.name")
+        self._node.op.results[0].replace_all_uses_with(seen)
 
 
-def _exchange(
-    builder: CallBuilder,
-    value: ir.Value,
-    type_: TensorType,
-    place: tuple[ir.Location, ir.InsertionPoint],
-    phase: dict[str, ir.Attribute],
-) -> ir.Value:
+def _turned(type_: TensorType) -> TensorType:
     b, h, x, y = type_.shape
-    return builder.call(
-        "aten.transpose.int", (value, 2, 3), [type_.with_shape((b, h, y, x))], *place, phase
-    ).results[0]
-
-
-def _replace(
-    program: Program,
-    builder: CallBuilder,
-    node: Node,
-    product: ir.Value,
-    lifted: TensorType,
-    phase: dict[str, ir.Attribute],
-) -> None:
-    """Views of the old result back to four dims read the product itself; other readers a flat view of it."""
-    result = node.results[0]
-    place = (node.op.location, ir.InsertionPoint(node.op))
-    exchanged: ir.Value | None = None
-    for reader in program.users[result]:
-        user = program.nodes[reader]
-        if _unfolds(program, user, lifted):
-            user.op.results[0].replace_all_uses_with(product)
-        elif _exchanges(user, 1, 2):
-            b, h, x, y = lifted.shape
-            turned = lifted.with_shape((b, h, y, x))
-            for last in (program.nodes[n] for n in program.users[user.results[0]]):
-                if _unfolds(program, last, turned):
-                    exchanged = exchanged or _exchange(builder, product, lifted, place, phase)
-                    last.op.results[0].replace_all_uses_with(exchanged)
-    flat = program.types[result]
-    seen = builder.call("aten.view", (product, flat.shape), [flat], *place, phase).results[0]
-    if "dist.name" in node.op.attributes:
-        seen.owner.attributes["dist.name"] = node.op.attributes["dist.name"]
-    node.op.results[0].replace_all_uses_with(seen)
+    return type_.with_shape((b, h, y, x))
 
 
 def _unfolds(program: Program, node: Node, lifted: TensorType) -> bool:

@@ -12,6 +12,7 @@ from torch_mlir.passmanager import PassManager
 from shardc.dialects.aten.call import is_constant, target_name
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.rules.rule import load_rules
+from shardc.passes.manager.attributes import i64
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import find_function
 
@@ -60,15 +61,13 @@ def _keep_creations_apart(module: ir.Module) -> None:
     """Numbers the calls that read no tensor and make one with dims, so that no two are equal."""
     function = find_function(module)
     ops = list(function.regions[0].blocks[0].operations) if function is not None else []
-    i64 = ir.IntegerType.get_signless(64, module.context)
-    made = [o.operation for o in ops if _is_creation(o.operation)]
-    for number, op in enumerate(made):
-        op.attributes[APART] = ir.IntegerAttr.get(i64, number)
+    for number, op in enumerate([o.operation for o in ops if _is_creation(o.operation)]):
+        op.attributes[APART] = i64(number, module.context)
 
 
 def _is_creation(op: ir.Operation) -> bool:
     """Whether only constants go in and a tensor with dims comes out."""
-    if any(isinstance(v.owner, ir.Block) or not is_constant(v.owner.operation) for v in op.operands):
+    if not all(isinstance(v, ir.OpResult) and is_constant(v.owner.operation) for v in op.operands):
         return False
     if len(op.results) != 1 or is_constant(op) or not _is_pure(op):
         return False
@@ -87,13 +86,10 @@ def unread(block: ir.Block) -> set[ir.Value]:
     """The results of the ops that :func:`drop_unread` erases."""
     found: set[ir.Value] = set()
     for op in reversed([o.operation for o in block.operations]):
-        if _is_pure(op) and all(_is_of(found, use.owner) for result in op.results for use in result.uses):
+        readers = [use.owner for result in op.results for use in result.uses]
+        if _is_pure(op) and all(len(r.results) > 0 and r.results[0] in found for r in readers):
             found.update(op.results)
     return found
-
-
-def _is_of(found: set[ir.Value], op: ir.Operation) -> bool:
-    return len(op.results) > 0 and op.results[0] in found
 
 
 def _is_pure(op: ir.Operation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -14,9 +15,16 @@ from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving, Parts
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.interleave.fused import find_fused
-from shardc.passes.interleave.moves import Move
-from shardc.passes.interleave.spread import CallLayouts, Layout, Spread
+from shardc.passes.interleave.moves import PartsMove
+from shardc.passes.interleave.spread import CallLayouts, Layout, LayoutSpread
 from shardc.passes.interleave.writer import PartsWriter
+from shardc.passes.manager.attributes import (
+    copy_attributes,
+    edge_attributes,
+    move_attributes,
+    phase_of,
+    set_edge_attributes,
+)
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.partition.operands import set_operand
@@ -43,27 +51,22 @@ class DistInterleave(ReadingPass):
         seeds = _seeds(program, ShardingCodec(reading.module.context, mesh), mesh)
         if seeds:
             with reading.module.context, ir.Location.unknown():
-                _Interleaver(program, Spread(program, seeds)).run()
+                _Interleaver(program, LayoutSpread(program, seeds)).run()
         return bool(seeds)
 
 
 def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layout]:
     found: dict[int, Layout] = {}
     for position, value in enumerate(program.arguments):
-        attribute = program.attribute(position, "dist.sharding")
         role, name = program.argument_key(position)
-        if role != "param" or attribute is None:
-            continue
-        for dim, axes in enumerate(codec.read(attribute).dims):
+        for dim, axes in enumerate(program.annotated(position, codec).dims if role == "param" else ()):
             ways = prod(a.size for a in axes if not mesh.is_time(a))
             fused = find_fused(program, value, dim) if ways > 1 else None
             if fused is not None and fused.divides(ways):
                 found[value] = {dim: Parts(ways, fused.sizes)}
                 sizes = ", ".join(map(str, fused.sizes))
-                remark(
-                    "Interleaved",
-                    f"dim {dim} of {name} is {len(fused.sizes)} parts ({sizes}), each cut in {ways}",
-                )
+                parts = f"{len(fused.sizes)} parts ({sizes})"
+                remark("Interleaved", f"dim {dim} of {name} is {parts}, each cut in {ways}")
                 break
     return found
 
@@ -71,23 +74,20 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
 class _Interleaver:
     """Rewrites the step in place: no value changes its type."""
 
-    def __init__(self, program: Program, spread: Spread) -> None:
+    def __init__(self, program: Program, spread: LayoutSpread) -> None:
         self._program, self._spread = program, spread
         self._builder = CallBuilder(program.block)
         self._values = list(program.values)
-        self._converted: dict[
-            tuple[ir.Value, tuple[tuple[int, Parts], ...], ir.Attribute | None], ir.Value
-        ] = {}
+        self._converted: dict[tuple[ir.Value, tuple[tuple[int, Parts], ...], str], ir.Value] = {}
 
     def run(self) -> None:
-        for number, node in enumerate(self._program.nodes):
+        program = self._program
+        for number, node in enumerate(program.nodes):
             self._rewrite(node, self._spread.of_call(number))
-        self._return()
-        for which, values, named in (
-            ("arg_attrs", self._program.arguments, self._program.arguments),
-            ("res_attrs", self._program.returns, self._returned()),
-        ):
-            self._write_edges(which, values, named)
+        state = program.state_of_results()
+        self._return([{} if argument is None else self._spread.layout(argument) for argument in state])
+        self._write_edges("arg_attrs", program.arguments)
+        self._write_edges("res_attrs", state)
 
     def _rewrite(self, node: Node, call: CallLayouts) -> None:
         reads = [self._as(v, layout, node.op) for v, layout in zip(node.operands, call.operands, strict=True)]
@@ -101,11 +101,9 @@ class _Interleaver:
             if layout != self._spread.layout(value):
                 self._give(node, value, layout)
 
-    def _move(self, node: Node, move: Move, whole: Parts, reads: list[ir.Value]) -> None:
-        made = PartsWriter(self._builder, node.op).moved(move, whole, reads, node.spec.args)
-        for name in node.op.attributes:
-            if name.startswith("dist."):
-                made.owner.attributes[name] = node.op.attributes[name]
+    def _move(self, node: Node, move: PartsMove, whole: Parts, reads: list[ir.Value]) -> None:
+        made = PartsWriter.at(self._builder, node.op).moved(move, whole, reads, node.spec.args)
+        copy_attributes(node.op, made.owner)
         node.op.results[0].replace_all_uses_with(made)
         self._values[node.results[0]] = made
         node.op.erase()
@@ -114,15 +112,12 @@ class _Interleaver:
         """A result as the others of its dim are stored, or somebody looks at it."""
         made = self._values[value]
         users = [(use.owner, use.operand_number) for use in made.uses]
-        writer = PartsWriter(self._builder, made.owner, behind=True)
+        writer = PartsWriter.at(self._builder, made.owner, ir.InsertionPoint.after(made.owner))
         new = self._between(writer, made, layout, self._spread.layout(value))
         for owner, number in users:
             owner.operands[number] = new
         if len(node.results) == 1:
-            for name in ("dist.name", "dist.refine"):
-                if name in made.owner.attributes:
-                    new.owner.attributes[name] = made.owner.attributes[name]
-                    del made.owner.attributes[name]
+            move_attributes(made.owner, new.owner, "dist.name", "dist.refine")
         self._values[value] = new
 
     def _as(self, value: int, layout: Layout, before: ir.Operation) -> ir.Value:
@@ -130,13 +125,9 @@ class _Interleaver:
         have, ssa = self._spread.layout(value), self._values[value]
         if have == layout:
             return ssa
-        key = (
-            ssa,
-            tuple(layout.items()),
-            before.attributes["dist.phase"] if "dist.phase" in before.attributes else None,
-        )
+        key = (ssa, tuple(layout.items()), phase_of(before))
         if key not in self._converted:
-            self._converted[key] = self._between(PartsWriter(self._builder, before), ssa, have, layout)
+            self._converted[key] = self._between(PartsWriter.at(self._builder, before), ssa, have, layout)
         return self._converted[key]
 
     def _between(self, writer: PartsWriter, value: ir.Value, have: Layout, want: Layout) -> ir.Value:
@@ -148,32 +139,18 @@ class _Interleaver:
                 value = writer.interleaved(value, dim, parts)
         return value
 
-    def _returned(self) -> list[int]:
-        """For each result the value whose layout it leaves with: state as it came in;
-        -1 for what is as it should be.
-        """
-        program = self._program
-        arguments = {
-            program.argument_key(i): v
-            for i, v in enumerate(program.arguments)
-            if program.argument_key(i) != ("", "")
-        }
-        return [arguments.get(program.result_key(i), -1) for i in range(len(program.returns))]
-
-    def _return(self) -> None:
+    def _return(self, layouts: list[Layout]) -> None:
+        """State leaves with the layout that it came in with, all else as it should be."""
         terminator = self._program.terminator
-        assert terminator is not None
-        for position, (value, like) in enumerate(zip(self._program.returns, self._returned(), strict=True)):
-            layout = self._spread.layout(like) if like >= 0 else {}
+        for position, (value, layout) in enumerate(zip(self._program.returns, layouts, strict=True)):
             terminator.operands[position] = self._as(value, layout, terminator)
 
-    def _write_edges(self, which: str, values: list[int], like: list[int]) -> None:
+    def _write_edges(self, which: str, values: Sequence[int | None]) -> None:
+        """Write the interleaving of arguments or results, which lie as the arguments ``values``."""
         function, rows = self._program.function, []
-        context = function.context
-        for position, edge in enumerate(like):
-            old = ir.DictAttr(function.attributes[which][position]) if which in function.attributes else ()
-            row: dict[str, ir.Attribute] = {n.name: n.attr for n in old}
-            for dim, parts in self._spread.layout(edge).items() if edge >= 0 else ():
-                row[ATTRIBUTE] = Interleaving(dim, parts).write(context)
-            rows.append(ir.DictAttr.get(row, context))
-        function.attributes[which] = ir.ArrayAttr.get(rows, context)
+        for position, value in enumerate(values):
+            row = edge_attributes(function, which, position)
+            for dim, parts in self._spread.layout(value).items() if value is not None else ():
+                row[ATTRIBUTE] = Interleaving(dim, parts).write(function.context)
+            rows.append(row)
+        set_edge_attributes(function, which, rows)

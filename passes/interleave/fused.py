@@ -1,6 +1,4 @@
-"""Weights that are several in one: queries, keys and values, or gate and up. A slice for each takes its
-columns.
-"""
+"""Weights that are several in one (queries, keys and values; gate and up), each sliced out of it."""
 
 from __future__ import annotations
 
@@ -9,11 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from shardc.dialects.rules.rule import Rule
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
-from shardc.passes.partition.storage import phase_of
-from shardc.passes.plan.blocks import block_size
-
-SLICE = "aten.slice.Tensor"
+from shardc.passes.propagate.blocks import block_size, factors_of, same_dims
 
 
 @dataclass(frozen=True)
@@ -46,9 +42,7 @@ def find_fused(program: Program, value: int, dim: int) -> Fused | None:
 
 
 def _slices(program: Program, value: int, dim: int) -> list[tuple[int, int, int]]:
-    """The slices that alone read a dim of a value, and those that alone read a slice: (node, start, end);
-    else none.
-    """
+    """(node, start, end) of the slices that alone read a dim of a value or of such a slice; else nothing."""
     found: list[tuple[int, int, int]] = []
     queue, seen = deque([(value, dim)]), {(value, dim)}
     while queue:
@@ -63,9 +57,10 @@ def _slices(program: Program, value: int, dim: int) -> list[tuple[int, int, int]
                 inside = _slices(program, node.results[0], d)
                 found += [(number, start, end), *((n, start + a, start + b) for n, a, b in inside)]
                 continue
-            names = {dims[d] for dims, v in zip(node.rule.operands, node.operands, strict=True) if v == here}
-            places = [place for name in names for place in _places(node, name)]
-            if len(names) != 1 or not places:
+            factors, *others = set(factors_of(node, here, d))
+            kept = not others and len(factors) == 1 and factors[0] not in node.rule.replicate
+            places = same_dims(node, factors) if kept else []
+            if not places:
                 return []
             new = [place for place in places if place not in seen]
             seen.update(new)
@@ -76,7 +71,7 @@ def _slices(program: Program, value: int, dim: int) -> list[tuple[int, int, int]
 def sliced(node: Node, dim: int) -> tuple[int, int] | None:
     """The elements that a node takes of a dim; None if it is no slice of it, or takes all."""
     spec = node.spec
-    if spec.target != SLICE or spec["step"] != 1:
+    if spec.target != "aten.slice.Tensor" or spec["step"] != 1:
         return None
     size = spec["self"].shape[dim]
     if spec["dim"] % len(spec["self"].shape) != dim:
@@ -86,14 +81,6 @@ def sliced(node: Node, dim: int) -> tuple[int, int] | None:
     return (start, end) if (start, end) != (0, size) else None
 
 
-def _places(node: Node, names: tuple[str, ...]) -> list[tuple[int, int]]:
-    """(value, dim) of the results' dims that are the one factor ``names`` and nothing else."""
-    if len(names) != 1 or names[0] in node.rule.replicate:
-        return []
-    results = zip(node.rule.results, node.results, strict=True)
-    return [(v, d) for dims, v in results for d, other in enumerate(dims) if other == names]
-
-
 def _block(program: Program, number: int) -> int:
     """How many elements of what the slice ``number`` takes belong together."""
     node = program.nodes[number]
@@ -101,15 +88,13 @@ def _block(program: Program, number: int) -> int:
 
 
 def seen_through(program: Program, fused: list[Fused]) -> Program:
-    """The program with rules under which cuts go through the slices of ``fused``,
-    as ``dist-interleave`` would make them do.
-    """
+    """The program with rules by which cuts go through the slices of ``fused``, as in interleaved ones."""
     nodes = list(program.nodes)
     for number in (n for f in fused for n in f.slices):
         node = nodes[number]
         dim = node.spec["dim"] % len(node.spec["self"].shape)
         (source,), (result,) = node.rule.operands, node.rule.results
-        taken = (*source[:dim], ("part",), *source[dim + 1 :]), (*result[:dim], ("part",), *result[dim + 1 :])
-        sizes = {**node.rule.sizes, "part": node.spec.results[0].shape[dim]}
-        nodes[number] = replace(node, rule=Rule((taken[0],), (taken[1],), sizes, linear=node.rule.linear))
+        whole, part = ((*dims[:dim], ("part",), *dims[dim + 1 :]) for dims in (source, result))
+        sizes = {**node.rule.sizes, "part": program.types[node.results[0]].shape[dim]}
+        nodes[number] = replace(node, rule=Rule((whole,), (part,), sizes, linear=node.rule.linear))
     return replace(program, nodes=nodes)

@@ -1,15 +1,15 @@
-"""How the storage that a plan needs of a few parameters spreads to all values that share their dims."""
+"""The spread of the storage that a plan needs of a few parameters to all values that share their dims."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardc.dialects.dist.interleaving import Parts
 from shardc.dialects.roles import STATE_ROLES
-from shardc.dialects.rules.rule import Dim
-from shardc.passes.interleave.moves import Move, read_move
+from shardc.passes.interleave.moves import PartsMove, read_move
+from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import Node, Program, carried_values
 from shardc.passes.pad.call import placed_factors
 
@@ -19,39 +19,33 @@ Layout = dict[int, Parts]
 
 @dataclass(frozen=True)
 class CallLayouts:
-    """What a call reads and makes, and the move that it then is of parts of a dim,
-    stored as ``whole`` in the large tensor.
-    """
+    """What a call reads and makes, and the move that it is of parts of its large tensor, ``whole``."""
 
     operands: list[Layout]
     results: list[Layout]
-    move: Move | None = None
+    move: PartsMove | None = None
     whole: Parts | None = None
 
 
-class Spread:
-    """The layout of every value, driven to a fixed point from ``seeds``. A dim keeps the first that it is
-    given.
-    """
+class LayoutSpread:
+    """The layout of every value, driven to a fixed point from ``seeds``; a dim keeps its first parts."""
 
     def __init__(self, program: Program, seeds: Mapping[int, Layout]) -> None:
         self._program = program
         self._now: list[Layout] = [{} for _ in program.types]
-        keys = [program.argument_key(i) for i in range(len(program.arguments))]
-        self._plain = {
-            v for v, (role, _) in zip(program.arguments, keys, strict=True) if role not in STATE_ROLES
-        }
-        named = {name: v for (role, name), v in zip(keys, program.arguments, strict=True) if role == "param"}
+        keys = list(zip(program.argument_keys(), program.arguments, strict=True))
+        self._plain = {v for (role, _), v in keys if role not in STATE_ROLES}
+        named = {name: v for (role, name), v in keys if role == "param"}
         same = carried_values(program)
         for value, parameter in _gradients(program):
             if parameter in named:
                 same.append((named[parameter], value))
             else:
                 self._plain.add(value)
-        self._same: dict[int, list[int]] = {}
+        self._same: dict[int, list[int]] = defaultdict(list)
         for a, b in same:
-            self._same.setdefault(a, []).append(b)
-            self._same.setdefault(b, []).append(a)
+            self._same[a].append(b)
+            self._same[b].append(a)
         for value, layout in seeds.items():
             self._now[value] = dict(layout)
         self._run(list(seeds))
@@ -83,18 +77,18 @@ class Spread:
         return CallLayouts(operands, results, move, whole)
 
     def _factors(self, node: Node) -> dict[str, Parts]:
-        """The factors of a call that are stored as parts: such as it does the same with,
-        wherever their elements stand.
-        """
+        """The factors of a call that are stored as parts; what it does with them depends on no position."""
         found: dict[str, Parts] = {}
         tensors = (*node.rule.operands, *node.rule.results)
-        for dims, value in zip(tensors, (*node.operands, *node.results), strict=True):
+        for dims, value in zip(tensors, node.values, strict=True):
             for d, parts in self._now[value].items():
                 if len(dims[d]) == 1:
                     found.setdefault(dims[d][0], parts)
         if not found or not node.known:
             return {}
-        fixed = node.rule.replicate | placed_factors(node.spec) | _joined(tensors)
+        # Elements of factors that share a dim do not lie in it as they do in one of their own.
+        joined = {f for dims in tensors for dim in dims if len(dim) > 1 for f in dim}
+        fixed = node.rule.replicate | placed_factors(node.spec) | joined
         return {f: parts for f, parts in found.items() if f not in fixed}
 
     def _run(self, changed: list[int]) -> None:
@@ -102,14 +96,14 @@ class Spread:
         queue = deque(changed)
         while queue:
             value = queue.popleft()
-            queue.extend(other for other in self._same.get(value, ()) if self._take(other, self._now[value]))
+            queue.extend(other for other in self._same[value] if self._take(other, self._now[value]))
             for number in (*users[value], *([producer[value]] if producer[value] >= 0 else [])):
                 node, found = self._program.nodes[number], self.of_call(number)
-                layouts = zip((*node.operands, *node.results), (*found.operands, *found.results), strict=True)
+                layouts = zip(node.values, (*found.operands, *found.results), strict=True)
                 queue.extend(v for v, layout in layouts if self._take(v, layout))
 
     def _take(self, value: int, layout: Layout) -> bool:
-        """Give a value what it has not; whether it took anything. One dim at most: edges can say no more."""
+        """Give a value what it lacks, one dim at most, as edges say no more. Return whether it took any."""
         if not layout or self._now[value] or value in self._plain:
             return False
         self._now[value] = dict(list(layout.items())[:1])
@@ -117,21 +111,9 @@ class Spread:
 
 
 def _gradients(program: Program) -> list[tuple[int, str]]:
-    """The values with a name, which somebody looks at, and the parameter of which each is the gradient
-    (empty: of none).
-    """
-    found = []
-    for node in program.nodes:
-        if "dist.name" in node.op.attributes:
-            for text in node.op.attributes["dist.name"].value.split(","):
-                name, _, index = text.partition("#")
-                kind, _, parameter = name.partition(":")
-                found.append((node.results[int(index or 0)], parameter if kind == "grad" else ""))
-    return found
-
-
-def _joined(tensors: tuple[tuple[Dim, ...], ...]) -> set[str]:
-    """The factors that are with others in some dim: their elements do not lie in that dim as they do in one
-    of their own.
-    """
-    return {f for dims in tensors for dim in dims if len(dim) > 1 for f in dim}
+    """The values that a user may look at, each with the parameter whose gradient it is (empty: of none)."""
+    return [
+        (node.results[number], name.removeprefix("grad:") if name.startswith("grad:") else "")
+        for node in program.nodes
+        for name, number in observed(node.op)
+    ]

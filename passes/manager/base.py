@@ -1,4 +1,4 @@
-"""What a pass is: a frozen dataclass whose fields are its options, and a ``run`` that rewrites a module.
+"""Passes: frozen dataclasses whose fields are their options, each with a ``run`` that rewrites a module.
 
     @dataclass(frozen=True)
     class Propagate(Pass):
@@ -9,13 +9,13 @@
 
         def run(self, module: ir.Module) -> None: ...
 
-The command line and pipelines spell the field ``max_iterations`` as ``max-iterations``.
+The command line and pass pipelines spell the field ``max_iterations`` as ``max-iterations``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self, get_type_hints
 
@@ -36,21 +36,18 @@ class Pass:
     name: ClassVar[str] = ""
 
     def run(self, module: ir.Module) -> None:
-        """Rewrites ``module`` in place. Raises a ShardcError for what the user can mend."""
+        """Rewrite ``module`` in place. Raises a ShardcError for what the user can mend."""
         raise NotImplementedError(f"{type(self).__name__} has no run method")
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """The pass with options given as text, by their command-line names."""
+        """Return the pass with options given as text, by their command-line names."""
         known = {option.name: option for option in cls.options()}
-        for name in options:
+        for name in (name for name in options if name not in known):
             new = OLD_NAMES.get(name.replace("-", "_"), "").replace("_", "-")
-            if name not in known and new in known:
+            if new in known:
                 raise OldSpelling(old=name, new=new, where=cls.name)
-            if name not in known:
-                raise UnknownPassOption(
-                    pass_name=cls.name, option=name, known=", ".join(known) or "none at all"
-                )
+            raise UnknownPassOption(pass_name=cls.name, option=name, known=", ".join(known) or "none at all")
         return cls(**{known[name].field: known[name].parse(cls.name, text) for name, text in options.items()})
 
     @classmethod
@@ -71,41 +68,26 @@ class Option:
     default: object
 
     def parse(self, pass_name: str, text: str) -> Value:
-        """``text`` as a value of the option's type. Raises BadPassOption."""
+        """Return ``text`` as a value of the option's type. Raises BadPassOption."""
+        expected, read = _KINDS[self.type]
         try:
-            return _parse(self.type, text)
-        except ValueError:
-            expected = _TYPE_NAMES.get(self.type, str(self.type))
+            return read(text)
+        except (KeyError, ValueError):
             raise BadPassOption(pass_name=pass_name, option=self.name, text=text, expected=expected) from None
 
     def render(self) -> str:
         """``max-iterations=4 (int)``, for ``--list-passes``."""
         default = ",".join(self.default) if isinstance(self.default, tuple) else self.default
         shown = str(default).lower() if isinstance(default, bool) else default
-        return f"{self.name}={shown} ({_TYPE_NAMES.get(self.type, str(self.type))})"
+        return f"{self.name}={shown} ({_KINDS[self.type][0]})"
 
 
-_TYPE_NAMES: dict[object, str] = {
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    tuple[str, ...]: "a list such as a,b",
-}
 _BOOLS = {"": True, "true": True, "1": True, "false": False, "0": False}
-
-
-def _parse(kind: object, text: str) -> Value:
-    if kind is bool:
-        if text not in _BOOLS:
-            raise ValueError(text)
-        return _BOOLS[text]
-    if kind is int:
-        return int(text)
-    if kind is float:
-        return float(text)
-    if kind is str:
-        return text
-    if kind == tuple[str, ...]:
-        return tuple(item for item in text.split(",") if item)
-    raise TypeError(f"a pass option can't be of type {kind}: use int, float, bool, str or tuple[str, ...]")
+_KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
+    int: ("an integer", int),
+    float: ("a number", float),
+    bool: ("true or false", _BOOLS.__getitem__),
+    str: ("text", str),
+    tuple[str, ...]: ("a list such as a,b", lambda text: tuple(filter(None, text.split(",")))),
+}
+"""Types that an option may have: what to call each in messages, and what reads it."""

@@ -1,4 +1,4 @@
-"""From MLIR's diagnostics to places a user can look at: file, line, column, and the line with a caret."""
+"""MLIR's diagnostics as places a user can look at: file, line, column, and the line with a caret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNNAMED_SOURCE = "-"
 """What MLIR calls a source that it was given as text."""
 
 SNIPPET_WIDTH = 100
-"""How many letters of a line a message shows."""
+"""Characters of a line that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +40,20 @@ class Source:
         """The fields ``message``, ``snippet`` and ``where`` of an error, from the first thing MLIR says."""
         diagnostics = error.error_diagnostics
         if not diagnostics:
-            return {"message": str(error), "snippet": "", "where": self.name}
+            return self.fields(str(error), None)
         more = f" (and {len(diagnostics) - 1} more)" if len(diagnostics) > 1 else ""
-        place = place_of(diagnostics[0].location)
-        return {
-            "message": diagnostics[0].message.strip() + more,
-            "snippet": self.snippet(place) if place else "",
-            "where": self.where(place) if place else self.name,
-        }
+        return self.fields(diagnostics[0].message.strip() + more, diagnostics[0].location)
+
+    def fields(self, message: str, location: ir.Location | None) -> dict[str, str]:
+        """The fields ``message``, ``snippet`` and ``where`` of an error at a location."""
+        place = None if location is None else place_of(location)
+        if place is None:
+            return {"message": message, "snippet": "", "where": self.name}
+        return {"message": message, "snippet": self.snippet(place), "where": self.where(place)}
 
 
 def _clipped(line: str, column: int) -> tuple[str, int]:
-    """The part of a line around a column, and where the column is in it:
-    a function's line may be of 100,000 letters.
-    """
+    """The part around a column of a line, which may have 100,000 characters, and the column in it."""
     if len(line) <= SNIPPET_WIDTH:
         return line, column
     start = max(0, min(column - SNIPPET_WIDTH // 2, len(line) - SNIPPET_WIDTH))
@@ -67,15 +67,12 @@ UNKNOWN_SOURCE = Source()
 
 
 def parse_module(source: Source, context: ir.Context) -> ir.Module:
-    """The module that a text stands for. Raises MalformedMlir with line and column."""
+    """Return the module that a text stands for. Raises MalformedMlir with line and column."""
     try:
         module = ir.Module.parse(source.text, context)
     except ir.MLIRError as error:
         raise MalformedMlir(**source.describe(error)) from error
     problem = first_problem(module)
     if problem is not None:
-        message, location = problem
-        place = place_of(location)
-        snippet, where = (source.snippet(place), source.where(place)) if place else ("", source.name)
-        raise MalformedMlir(message=message, snippet=snippet, where=where)
+        raise MalformedMlir(**source.fields(*problem))
     return module

@@ -1,4 +1,4 @@
-"""Reads the text of a pipeline, in MLIR's own syntax, into a tree.
+"""The text of a pass pipeline, in MLIR's own syntax, read into a tree.
 
     dist-propagate{max-iterations=4 strategy=basic},canonicalize,func.func(cse,canonicalize)
 
@@ -36,11 +36,8 @@ def parse_pipeline(text: str) -> tuple[Element, ...]:
     elements = reader.elements() if text.strip() else ()
     reader.skip_space()
     if reader.at < len(text):
-        reader.fail(f"a comma or the end should stand before {text[reader.at]!r}")
-    flat: list[Element] = []
-    for element in elements:
-        flat.extend(element.children if element.name == "builtin.module" else (element,))
-    return tuple(flat)
+        raise reader.error(f"a comma or the end should stand before {text[reader.at]!r}")
+    return tuple(part for e in elements for part in (e.children if e.name == "builtin.module" else (e,)))
 
 
 def parse_options(text: str) -> dict[str, str]:
@@ -53,7 +50,7 @@ def parse_options(text: str) -> dict[str, str]:
             return options
         name = reader.name()
         if name in options:
-            reader.fail(f"the option {name!r} stands twice")
+            raise reader.error(f"the option {name!r} stands twice")
         options[name] = reader.value() if reader.take("=") else ""
 
 
@@ -64,8 +61,8 @@ class _Reader:
         self.text = text
         self.at = 0
 
-    def fail(self, problem: str) -> None:
-        raise BadPipeline(problem=problem, snippet=f"\n    {self.text}\n    {' ' * self.at}^")
+    def error(self, problem: str) -> BadPipeline:
+        return BadPipeline(problem=problem, snippet=f"\n    {self.text}\n    {' ' * self.at}^")
 
     def skip_space(self) -> None:
         while self.at < len(self.text) and self.text[self.at].isspace():
@@ -80,8 +77,7 @@ class _Reader:
     def name(self) -> str:
         match = _NAME.match(self.text, self.at)
         if match is None:
-            self.fail("a name should stand here")
-        assert match is not None
+            raise self.error("a name should stand here")
         self.at = match.end()
         return match.group()
 
@@ -100,7 +96,7 @@ class _Reader:
         elif self.take("("):
             element = Element(name, children=self.elements())
             if not self.take(")"):
-                self.fail("a closing parenthesis is missing")
+                raise self.error("a closing parenthesis is missing")
         self.skip_space()
         return element
 
@@ -109,7 +105,7 @@ class _Reader:
         if self.at < len(self.text) and self.text[self.at] in "'\"":
             end = self.text.find(self.text[self.at], self.at + 1)
             if end < 0:
-                self.fail("a closing quote is missing")
+                raise self.error("a closing quote is missing")
             value, self.at = self.text[self.at + 1 : end], end + 1
             return value
         if self.text.startswith("{", self.at):
@@ -134,5 +130,4 @@ class _Reader:
                 if not open_brackets:
                     self.at = offset + 1
                     return self.text[start : self.at]
-        self.fail(f"this {self.text[start]!r} is never closed")
-        raise AssertionError
+        raise self.error(f"this {self.text[start]!r} is never closed")

@@ -1,6 +1,6 @@
-"""Pipelines as data, and how the text of one becomes a list of passes that runs on a module.
+"""Pass pipelines as data, and how the text of one becomes a list of passes that runs on a module.
 
-A name in a pipeline is one of ``PIPELINES``, one of the passes in our registry, or else goes to MLIR as text.
+A name in it is one of ``PIPELINES``, one of the passes in our registry, or else goes to MLIR as text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PIPELINES: dict[str, str] = {
     "rank": "shard,partition",
     "kernel": "rank,kern-fuse",
 }
-"""Named pipelines; the text may name passes and other pipelines."""
+"""Named pass pipelines; the text may name passes and other pass pipelines."""
 
 FAMILIAR_MLIR_PASSES = (
     "canonicalize",
@@ -54,7 +54,7 @@ _UNREGISTERED = re.compile(r"'([^']*)' does not refer to a registered pass")
 
 @dataclass(frozen=True)
 class MlirPass(Pass):
-    """One element of a pipeline that MLIR runs itself, such as ``func.func(canonicalize)``."""
+    """One element of a pass pipeline that MLIR runs itself, such as ``func.func(canonicalize)``."""
 
     name: ClassVar[str] = "mlir"
     text: str = ""
@@ -63,7 +63,7 @@ class MlirPass(Pass):
         self.manager(module.context).run(module.operation)
 
     def manager(self, context: ir.Context) -> PassManager:
-        """Raises ValueError with MLIR's own words if MLIR does not accept the text."""
+        """MLIR's pass manager for the text. Raises ValueError in MLIR's own words if MLIR refuses it."""
         manager = PassManager("builtin.module", context=context)
         manager.add(self.text)
         return manager
@@ -88,7 +88,7 @@ def run(
     source: Source = UNKNOWN_SOURCE,
     reading: Reading | None = None,
 ) -> None:
-    """Runs the passes in order and calls ``after_pass(title, module)`` after each.
+    """Run the passes in order and call ``after_pass(title, module)`` after each.
 
     ``reading`` is ``module`` as it was read before, if it has not changed since but for attributes.
     ``source`` is what the module was parsed from, for error messages. Raises what a pass raises, PassFailed
@@ -96,7 +96,12 @@ def run(
     """
     for step in steps:
         try:
-            reading = _run_one(step, reading or Reading(module))
+            reading = reading or Reading(module)
+            if not isinstance(step, ReadingPass):
+                step.run(module)
+                reading = None
+            elif step.apply(reading):
+                reading = None
         except ir.MLIRError as error:
             raise PassFailed(name=title(step), **source.describe(error)) from error
         except Exception as error:
@@ -106,14 +111,6 @@ def run(
             _verify(module, step, source)
         if after_pass:
             after_pass(title(step), module)
-
-
-def _run_one(step: Pass, reading: Reading) -> Reading | None:
-    """The reading, if it still holds after the pass."""
-    if isinstance(step, ReadingPass):
-        return None if step.apply(reading) else reading
-    step.run(reading.module)
-    return None
 
 
 def _verify(module: ir.Module, step: Pass, source: Source) -> None:
@@ -150,9 +147,8 @@ def _mlir_pass(element: Element) -> MlirPass:
     try:
         step.manager(ir.Context())
     except ValueError as error:
-        unregistered = _UNREGISTERED.search(str(error))
-        if unregistered:
-            raise UnknownPass(name=unregistered.group(1), nearest=_nearest(unregistered.group(1))) from None
+        if unregistered := _UNREGISTERED.search(str(error)):
+            raise UnknownPass(name=unregistered[1], nearest=_nearest(unregistered[1])) from None
         raise BadMlirPass(text=step.text, problem=" ".join(str(error).split())) from None
     return step
 
@@ -167,14 +163,10 @@ def describe_all() -> str:
     lines = ["Passes:"]
     for name in sorted(PASSES):
         cls = pass_class(name)
-        lines += [
-            f"  {name}",
-            *(f"      {line.strip()}" for line in (cls.__doc__ or "").strip().splitlines()),
-        ]
+        lines.append(f"  {name}")
+        lines += [f"      {line.strip()}" for line in (cls.__doc__ or "").strip().splitlines()]
         lines += [f"      option {option.render()}" for option in cls.options()]
-    lines += ["", "Pipelines:", *(f"  {name} = {text}" for name, text in sorted(PIPELINES.items()))]
-    lines += [
-        "",
-        f"And every pass of MLIR's and Torch-MLIR's by its own name: {', '.join(FAMILIAR_MLIR_PASSES)}, ...",
-    ]
+    lines += ["", "Pipelines:", *(f"  {name} = {text}" for name, text in sorted(PIPELINES.items())), ""]
+    familiar = ", ".join(FAMILIAR_MLIR_PASSES)
+    lines.append(f"And every pass of MLIR's and Torch-MLIR's by its own name: {familiar}, ...")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ on integers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,10 +17,12 @@ from shardc.diagnostics.levels import ManualRegionNotYet, UnknownOperation, Unre
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule, why_no_rule
+from shardc.passes.manager.attributes import edge_attribute
 
 STEP = "step"
 ABSENT = TensorType((), torch.bool)
@@ -38,6 +41,11 @@ class Node:
     known: bool = True
     """Whether a rule was found; if not, everything about the call is replicated."""
 
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The operands, then the results."""
+        return (*self.operands, *self.results)
+
 
 @dataclass
 class Program:
@@ -46,6 +54,8 @@ class Program:
     module: ir.Module
     function: ir.Operation
     block: ir.Block
+    terminator: ir.Operation
+    """The ``func.return``."""
     values: list[ir.Value] = field(default_factory=list)
     types: list[TensorType] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -55,33 +65,37 @@ class Program:
     """For each value the number of the node that makes it; -1 for arguments."""
     arguments: list[int] = field(default_factory=list)
     returns: list[int] = field(default_factory=list)
-    terminator: ir.Operation | None = None
     index: dict[ir.Value, int] = field(default_factory=dict)
 
     def attribute(self, argument: int, name: str) -> ir.Attribute | None:
         """An argument's attribute."""
-        return _named(self.function, "arg_attrs", argument, name)
+        return edge_attribute(self.function, "arg_attrs", argument, name)
 
     def result_attribute(self, result: int, name: str) -> ir.Attribute | None:
-        return _named(self.function, "res_attrs", result, name)
+        return edge_attribute(self.function, "res_attrs", result, name)
 
     def argument_key(self, argument: int) -> tuple[str, str]:
         """(role, name) of an argument; empty where the IR does not say."""
-        return _key(self.attribute(argument, "dist.role"), self.attribute(argument, "dist.name"))
+        return _key(self.function, "arg_attrs", argument)
 
-    def result_key(self, result: int) -> tuple[str, str]:
-        return _key(self.result_attribute(result, "dist.role"), self.result_attribute(result, "dist.name"))
+    def argument_keys(self) -> list[tuple[str, str]]:
+        return [self.argument_key(position) for position in range(len(self.arguments))]
+
+    def annotated(self, argument: int, codec: ShardingCodec) -> Sharding:
+        """The sharding that an argument is annotated with; whole if it has none."""
+        attribute = self.attribute(argument, "dist.sharding")
+        rank = len(self.types[self.arguments[argument]].shape)
+        return Sharding.replicated(rank) if attribute is None else codec.read(attribute)
+
+    def state_of_results(self) -> list[int | None]:
+        """For each result the argument of the same role and name: state that a step takes and gives back."""
+        arguments = dict(zip(self.argument_keys(), self.arguments, strict=True)) | {("", ""): None}
+        return [arguments.get(_key(self.function, "res_attrs", i)) for i in range(len(self.returns))]
 
 
-def _named(function: ir.Operation, which: str, position: int, name: str) -> ir.Attribute | None:
-    if which not in function.attributes:
-        return None
-    attributes = ir.DictAttr(function.attributes[which][position])
-    return attributes[name] if name in attributes else None
-
-
-def _key(role: ir.Attribute | None, name: ir.Attribute | None) -> tuple[str, str]:
-    return (role.value if role else "", name.value if name else "")
+def _key(function: ir.Operation, which: str, position: int) -> tuple[str, str]:
+    role, name = (edge_attribute(function, which, position, part) for part in ("dist.role", "dist.name"))
+    return ir.StringAttr(role).value if role else "", ir.StringAttr(name).value if name else ""
 
 
 def find_function(module: ir.Module) -> ir.Operation | None:
@@ -92,9 +106,7 @@ def find_function(module: ir.Module) -> ir.Operation | None:
 
 
 def program_functions(module: ir.Module) -> list[ir.Operation]:
-    """The ops whose bodies are what runs: the step; of a pipeline its stages, then the function
-    of each rank.
-    """
+    """The ops whose bodies run: the step, or a pipeline's stages followed by the function of each rank."""
     ranks = rank_functions(module)
     if ranks:
         ops = (op.operation for op in module.body.operations)
@@ -109,41 +121,38 @@ def read_program(module: ir.Module) -> Program | None:
     if function is None:
         return None
     block = function.regions[0].blocks[0]
-    program = Program(module, function, block)
+    *ops, terminator = [op.operation for op in block.operations]
+    program = Program(module, function, block, terminator)
     reader = CallReader()
     for argument in block.arguments:
         program.arguments.append(_add_value(program, argument, reader.tensor_type(argument.type), -1))
-    for op in block.operations:
-        op = op.operation
-        if op.name == "func.return":
-            program.terminator = op
-            program.returns = [program.index[v] for v in op.operands]
-        elif not is_constant(op):
+    for op in ops:
+        if not is_constant(op):
             _add_node(program, reader, op)
+    program.returns = [program.index[v] for v in terminator.operands]
     return program
 
 
 def _add_value(program: Program, value: ir.Value, type_: TensorType | None, producer: int) -> int:
-    number = len(program.values)
+    number = program.index[value] = len(program.values)
     program.values.append(value)
     program.types.append(type_ or ABSENT)
     program.users.append([])
     program.producer.append(producer)
-    program.index[value] = number
     return number
 
 
 def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
     call = _read_call(op, reader)
-    rule, known = _rule(op, call.spec)
+    rule = _rule(call.spec)
     number = len(program.nodes)
     operands = [program.index[v] for v in call.operands]
     results = [_add_value(program, r, t, number) for r, t in zip(op.results, call.spec.results, strict=True)]
-    program.nodes.append(Node(op, call.spec, rule, operands, results, known))
-    for operand in operands:
-        if not program.users[operand] or program.users[operand][-1] != number:
-            program.users[operand].append(number)
-    if not known:
+    node = Node(op, call.spec, rule or replicated_rule(call.spec), operands, results, rule is not None)
+    program.nodes.append(node)
+    for operand in dict.fromkeys(operands):
+        program.users[operand].append(number)
+    if rule is None:
         size = sum(t.size_bytes for t in call.spec.results if t)
         remark(
             "ReplicatedOp",
@@ -161,18 +170,14 @@ def _read_call(op: ir.Operation, reader: CallReader) -> Call:
         return _read_dist(op)
     try:
         call = reader.read(op)
+        for type_ in (*call.spec.tensors, *call.spec.results):
+            if type_ is not None and not type_.is_static:
+                raise TypeError(f"{type_} has no static shape")
+        return call
     except UnknownOperator as error:
         raise UnknownOperation(op=error.args[0], where=source_line(op.location)) from None
     except TypeError as error:
         raise UnreadableOperation(op=name, problem=str(error), where=source_line(op.location)) from None
-    dynamic = next(
-        (t for t in (*call.spec.tensors, *call.spec.results) if t is not None and not t.is_static), None
-    )
-    if dynamic is not None:
-        raise UnreadableOperation(
-            op=name, problem=f"{dynamic} has no static shape", where=source_line(op.location)
-        )
-    return call
 
 
 def _read_dist(op: ir.Operation) -> Call:
@@ -182,11 +187,8 @@ def _read_dist(op: ir.Operation) -> Call:
     return Call(op, OpCall(op.name, (type_,), (type_,)), [op.operands[0]])
 
 
-def _rule(op: ir.Operation, spec: OpCall) -> tuple[Rule, bool]:
-    if op.name.startswith("dist."):
-        return same_rule(spec.results[0]), True
-    rule = find_rule(spec)
-    return (rule, True) if rule is not None else (replicated_rule(spec), False)
+def _rule(spec: OpCall) -> Rule | None:
+    return same_rule(spec.tensors[0]) if spec.target.startswith("dist.") else find_rule(spec)
 
 
 def same_rule(type_: TensorType) -> Rule:
@@ -197,22 +199,33 @@ def same_rule(type_: TensorType) -> Rule:
 
 
 def carried_values(program: Program) -> list[tuple[int, int]]:
-    """(argument, result) pairs of the state that a step takes and gives back: the same role and name."""
-    arguments = {program.argument_key(i): value for i, value in enumerate(program.arguments)}
-    pairs = []
-    for position, value in enumerate(program.returns):
-        key = program.result_key(position)
-        if key in arguments and key != ("", "") and arguments[key] != value:
-            pairs.append((arguments[key], value))
-    return pairs
+    """(argument, result) pairs of the state that a step takes and gives back changed."""
+    pairs = zip(program.state_of_results(), program.returns, strict=True)
+    return [(old, new) for old, new in pairs if old is not None and old != new]
+
+
+def new_function(
+    program: Program,
+    inputs: Sequence[ir.Type],
+    outputs: Sequence[ir.Type],
+    changed: Mapping[str, ir.Attribute] | None = None,
+) -> ir.Block:
+    """The body of an empty function before the step's, with its attributes but for those ``changed``."""
+    old = program.function
+    type_ = ir.TypeAttr.get(ir.FunctionType.get(inputs, outputs, old.context), old.context)
+    attributes = {**dict(old.attributes.items()), **(changed or {}), "function_type": type_}
+    place = ir.InsertionPoint(old)
+    function = ir.Operation.create("func.func", [], [], attributes, regions=1, loc=old.location, ip=place)
+    locations = [a.location for a in program.block.arguments]
+    return ir.Block.create_at_start(function.regions[0], inputs, locations)
 
 
 def copy_module(module: ir.Module) -> ir.Module:
     """A module of its own in the same context, locations included."""
     with module.context, ir.Location.unknown():
         made = ir.Module.create(module.operation.location)
-        for name in module.operation.attributes:
-            made.operation.attributes[name] = module.operation.attributes[name]
+        for name, attribute in module.operation.attributes.items():
+            made.operation.attributes[name] = attribute
         for op in module.body:
             op.operation.clone(ip=ir.InsertionPoint(made.body))
         return made

@@ -14,9 +14,7 @@ from shardc.passes.manager.program import Program, read_program
 
 
 class Reading:
-    """The step function of ``module``, read when it is first asked for.
-    It is what the module says until a pass changes that.
-    """
+    """The step function of ``module``, read when it is first asked for, until a pass changes the module."""
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
@@ -29,10 +27,9 @@ class Reading:
     def sharded(self, level: int) -> tuple[Mesh, Program]:
         """The mesh and the step function, for passes over shardings. Raises LevelBroken."""
         mesh = read_mesh(self.module)
-        if mesh is None:
-            raise LevelBroken(level=level, problem="the module has no dist.mesh")
-        if self.program is None:
-            raise LevelBroken(level=level, problem="the module has no function")
+        if mesh is None or self.program is None:
+            missing = "dist.mesh" if mesh is None else "function"
+            raise LevelBroken(level=level, problem=f"the module has no {missing}")
         return mesh, self.program
 
 
@@ -44,5 +41,5 @@ class ReadingPass(Pass):
         self.apply(Reading(module))
 
     def apply(self, reading: Reading) -> bool:
-        """Rewrites the step; whether it has changed more than attributes of ops, arguments and results."""
+        """Rewrite the step. Return whether more changed than attributes of ops, arguments and results."""
         raise NotImplementedError(f"{type(self).__name__} has no apply method")

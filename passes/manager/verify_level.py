@@ -13,10 +13,10 @@ from shardc.dialects.dist.check import check_sharding
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
 from shardc.dialects.location import source_line
-from shardc.dialects.rules.rule import dims_under
+from shardc.dialects.rules.rule import assignment_of, dims_under
+from shardc.passes.manager.attributes import edge_attributes
 from shardc.passes.manager.program import Node, Program, find_function
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.partition.assign import assignment_of
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class VerifyLevel(ReadingPass):
             _check_rank(function)
             return False
         assert reading.program is not None
-        _check_annotated(reading.program, mesh)
+        _LevelTwo(reading.program, mesh).check()
         return False
 
 
 def _check_global(function: ir.Operation) -> None:
-    for position in range(len(function.regions[0].blocks[0].arguments)):
-        attributes = _edge(function, "arg_attrs", position)
-        if "dist.role" not in attributes or "dist.name" not in attributes:
+    block = function.regions[0].blocks[0]
+    for position in range(len(block.arguments)):
+        if not {"dist.role", "dist.name"} <= edge_attributes(function, "arg_attrs", position).keys():
             raise LevelBroken(level=1, problem=f"argument {position} has no dist.role and dist.name")
-    for op in function.regions[0].blocks[0].operations:
+    for op in block.operations:
         name = op.operation.name
         if not name.startswith("torch.") and name not in ("func.return", "dist.constraint"):
             raise LevelBroken(
@@ -65,81 +65,66 @@ def _check_global(function: ir.Operation) -> None:
 
 def _check_rank(function: ir.Operation) -> None:
     block = function.regions[0].blocks[0]
-    returned = list(block.operations)[-1].operation.operands
-    for what, which, values in (
-        ("argument", "arg_attrs", block.arguments),
-        ("result", "res_attrs", returned),
-    ):
+    *ops, terminator = [op.operation for op in block.operations]
+    edges = (("argument", "arg_attrs", block.arguments), ("result", "res_attrs", terminator.operands))
+    for what, which, values in edges:
         for position in range(len(values)):
-            if "dist.sharding" not in _edge(function, which, position):
+            if "dist.sharding" not in edge_attributes(function, which, position):
                 raise LevelBroken(level=3, problem=f"{what} {position} has no dist.sharding")
-    for op in function.regions[0].blocks[0].operations:
-        if op.operation.name in ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast"):
-            raise LevelBroken(
-                level=3, problem=f"{op.operation.name} is left over", where=source_line(op.location)
-            )
+    for op in ops:
+        if op.name in ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast"):
+            raise LevelBroken(level=3, problem=f"{op.name} is left over", where=source_line(op.location))
 
 
-def _check_annotated(program: Program, mesh: Mesh) -> None:
-    codec = ShardingCodec(program.module.context, mesh)
-    shardings: list[Sharding] = []
-    attributes: list[ir.Attribute] = []
-    right: set[tuple[int, tuple[ir.Attribute, ...]]] = set()  # layers repeat the same calls
-    for position, value in enumerate(program.arguments):
-        attribute = program.attribute(position, "dist.sharding")
-        rank = len(program.types[value].shape)
-        shardings.append(
-            _checked(
-                attribute,
-                rank,
-                codec,
-                mesh,
-                f"argument {program.argument_key(position)[1] or position}",
-                None,
-            )
-        )
-        attributes.append(attribute)
-    for node in program.nodes:
-        array = node.op.attributes["dist.shardings"] if "dist.shardings" in node.op.attributes else None
-        given = list(array) if isinstance(array, ir.ArrayAttr) else []
-        if len(given) != len(node.results):
-            problem = f"{node.spec.target} has {len(given)} shardings for {len(node.results)} results"
-            raise LevelBroken(level=2, problem=problem, where=_where(node.op))
-        for value, attribute in zip(node.results, given, strict=True):
-            rank = len(program.types[value].shape)
-            shardings.append(_checked(attribute, rank, codec, mesh, node.spec.target, node.op))
-        attributes.extend(given)
-        if node.spec.target not in ("dist.reshard", "dist.constraint"):
-            values = (*node.operands, *node.results)
-            key = (id(node.rule), tuple(attributes[v] for v in values))
-            if key not in right:
-                _check_call(node, [shardings[v] for v in values])
+class _LevelTwo:
+    """Reads the shardings of all values, in order, and compares each call's with its rule."""
+
+    def __init__(self, program: Program, mesh: Mesh) -> None:
+        self._program, self._mesh = program, mesh
+        self._codec = ShardingCodec(program.module.context, mesh)
+        self._shardings: list[Sharding] = []
+        self._attributes: list[ir.Attribute] = []
+
+    def check(self) -> None:
+        program = self._program
+        for position in range(len(program.arguments)):
+            name = program.argument_key(position)[1] or position
+            self._read(program.attribute(position, "dist.sharding"), f"argument {name}", None)
+        right: set[tuple[int, tuple[ir.Attribute, ...]]] = set()  # layers repeat the same calls
+        for node in program.nodes:
+            array = node.op.attributes.get("dist.shardings")
+            given = list(array) if isinstance(array, ir.ArrayAttr) else []
+            if len(given) != len(node.results):
+                problem = f"{node.spec.target} has {len(given)} shardings for {len(node.results)} results"
+                raise LevelBroken(level=2, problem=problem, where=source_line(node.op.location))
+            for attribute in given:
+                self._read(attribute, node.spec.target, node.op)
+            key = (id(node.rule), tuple(self._attributes[v] for v in node.values))
+            if key not in right and node.spec.target not in ("dist.reshard", "dist.constraint"):
+                _check_call(node, [self._shardings[v] for v in node.values])
                 right.add(key)
 
+    def _read(self, attribute: ir.Attribute | None, what: str, op: ir.Operation | None) -> None:
+        """Add the next value's sharding. Raises LevelBroken."""
+        if not isinstance(attribute, ShardingAttr):
+            problem = f"{what} has no #dist.sharding"
+        elif wrong := self._add(attribute):
+            problem = f"the sharding of {what}: {wrong}"
+        else:
+            return
+        where = None if op is None else source_line(op.location)
+        raise LevelBroken(level=2, problem=problem, where=where)
 
-def _checked(
-    attribute: ir.Attribute | None,
-    rank: int,
-    codec: ShardingCodec,
-    mesh: Mesh,
-    what: str,
-    op: ir.Operation | None,
-) -> Sharding:
-    if not isinstance(attribute, ShardingAttr):
-        raise LevelBroken(level=2, problem=f"{what} has no #dist.sharding", where=_where(op))
-    try:
-        sharding = codec.read(attribute)
-    except NoSuchAxis as error:
-        problem = error.template.format(**error.fields)
-        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=_where(op)) from None
-    problem = check_sharding(sharding, rank, mesh)
-    if problem:
-        raise LevelBroken(level=2, problem=f"the sharding of {what}: {problem}", where=_where(op))
-    return sharding
-
-
-def _where(op: ir.Operation | None) -> str | None:
-    return source_line(op.location) if op is not None else None
+    def _add(self, attribute: ShardingAttr) -> str | None:
+        """Add the next value's sharding, or return what is wrong with it."""
+        rank = len(self._program.types[len(self._shardings)].shape)
+        try:
+            sharding = self._codec.read(attribute)
+        except NoSuchAxis as error:
+            return error.template.format(**error.fields)
+        self._shardings.append(sharding)
+        self._attributes.append(attribute)
+        return check_sharding(sharding, rank, self._mesh)
 
 
 def _check_call(node: Node, shardings: list[Sharding]) -> None:
@@ -148,16 +133,7 @@ def _check_call(node: Node, shardings: list[Sharding]) -> None:
     tensors = node.rule.operands + node.rule.results
     for i, (dims, sharding) in enumerate(zip(tensors, shardings, strict=True)):
         if Sharding(dims_under(dims, assignment)).normal().dims != sharding.normal().dims:
-            kind = "operand" if i < len(node.operands) else "result"
-            number = i if i < len(node.operands) else i - len(node.operands)
-            problem = (
-                f"{kind} {number} of {node.spec.target} is {sharding}, which does not fit its rule "
-                f"{node.rule}"
-            )
-            raise LevelBroken(level=2, problem=problem, where=_where(node.op))
-
-
-def _edge(function: ir.Operation, which: str, position: int) -> dict[str, ir.Attribute]:
-    if which not in function.attributes:
-        return {}
-    return {n.name: n.attr for n in ir.DictAttr(function.attributes[which][position])}
+            count = len(node.operands)
+            tensor = f"operand {i}" if i < count else f"result {i - count}"
+            problem = f"{tensor} of {node.spec.target} is {sharding}, which does not fit its rule {node.rule}"
+            raise LevelBroken(level=2, problem=problem, where=source_line(node.op.location))

@@ -1,18 +1,15 @@
-"""One call on padded shapes: the same operator on larger tensors, or what its rule's ``lower``
-makes of them.
-"""
+"""One call on padded shapes: the same operator on larger tensors, or what its rule's ``lower`` makes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall, fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Rule, find_rule
-from shardc.passes.pad.span import Spans, is_tail, of_dim, padded_size
+from shardc.passes.pad.span import Spans, is_tail, of_dim, padded_shape, padded_size
 from shardc.passes.partition.local_call import infer_types, with_defaults
 
 
@@ -23,18 +20,11 @@ def padded_types(
     factors: Mapping[str, Spans],
 ) -> tuple[TensorType | None, ...]:
     """The types of a call's operands or results where its factors are padded."""
-    if not factors:
-        return tuple(types)
-    made = []
-    for dims, type_ in zip(tensors, types, strict=True):
-        if type_ is None:
-            made.append(None)
-            continue
-        sizes = [
-            padded_size(n, of_dim(d, rule.sizes, factors)) for n, d in zip(type_.shape, dims, strict=True)
-        ]
-        made.append(type_.with_shape(tuple(sizes)))
-    return tuple(made)
+    paddings = [tuple(of_dim(d, rule.sizes, factors) for d in dims) for dims in tensors]
+    return tuple(
+        None if type_ is None else type_.with_shape(padded_shape(type_.shape, padding))
+        for type_, padding in zip(types, paddings, strict=True)
+    )
 
 
 def padded_rule(rule: Rule, factors: Mapping[str, Spans]) -> Rule:
@@ -59,18 +49,15 @@ def _works(spec: OpCall, factors: tuple[tuple[str, Spans], ...]) -> bool:
     inside = [f for f, s in padded.items() if not is_tail(rule.sizes[f], s)]
     try:
         made = rule.lower(_Types(*call)) if rule.lower is not None else infer_types(spec.target, call[1])
-        return tuple(made) == results and not (
-            inside and _places(rule, _Types(*call, cut=2)).intersection(inside)
-        )
-    except (
-        Exception
-    ):  # it has its sizes among its arguments, and no lower to change them; users' may raise anything
+        fits = tuple(made) == results
+        return fits and not (inside and _places(rule, _Types(*call, cut=2)).intersection(inside))
+    except Exception:  # sizes among its arguments, and no lower to change them; users' may raise anything
         return False
 
 
 @lru_cache(maxsize=16384)
 def placed_factors(spec: OpCall) -> frozenset[str]:
-    """The factors of whose elements a call with a rule needs to know where they stand."""
+    """The factors of whose elements a call needs to know the positions; none if no rule lowers it."""
     rule = find_rule(spec)
     if rule is None or rule.lower is None:
         return frozenset()
@@ -82,20 +69,18 @@ def placed_factors(spec: OpCall) -> frozenset[str]:
 
 
 def _places(rule: Rule, local: _Types) -> set[str]:
-    """The factors of whose elements the call needs to know where they stand: padding must not move those."""
+    """The factors of whose elements the call needs to know the positions: padding must not move those."""
     if rule.lower is not None:
         rule.lower(local)
     return local.placed
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Types:
-    """A rule's :class:`Local` on types alone: what would be made where every factor is ``cut`` into so many
-    ways.
-    """
+    """A rule's :class:`Local` on types alone, as if every factor were cut into ``cut`` ways."""
 
     spec: OpCall
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
     results: tuple[TensorType | None, ...]
     sizes: Mapping[str, int]
     cut: int = 1
@@ -107,10 +92,10 @@ class _Types:
     def ways(self, factor: str) -> int:
         return self.cut
 
-    def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
+    def offset(self, factor: str, scale: int = 1, base: object = 0) -> object:
         self.placed.add(factor)
         return base
 
-    def emit(self, target: str, *args: Any) -> Any:
+    def emit(self, target: str, *args: object) -> TensorType | tuple[TensorType | None, ...] | None:
         made = infer_types(target, with_defaults(target, args))
         return made[0] if len(made) == 1 else made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,16 +11,17 @@ from torch_mlir import ir
 from shardc.diagnostics.base import remark
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
-from shardc.dialects.aten.types import TensorType
+from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.attributes import attributes_of, copy_attributes, edge_attributes, move_attributes
+from shardc.passes.manager.program import Node, Program, new_function
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.pad.call import padded_rule, padded_types
-from shardc.passes.pad.held import Held, made_numbers, needed_numbers, worth_filling
+from shardc.passes.pad.pad_values import PadValues, made_values, needed_numbers, worth_filling
 from shardc.passes.pad.seeds import find_seeds
 from shardc.passes.pad.span import Padding, Span, no_padding, of_dim, padded_shape, padded_size
-from shardc.passes.pad.spread import FactorPadding, Spread
+from shardc.passes.pad.spread import FactorPadding, PaddingSpread
 from shardc.passes.pad.writer import PadWriter
 from shardc.passes.partition.local_call import MlirLocal
 
@@ -31,10 +32,9 @@ class DistPad(ReadingPass):
     together with them.
 
     A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass
-    divides. What padding holds is no matter, but where a call reduces over it: there it is filled with what
-    the reduction does not see. State leaves the step with zeros in its padding, as it came in.
-    ``dist.padded`` on an argument or result is its padded shape, ``dist.global_type`` its true type. Does
-    nothing where everything divides.
+    divides. Padding may hold any value unless a reduction reads it; then it holds what the reduction does not
+    see. State leaves the step with zeros in its padding, as it came in. ``dist.padded`` on an argument or
+    result is its padded shape, ``dist.global_type`` its true type. Does nothing where everything divides.
     """
 
     name: ClassVar[str] = "dist-pad"
@@ -45,22 +45,22 @@ class DistPad(ReadingPass):
         program = reading.program if mesh is not None else None
         if mesh is None or program is None:
             return False
-        seeds = find_seeds(program, ShardingCodec(module.context, mesh), mesh)
+        codec = ShardingCodec(module.context, mesh)
+        seeds = find_seeds(program, codec, mesh)
         if seeds:
-            _say(program, seeds)
+            _report(program, seeds)
             with module.context, ir.Location.unknown():
-                _Padder(program, Spread(program, seeds), ShardingCodec(module.context, mesh)).run()
+                _Padder(program, PaddingSpread(program, seeds), codec).run()
         return bool(seeds)
 
 
-def _say(program: Program, seeds: Mapping[int, Padding]) -> None:
+def _report(program: Program, seeds: Mapping[int, Padding]) -> None:
     """One remark for each size that is padded."""
     named: dict[tuple[int, int], list[str]] = {}
-    for position, value in enumerate(program.arguments):
+    for (_, name), value in zip(program.argument_keys(), program.arguments, strict=True):
         for size, spans in zip(program.types[value].shape, seeds.get(value, ()), strict=False):
             if spans:
-                names = named.setdefault((size, padded_size(size, spans)), [])
-                names.append(program.argument_key(position)[1])
+                named.setdefault((size, padded_size(size, spans)), []).append(name)
     for (size, padded), names in named.items():
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         remark("Padded", f"dims of {size} are computed as {padded}, to divide: {', '.join(names[:3])}{more}")
@@ -69,57 +69,44 @@ def _say(program: Program, seeds: Mapping[int, Padding]) -> None:
 class _Padder:
     """Rebuilds the step on padded shapes. ``_values`` are the new values, by the number of the old."""
 
-    def __init__(self, program: Program, spread: Spread, codec: ShardingCodec) -> None:
+    def __init__(self, program: Program, spread: PaddingSpread, codec: ShardingCodec) -> None:
         self._program = program
         self._spread = spread
         self._codec = codec
-        self._context = program.module.context
-        self._values: list[ir.Value] = []
-        self._held: dict[ir.Value, Held] = {}
-
-    def run(self) -> None:
-        program = self._program
-        state = {program.argument_key(i): v for i, v in enumerate(program.arguments)}
-        self._results = [self._returned_padding(i, state) for i in range(len(program.returns))]
+        # State goes out as it came in; what a user gets is not padded.
+        pairs = zip(program.returns, program.state_of_results(), strict=True)
+        self._results = [
+            no_padding(len(program.types[v].shape)) if argument is None else spread.padding(argument)
+            for v, argument in pairs
+        ]
         block = self._new_function()
         self._builder = CallBuilder(block)
         self._writer = PadWriter(block, self._builder)
         self._ip = ir.InsertionPoint(block)
-        self._values = list(block.arguments)
-        for value, new in zip(program.arguments, block.arguments, strict=True):
-            self._held[new] = _zeros(self._spread.padding(value))
+        self._values: list[ir.Value] = list(block.arguments)
+        self._pad_values: dict[ir.Value, PadValues] = {
+            new: _zeros(spread.padding(value))
+            for value, new in zip(program.arguments, block.arguments, strict=True)
+        }
+
+    def run(self) -> None:
+        program = self._program
         for number, node in enumerate(program.nodes):
             self._values += self._call(number, node)
-        terminator = program.terminator
-        assert terminator is not None
         returned = [self._return(i, v) for i, v in enumerate(program.returns)]
-        ir.Operation.create("func.return", [], returned, loc=terminator.location, ip=self._ip)
+        ir.Operation.create("func.return", [], returned, loc=program.terminator.location, ip=self._ip)
         program.function.erase()
 
-    def _returned_padding(self, position: int, arguments: Mapping[tuple[str, str], int]) -> Padding:
-        """State goes out as it came in; what a user gets is not padded."""
-        program = self._program
-        key, value = program.result_key(position), program.returns[position]
-        if key != ("", "") and key in arguments:
-            return self._spread.padding(arguments[key])
-        return no_padding(len(program.types[value].shape))
-
     def _new_function(self) -> ir.Block:
-        program, old = self._program, self._program.function
+        program = self._program
         paddings = [self._spread.padding(v) for v in program.arguments]
         inputs = [self._padded(v, p) for v, p in zip(program.arguments, paddings, strict=True)]
         outputs = [self._padded(v, p) for v, p in zip(program.returns, self._results, strict=True)]
-        attributes = {name: old.attributes[name] for name in old.attributes}
-        attributes["function_type"] = ir.TypeAttr.get(
-            ir.FunctionType.get(*([_mlir(t) for t in ts] for ts in (inputs, outputs)))
-        )
-        attributes["arg_attrs"] = self._edges("arg_attrs", program.arguments, inputs)
-        attributes["res_attrs"] = self._edges("res_attrs", program.returns, outputs)
-        function = ir.Operation.create(
-            "func.func", [], [], attributes, regions=1, loc=old.location, ip=ir.InsertionPoint(old)
-        )
-        locations = [a.location for a in program.block.arguments]
-        return ir.Block.create_at_start(function.regions[0], [_mlir(t) for t in inputs], locations)
+        changed = {
+            "arg_attrs": self._edges("arg_attrs", program.arguments, inputs),
+            "res_attrs": self._edges("res_attrs", program.returns, outputs),
+        }
+        return new_function(program, list(map(write_type, inputs)), list(map(write_type, outputs)), changed)
 
     def _padded(self, value: int, padding: Padding) -> TensorType:
         type_ = self._program.types[value]
@@ -128,9 +115,8 @@ class _Padder:
     def _edges(self, which: str, values: list[int], types: list[TensorType]) -> ir.ArrayAttr:
         """The attributes of arguments or results, with the true type of those that are padded."""
         program, rows = self._program, []
-        old = program.function.attributes
         for position, (value, type_) in enumerate(zip(values, types, strict=True)):
-            row = {n.name: n.attr for n in ir.DictAttr(old[which][position])} if which in old else {}
+            row = edge_attributes(program.function, which, position)
             if type_ != program.types[value]:
                 row["dist.global_type"] = ir.TypeAttr.get(program.values[value].type)
                 row["dist.padded"] = ir.DenseI64ArrayAttr.get(type_.shape)
@@ -139,8 +125,7 @@ class _Padder:
 
     def _call(self, number: int, node: Node) -> list[ir.Value]:
         factors = self._spread.of_call(number)
-        attributes = {n: node.op.attributes[n] for n in ("dist.phase",) if n in node.op.attributes}
-        self._writer.at(node.op.location, attributes)
+        self._writer.place(node.op.location, attributes_of(node.op, "dist.phase"))
         operands = self._operands(node, factors)
         made = self._build(node, operands, factors)
         results = []
@@ -150,13 +135,13 @@ class _Padder:
                 results.append(new)
                 continue
             padding = tuple(of_dim(d, node.rule.sizes, factors) for d in node.rule.results[i])
-            self._held[new] = made_numbers(node, i, factors, [self._held.get(o, {}) for o in operands])
-            for dim, span in worth_filling(node, i, factors, self._held[new]):
+            known = [self._pad_values.get(o, {}) for o in operands]
+            self._pad_values[new] = made_values(node, i, factors, known)
+            for dim, span in worth_filling(node, i, factors, self._pad_values[new]):
                 new = self._filled(new, dim, type_.shape[dim], padding, span, 0.0)
             results.append(self._converted(new, type_.shape, padding, self._spread.padding(value)))
-            if results[-1] != new and "dist.refine" in new.owner.attributes:
-                results[-1].owner.attributes["dist.refine"] = new.owner.attributes["dist.refine"]
-                del new.owner.attributes["dist.refine"]
+            if results[-1] != new:
+                move_attributes(new.owner, results[-1].owner, "dist.refine")
         return results
 
     def _operands(self, node: Node, factors: FactorPadding) -> list[ir.Value]:
@@ -167,8 +152,8 @@ class _Padder:
             self._converted(self._values[v], t.shape, self._spread.padding(v), padding)
             for v, t, padding in zip(node.operands, types, paddings, strict=True)
         ]
-        held = [self._held.get(value, {}) for value in made]
-        for i, dim, span, number in needed_numbers(node, factors, held):
+        known = [self._pad_values.get(value, {}) for value in made]
+        for i, dim, span, number in needed_numbers(node, factors, known):
             made[i] = self._filled(made[i], dim, types[i].shape[dim], paddings[i], span, number)
         return made
 
@@ -176,11 +161,11 @@ class _Padder:
         self, value: ir.Value, dim: int, size: int, padding: Padding, span: Span, number: float
     ) -> ir.Value:
         """``value`` with ``number`` in one of its paddings; itself if that is there already."""
-        held = self._held.get(value, {})
-        if held.get((dim, span)) == number:
+        known = self._pad_values.get(value, {})
+        if known.get((dim, span)) == number:
             return value
         made = self._writer.masked(value, dim, size, padding[dim], span, number)
-        self._held[made] = {**held, (dim, span): number}
+        self._pad_values[made] = {**known, (dim, span): number}
         return made
 
     def _converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
@@ -188,32 +173,28 @@ class _Padder:
             return value
         made = self._writer.converted(value, shape, have, want)
         new, old = _zeros(want), _zeros(have)
-        kept = {place: n for place, n in self._held.get(value, {}).items() if place in new}
-        self._held[made] = {**{place: n for place, n in new.items() if place not in old}, **kept}
+        kept = {place: n for place, n in self._pad_values.get(value, {}).items() if place in new}
+        self._pad_values[made] = {**{place: n for place, n in new.items() if place not in old}, **kept}
         return made
 
-    def _build(self, node: Node, operands: list[ir.Value], factors: FactorPadding) -> list[ir.Value]:
-        if node.op.name.startswith("dist."):
-            attributes = {name: node.op.attributes[name] for name in node.op.attributes}
-            types = [o.type for o in operands]
-            return [
-                ir.Operation.create(
-                    node.op.name, types, operands, attributes, loc=node.op.location, ip=self._ip
-                ).result
-            ]
-        types = padded_types(node.rule.results, node.spec.results, node.rule, factors)
+    def _build(self, node: Node, operands: list[ir.Value], factors: FactorPadding) -> Sequence[ir.Value]:
+        op, place = node.op, (node.op.location, self._ip)
+        if op.name.startswith("dist."):
+            types, attributes = [o.type for o in operands], dict(op.attributes.items())
+            return ir.Operation.create(
+                op.name, types, operands, attributes, loc=place[0], ip=place[1]
+            ).results
+        results = padded_types(node.rule.results, node.spec.results, node.rule, factors)
         args = fill(node.spec.args, operands)
-        place = (node.op.location, self._ip)
+        made: Sequence[ir.Value]
         if factors and node.rule.lower is not None:
             call = (node.spec, padded_rule(node.rule, factors), {})
-            made = list(node.rule.lower(MlirLocal(self._builder, self._codec, place, call, args, types)))
+            made = node.rule.lower(MlirLocal(self._builder, self._codec, place, call, args, results))
         else:
-            made = list(self._builder.call(node.spec.target, args, types, *place).results)
-        owners = {v.owner.results[0]: v.owner for v in made}
+            made = self._builder.call(node.spec.target, args, results, *place).results
+        owners = {v.owner.results[0] for v in made}
         assert len(owners) == 1, f"{node.spec.target} on padded shapes is several ops"
-        for name in node.op.attributes:
-            if name.startswith("dist."):
-                made[0].owner.attributes[name] = node.op.attributes[name]
+        copy_attributes(op, made[0].owner)
         return made
 
     def _return(self, position: int, value: int) -> ir.Value:
@@ -225,9 +206,5 @@ class _Padder:
         return new
 
 
-def _zeros(padding: Padding) -> Held:
+def _zeros(padding: Padding) -> PadValues:
     return {(d, s): 0.0 for d, spans in enumerate(padding) for s in spans}
-
-
-def _mlir(type_: TensorType) -> ir.Type:
-    return ir.Type.parse(str(type_))

@@ -1,9 +1,8 @@
-"""Which calls make finite numbers of finite numbers: where padding is finite,
-zeros need be put in one factor of a product only.
-"""
+"""Calls that make finite numbers of finite numbers, so that one factor of a product needs zeros there."""
 
 from __future__ import annotations
 
+from itertools import chain
 from math import isfinite
 
 import torch
@@ -11,100 +10,27 @@ import torch
 from shardc.dialects.aten.call import leaves
 from shardc.passes.manager.program import Node
 
+_ADDITIONS = ("add.Tensor", "sub.Tensor", "rsub.Tensor", "add.Scalar", "sub.Scalar", "rsub.Scalar")
+_PRODUCTS = ("mul.Tensor", "mul.Scalar", "div.Scalar", "square", "mm", "bmm", "addmm", "baddbmm", "matmul")
+_LAYERS = ("linear", "convolution", "native_layer_norm", "native_layer_norm_backward")
+_POINTWISE = ("neg", "abs", "erf", "cos", "sin", "clamp", "maximum", "minimum")
+_ACTIVATIONS = ("sigmoid", "silu", "gelu", "tanh", "relu", "leaky_relu", "_softmax", "_log_softmax")
+_GRADIENTS = (*(f"{name}_backward" for name in _ACTIVATIONS[:4]), "leaky_relu_backward", "threshold_backward")
+_SOFTMAX_GRADIENTS = ("_softmax_backward_data", "_log_softmax_backward_data")
+_CHOICES = ("where.ScalarSelf", "where.ScalarOther", "masked_fill.Scalar")
+_COPIES = ("clone", "alias", "detach", "view", "_unsafe_view", "reshape", "expand", "repeat")
+_TRANSPOSES = ("permute", "transpose.int", "t", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims")
+_PARTS = ("slice.Tensor", "slice_backward", "select.int", "select_backward", "split.Tensor")
+_JOINS = ("cat", "stack", "constant_pad_nd")
+_CREATIONS = ("full", "zeros", "ones", "arange", "full_like", "zeros_like", "ones_like")
+_REDUCTIONS = ("sum", "sum.dim_IntList", "mean", "mean.dim", "amax", "amin")
+_LOOKUPS = ("embedding", "embedding_dense_backward", "index.Tensor", "index_select", "gather")
+_WRITES = ("scatter.value", "new_zeros", "new_ones", "new_full")
 _ALWAYS = frozenset(
     f"aten.{name}"
-    for name in (
-        "add.Tensor",
-        "sub.Tensor",
-        "rsub.Tensor",
-        "mul.Tensor",
-        "add.Scalar",
-        "sub.Scalar",
-        "rsub.Scalar",
-        "mul.Scalar",
-        "div.Scalar",
-        "neg",
-        "abs",
-        "square",
-        "sigmoid",
-        "silu",
-        "gelu",
-        "tanh",
-        "relu",
-        "leaky_relu",
-        "erf",
-        "cos",
-        "sin",
-        "clamp",
-        "maximum",
-        "minimum",
-        "sigmoid_backward",
-        "silu_backward",
-        "gelu_backward",
-        "tanh_backward",
-        "threshold_backward",
-        "leaky_relu_backward",
-        "where.ScalarSelf",
-        "where.ScalarOther",
-        "masked_fill.Scalar",
-        "clone",
-        "alias",
-        "detach",
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "expand",
-        "permute",
-        "transpose.int",
-        "t",
-        "unsqueeze",
-        "squeeze",
-        "squeeze.dim",
-        "squeeze.dims",
-        "slice.Tensor",
-        "slice_backward",
-        "select.int",
-        "select_backward",
-        "cat",
-        "stack",
-        "split.Tensor",
-        "constant_pad_nd",
-        "full",
-        "zeros",
-        "ones",
-        "arange",
-        "full_like",
-        "zeros_like",
-        "ones_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "repeat",
-        "mm",
-        "bmm",
-        "addmm",
-        "baddbmm",
-        "matmul",
-        "linear",
-        "sum",
-        "sum.dim_IntList",
-        "mean",
-        "mean.dim",
-        "amax",
-        "amin",
-        "convolution",
-        "embedding",
-        "embedding_dense_backward",
-        "index.Tensor",
-        "index_select",
-        "gather",
-        "scatter.value",
-        "native_layer_norm",
-        "native_layer_norm_backward",
-        "_softmax",
-        "_log_softmax",
-        "_softmax_backward_data",
-        "_log_softmax_backward_data",
+    for name in chain(
+        (*_ADDITIONS, *_PRODUCTS, *_LAYERS, *_POINTWISE, *_ACTIVATIONS, *_GRADIENTS, *_SOFTMAX_GRADIENTS),
+        (*_CHOICES, *_COPIES, *_TRANSPOSES, *_PARTS, *_JOINS, *_CREATIONS, *_REDUCTIONS, *_LOOKUPS, *_WRITES),
     )
 ) | {"shardc.uniform", "shardc.attention", "shardc.attention_backward"}
 
@@ -114,9 +40,7 @@ _CASTS = ("aten._to_copy", "prims.convert_element_type")
 LOSES = frozenset(
     f"aten.{name}" for name in ("rsqrt", "sqrt", "reciprocal", "div.Tensor", "log", "pow.Tensor_Scalar")
 )
-"""Calls whose padding is worth being filled at once: most are of a number a row, and all after them is finite
-again.
-"""
+"""Calls whose padding is worth filling at once: most make a number a row, and what follows is finite."""
 
 
 def stays_finite(node: Node, factor: str) -> bool:

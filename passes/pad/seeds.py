@@ -1,4 +1,4 @@
-"""Where padding starts: the arguments and constraints whose annotated cuts do not divide their dims."""
+"""The arguments and constraints whose annotated cuts do not divide their dims: where padding starts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from math import prod
 from shardc.diagnostics.plan import TooManyWays
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.passes.manager.program import Program
 from shardc.passes.pad.span import Padding, Span, Spans, no_padding, padded_size
-from shardc.passes.plan.blocks import block_size
-from shardc.passes.plan.refinement import read_refinements
+from shardc.passes.propagate.blocks import block_size
+from shardc.passes.propagate.refinement import read_refinements
 
 MOST_PADDING = 1 / 8
 """Of a dim of stored state. The first that takes less is padded, as the first that divides is cut:
@@ -24,25 +24,23 @@ def find_seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, 
 
     Raises TooManyWays where a dim has fewer elements than blocks.
     """
-    cuts: dict[int, tuple[Axes, ...]] = {}
-    for position, value in enumerate(program.arguments):
-        attribute = program.attribute(position, "dist.sharding")
-        rank = len(program.types[value].shape)
-        cuts[value] = (codec.read(attribute) if attribute is not None else Sharding.replicated(rank)).dims
+    cuts = {value: program.annotated(i, codec).dims for i, value in enumerate(program.arguments)}
     for node in program.nodes:
         if node.op.name == "dist.constraint":
             cuts[node.results[0]] = codec.read(node.op.attributes["sharding"]).dims
-    for r in read_refinements(program):
-        if r.dim < 0 or r.value not in cuts:
-            continue
+    refinements = [r for r in read_refinements(program) if r.value in cuts]
+    for r in (r for r in refinements if r.dim >= 0):
         refined = tuple((*d, mesh.whole(r.axis)) if i == r.dim else d for i, d in enumerate(cuts[r.value]))
         if program.types[r.value].shape[r.dim] >= prod(a.size for a in refined[r.dim]):
             cuts[r.value] = refined
-    found = {v: _padding(program, v, dims) for v, dims in cuts.items() if any(dims)}
-    for r in read_refinements(program):
-        if r.dim < 0 and r.value in cuts:
-            shape, old = program.types[r.value].shape, found.get(r.value, no_padding(len(cuts[r.value])))
-            found[r.value] = _stored(shape, cuts[r.value], old, mesh.whole(r.axis))
+    found = {
+        v: tuple(_spans(program, v, d, axes) for d, axes in enumerate(dims))
+        for v, dims in cuts.items()
+        if any(dims)
+    }
+    for r in (r for r in refinements if r.dim < 0):
+        shape, old = program.types[r.value].shape, found.get(r.value, no_padding(len(cuts[r.value])))
+        found[r.value] = _stored(shape, cuts[r.value], old, mesh.whole(r.axis))
     return {v: padding for v, padding in found.items() if any(padding)}
 
 
@@ -66,46 +64,24 @@ def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, ax
     return tuple((added,) if d == best else s for d, s in enumerate(padding))
 
 
-def _padding(program: Program, value: int, dims: tuple[Axes, ...]) -> Padding:
-    shape = program.types[value].shape
-    return tuple(
-        _spans(program, value, d, size, axes) for d, (size, axes) in enumerate(zip(shape, dims, strict=True))
-    )
-
-
-def _spans(program: Program, value: int, dim: int, size: int, axes: Axes) -> Spans:
-    ways = prod(a.size for a in axes)
-    block = _block(program, value, dim) if axes else 1
+def _spans(program: Program, value: int, dim: int, axes: Axes) -> Spans:
+    size, ways = program.types[value].shape[dim], prod(a.size for a in axes)
+    producer = program.producer[value]
+    role, name = ("", "") if producer >= 0 else program.argument_key(program.arguments.index(value))
+    # Parameters are cut between heads or groups, where there is one for every device.
+    block = block_size(program, value, dim) if axes and role == "param" else 1
     if size // block % ways and size // block >= ways:
         return (Span(block, size // block, -(-size // block // ways) * ways),)
     if size % ways == 0:
         return ()
     if size < ways:
+        node = program.nodes[producer] if producer >= 0 else None
         raise TooManyWays(
             dim=dim,
-            name=_name(program, value),
+            name=node.spec.target if node else name,
             size=size,
             ways=ways,
             axes=" x ".join(a.name for a in axes),
-            where=_where(program, value),
+            where=source_line(node.op.location) if node else None,
         )
     return (Span(1, size, -(-size // ways) * ways),)
-
-
-def _block(program: Program, value: int, dim: int) -> int:
-    """Parameters are cut between heads or groups, where there is one for every device."""
-    is_parameter = (
-        program.producer[value] < 0 and program.argument_key(program.arguments.index(value))[0] == "param"
-    )
-    return block_size(program, value, dim) if is_parameter else 1
-
-
-def _name(program: Program, value: int) -> str:
-    if program.producer[value] >= 0:
-        return program.nodes[program.producer[value]].spec.target
-    return program.argument_key(program.arguments.index(value))[1]
-
-
-def _where(program: Program, value: int) -> str | None:
-    producer = program.producer[value]
-    return source_line(program.nodes[producer].op.location) if producer >= 0 else None

@@ -6,6 +6,7 @@ what lies 15 elements apart there are 3, and 4 with padding. Padding always stan
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
@@ -16,8 +17,7 @@ from shardc.dialects.rules.rule import Dim
 class Span:
     """``size`` blocks of ``minor`` elements each, padded to ``padded`` blocks; in lowest terms.
 
-    ``stored``: only what is kept between steps is padded so, and what the optimizer does with it (ZeRO's
-    cuts).
+    ``stored``: only what is kept between steps is padded so, and the optimizer's work on it (ZeRO's cuts).
     """
 
     minor: int
@@ -27,11 +27,8 @@ class Span:
 
     def __post_init__(self) -> None:
         common = gcd(self.size, self.padded)
-        for name, value in (
-            ("minor", self.minor * common),
-            ("size", self.size // common),
-            ("padded", self.padded // common),
-        ):
+        lowest = {"minor": self.minor * common, "size": self.size // common, "padded": self.padded // common}
+        for name, value in lowest.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -41,7 +38,7 @@ class Span:
 
     def scaled(self, minor: int) -> Span:
         """The same span where each of its elements stands for ``minor``."""
-        return Span(self.minor * minor, self.size, self.padded, self.stored)
+        return replace(self, minor=self.minor * minor)
 
 
 Spans = tuple[Span, ...]
@@ -78,34 +75,25 @@ def joined(old: Spans, new: Span) -> Spans:
     for s in old:
         if s.stored and s == replace(new, stored=True):
             return tuple(new if t == s else t for t in old)
-        apart = (s.minor % new.end == 0) or (new.minor % s.end == 0)
-        if not apart:
+        if s.minor % new.end and new.minor % s.end:
             return old
     return tuple(sorted((*old, new), key=lambda s: -s.minor))
 
 
-def of_factors(dim: Dim, sizes: dict[str, int], spans: Spans) -> dict[str, Spans]:
-    """A dim's spans dealt to its factors, each in elements of the factor; those that fit into none are
-    left out.
-    """
+def of_factors(dim: Dim, sizes: Mapping[str, int], spans: Spans) -> dict[str, Spans]:
+    """A dim's spans dealt to its factors, in elements of the factor; what fits into none is left out."""
     found: dict[str, Spans] = {}
     minor = prod(sizes[f] for f in dim)
     for f in dim:
         end, minor = minor, minor // sizes[f]
-        inside = tuple(
-            Span(s.minor // minor, s.size, s.padded, s.stored)
-            for s in spans
-            if s.minor % minor == 0 and end % s.end == 0
-        )
+        inside = [s for s in spans if s.minor % minor == 0 and end % s.end == 0]
         if inside:
-            found[f] = inside
+            found[f] = tuple(replace(s, minor=s.minor // minor) for s in inside)
     return found
 
 
-def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Spans]) -> Spans:
+def of_dim(dim: Dim, sizes: Mapping[str, int], factors: Mapping[str, Spans]) -> Spans:
     """The other way round: a dim's spans where its factors are padded so."""
-    if not factors:
-        return ()
     found: list[Span] = []
     minor = prod(sizes[f] for f in dim)
     for f in dim:
@@ -114,17 +102,18 @@ def of_dim(dim: Dim, sizes: dict[str, int], factors: dict[str, Spans]) -> Spans:
     return tuple(found)
 
 
-def segments(size: int, spans: Spans) -> list[tuple[int, int]]:
-    """(true, padded) sizes of the parts that a dim of ``size`` falls into, the most major first;
-    their product is the dim.
+def segments(size: int, spans: Spans) -> list[tuple[int, int, Span | None]]:
+    """(true size, padded size, span) of the parts that a dim of ``size`` falls into, the most major first.
+
+    The span is None for what lies between spans. The product of the sizes is the dim.
     """
-    parts: list[tuple[int, int]] = []
+    parts: list[tuple[int, int, Span | None]] = []
     end = size
     for s in spans:
         if end != s.end:
-            parts.append((end // s.end, end // s.end))
-        parts.append((s.size, s.padded))
+            parts.append((end // s.end, end // s.end, None))
+        parts.append((s.size, s.padded, s))
         end = s.minor
     if end != 1 or not parts:
-        parts.append((end, end))
+        parts.append((end, end, None))
     return parts

@@ -1,4 +1,4 @@
-"""How padding that a plan needs on a few arguments spreads to all values that share their dims."""
+"""The spread of padding from the few arguments where a plan needs it to all values that share their dims."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from shardc.dialects.rules.rule import Dim, Rule
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program, carried_values, same_rule
 from shardc.passes.pad.call import works_padded
 from shardc.passes.pad.span import Padding, Spans, is_tail, joined, no_padding, of_dim, of_factors
-from shardc.passes.partition.storage import phase_of
 
 FactorPadding = dict[str, Spans]
 
 
-class Spread:
+class PaddingSpread:
     """The padding of every value, driven to a fixed point from ``seeds`` by the calls' rules, both ways.
 
     Values that a user sees (arguments, results, named gradients) are padded at the end of a dim only.
@@ -38,25 +38,23 @@ class Spread:
     def of_call(self, number: int) -> FactorPadding:
         """The padding of a call's factors: what all its tensors that have the factor can say."""
         node = self._program.nodes[number]
-        if number in self._refused:
-            return {}
-        wanted = self._wanted(node)
-        if not wanted:
-            return {}
+        wanted = {} if number in self._refused else self._wanted(node)
         kept = {f: tuple(s for s in spans if self._is_said(node, f, s)) for f, spans in wanted.items()}
-        kept = {f: spans for f, spans in kept.items() if spans}
-        if kept and not works_padded(node.spec, node.rule, kept):
+        return self._working(number, {f: spans for f, spans in kept.items() if spans})
+
+    def _working(self, number: int, factors: FactorPadding) -> FactorPadding:
+        """``factors``, or nothing, then and ever after, if the call does not work with them padded."""
+        node = self._program.nodes[number]
+        if factors and not works_padded(node.spec, node.rule, factors):
             self._refused.add(number)
             return {}
-        return kept
+        return factors
 
     def _index(self) -> list[list[int]]:
         """For each value, the steps that it takes part in: calls by number, then links."""
         found: list[list[int]] = [[] for _ in self._program.types]
-        nodes = self._program.nodes
-        steps = [(n.operands, n.results) for n in nodes] + [([a], [r]) for a, r in self._links]
-        for number, (operands, results) in enumerate(steps):
-            for value in dict.fromkeys((*operands, *results)):
+        for number, values in enumerate([*(n.values for n in self._program.nodes), *self._links]):
+            for value in dict.fromkeys(values):
                 found[value].append(number)
         return found
 
@@ -77,27 +75,22 @@ class Spread:
         nodes = self._program.nodes
         if number >= len(nodes):
             argument, result = self._links[number - len(nodes)]
-            rule, values = same_rule(self._program.types[argument]), [argument, result]
+            rule, values = same_rule(self._program.types[argument]), (argument, result)
             wanted = self._offers(rule, values)
         else:
             node = nodes[number]
-            rule, values = node.rule, [*node.operands, *node.results]
-            wanted = {} if number in self._refused else self._wanted(node)
-            if wanted and not works_padded(node.spec, rule, wanted):
-                self._refused.add(number)
-                wanted = {}
-        if not wanted:
-            return []
-        tensors = rule.operands + rule.results
-        return [v for dims, v in zip(tensors, values, strict=True) if self._take(v, dims, rule, wanted)]
+            rule, values = node.rule, node.values
+            wanted = {} if number in self._refused else self._working(number, self._wanted(node))
+        tensors = zip(rule.operands + rule.results, values, strict=True) if wanted else ()
+        return [v for dims, v in tensors if self._take(v, dims, rule, wanted)]
 
     def _wanted(self, node: Node) -> FactorPadding:
-        offers = self._offers(node.rule, [*node.operands, *node.results])
+        offers = self._offers(node.rule, node.values)
         if phase_of(node.op) != "optimizer":
             offers = {f: tuple(s for s in spans if not s.stored) for f, spans in offers.items()}
         return {f: s for f, s in offers.items() if s and node.rule.neutral_of(f) is not None}
 
-    def _offers(self, rule: Rule, values: list[int]) -> FactorPadding:
+    def _offers(self, rule: Rule, values: tuple[int, ...]) -> FactorPadding:
         found: FactorPadding = {}
         for dims, value in zip(rule.operands + rule.results, values, strict=True):
             for dim, spans in zip(dims, self._now[value], strict=True):
@@ -122,8 +115,6 @@ class Spread:
     def _is_said(self, node: Node, factor: str, span: object) -> bool:
         """Whether every tensor of a call that has ``factor`` has it padded so."""
         rule = node.rule
-        for dims, value in zip(rule.operands + rule.results, (*node.operands, *node.results), strict=True):
-            for dim, spans in zip(dims, self._now[value], strict=True):
-                if factor in dim and span not in of_factors(dim, rule.sizes, spans).get(factor, ()):
-                    return False
-        return True
+        tensors = zip(rule.operands + rule.results, node.values, strict=True)
+        dims = ((d, s) for dims, v in tensors for d, s in zip(dims, self._now[v], strict=True) if factor in d)
+        return all(span in of_factors(dim, rule.sizes, spans).get(factor, ()) for dim, spans in dims)

@@ -1,52 +1,36 @@
-"""The ops that padding takes: what fills it, what cuts it off, what puts it on.
-All are ATen calls with rules of their own.
-"""
+"""The ops that padding takes: what fills it, cuts it off, puts it on. All are ATen calls with rules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import inf, prod
-from typing import Any
 
 import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.call import replace_leaves
-from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.pad.span import Padding, Span, Spans, is_tail, padded_size, segments
-from shardc.passes.partition.local_call import infer_types, with_defaults
+from shardc.passes.partition.local_call import CallWriter, type_of
 
 
-class PadWriter:
+class PadWriter(CallWriter):
     """Builds such ops at the end of a block that is being filled.
 
     Every filled value has a mask of its own: one for all would have to lie on the mesh in one way for all.
     """
 
     def __init__(self, block: ir.Block, builder: CallBuilder) -> None:
-        self._ip = ir.InsertionPoint(block)
-        self._builder = builder
+        super().__init__(builder, ir.Location.unknown(block.owner.context), ir.InsertionPoint(block))
         self._made: dict[object, ir.Value] = {}
-        self._loc = ir.Location.unknown(block.owner.context)
-        self._attributes: Mapping[str, ir.Attribute] = {}
 
-    def at(self, location: ir.Location, attributes: Mapping[str, ir.Attribute]) -> None:
+    def place(self, location: ir.Location, attributes: Mapping[str, ir.Attribute]) -> None:
         """Where the next ops belong in the user's source, and their phase."""
         self._loc, self._attributes = location, attributes
-
-    def call(self, target: str, *args: Any) -> ir.Value:
-        full = with_defaults(target, args)
-        types = infer_types(
-            target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a)
-        )
-        return self._builder.call(target, full, types, self._loc, self._ip, self._attributes).results[0]
 
     def masked(
         self, value: ir.Value, dim: int, size: int, spans: Spans, span: Span, number: float
     ) -> ir.Value:
-        """``value`` with ``number`` in the padding that ``span``, one of its dim's ``spans``, stands
-        for.
+        """``value`` with ``number`` in the padding of ``span``, one of a dim's ``spans``.
 
         ``size`` is the dim's true size.
         """
@@ -65,8 +49,9 @@ class PadWriter:
         return self.call("aten.logical_or", self.call("aten.logical_not", keep), value)
 
     def converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
-        """``value``, of true ``shape`` and padded as ``have``, with the padding ``want``:
-        cut off first, then zeros put on.
+        """``value``, of true ``shape`` and padded as ``have``, with the padding ``want``.
+
+        What goes is cut off first, then zeros are put on.
         """
         # In each phase anew: a parameter that is gathered for one need not live on for another.
         key = ("converted", value, have, want, self._attributes.get("dist.phase"))
@@ -79,8 +64,8 @@ class PadWriter:
     def _mask(self, size: int, spans: Spans, span: Span, after: int) -> ir.Value:
         """Which elements along a dim are no padding, shaped to stand before ``after`` more dims."""
         parts = segments(size, spans)
-        at = _span_parts(size, spans).index(span)
-        outer, inner = (prod(p for _, p in part) for part in (parts[:at], parts[at + 1 :]))
+        at = [s for _, _, s in parts].index(span)
+        outer, inner = (prod(padded for _, padded, _ in part) for part in (parts[:at], parts[at + 1 :]))
         found = self.call("aten.lt.Scalar", self.call("aten.arange", span.padded, torch.int64), span.size)
         if outer * inner > 1:
             found = self.call("aten.reshape", found, (1, span.padded, 1))
@@ -101,8 +86,7 @@ class PadWriter:
         if is_tail(size, more):
             return self._resized_part(value, dim, wanted)
         parts = segments(size, more)
-        spans = _span_parts(size, more)
-        sizes = lambda which: [p if s in which else t for (t, p), s in zip(parts, spans, strict=True)]  # noqa: E731
+        sizes = lambda which: [padded if s in which else true for true, padded, s in parts]  # noqa: E731
         made = self.call("aten.reshape", value, (*before[:dim], *sizes(have), *before[dim + 1 :]))
         for i, n in enumerate(sizes(want)):
             made = self._resized_part(made, dim + i, n)
@@ -116,24 +100,6 @@ class PadWriter:
             return self.call("aten.slice.Tensor", value, dim, 0, size, 1)
         after = (0, 0) * (len(shape) - dim - 1)
         return self.call("aten.constant_pad_nd", value, (*after, 0, size - shape[dim]), 0)
-
-
-def _span_parts(size: int, spans: Spans) -> Sequence[Span | None]:
-    """For each of a dim's segments the span that it is, None for what lies between."""
-    found: list[Span | None] = []
-    end = size
-    for s in spans:
-        if end != s.end:
-            found.append(None)
-        found.append(s)
-        end = s.minor
-    return [*found, None] if end != 1 or not found else found
-
-
-def type_of(value: ir.Value) -> TensorType:
-    found = read_type(value.type)
-    assert found is not None
-    return found
 
 
 def as_number(number: float, dtype: torch.dtype) -> float | int:

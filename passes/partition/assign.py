@@ -1,18 +1,17 @@
-"""Which axes cut which factor of one call: the decision between what its tensors want."""
+"""The decision which axes cut which factor of one call, between what its tensors request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Axes, Sharding
 from shardc.dialects.rules.rule import Rule, factor_axes, representable
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one tensor of a call wants: its sharding, the rounds in which axes came to it, and its size."""
+    """One tensor's request: its sharding, the rounds in which axes came to it, and its size."""
 
     sharding: Sharding
     priorities: tuple[tuple[str, int], ...]
@@ -43,32 +42,16 @@ def assign(rule: Rule, requests: Sequence[Request]) -> dict[str, Axes]:
         if chosen.get(f, ()) != axes[:-1]:
             continue
         candidate = {**chosen, f: axes}
-        if _free(axes[-1], chosen) and all(representable(dims, candidate, rule.sizes) for dims in tensors):
+        is_free = not any(axes[-1].overlaps(used) for cut in chosen.values() for used in cut)
+        if is_free and all(representable(dims, candidate, rule.sizes) for dims in tensors):
             chosen = candidate
     return chosen
-
-
-def _free(axis: Axis, chosen: dict[str, Axes]) -> bool:
-    return not any(axis.overlaps(used) for axes in chosen.values() for used in axes)
-
-
-def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
-    """The assignment behind the shardings that a call's operands and results have once reshards
-    are explicit.
-    """
-    found: dict[str, Axes] = {}
-    for dims, sharding in zip(rule.operands + rule.results, shardings, strict=True):
-        for f, axes in factor_axes(dims, sharding, rule.sizes).items():
-            if len(axes) > len(found.get(f, ())):
-                found[f] = axes
-    return found
 
 
 def passing(rule: Rule, operands: Sequence[Sharding]) -> tuple[frozenset[int], Axes]:
     """The operands that may stay partial sums through the call, and over which axes; empty if none may.
 
-    Those are the operands of one of the rule's linear sets, over the axes that all of them share and that cut
-    none of the other operands.
+    They are one of the rule's linear sets, over axes that all of it share and that cut no other operand.
     """
     for linear in rule.linear:
         terms = [{a for r, a in operands[i].partial if r == "sum"} for i in linear]

@@ -13,26 +13,23 @@ from shardc.dialects.rules.rule import operand_shardings, result_shardings
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
+from shardc.passes.partition.time_part import join_time, space_part
 
 RETURN = -1
+Rounds = tuple[tuple[str, int], ...]
+"""(axis, round in which a value took it) pairs."""
 
 
 @dataclass
 class Demands:
-    """``made[v]`` is how a value's producer leaves it; ``uses[v]`` lists (node, operand, what that use
-    needs).
+    """The sharding with which each value is made, and those that its uses need.
 
-    The function's return counts as node ``RETURN`` with the result's position as operand.
+    ``uses[v]`` lists (node, operand, sharding). The function's return counts as node ``RETURN`` with the
+    result's position as operand.
     """
 
     made: list[Sharding]
     uses: dict[int, list[tuple[int, int, Sharding]]] = field(default_factory=lambda: defaultdict(list))
-
-
-def edge_sharding(sharding: Sharding, mesh: Mesh) -> Sharding:
-    """How a value lies outside of the step: time axes are loops inside it, so they do not count."""
-    dims = tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in sharding.dims)
-    return Sharding(dims).normal()
 
 
 class DemandAnalysis:
@@ -43,7 +40,7 @@ class DemandAnalysis:
         self._codec = codec
         self._mesh = mesh
         self._wanted: list[Sharding] = []
-        self._rounds: list[tuple[tuple[str, int], ...]] = []
+        self._rounds: list[Rounds] = []
         self._returned = frozenset(program.returns)
         self._refined = {v for n in program.nodes if "dist.refine" in n.op.attributes for v in n.results}
         self._views = views_of_storage(program, stored_parameters(program))
@@ -52,10 +49,9 @@ class DemandAnalysis:
     def run(self) -> Demands:
         program = self._program
         self._read_requests()
-        demands = Demands([])
-        for position, value in enumerate(program.arguments):
-            demands.made.append(edge_sharding(self._wanted[value], self._mesh))
-            assert len(demands.made) == value + 1, f"argument {position} is not value {value}"
+        # Outside of the step a value has no time axes: they are loops inside it.
+        wanted = [self._wanted[value].without_partial() for value in program.arguments]
+        demands = Demands([space_part(sharding, self._mesh).normal() for sharding in wanted])
         for number, node in enumerate(program.nodes):
             self._decide(demands, number, node)
         self._decide_returns(demands)
@@ -64,25 +60,21 @@ class DemandAnalysis:
     def _read_requests(self) -> None:
         program = self._program
         for position in range(len(program.arguments)):
-            attribute = program.attribute(position, "dist.sharding")
-            rank = len(program.types[program.arguments[position]].shape)
-            self._wanted.append(self._codec.read(attribute) if attribute else Sharding.replicated(rank))
+            self._wanted.append(program.annotated(position, self._codec))
             self._rounds.append(_rounds(program.attribute(position, "dist.priorities")))
         for node in program.nodes:
-            attributes = node.op.attributes
-            known = "dist.shardings" in attributes
-            rounds = _rounds(attributes["dist.priorities"] if "dist.priorities" in attributes else None)
-            shardings = (
-                list(ir.ArrayAttr(attributes["dist.shardings"])) if known else [None] * len(node.results)
-            )
-            for value, attribute in zip(node.results, shardings, strict=True):
-                rank = len(program.types[value].shape)
-                self._wanted.append(self._codec.read(attribute) if attribute else Sharding.replicated(rank))
+            rounds = _rounds(node.op.attributes.get("dist.priorities"))
+            shardings = node.op.attributes.get("dist.shardings")
+            for i, value in enumerate(node.results):
+                whole = Sharding.replicated(len(program.types[value].shape))
+                self._wanted.append(whole if shardings is None else self._codec.read(shardings[i]))
                 self._rounds.append(rounds)
 
     def _decide(self, demands: Demands, number: int, node: Node) -> None:
         if node.op.name in ("dist.constraint", "dist.reshard"):
-            layout = self._constrained(demands, node)
+            # Over time the value stays cut as it is.
+            made, wanted = demands.made[node.operands[0]], self._wanted[node.results[0]].without_partial()
+            layout = join_time(space_part(wanted, self._mesh), made, self._mesh).normal()
             demands.uses[node.operands[0]].append((number, 0, layout))
             demands.made.append(layout)
             return
@@ -96,86 +88,61 @@ class DemandAnalysis:
         for result in results:
             demands.made.append(result.with_partial((*result.partial, *terms)).normal() if terms else result)
 
-    def _constrained(self, demands: Demands, node: Node) -> Sharding:
-        """What a constraint says of devices; over time its value stays cut as it is."""
-        made, wanted = demands.made[node.operands[0]], self._wanted[node.results[0]]
-        times = lambda axes: tuple(a for a in axes if self._mesh.is_time(a))  # noqa: E731
-        space = lambda axes: tuple(a for a in axes if not self._mesh.is_time(a))  # noqa: E731
-        dims = tuple((*space(new), *times(old)) for new, old in zip(wanted.dims, made.dims, strict=True))
-        return (
-            Sharding(dims).with_partial(tuple(t for t in made.partial if self._mesh.is_time(t[1]))).normal()
-        )
-
     def _layouts(self, number: int, node: Node, partial: Axes) -> tuple[list[Sharding], list[Sharding]]:
         """What a call needs and makes, where sums over ``partial`` pass through it."""
-        values = (*node.operands, *node.results)
         whole = self._views.get(number, frozenset())
-        key = (
-            id(node.rule),
-            whole,
-            partial,
-            tuple(self._wanted[v] for v in values),
-            tuple(self._rounds[v] for v in values),
-        )
-        found = self._memo.get(key)
-        if found is None:
-            sizes = [self._program.types[v].size_bytes for v in values]
-            requests = [
-                Request(_without(self._wanted[v], whole), self._rounds[v], s)
-                for v, s in zip(values, sizes, strict=True)
-            ]
-            chosen = without(assign(node.rule, requests), partial)
+        wanted = tuple(self._wanted[v] for v in node.values)
+        rounds = tuple(self._rounds[v] for v in node.values)
+        key = (id(node.rule), whole, partial, wanted, rounds)
+        if key not in self._memo:
+            sizes = [self._program.types[v].size_bytes for v in node.values]
+            uncut = [_without(sharding, whole) for sharding in wanted]
+            chosen = without(assign(node.rule, list(map(Request, uncut, rounds, sizes))), partial)
             needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
-            results = [s.normal() for s in result_shardings(node.rule, chosen)]
-            found = self._memo[key] = (needs, results)
-        return found
+            self._memo[key] = needs, [s.normal() for s in result_shardings(node.rule, chosen)]
+        return self._memo[key]
 
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:
-        """Partial sums stay partial through a call where that costs nothing: one user, one result that is not
-        larger.
+        """The operands that stay partial sums through a call, and over which axes.
 
-        So terms meet in an addition before they are reduced, and are reduced once. A gradient that the plan
-        cuts itself (ZeRO-2) is reduced where it is made, so that what a time loop carries is cut.
+        They do where that costs nothing: one user, one result that is not larger. So terms meet in an
+        addition before they are reduced, and are reduced once. A gradient that the plan cuts itself (ZeRO-2)
+        is reduced where it is made, so that what a time loop carries is cut.
         """
+        nothing = frozenset[int](), ()
         if not node.rule.linear or not any(demands.made[v].partial for v in node.operands):
-            return frozenset(), ()
+            return nothing
         through, axes = passing(node.rule, [demands.made[v] for v in node.operands])
         program = self._program
         values = [node.operands[i] for i in through]
         if any(len(program.users[v]) > 1 or v in self._returned or v in self._refined for v in values):
-            return frozenset(), ()
-        made = [program.types[v] for v, type_ in zip(node.results, node.spec.results, strict=True) if type_]
+            return nothing
         if node.spec.target == "aten.constant_pad_nd":
             return through, axes  # larger by no more than what makes it divide
+        made = [type_.size_bytes for type_ in node.spec.results if type_]
         largest = max((program.types[v].size_bytes for v in values), default=0)
-        if len(made) > 1 or any(type_.size_bytes > largest for type_ in made):
-            return frozenset(), ()
-        return through, axes
+        return nothing if len(made) > 1 or any(size > largest for size in made) else (through, axes)
 
     def _decide_returns(self, demands: Demands) -> None:
         program = self._program
-        arguments = {program.argument_key(i): v for i, v in enumerate(program.arguments)}
-        for position, value in enumerate(program.returns):
-            key = program.result_key(position)
-            if key in arguments and key != ("", ""):
-                need = demands.made[arguments[key]]
+        pairs = zip(program.returns, program.state_of_results(), strict=True)
+        for position, (value, argument) in enumerate(pairs):
+            attribute = program.result_attribute(position, "dist.sharding")
+            if argument is not None:
+                need = demands.made[argument]
+            elif attribute is not None:
+                need = self._codec.read(attribute).normal()
             else:
-                attribute = program.result_attribute(position, "dist.sharding")
-                rank = len(program.types[value].shape)
-                need = self._codec.read(attribute).normal() if attribute else Sharding.replicated(rank)
+                need = Sharding.replicated(len(program.types[value].shape))
             demands.uses[value].append((RETURN, position, need))
 
 
-def _rounds(attribute: ir.Attribute | None) -> tuple[tuple[str, int], ...]:
-    if attribute is None:
-        return ()
-    return tuple((named.name, named.attr.value) for named in ir.DictAttr(attribute))
+def _rounds(attribute: ir.Attribute | None) -> Rounds:
+    named = () if attribute is None else ir.DictAttr(attribute)
+    return tuple((entry.name, ir.IntegerAttr(entry.attr).value) for entry in named)
 
 
 def _without(sharding: Sharding, axes: frozenset[str]) -> Sharding:
     """``sharding`` with no cut over ``axes``."""
-    if not axes:
-        return sharding
-    return Sharding(
-        tuple(tuple(a for a in dim if a.name not in axes) for dim in sharding.dims), sharding.partial
-    )
+    dims = tuple(tuple(a for a in dim if a.name not in axes) for dim in sharding.dims)
+    return Sharding(dims, sharding.partial) if axes else sharding

@@ -11,13 +11,20 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.manager.attributes import (
+    copy_attributes,
+    drop_attributes,
+    edge_attributes,
+    phase_of,
+    set_edge_attributes,
+)
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.share_views import share_views
-from shardc.passes.partition.storage import phase_of, split_by_phase, stored_parameters
+from shardc.passes.partition.storage import split_by_phase, stored_parameters
 
 Use = tuple[int, int]
 """(node, operand position) of one use."""
@@ -53,30 +60,22 @@ class _Inserter:
     def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh, demands: Demands) -> None:
         self._program = program
         self._codec = codec
-        self._mesh = mesh
         self._demands = demands
         self._stored = stored_parameters(program)
         self._loops = any(a.kind == "time" for a in mesh.axes)
-        self._refined = {
-            v for node in program.nodes if "dist.refine" in node.op.attributes for v in node.results
-        }
+        self._refined = {v for n in program.nodes if "dist.refine" in n.op.attributes for v in n.results}
 
     def run(self) -> None:
-        program, codec = self._program, self._codec
-        for node in program.nodes:
+        for node in self._program.nodes:
             made = [self._demands.made[v] for v in node.results]
-            node.op.attributes["dist.shardings"] = codec.array(made)
-            for name in ("dist.priorities", "dist.refine"):
-                if name in node.op.attributes:
-                    del node.op.attributes[name]
+            node.op.attributes["dist.shardings"] = self._codec.array(made)
+            drop_attributes(node.op, "dist.priorities", "dist.refine")
         for value, uses in self._demands.uses.items():
             self._reshard_all(value, self._groups(value, uses))
         self._write_edges()
 
     def _reshard_all(self, value: int, groups: dict[tuple[Sharding, str], list[Use]]) -> None:
-        """A reshard for each group; a partial sum is reduced once, and cut for those that need a
-        piece of it.
-        """
+        """A reshard for each group; a partial sum is reduced once, and cut for those that need a piece."""
         first = self._coarsest(value, [need for need, _ in groups])
         reduced: ir.Operation | None = None
         for (need, _), uses in sorted(groups.items(), key=lambda group: group[0][0] != first):
@@ -85,9 +84,7 @@ class _Inserter:
                 reduced = made
 
     def _coarsest(self, value: int, needs: list[Sharding]) -> Sharding | None:
-        """What a partial sum is reduced to if all other needs are pieces of that; None if there is no such
-        one.
-        """
+        """What a partial sum is reduced to: the need of which all others are pieces, if there is one."""
         if len(needs) < 2 or not self._demands.made[value].partial:
             return None
         return next((n for n in needs if not n.partial and all(_is_piece(o, n) for o in needs)), None)
@@ -100,8 +97,8 @@ class _Inserter:
         groups: dict[tuple[Sharding, str], list[Use]] = defaultdict(list)
         for node, position, need in uses:
             if need != made:
-                again = value in self._stored and _grows(made, need)
-                groups[need, self._phase(node) if again else ""].append((node, position))
+                again = node != RETURN and value in self._stored and _grows(made, need)
+                groups[need, phase_of(self._op(node)) if again else ""].append((node, position))
         return groups
 
     def _reshard(
@@ -109,91 +106,57 @@ class _Inserter:
     ) -> ir.Operation:
         """The reshard of ``value``, or of what it was ``reduced`` to already, for ``uses``."""
         program = self._program
-        made = self._demands.made[value]
-        first = min((n for n, _ in uses if n != RETURN), default=len(program.nodes))
-        place = ir.InsertionPoint.after(reduced) if reduced else self._place(value, made, need, first)
+        grows = _grows(self._demands.made[value], need)
+        producer = program.producer[value]
+        maker = program.nodes[producer].op if producer >= 0 else None
+        reader = self._op(min((n for n, _ in uses if n != RETURN), default=RETURN))
+        # What frees memory comes right after its producer; what takes memory right before its first use.
+        early = None if grows else maker
+        after = reduced or early
+        place = ir.InsertionPoint.after(after) if after else ir.InsertionPoint(reader)
         source = reduced.result if reduced else program.values[value]
-        location = source.owner.location if program.producer[value] >= 0 else self._op(first).location
         op = ir.Operation.create(
             "dist.reshard",
             [source.type],
             [source],
             {"sharding": self._codec.write(need), "dist.shardings": self._codec.array([need])},
-            loc=location,
+            loc=source.owner.location if maker else reader.location,
             ip=place,
         )
-        phase = self._op(first).attributes
-        if not _grows(made, need) and program.producer[value] >= 0:
-            phase = program.nodes[program.producer[value]].op.attributes
-        if "dist.phase" in phase:
-            op.attributes["dist.phase"] = phase["dist.phase"]
+        copy_attributes(early or reader, op, "dist.phase")
         unit = ir.UnitAttr.get(program.module.context)
-        if self._loops and value in self._stored and _grows(made, need) and first < len(program.nodes):
+        if self._loops and value in self._stored and grows and reader != program.terminator:
             op.attributes["dist.in_loop"] = unit
         if value in self._refined:
             op.attributes["dist.reduce_first"] = unit
         for node, position in uses:
             if node == RETURN:
-                assert program.terminator is not None
                 program.terminator.operands[position] = op.result
             else:
                 set_operand(program.nodes[node].op, position, op.result)
         return op
 
-    def _place(self, value: int, made: Sharding, need: Sharding, first: int) -> ir.InsertionPoint:
-        """What frees memory comes right after its producer; what takes memory right before its first use."""
-        producer = self._program.producer[value]
-        if producer >= 0 and not _grows(made, need):
-            return ir.InsertionPoint.after(self._program.nodes[producer].op)
-        return ir.InsertionPoint(self._op(first))
-
     def _op(self, node: int) -> ir.Operation:
-        if node < len(self._program.nodes):
-            return self._program.nodes[node].op
-        assert self._program.terminator is not None
-        return self._program.terminator
-
-    def _phase(self, node: int) -> str:
-        return phase_of(self._op(node)) if node != RETURN else ""
+        return self._program.terminator if node == RETURN else self._program.nodes[node].op
 
     def _write_edges(self) -> None:
-        program, codec, context = self._program, self._codec, self._program.module.context
-        made = self._demands.made
-        arguments = [
-            {
-                "dist.sharding": codec.write(made[v]),
-                "dist.global_type": ir.TypeAttr.get(program.values[v].type, context),
-            }
-            for v in program.arguments
-        ]
-        needs: dict[int, Sharding] = {}
-        for uses in self._demands.uses.values():
-            needs |= {position: need for node, position, need in uses if node == RETURN}
-        results = [
-            {
-                "dist.sharding": codec.write(needs[i]),
-                "dist.global_type": ir.TypeAttr.get(program.values[v].type, context),
-            }
-            for i, v in enumerate(program.returns)
-        ]
-        for known, rows in ((program.attribute, arguments), (program.result_attribute, results)):
-            for position, row in enumerate(rows):
-                if known(position, "dist.padded") is not None:
-                    del row["dist.global_type"]  # dist-pad has written the true one
-        for which, rows in (("arg_attrs", arguments), ("res_attrs", results)):
-            program.function.attributes[which] = merge_attributes(program.function, which, rows, context)
+        made, program = self._demands.made, self._program
+        uses = [use for uses in self._demands.uses.values() for use in uses]
+        needs = {position: need for node, position, need in uses if node == RETURN}
+        self._write_shardings("arg_attrs", program.arguments, [made[v] for v in program.arguments])
+        self._write_shardings("res_attrs", program.returns, [needs[i] for i in range(len(program.returns))])
 
-
-def merge_attributes(
-    function: ir.Operation, which: str, rows: list[dict[str, ir.Attribute]], context: ir.Context
-) -> ir.ArrayAttr:
-    """A function's argument or result attributes with ``rows`` added, the passes' own annotations dropped."""
-    merged = []
-    for position, row in enumerate(rows):
-        old = ir.DictAttr(function.attributes[which][position]) if which in function.attributes else ()
-        kept = {n.name: n.attr for n in old if n.name not in ("dist.refine", "dist.priorities")}
-        merged.append(ir.DictAttr.get({**kept, **row}, context))
-    return ir.ArrayAttr.get(merged, context)
+    def _write_shardings(self, which: str, values: list[int], shardings: list[Sharding]) -> None:
+        """Add shardings and global types to arguments or results, and drop the passes' own annotations."""
+        program, rows = self._program, []
+        for position, (value, sharding) in enumerate(zip(values, shardings, strict=True)):
+            row = edge_attributes(program.function, which, position)
+            row = {name: row[name] for name in row if name not in ("dist.refine", "dist.priorities")}
+            row["dist.sharding"] = self._codec.write(sharding)
+            if "dist.padded" not in row:  # else dist-pad has written the true type
+                row["dist.global_type"] = ir.TypeAttr.get(program.values[value].type, program.module.context)
+            rows.append(row)
+        set_edge_attributes(program.function, which, rows)
 
 
 def _grows(made: Sharding, need: Sharding) -> bool:

@@ -1,4 +1,4 @@
-"""Making ``dist.loop`` ops out of a flat rank program, by the plan of :mod:`loop_plan`."""
+"""``dist.loop`` ops made of a flat rank program, by the plan of :mod:`loop_plan`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,24 @@ from torch_mlir import ir
 from shardc.diagnostics.plan import OneTimeAxis
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import DEVICE, is_constant, target_name
-from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.regions.loop import loop
 from shardc.dialects.dist.regions.yield_op import yield_values
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.manager.attributes import attributes_of, i64
+from shardc.passes.partition.local_call import type_of
 from shardc.passes.partition.loop_plan import LoopPlan, plan_loops
 from shardc.passes.partition.reshard_lower import EDGE_KIND
 
-_HEAVY = (
-    "aten.mm",
-    "aten.bmm",
-    "aten.addmm",
-    "aten.convolution",
-    "shardc.attention",
-    "aten.embedding",
-    "dist.",
-)
+_MATMULS = ("aten.mm", "aten.bmm", "aten.addmm")
+_HEAVY = (*_MATMULS, "aten.convolution", "shardc.attention", "aten.embedding", "dist.")
 """Ops whose results are kept from one loop to a later one; anything else is computed again there."""
 
 
 def form_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> None:
-    """Move every op that depends on an iteration into a loop. Nothing happens where no time axis
-    is in use.
-    """
+    """Move every op that depends on an iteration into a loop. Does nothing where no time axis is in use."""
     plan = plan_loops(block, codec, mesh)
     if not plan.loops:
         return
@@ -52,28 +45,26 @@ class _Body:
     captures: list[ir.Value] = field(default_factory=list)
     reduced: list[ir.Operation] = field(default_factory=list)
     stacked: list[tuple[ir.Value, int, ir.Value | None]] = field(default_factory=list)
-    """(value inside, dim, the value that stood for the stack outside; None for one that a later
-    loop reads).
-    """
+    """(value inside, dim, the value that stood for the stack outside; None if a later loop reads it)."""
 
 
 class _Former:
     def __init__(self, block: ir.Block, codec: ShardingCodec, axis: Axis, plan: LoopPlan) -> None:
         self._block = block
-        self._codec = codec
-        self._axis = axis
+        self.codec = codec
+        self.axis = axis
         self._plan = plan
         self._builder = CallBuilder(block)
         self._end = list(block.operations)[-1].operation
         self._bodies = [_Body(plan.inside[k]) for k in range(plan.loops)]
-        self._stacks: dict[ir.Value, ir.Value] = {}
+        self.stacks: dict[ir.Value, ir.Value] = {}
         self._edges: list[ir.Operation] = []
         self._moved: set[ir.Value] = set()
 
     def run(self) -> None:
         plan = self._plan
-        for k in range(plan.loops):
-            self._find_exits(k)
+        for body in self._bodies:
+            _find_exits(body)
         for k in range(plan.loops):
             self._find_crossings(k)
         for stage in range(plan.loops + 1):
@@ -94,33 +85,15 @@ class _Former:
                 op.erase()
 
     def _move(self, op: ir.Operation) -> None:
-        """To the end of what is placed so far, the lists of tensors and of computed numbers that it reads
-        with it.
-        """
+        """Move an op to the end of what is placed, with the lists and computed numbers that it reads."""
         for value in op.operands:
-            maker = None if isinstance(value.owner, ir.Block) else value.owner.operation
-            if maker is not None and value not in self._moved and is_constant(maker) and _is_computed(value):
+            if value not in self._moved and _is_constant(value) and _is_computed(value):
                 self._moved.add(value)
-                self._move(maker)
+                self._move(value.owner.operation)
         op.move_before(self._end)
 
-    def _find_exits(self, k: int) -> None:
-        body = self._bodies[k]
-        for op in body.ops:
-            for result in op.results:
-                for use in result.uses:
-                    edge = use.owner.operation
-                    if EDGE_KIND not in edge.attributes:
-                        continue
-                    if edge.attributes[EDGE_KIND].value == "stack":
-                        body.stacked.append((result, edge.attributes["dim"].value, edge.results[0]))
-                    elif edge not in body.reduced:
-                        body.reduced.append(edge)
-
     def _find_crossings(self, k: int) -> None:
-        """What loop ``k`` reads of earlier loops: light ops get a copy in it, results of heavy ones are
-        stacked.
-        """
+        """Copy light ops of earlier loops that loop ``k`` reads into it; stack results of heavy ones."""
         copies: dict[ir.Value, ir.Value] = {}
         added: list[ir.Operation] = []
         for op in self._bodies[k].ops:
@@ -133,20 +106,19 @@ class _Former:
     def _cross(
         self, value: ir.Value, k: int, copies: dict[ir.Value, ir.Value], added: list[ir.Operation]
     ) -> ir.Value:
-        owner = value.owner
-        if not isinstance(owner, ir.Operation | ir.OpView):
+        if not isinstance(value, ir.OpResult):
             return value
         if value in copies:
             return copies[value]
-        op = owner.operation
-        constant, loop_ = is_constant(op), self._loop(op)
+        op = value.owner.operation
+        constant, loop_ = is_constant(op), self.loop_of(value)
         if not constant and loop_ in (None, k):
             return value
         # A parameter that is stored in pieces is gathered again: what a loop keeps, it would keep whole.
         if not constant and _heavy(op) and "dist.in_loop" not in op.attributes:
             body = self._bodies[self._plan.loop_of[op.results[0]]]
             if all(v != value for v, _, outside in body.stacked if outside is None):
-                body.stacked.append((value, self._stack_dim(value), None))
+                body.stacked.append((value, self.stack_dim(value), None))
             return value
         operands = [self._cross(v, k, copies, added) for v in op.operands]
         if constant and operands == list(op.operands):
@@ -160,18 +132,15 @@ class _Former:
         copies.update(zip(op.results, copy.results, strict=True))
         return copies[value]
 
-    def _loop(self, owner: ir.Operation | ir.OpView) -> int | None:
-        return self._plan.loop_of.get(owner.results[0])
+    def loop_of(self, value: ir.OpResult) -> int | None:
+        """The loop in which a value is made."""
+        return self._plan.loop_of.get(value.owner.results[0])
 
-    def _stack_dim(self, value: ir.Value) -> int:
-        shardings = [self._codec.read(a) for a in value.owner.attributes["dist.shardings"]]
-        position = list(value.owner.results).index(value)
-        cut = [
-            d
-            for d, axes in enumerate(shardings[position].dims)
-            if any(a.name == self._axis.name for a in axes)
-        ]
-        return cut[0] if cut else 0  # each iteration's terms, one after the other
+    def stack_dim(self, value: ir.OpResult) -> int:
+        """The dim that iterations cut of a value; 0 if each has terms, which are put one after the other."""
+        sharding = self.codec.read(value.owner.attributes["dist.shardings"][value.result_number])
+        cut = (d for d, axes in enumerate(sharding.dims) if any(a.name == self.axis.name for a in axes))
+        return next(cut, 0)
 
     def _build(self, k: int) -> None:
         body = self._bodies[k]
@@ -180,57 +149,44 @@ class _Former:
         before = ir.InsertionPoint(self._end)
         inits = [self._initial(e, t, before) for e, t in zip(body.reduced, types, strict=True)]
         self._gather_captures(k)
-        stacked = [(_type(v), dim) for v, dim, _ in body.stacked]
+        stacked = [(type_of(v), dim) for v, dim, _ in body.stacked]
         block, sums, stacks = loop(
-            inits, body.captures, self._axis, self._codec, stacked=stacked, loc=location, ip=before
+            inits, body.captures, self.axis, self.codec, stacked=stacked, loc=location, ip=before
         )
-        carried = list(block.arguments)[: len(inits)]
-        mapping = dict(zip(body.captures, list(block.arguments)[len(inits) :], strict=True))
-        _Filler(self, k, block, mapping).fill(body.ops)
+        carried, captured = block.arguments[: len(inits)], block.arguments[len(inits) :]
+        _Filler(self, k, block, dict(zip(body.captures, captured, strict=True))).fill(body.ops)
         inner = CallBuilder(block)
         here = ir.InsertionPoint(block)
         nexts = [
-            self._combine(inner, acc, edge, type_, here)
+            _combine(inner, acc, edge, type_, here)
             for acc, edge, type_ in zip(carried, body.reduced, types, strict=True)
         ]
         yield_values(nexts, [v for v, _, _ in body.stacked], loc=location, ip=here)
-        self._hand_out(body, sums, stacks, before)
-
-    def _hand_out(
-        self, body: _Body, sums: list[ir.Value], stacks: list[ir.Value], ip: ir.InsertionPoint
-    ) -> None:
         for edge, result in zip(body.reduced, sums, strict=True):
-            wanted = _type(edge.results[0])
-            final = result
-            if _type(result).dtype != wanted.dtype:
-                final = self._cast(self._builder, result, wanted, edge.location, ip)
+            final = _cast(self._builder, result, type_of(edge.results[0]), edge.location, before)
             edge.results[0].replace_all_uses_with(final)
         for (value, _, outside), result in zip(body.stacked, stacks, strict=True):
             if outside is None:
-                self._stacks[value] = result
+                self.stacks[value] = result
             else:
                 outside.replace_all_uses_with(result)
 
     def _gather_captures(self, k: int) -> None:
-        body = self._bodies[k]
-        seen: set[ir.Value] = set()
-        for op in body.ops:
-            self._capture(op, k, seen)
+        """Note what the ops of loop ``k`` read from outside, through lists too."""
+        captures: dict[ir.Value, None] = {}
 
-    def _capture(self, op: ir.Operation, k: int, seen: set[ir.Value]) -> None:
-        """Note what an op of loop ``k`` reads from outside, through lists too."""
-        for value in op.operands:
-            if value in seen:
-                continue
-            seen.add(value)
-            owner = value.owner
-            is_op = isinstance(owner, ir.Operation | ir.OpView)
-            if is_op and is_constant(owner.operation):
-                self._capture(owner.operation, k, seen)
-            elif value in self._stacks:
-                self._bodies[k].captures.append(self._stacks[value])
-            elif not is_op or self._loop(owner) != k:
-                self._bodies[k].captures.append(value)
+        def capture(op: ir.Operation) -> None:
+            for value in op.operands:
+                if _is_constant(value):
+                    capture(value.owner.operation)
+                elif value in self.stacks:
+                    captures[self.stacks[value]] = None
+                elif not isinstance(value, ir.OpResult) or self.loop_of(value) != k:
+                    captures[value] = None
+
+        for op in self._bodies[k].ops:
+            capture(op)
+        self._bodies[k].captures = list(captures)
 
     def _initial(self, edge: ir.Operation, type_: TensorType, ip: ir.InsertionPoint) -> ir.Value:
         kind = edge.attributes[EDGE_KIND].value
@@ -241,85 +197,86 @@ class _Former:
         args = (type_.shape, start, type_.dtype, None, DEVICE, False)
         return self._builder.call("aten.full", args, [type_], edge.location, ip).results[0]
 
-    def _combine(
-        self, inner: CallBuilder, acc: ir.Value, edge: ir.Operation, type_: TensorType, ip: ir.InsertionPoint
-    ) -> ir.Value:
-        value = edge.operands[0]
-        if _type(value).dtype != type_.dtype:
-            value = self._cast(inner, value, type_, edge.location, ip)
-        kind = edge.attributes[EDGE_KIND].value
-        target, rest = {
-            "sum": ("aten.add.Tensor", (1,)),
-            "max": ("aten.maximum", ()),
-            "min": ("aten.minimum", ()),
-        }[kind]
-        phase = {"dist.phase": edge.attributes["dist.phase"]} if "dist.phase" in edge.attributes else {}
-        return inner.call(target, (acc, value, *rest), [type_], edge.location, ip, phase).results[0]
 
-    def _cast(
-        self,
-        builder: CallBuilder,
-        value: ir.Value,
-        type_: TensorType,
-        loc: ir.Location,
-        ip: ir.InsertionPoint,
-    ) -> ir.Value:
-        args = (value, type_.dtype, None, None, None, False, None)
-        return builder.call("aten._to_copy", args, [type_], loc, ip).results[0]
+def _find_exits(body: _Body) -> None:
+    for op in body.ops:
+        for result in op.results:
+            for edge in (use.owner.operation for use in result.uses):
+                if EDGE_KIND not in edge.attributes:
+                    continue
+                if edge.attributes[EDGE_KIND].value == "stack":
+                    body.stacked.append((result, edge.attributes["dim"].value, edge.results[0]))
+                elif edge not in body.reduced:
+                    body.reduced.append(edge)
+
+
+_COMBINE = {"sum": ("aten.add.Tensor", (1,)), "max": ("aten.maximum", ()), "min": ("aten.minimum", ())}
+
+
+def _combine(
+    inner: CallBuilder, acc: ir.Value, edge: ir.Operation, type_: TensorType, ip: ir.InsertionPoint
+) -> ir.Value:
+    value = _cast(inner, edge.operands[0], type_, edge.location, ip)
+    target, rest = _COMBINE[edge.attributes[EDGE_KIND].value]
+    phase = attributes_of(edge, "dist.phase")
+    return inner.call(target, (acc, value, *rest), [type_], edge.location, ip, phase).results[0]
+
+
+def _cast(
+    builder: CallBuilder, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint
+) -> ir.Value:
+    if type_of(value).dtype == type_.dtype:
+        return value
+    args = (value, type_.dtype, None, None, None, False, None)
+    return builder.call("aten._to_copy", args, [type_], loc, ip).results[0]
 
 
 class _Filler:
     """Moves a loop's ops into its body and makes them read what the body sees."""
 
-    def __init__(self, former: _Former, k: int, block: ir.Block, mapping: dict[ir.Value, ir.Value]) -> None:
+    def __init__(
+        self, former: _Former, k: int, block: ir.Block, mapping: dict[ir.Value, ir.BlockArgument]
+    ) -> None:
         self._former = former
         self._k = k
-        self._block = block
-        self._mapping = mapping
+        self._end = ir.InsertionPoint(block)
+        self._mapping: dict[ir.Value, ir.Value] = {**mapping}
 
     def fill(self, ops: list[ir.Operation]) -> None:
-        end = ir.InsertionPoint(self._block)
         for op in ops:
-            operands = [self._inside(v, end) for v in op.operands]
+            operands = [self._inside(v) for v in op.operands]
             op.detach_from_parent()
-            end.insert(op)
+            self._end.insert(op)
             for i, value in enumerate(operands):
                 op.operands[i] = value
 
-    def _inside(self, value: ir.Value, end: ir.InsertionPoint) -> ir.Value:
-        found = self._mapping.get(value)
-        if found is not None:
-            return found
-        owner = value.owner
-        if not isinstance(owner, ir.Operation | ir.OpView) or self._former._loop(owner) == self._k:
+    def _inside(self, value: ir.Value) -> ir.Value:
+        """What stands for a value in the body."""
+        if value in self._mapping:
+            return self._mapping[value]
+        if not isinstance(value, ir.OpResult) or self._former.loop_of(value) == self._k:
             return value
-        if value in self._former._stacks:
-            made = self._cut_again(value, end)
+        if value in self._former.stacks:
+            self._mapping[value] = self._cut_again(value)
         else:
-            made = self._copy_constant(value, owner.operation, end)
-        self._mapping[value] = made
-        return made
-
-    def _copy_constant(self, value: ir.Value, op: ir.Operation, end: ir.InsertionPoint) -> ir.Value:
-        assert is_constant(op), f"{op.name} is read by a loop that did not capture it"
-        operands = [self._inside(v, end) for v in op.operands]
-        copy = op.clone(end)
-        for i, operand in enumerate(operands):
-            copy.operation.operands[i] = operand
-        for old, new in zip(op.results, copy.operation.results, strict=True):
-            self._mapping[old] = new
+            self._copy_constant(value.owner.operation)
         return self._mapping[value]
 
-    def _cut_again(self, value: ir.Value, end: ir.InsertionPoint) -> ir.Value:
-        former = self._former
-        stack = self._mapping[former._stacks[value]]
-        i64 = ir.IntegerType.get_signless(64, self._block.owner.context)
-        attributes = {
-            "dim": ir.IntegerAttr.get(i64, former._stack_dim(value)),
-            "axes": former._codec.axes((former._axis,)),
-        }
+    def _copy_constant(self, op: ir.Operation) -> None:
+        assert is_constant(op), f"{op.name} is read by a loop that did not capture it"
+        operands = [self._inside(v) for v in op.operands]
+        copy = op.clone(self._end).operation
+        for i, operand in enumerate(operands):
+            copy.operands[i] = operand
+        self._mapping.update(zip(op.results, copy.results, strict=True))
+
+    def _cut_again(self, value: ir.OpResult) -> ir.Value:
+        former, loc = self._former, value.owner.location
+        stack = self._mapping[former.stacks[value]]
+        dim = i64(former.stack_dim(value), value.context)
+        attributes = {"dim": dim, "axes": former.codec.axes((former.axis,))}
         return ir.Operation.create(
-            "dist.slice", [value.type], [stack], attributes, loc=value.owner.location, ip=end
+            "dist.slice", [value.type], [stack], attributes, loc=loc, ip=self._end
         ).result
 
 
@@ -328,23 +285,17 @@ def _heavy(op: ir.Operation) -> bool:
     return name.startswith(_HEAVY) and op.name not in ("dist.slice", "dist.offset")
 
 
+def _is_constant(value: ir.Value) -> bool:
+    return isinstance(value, ir.OpResult) and is_constant(value.owner.operation)
+
+
 def _is_computed(value: ir.Value) -> bool:
     """Whether a value is not known until the program runs."""
-    if isinstance(value.owner, ir.Block):
-        return True
-    op = value.owner.operation
-    return not is_constant(op) or any(map(_is_computed, op.operands))
-
-
-def _type(value: ir.Value) -> TensorType:
-    found = read_type(value.type)
-    assert found is not None
-    return found
+    return not _is_constant(value) or any(map(_is_computed, value.owner.operands))
 
 
 def _carried_type(edge: ir.Operation) -> TensorType:
     """Half-precision terms are summed in float32, as a full batch's would be inside one matmul."""
-    type_ = _type(edge.results[0])
-    if type_.dtype in (torch.bfloat16, torch.float16):
-        return TensorType(type_.shape, torch.float32)
-    return type_
+    type_ = type_of(edge.results[0])
+    is_half = type_.dtype in (torch.bfloat16, torch.float16)
+    return TensorType(type_.shape, torch.float32) if is_half else type_

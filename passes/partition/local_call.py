@@ -1,13 +1,11 @@
-"""One rank's version of a call as MLIR: the :class:`~shardc.dialects.rules.rule.Local` that partitioning
-hands to rules.
-"""
+"""Calls built in a rank's program: their result types, and the local version of a call for its rule."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Self
 
 import torch
 from torch_mlir import ir
@@ -18,11 +16,41 @@ from shardc.dialects.aten.schema import overload, parameters
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.rules.rule import Rule
+from shardc.passes.manager.attributes import attributes_of, i64
 from shardc.runtime.torch_private import schema_of
+
+Types = tuple[TensorType | None, ...]
+
+
+class CallWriter:
+    """Builds calls at one place of a function; their result types are those of the meta kernels."""
+
+    def __init__(
+        self,
+        builder: CallBuilder,
+        loc: ir.Location,
+        ip: ir.InsertionPoint,
+        attributes: Mapping[str, ir.Attribute] | None = None,
+    ) -> None:
+        self._builder, self._loc, self._ip, self._attributes = builder, loc, ip, attributes or {}
+
+    @classmethod
+    def at(cls, builder: CallBuilder, op: ir.Operation, ip: ir.InsertionPoint | None = None) -> Self:
+        """A writer before ``op`` (or at ``ip``), with its location and phase."""
+        return cls(builder, op.location, ip or ir.InsertionPoint(op), attributes_of(op, "dist.phase"))
+
+    def call(self, target: str, *args: object) -> ir.Value:
+        """The first result of one call; trailing arguments may be left to their defaults."""
+        full = with_defaults(target, args)
+        types = infer_types(target, replace_leaves(full, _leaf_type))
+        return self._builder.call(target, full, types, self._loc, self._ip, self._attributes).results[0]
 
 
 class MlirLocal:
-    """Builds a rule's local ops at one place of the rank program. Handles are SSA values."""
+    """One rank's version of a call, the :class:`~shardc.dialects.rules.rule.Local` of a rule.
+
+    Builds the rule's local ops at one place of the rank program. Handles are SSA values.
+    """
 
     def __init__(
         self,
@@ -30,8 +58,8 @@ class MlirLocal:
         codec: ShardingCodec,
         place: tuple[ir.Location, ir.InsertionPoint],
         call: tuple[OpCall, Rule, dict[str, Axes]],
-        args: tuple[Any, ...],
-        results: tuple[TensorType | None, ...],
+        args: tuple[object, ...],
+        results: Types,
     ) -> None:
         self._builder = builder
         self._codec = codec
@@ -46,29 +74,24 @@ class MlirLocal:
     def ways(self, factor: str) -> int:
         return prod(a.size for a in self._assignment.get(factor, ()))
 
-    def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
+    def offset(self, factor: str, scale: int = 1, base: int | ir.Value = 0) -> int | ir.Value:
         axes = self._assignment.get(factor, ())
         if not axes:
             return base
-        i64 = ir.IntegerType.get_signless(64, self._ip.block.owner.context)
-        operands = [base] if isinstance(base, ir.Value) else []
-        attributes = {
-            "axes": self._codec.axes(axes),
-            "extent": ir.IntegerAttr.get(i64, self.size(factor)),
-            "scale": ir.IntegerAttr.get(i64, scale),
-            "base": ir.IntegerAttr.get(i64, 0 if operands else base),
-        }
-        op = ir.Operation.create(
+        operands, start = ([base], 0) if isinstance(base, ir.Value) else ([], base)
+        context = self._ip.block.owner.context
+        numbers = {"extent": self.size(factor), "scale": scale, "base": start}
+        attributes = {name: i64(number, context) for name, number in numbers.items()}
+        return ir.Operation.create(
             "dist.offset",
             [self._builder.type("!torch.int")],
             operands,
-            attributes,
+            {"axes": self._codec.axes(axes), **attributes},
             loc=self._loc,
             ip=self._ip,
-        )
-        return op.result
+        ).result
 
-    def emit(self, target: str, *args: Any) -> Any:
+    def emit(self, target: str, *args: object) -> ir.Value | tuple[ir.Value, ...]:
         full = with_defaults(target, args)
         types = infer_types(target, replace_leaves(full, _leaf_type))
         if target == self.spec.target and len(types) == len(self.spec.results):
@@ -76,7 +99,7 @@ class MlirLocal:
         op = self._builder.call(target, full, types, self._loc, self._ip)
         return op.results[0] if len(types) == 1 else tuple(op.results)
 
-    def _corrected(self, types: tuple[TensorType | None, ...]) -> tuple[TensorType | None, ...]:
+    def _corrected(self, types: Types) -> Types:
         """What meta kernels predict wrongly for the whole call, in mixed dtypes, is as the call has it."""
         pairs = list(zip(types, self.spec.results, strict=True))
         if all(t is None or whole is None or t.dtype == whole.dtype for t, whole in pairs):
@@ -88,30 +111,32 @@ class MlirLocal:
         )
 
 
-def _leaf_type(leaf: Any) -> Any:
-    if not isinstance(leaf, ir.Value):
-        return leaf
-    return read_type(leaf.type) or INT_VALUE
+def type_of(value: ir.Value) -> TensorType:
+    """The type of a value that is a tensor."""
+    found = read_type(value.type)
+    assert found is not None
+    return found
 
 
-def with_defaults(target: str, args: Sequence[Any]) -> tuple[Any, ...]:
-    """``args`` in schema order, lists as tuples, the missing ones at their defaults (devices as the rank's
-    own).
-    """
+def _leaf_type(leaf: object) -> object:
+    return read_type(leaf.type) or INT_VALUE if isinstance(leaf, ir.Value) else leaf
+
+
+def with_defaults(target: str, args: Sequence[object]) -> tuple[object, ...]:
+    """``args`` in schema order, missing ones at their defaults; lists as tuples, devices as the rank's."""
     schema = schema_of(overload(target)).arguments
-    given = [tuple(a) if isinstance(a, list) else a for a in args]
     rest = [
         DEVICE if "Device" in kind else a.default_value
         for a, (_, kind, _) in zip(schema, parameters(target), strict=True)
     ]
-    return (*given, *(tuple(a) if isinstance(a, list) else a for a in rest[len(given) :]))
+    return tuple(tuple(a) if isinstance(a, list) else a for a in (*args, *rest[len(args) :]))
 
 
 @lru_cache(maxsize=65536)
-def infer_types(target: str, args: tuple[Any, ...]) -> tuple[TensorType | None, ...]:
+def infer_types(target: str, args: tuple[object, ...]) -> Types:
     """The result types of a call, by running its meta kernel. ``args`` hold types where tensors go."""
 
-    def meta(leaf: Any) -> Any:
+    def meta(leaf: object) -> object:
         if isinstance(leaf, TensorType):
             return torch.empty(leaf.shape, dtype=leaf.dtype, device="meta")
         return 0 if isinstance(leaf, IntValue) else leaf

@@ -11,20 +11,17 @@ from shardc.dialects.aten.call import is_constant
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.partition.reshard_lower import EDGE_KIND
+from shardc.passes.partition.time_part import time_terms
 
 
 @dataclass
 class LoopPlan:
-    """``outside[s]`` are the ops that run after ``s`` loops, ``inside[k]`` those of loop ``k``; both in
-    program order.
-
-    ``loop_of`` gives the loop of each op that is inside one.
-    """
+    """Ops by loop, in program order: ``outside[s]`` run after ``s`` loops, ``inside[k]`` in loop ``k``."""
 
     outside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
     inside: dict[int, list[ir.Operation]] = field(default_factory=lambda: defaultdict(list))
     loop_of: dict[ir.Value, int] = field(default_factory=dict)
-    """By an op's first result: an operation's hash changes with its attributes, a value's does not."""
+    """The loop of an op inside, by its first result: an op's hash changes with its attributes."""
     loops: int = 0
 
 
@@ -74,16 +71,13 @@ def _inside(
     body: list[ir.Operation], sources: list[list[int]], codec: ShardingCodec, mesh: Mesh
 ) -> list[bool]:
     inside: list[bool] = []
-    for i, op in enumerate(body):
-        if EDGE_KIND in op.attributes:
-            inside.append(False)
-        else:
-            reads = any(inside[s] for s in sources[i])
-            inside.append(reads or "dist.in_loop" in op.attributes or takes_iteration(op, codec, mesh))
+    for op, reads in zip(body, sources, strict=True):
+        starts = "dist.in_loop" in op.attributes or _takes_iteration(op, codec, mesh)
+        inside.append(EDGE_KIND not in op.attributes and (starts or any(inside[s] for s in reads)))
     return inside
 
 
-def takes_iteration(op: ir.Operation, codec: ShardingCodec, mesh: Mesh) -> bool:
+def _takes_iteration(op: ir.Operation, codec: ShardingCodec, mesh: Mesh) -> bool:
     """Whether an op depends on which iteration of a time loop runs."""
     if op.name not in ("dist.slice", "dist.offset"):
         return False
@@ -119,8 +113,7 @@ def _keep_terms(
     codec: ShardingCodec,
     mesh: Mesh,
 ) -> None:
-    """Ops on one iteration's terms of a sum run where the terms are made: handing those on would cost their
-    full size.
+    """Run ops on one iteration's terms of a sum where these are made: passing them on would cost their size.
 
     What such an op reads from outside of loops is then needed sooner, too.
     """
@@ -137,11 +130,7 @@ def _keep_terms(
 
 
 def _is_term(value: ir.Value, codec: ShardingCodec, mesh: Mesh) -> bool:
-    owner = value.owner
-    if not isinstance(owner, ir.Operation | ir.OpView) or "dist.shardings" not in owner.operation.attributes:
+    if not isinstance(value, ir.OpResult):
         return False
-    position = list(owner.operation.results).index(value)
-    return any(
-        mesh.is_time(axis)
-        for _, axis in codec.read(owner.operation.attributes["dist.shardings"][position]).partial
-    )
+    shardings = value.owner.attributes.get("dist.shardings")
+    return shardings is not None and bool(time_terms(codec.read(shardings[value.result_number]), mesh))

@@ -1,4 +1,4 @@
-"""Changing what an op reads."""
+"""Changes of what an op reads."""
 
 from __future__ import annotations
 
@@ -10,30 +10,25 @@ from shardc.dialects.aten.types import read_type
 def set_operand(op: ir.Operation, position: int, new: ir.Value) -> None:
     """Make the ``position``-th tensor that ``op`` reads be ``new``; tensors in lists count one by one.
 
-    A list may be shared with other ops, so it is built anew.
+    A list may be shared with other ops, so it is built anew. Raises IndexError.
     """
-    count = 0
     for slot, operand in enumerate(op.operands):
-        if not _is_tensor_list(operand):
-            if _is_tensor(operand):
-                if count == position:
-                    op.operands[slot] = new
-                    return
-                count += 1
-            continue
-        members = list(operand.owner.operands)
+        listed = _is_tensor_list(operand)
+        members = list(operand.owner.operands) if listed else [operand]
         tensors = [i for i, v in enumerate(members) if _is_tensor(v)]
-        if position < count + len(tensors):
-            members[tensors[position - count]] = new
-            old = operand.owner
-            fresh = ir.Operation.create(
-                old.name, [operand.type], members, loc=old.location, ip=ir.InsertionPoint(op)
-            )
-            op.operands[slot] = fresh.result
-            if not list(old.results[0].uses):
-                old.erase()
+        if position >= len(tensors):
+            position -= len(tensors)
+            continue
+        members[tensors[position]] = new
+        if not listed:
+            op.operands[slot] = new
             return
-        count += len(tensors)
+        old, place = operand.owner, ir.InsertionPoint(op)
+        fresh = ir.Operation.create(old.name, [operand.type], members, loc=old.location, ip=place)
+        op.operands[slot] = fresh.result
+        if not list(old.results[0].uses):
+            old.erase()
+        return
     raise IndexError(position)
 
 
@@ -42,7 +37,6 @@ def _is_tensor(value: ir.Value) -> bool:
 
 
 def _is_tensor_list(value: ir.Value) -> bool:
-    owner = value.owner
-    if not isinstance(owner, ir.Operation | ir.OpView):
+    if not isinstance(value, ir.OpResult) or value.owner.name != "torch.prim.ListConstruct":
         return False
-    return owner.operation.name == "torch.prim.ListConstruct" and any(map(_is_tensor, owner.operands))
+    return any(map(_is_tensor, value.owner.operands))

@@ -1,5 +1,4 @@
-"""Sums of several terms: those that are partial over the same axes are added first, so that they are reduced
-once.
+"""Sums of several terms: those that are partial over the same axes are added first, and so reduced once.
 
 Autograd adds a gradient's terms in the order in which they come: ``((residual + dv) + dk) + dq``, where the
 last three are partial. As written that takes three reductions; as ``residual + ((dv + dk) + dq)`` one.
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from shardc.passes.manager.attributes import attributes_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.demand import Demands
 
@@ -21,16 +21,14 @@ Terms = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Chain:
-    """Additions that feed one another alone: ``adds`` in program order, the last one the whole sum; its
-    ``leaves``.
-    """
+    """Additions that feed one another alone: ``adds`` in program order, the last one the whole sum."""
 
     adds: tuple[int, ...]
     leaves: tuple[int, ...]
 
 
 def reassociate(program: Program, demands: Demands) -> bool:
-    """Reorder every chain of additions that is reduced more often than needed. Whether any was."""
+    """Reorder every chain of additions that is reduced more often than needed. Return whether any was."""
     changed = False
     for chain in chains(program):
         groups = Counter(t for v in chain.leaves if (t := _terms(program, demands, v)))
@@ -52,27 +50,29 @@ def chains(program: Program) -> Iterator[Chain]:
         and "dist.name" not in program.nodes[number].op.attributes
     }
     for root in sorted(additions - inner):
-        adds: list[int] = []
-        leaves: list[int] = []
-        _collect(program, inner, root, adds, leaves)
+        adds, leaves = _collect(program, inner, root)
         if len(adds) > 1:
             yield Chain(tuple(sorted(adds)), tuple(leaves))
 
 
-def _collect(program: Program, inner: set[int], number: int, adds: list[int], leaves: list[int]) -> None:
-    adds.append(number)
+def _collect(program: Program, inner: set[int], number: int) -> tuple[list[int], list[int]]:
+    """The additions of a sum, and the values that they add up."""
+    adds, leaves = [number], []
     for value in program.nodes[number].operands:
         if program.producer[value] in inner:
-            _collect(program, inner, program.producer[value], adds, leaves)
+            more_adds, more_leaves = _collect(program, inner, program.producer[value])
+            adds += more_adds
+            leaves += more_leaves
         else:
             leaves.append(value)
+    return adds, leaves
 
 
 def _is_plain_addition(program: Program, node: Node) -> bool:
     """``a + b`` of one type, nothing broadcast or scaled."""
     if node.spec.target != "aten.add.Tensor" or len(node.operands) != 2 or node.spec["alpha"] != 1:
         return False
-    return len({program.types[v] for v in (*node.operands, *node.results)}) == 1
+    return len({program.types[v] for v in node.values}) == 1
 
 
 def _terms(program: Program, demands: Demands, value: int) -> Terms:
@@ -102,9 +102,8 @@ def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
     ordered = sorted(groups.items(), key=lambda group: bool(group[0]))
     sums = [_sum(root, values) for _, values in ordered]
     total = _sum(root, sums)
-    owner = total.owner
-    for name in root.attributes:
-        owner.attributes[name] = root.attributes[name]
+    for name, attribute in root.attributes.items():
+        total.owner.attributes[name] = attribute
     root.results[0].replace_all_uses_with(total)
     # The sum may be a leaf of another chain.
     program.values[program.nodes[chain.adds[-1]].results[0]] = total
@@ -114,20 +113,12 @@ def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
 
 def _sum(root: ir.Operation, values: list[ir.Value]) -> ir.Value:
     """The values added up from left to right, before ``root``."""
-    total = values[0]
-    attributes = {
-        n: root.attributes[n]
-        for n in ("dist.phase", "dist.shardings", "dist.priorities")
-        if n in root.attributes
-    }
-    for value in values[1:]:
+    total, *rest = values
+    attributes = attributes_of(root, "dist.phase", "dist.shardings", "dist.priorities")
+    place = ir.InsertionPoint(root)
+    for value in rest:
         operands = [total, value, root.operands[2]]
         total = ir.Operation.create(
-            root.name,
-            [root.results[0].type],
-            operands,
-            attributes,
-            loc=root.location,
-            ip=ir.InsertionPoint(root),
+            root.name, [root.results[0].type], operands, attributes, loc=root.location, ip=place
         ).result
     return total

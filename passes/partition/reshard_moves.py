@@ -1,4 +1,4 @@
-"""The states and moves among which the cheapest chain of reshard steps is searched.
+"""States and moves among which the cheapest chain of reshard steps is searched.
 
 Axes of both layouts are cut to a common refinement and numbered; a state says which stand on each dim, in
 order, and which hold partial terms. Moves lead towards the target: axes are added only where it has them, and
@@ -9,7 +9,7 @@ move.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, permutations
+from itertools import combinations, islice, permutations
 from math import prod
 from typing import NamedTuple
 
@@ -51,8 +51,7 @@ class Move(NamedTuple):
 
 
 class Moves:
-    """The moves between ``source`` and ``target`` (both normal) of a tensor whose global ``shape`` both
-    divide.
+    """The moves between ``source`` and ``target``, both normal, which divide the tensor's global ``shape``.
 
     With ``scatter_anywhere`` reduce-scatters may put axes where the target lacks them: with links of
     different speed it can pay to divide a reduction among the devices of a fast axis, and to gather the
@@ -102,10 +101,9 @@ class Moves:
     def direct(self) -> Iterator[Move]:
         """The chain that always works: combine all terms, make whole what lies elsewhere, then cut."""
         state, target = self.source, self.target
-        for move in self._all_reduces(state):
+        if move := next(self._all_reduces(state), None):
             yield move
             state = move.to
-            break
         for dim, axes in enumerate(state.dims):
             kept = common(axes, target.dims[dim])
             if kept < len(axes):
@@ -127,9 +125,7 @@ class Moves:
         return tuple(x for x in state.partial if x not in self.target.partial)
 
     def _all_reduces(self, state: State) -> Iterator[Move]:
-        """All-reduces: of all that is pending first, of the part of it that cuts no dim of the target, of
-        others.
-        """
+        """All-reduces: of all that is pending, of what of it cuts no dim of the target, of other parts."""
         pending = self._pending(state)
         scattered = {x for axes in self.target.dims for x in axes}
         plain = tuple(x for x in pending if x not in scattered)
@@ -181,19 +177,17 @@ class Moves:
         lengths = tuple(len(axes) for axes in state.dims)
         free = tuple(x for x in range(len(self.axes)) if self._is_free(x, state.partial))
         if len(free) > MAX_REARRANGED:
-            found = {self.target.dims: None, self._aligned(state): None}
-            return [
-                dims for dims in found if self._same_cut(dims, state.dims) and self._is_legal(dims, state)
-            ]
+            return self._legal([self.target.dims, self._aligned(state)], state)
         key = (tuple(self.ways(axes) for axes in state.dims), lengths + state.partial)
         if key not in self._arranged:
             dealt = [_dealt(order, lengths) for order in permutations(free, sum(lengths))]
-            dealt.append(self.target.dims)
-            legal = (
-                d for d in dict.fromkeys(dealt) if self._same_cut(d, state.dims) and self._is_legal(d, state)
-            )
-            self._arranged[key] = list(legal)
+            self._arranged[key] = self._legal([*dealt, self.target.dims], state)
         return self._arranged[key]
+
+    def _legal(self, arrangements: list[Dims], state: State) -> list[Dims]:
+        """Those that cut the dims as ``state`` does, and in which no two axes overlap."""
+        found = dict.fromkeys(arrangements)
+        return [d for d in found if self._same_cut(d, state.dims) and self._is_legal(d, state)]
 
     def _aligned(self, state: State) -> Dims:
         """The target's axes as far as they fit, the innermost places left to what has to go."""
@@ -246,11 +240,9 @@ class Moves:
         if move.kind is Permute:
             return Permute(self._sharding(state), self._sharding(move.to))
         axes = merge(tuple(self.axes[x] for x in move.axes))
-        if move.kind in (AllReduce, ReduceScatter):
-            return move.kind(*move.dims, axes, state.reduction)
-        if move.kind is ToPartial:
-            return ToPartial(axes, move.to.reduction)
-        return move.kind(*move.dims, axes)
+        reduction = {AllReduce: state.reduction, ReduceScatter: state.reduction, ToPartial: move.to.reduction}
+        given = (reduction[move.kind],) if move.kind in reduction else ()
+        return move.kind(*move.dims, axes, *given)
 
     def _sharding(self, state: State) -> Sharding:
         dims = tuple(merge(tuple(self.axes[x] for x in axes)) for axes in state.dims)
@@ -259,12 +251,9 @@ class Moves:
 
 def common(axes: Numbers, others: Numbers) -> int:
     """How many axes both begin with."""
-    length = 0
-    for x, y in zip(axes, others, strict=False):
-        if x != y:
-            break
-        length += 1
-    return length
+    return next(
+        (i for i, (x, y) in enumerate(zip(axes, others, strict=False)) if x != y), min(len(axes), len(others))
+    )
 
 
 def _put(state: State, dim: int, axes: Numbers) -> State:
@@ -287,9 +276,5 @@ def _subsets(axes: Numbers) -> Iterator[Numbers]:
 
 
 def _dealt(order: Numbers, lengths: tuple[int, ...]) -> Dims:
-    groups: list[Numbers] = []
-    start = 0
-    for length in lengths:
-        groups.append(order[start : start + length])
-        start += length
-    return tuple(groups)
+    rest = iter(order)
+    return tuple(tuple(islice(rest, length)) for length in lengths)

@@ -1,4 +1,4 @@
-"""Which steps lead from one layout of a value to another, at the least cost.
+"""The cheapest chain of steps from one layout of a value to another, by best-first search (A*).
 
     plan_reshard(partial over "tensor", dim 0 on "tensor", ...)  ->  (ReduceScatter(0, (tensor,), "sum"),)
 
@@ -8,13 +8,20 @@ Only axes over devices take part: a time axis is entered and left by loops.
 from __future__ import annotations
 
 from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import count
+from math import prod
 
+from shardc.cost.collective import KINDS, sent_bytes
 from shardc.cost.links import UNIFORM, LinkModel
 from shardc.diagnostics.sharding import IndivisibleDim
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.reshard_steps import Step
 from shardc.dialects.dist.sharding import Sharding
-from shardc.passes.partition.reshard_search import ReshardSearch
+from shardc.passes.partition.reshard_moves import Dims, Move, Moves, Numbers, State, common
+
+MAX_TRIED = 2000
+"""Moves to try before the best chain found so far is taken: some 10 ms; layouts of two axes need a tenth."""
 
 
 def plan_reshard(
@@ -36,7 +43,12 @@ def plan_reshard(
     (see ``check_sharding``) and free of time axes; ValueError otherwise.
     """
     for sharding in (source, target):
-        _check_divides(sharding, shape, where)
+        for dim, size in enumerate(shape):
+            ways = sharding.ways(dim)
+            if size % ways:
+                raise IndivisibleDim(
+                    dim=dim, size=size, shape=list(shape), ways=ways, sharding=sharding, where=where
+                )
     return _plan(source, target, shape, mesh, links, element_bytes)
 
 
@@ -55,13 +67,101 @@ def _plan(
     source, target = source.normal(), target.normal()
     if source == target:
         return ()
-    return ReshardSearch(source, target, shape, element_bytes, links).run()
+    return _Search(source, target, shape, element_bytes, links).run()
 
 
-def _check_divides(sharding: Sharding, shape: tuple[int, ...], where: str | None) -> None:
-    for dim, size in enumerate(shape):
-        ways = sharding.ways(dim)
-        if size % ways:
-            raise IndivisibleDim(
-                dim=dim, size=size, shape=list(shape), ways=ways, sharding=sharding, where=where
-            )
+class _Search:
+    """One search, from ``source`` to ``target`` (both normal) of a tensor whose global ``shape`` both divide.
+
+    ``element_bytes`` counts only where ``links`` have latencies.
+    """
+
+    def __init__(
+        self, source: Sharding, target: Sharding, shape: tuple[int, ...], element_bytes: int, links: LinkModel
+    ) -> None:
+        self._moves = Moves(source, target, shape, scatter_anywhere=not links.is_uniform)
+        self._links = links
+        self._link: dict[Numbers, tuple[float, float]] = {}
+        self._bytes = prod(shape) * element_bytes
+        self._fastest = links.fastest(self._moves.axes)
+        self._target_bytes = self._local_bytes(self._moves.target.dims)
+        # Ties go to the shorter chain: a step counts as a billionth of moving the whole tensor.
+        self._step_cost = max(1e-9 * links.seconds(self._moves.axes, self._bytes), 1e-15)
+
+    def run(self) -> tuple[Step, ...]:
+        """The steps of the cheapest chain found; at worst the direct one."""
+        source, target = self._moves.source, self._moves.target
+        best = list(self._moves.direct())
+        bound = self._cost(best)
+        reached: dict[State, tuple[float, State | None, Move | None]] = {source: (0.0, None, None)}
+        order = count()
+        queue = [(0.0, next(order), source)]
+        done: set[State] = set()
+        tried = 0
+        while queue and tried < MAX_TRIED:
+            _, _, state = heappop(queue)
+            if state == target:
+                break
+            if state in done:
+                continue
+            done.add(state)
+            cost, local = reached[state][0], self._local_bytes(state.dims)
+            for move in self._moves.from_state(state):
+                tried += 1
+                total = cost + self._seconds(move, local)
+                if total > bound or (move.to in reached and reached[move.to][0] <= total):
+                    continue
+                estimate = total + self._remaining(move.to.dims)
+                if estimate > bound:
+                    continue
+                reached[move.to] = (total, state, move)
+                heappush(queue, (estimate, next(order), move.to))
+                if move.to == target:
+                    bound = total
+        return self._steps(self._path(reached) if target in reached else best)
+
+    def _seconds(self, move: Move, local_bytes: float) -> float:
+        kind = KINDS.get(move.kind)
+        if kind is None:
+            return self._step_cost
+        if move.axes not in self._link:
+            self._link[move.axes] = self._links.link(self._moves.axes[x] for x in move.axes)
+        latency_s, bandwidth = self._link[move.axes]
+        sent = sent_bytes(kind, self._moves.ways(move.axes), local_bytes)
+        return latency_s + sent / bandwidth + self._step_cost
+
+    def _remaining(self, dims: Dims) -> float:
+        """A lower bound: the device whose block overlaps its target least receives what it lacks."""
+        own = 1
+        for axes, wanted in zip(dims, self._moves.target.dims, strict=True):
+            same = common(axes, wanted)
+            if same == len(axes):
+                continue
+            if same < len(wanted):
+                # Unless parts of one axis hang together, some device has nothing of what it needs.
+                if not any(x in self._moves.clash[y] for x in axes[same:] for y in wanted[same:]):
+                    own = 0
+            else:
+                own *= self._moves.ways(axes[same:])
+        missing = self._target_bytes * (1 - 1 / own if own else 1)
+        return missing / self._fastest
+
+    def _local_bytes(self, dims: Dims) -> float:
+        return self._bytes / prod(self._moves.ways(axes) for axes in dims)
+
+    def _cost(self, moves: list[Move]) -> float:
+        states = [self._moves.source, *(move.to for move in moves)]
+        return sum(self._seconds(m, self._local_bytes(s.dims)) for m, s in zip(moves, states, strict=False))
+
+    def _path(self, reached: dict[State, tuple[float, State | None, Move | None]]) -> list[Move]:
+        moves: list[Move] = []
+        state: State | None = self._moves.target
+        while state is not None:
+            _, state, move = reached[state]
+            if move is not None:
+                moves.append(move)
+        return moves[::-1]
+
+    def _steps(self, moves: list[Move]) -> tuple[Step, ...]:
+        states = [self._moves.source, *(move.to for move in moves)]
+        return tuple(map(self._moves.step, moves, states))

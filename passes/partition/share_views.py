@@ -1,6 +1,4 @@
-"""A value and a view of it (its transpose, mostly) that are put together for different users:
-put together once, then viewed.
-"""
+"""Values of which one user needs a view (mostly the transpose): gathered once, then viewed."""
 
 from __future__ import annotations
 
@@ -8,20 +6,20 @@ from collections.abc import Collection
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding
-from shardc.dialects.rules.rule import operand_shardings, result_shardings
+from shardc.dialects.rules.rule import assignment_of, operand_shardings, result_shardings
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
-from shardc.passes.partition.assign import assignment_of
 from shardc.passes.partition.demand import RETURN, Demands
-from shardc.passes.partition.storage import VIEWS, phase_of
+from shardc.passes.partition.storage import VIEWS
+from shardc.passes.partition.time_part import time_dims
 
 
 def share_views(program: Program, demands: Demands, kept: Collection[int], mesh: Mesh) -> int:
-    """Lets views read their operand as some other user needs it anyway, where all that read the view need
-    just that of it.
+    """Let views read their operand as another user needs it, where all readers of the view need just that.
 
     So of two reshards one is left, and none is added. The other user is of the view's phase, so that nothing
-    is put together sooner than it was. Values ``kept`` stay as they are: storage that is gathered in each
-    phase anew. Changes ``demands``; gives how many views it changed.
+    is gathered sooner than it was. Values ``kept`` stay as they are: storage that is gathered in each phase
+    anew. Changes ``demands``; returns how many views it changed.
     """
     count = 0
     for number in reversed(range(len(program.nodes))):
@@ -32,13 +30,13 @@ def share_views(program: Program, demands: Demands, kept: Collection[int], mesh:
         if value in kept or view in kept:
             continue
         need = _only_need(demands, view)
-        before = None if need is None else _before(node, need)
-        if need is None or before is None or need == demands.made[view] or before == demands.made[value]:
+        before = _before(node, need) if need else None
+        if not need or not before or need == demands.made[view] or before == demands.made[value]:
             continue
         phase = phase_of(node.op)
         users = [(u, n) for u, _, n in demands.uses[value] if u not in (number, RETURN)]
         others = [n for u, n in users if phase_of(program.nodes[u].op) == phase]
-        if before not in others or _times(need, mesh) != _times(demands.made[view], mesh):
+        if before not in others or time_dims(need, mesh) != time_dims(demands.made[view], mesh):
             continue
         demands.uses[value] = [(u, at, before if u == number else n) for u, at, n in demands.uses[value]]
         demands.made[view] = need
@@ -52,17 +50,10 @@ def _only_need(demands: Demands, value: int) -> Sharding | None:
 
 
 def _before(node: Node, need: Sharding) -> Sharding | None:
-    """How a view's operand must lie for its result to be as needed; None where no layout of
-    blocks says so.
-    """
+    """How a view's operand must lie for its result to be as needed; None where no blocks say so."""
     if need.partial:
         return None
     nothing = Sharding.replicated(len(node.rule.operands[0]))
     chosen = assignment_of(node.rule, [nothing, need])
     (before,), (after,) = operand_shardings(node.rule, chosen), result_shardings(node.rule, chosen)
     return before.normal() if after.normal() == need else None
-
-
-def _times(sharding: Sharding, mesh: Mesh) -> list[list[object]]:
-    """The axes of time in each dim, which a loop and no reshard cuts."""
-    return [[a for a in dim if mesh.is_time(a)] for dim in sharding.dims]

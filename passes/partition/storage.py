@@ -1,29 +1,16 @@
-"""Parameters that are stored in pieces (ZeRO-3): which values are their storage, and where they are put
-together.
-"""
+"""Parameters that are stored in pieces (ZeRO-3): the values that are their storage, and views of them."""
 
 from __future__ import annotations
 
 from torch_mlir import ir
 
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.partition.operands import set_operand
 
-VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "t",
-        "transpose.int",
-        "permute",
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "unsqueeze",
-        "squeeze.dim",
-        "expand",
-        "alias",
-    )
-)
+_TRANSPOSES = ("t", "transpose.int", "permute")
+_RESHAPES = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze.dim", "expand", "alias")
+VIEWS = frozenset(f"aten.{name}" for name in (*_TRANSPOSES, *_RESHAPES))
 
 
 def stored_parameters(program: Program) -> dict[int, frozenset[str]]:
@@ -56,50 +43,30 @@ def views_of_storage(program: Program, stored: dict[int, frozenset[str]]) -> dic
 
 
 def split_by_phase(module: ir.Module, program: Program) -> Program:
-    """Give each phase its own views of storage, so that a parameter gathered for one need not live on for
-    another.
-    """
-    stored = stored_parameters(program)
-    views = views_of_storage(program, stored)
-    if not views:
-        return program
+    """Give each phase its own views of storage: a parameter gathered for one need not live on for another."""
+    views = views_of_storage(program, stored_parameters(program))
     copies: dict[tuple[int, str], ir.Value] = {}
+
+    def copied(value: int, phase: str, before: ir.Operation) -> ir.Value:
+        """A phase's own version of a view, with those that it is a view of."""
+        producer = program.producer[value]
+        if producer not in views:
+            return program.values[value]
+        if (value, phase) not in copies:
+            node = program.nodes[producer]
+            source = copied(node.operands[0], phase, before)
+            copy = node.op.clone(ir.InsertionPoint(before)).operation
+            copy.operands[0] = source
+            copy.attributes["dist.phase"] = ir.StringAttr.get(phase, before.context)
+            copies[value, phase] = copy.results[0]
+        return copies[value, phase]
+
     for number, node in enumerate(program.nodes):
         phase = phase_of(node.op)
-        for position, value in enumerate(node.operands):
+        for position, value in enumerate(node.operands if number not in views else ()):
             producer = program.producer[value]
-            if producer not in views or number in views or phase_of(program.nodes[producer].op) == phase:
-                continue
-            set_operand(node.op, position, _copy(program, views, value, phase, node.op, copies))
-    if not copies:
-        return program
-    again = read_program(module)
+            if producer in views and phase_of(program.nodes[producer].op) != phase:
+                set_operand(node.op, position, copied(value, phase, node.op))
+    again = read_program(module) if copies else program
     assert again is not None
     return again
-
-
-def _copy(
-    program: Program,
-    views: dict[int, frozenset[str]],
-    value: int,
-    phase: str,
-    before: ir.Operation,
-    copies: dict[tuple[int, str], ir.Value],
-) -> ir.Value:
-    """A phase's own version of a view, with those that it is a view of."""
-    producer = program.producer[value]
-    if producer not in views:
-        return program.values[value]
-    made = copies.get((value, phase))
-    if made is None:
-        node = program.nodes[producer]
-        source = _copy(program, views, node.operands[0], phase, before, copies)
-        copy = node.op.clone(ir.InsertionPoint(before)).operation
-        copy.operands[0] = source
-        copy.attributes["dist.phase"] = ir.StringAttr.get(phase, before.context)
-        made = copies[value, phase] = copy.results[0]
-    return made
-
-
-def phase_of(op: ir.Operation) -> str:
-    return op.attributes["dist.phase"].value if "dist.phase" in op.attributes else ""

@@ -81,7 +81,7 @@ class PipeCut(Pass):
 
 
 def cut_pipeline(module: ir.Module, axis: str, options: Pipeline) -> None:
-    """Cuts the step of level 3 into stages along the mesh axis ``axis``.
+    """Cut the step of level 3 into stages along the mesh axis ``axis``.
 
     Raises UnknownSchedule, BadScheduleFile, WrongRecompute, NoCutFits and what :func:`cut_into_stages`
     raises.
@@ -113,8 +113,7 @@ def _from_file(path: Path) -> Schedule:
 
 
 def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
-    """The schedule called ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for as few as
-    it takes.
+    """The schedule ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for the fewest.
 
     Raises what :func:`shardc.passes.pipeline.schedules.by_name.schedule` raises.
     """
@@ -135,7 +134,7 @@ def cut_into_stages(
     stale_weights: bool = False,
     gather: str = "micro-batch",
 ) -> None:
-    """Rewrites the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
+    """Rewrite the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
     ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all
     stages or one for each. ``memory_limit_bytes``: what a device may hold of parameters, gradients, optimizer
@@ -204,9 +203,8 @@ def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
             "has several routes": len(schedule.routes) > 1,
             "keeps old weights": schedule.changes_mathematics,
         }
-        for what, is_so in wrong.items():
-            if is_so:
-                raise ScheduleNotYet(schedule=schedule.name, why=f"it cuts sequences into slices, and {what}")
+        for what in (what for what, is_so in wrong.items() if is_so):
+            raise ScheduleNotYet(schedule=schedule.name, why=f"it cuts sequences into slices, and {what}")
     if schedule.changes_mathematics and not stale_weights:
         raise ChangesMathematics(schedule=schedule.name)
     if schedule.changes_mathematics and len(schedule.routes) > 1:
@@ -214,27 +212,22 @@ def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
 
 
 def _check_memory(schedule: Schedule, policies: Sequence[str], memory_limit_bytes: float) -> None:
-    """Raises ScheduleNotYet where what is kept of parts of micro-batches, or of old weights, is
-    asked about.
-    """
+    """Raise ScheduleNotYet where the memory of parts of micro-batches, or of old weights, matters."""
     if schedule.slices > 1 and any(policy != "none" for policy in policies):
-        raise ScheduleNotYet(
-            schedule=schedule.name, why="it cuts sequences into slices, and recomputes what they keep"
-        )
+        why = "it cuts sequences into slices, and recomputes what they keep"
+        raise ScheduleNotYet(schedule=schedule.name, why=why)
     if memory_limit_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
         what = "slices of sequences" if schedule.slices > 1 else "old weights"
-        raise ScheduleNotYet(
-            schedule=schedule.name, why=f"it holds {what}, which a cap on memory does not count"
-        )
+        why = f"it holds {what}, which a cap on memory does not count"
+        raise ScheduleNotYet(schedule=schedule.name, why=why)
 
 
 def _check_gather(schedule: Schedule, gather: str, memory_limit_bytes: float) -> None:
-    """Raises ScheduleNotYet where parameters cannot stay gathered."""
+    """Raise ScheduleNotYet where parameters cannot stay gathered."""
     if gather == "step" and (schedule.slices > 1 or schedule.changes_mathematics):
         what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
-        raise ScheduleNotYet(
-            schedule=schedule.name, why=f"it {what}, and parameters are to be gathered once a step"
-        )
+        why = f"it {what}, and parameters are to be gathered once a step"
+        raise ScheduleNotYet(schedule=schedule.name, why=why)
     if gather == "step" and memory_limit_bytes:
         why = "parameters that stay gathered are not counted under a cap on memory"
         raise ScheduleNotYet(schedule=schedule.name, why=why)

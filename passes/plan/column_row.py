@@ -1,4 +1,4 @@
-"""Which dim of which weight tensor parallelism cuts: from the model's own plan, or found in the program."""
+"""The dims of weights that tensor parallelism cuts: from the model's own plan, or found in the program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Sharding
 from shardc.passes.interleave.fused import Fused, find_fused, seen_through
-from shardc.passes.manager.program import Node, Program
-from shardc.passes.plan.blocks import block_size
+from shardc.passes.manager.attributes import phase_of
+from shardc.passes.manager.program import Program
+from shardc.passes.propagate.blocks import block_size
 from shardc.passes.propagate.state import PropagationState
 
 _MATMULS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.linear", "aten.matmul")
@@ -21,9 +22,7 @@ _COPIES = ("aten._to_copy", "prims.convert_element_type", "aten.clone")
 
 @dataclass(frozen=True)
 class Cut:
-    """The dim of a weight to cut. ``fused``: what it holds beside one another, if it is several weights in
-    one.
-    """
+    """The dim of a weight to cut. ``fused``: its parts, if it is several weights in one."""
 
     dim: int
     fused: Fused | None = None
@@ -43,8 +42,7 @@ def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> d
 
 
 def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tuple[str, Cut]]:
-    """Patterns are of modules with a weight, or of parameters: [experts, columns, rows] as well as [columns,
-    rows].
+    """Patterns are of modules with a weight, or of parameters: [columns, rows] or [experts, columns, rows].
 
     ``packed`` columns are those of several weights; they stay whole where the program does not slice them so.
     """
@@ -52,8 +50,7 @@ def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tup
         (re.compile(r"(?:.*\.)?" + re.escape(p).replace(r"\*", r"[^.]+")), style)
         for p, style in model_plan.items()
     ]
-    for i, value in enumerate(program.arguments):
-        role, name = program.argument_key(i)
+    for (role, name), value in zip(program.argument_keys(), program.arguments, strict=True):
         module, _, leaf = name.rpartition(".")
         rank = len(program.types[value].shape)
         for pattern, style in rules if role == "param" else ():
@@ -78,11 +75,11 @@ def _from_chains(program: Program) -> dict[str, Cut]:
     for position, (name, value, dim, _rows) in enumerate(weights):
         if any(state.sharding(value).dims):
             continue
-        before = state.snapshot()
         shape = program.types[value].shape
         probe = Axis("tensor", 1, _least_divisor(shape[dim] // block_size(program, value, dim)))
         if probe.size == 1:
             continue
+        before = state.snapshot()
         dims = tuple((probe,) if d == dim else () for d in range(len(shape)))
         state.set(value, Sharding(dims, (), (False,) * len(shape)))
         touched = state.run([value])
@@ -108,7 +105,7 @@ def _leaves_chain(program: Program, state: PropagationState, touched: list[int],
     """
     for number in sorted({n for v in touched for n in program.users[v]}):
         node = program.nodes[number]
-        if _phase(node) != "forward":
+        if phase_of(node.op) not in ("", "forward"):
             break
         if node.spec.target in (*_MATMULS, _CONVOLUTION):
             continue
@@ -121,24 +118,16 @@ def _leaves_chain(program: Program, state: PropagationState, touched: list[int],
     return False
 
 
-def _phase(node: Node) -> str:
-    return node.op.attributes["dist.phase"].value if "dist.phase" in node.op.attributes else "forward"
-
-
 def _weights(program: Program) -> list[tuple[str, int, int, int]]:
     """(name, value, column dim, row dim) of every weight of a matmul or a convolution, in program order.
 
     Columns are the dim that becomes a result's last dim (or channels); rows the one that is summed over.
     """
-    keys = [program.argument_key(i) for i in range(len(program.arguments))]
-    origin = {
-        v: (name, v, False)
-        for (role, name), v in zip(keys, program.arguments, strict=True)
-        if role == "param"
-    }
+    keys = zip(program.argument_keys(), program.arguments, strict=True)
+    origin = {v: (name, v, False) for (role, name), v in keys if role == "param"}
     found: dict[str, tuple[str, int, int, int]] = {}
     for node in program.nodes:
-        if _phase(node) != "forward":
+        if phase_of(node.op) not in ("", "forward"):
             break
         target, operands = node.spec.target, node.operands
         if target in _TRANSPOSES and operands[0] in origin:

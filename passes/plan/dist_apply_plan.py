@@ -11,12 +11,13 @@ from torch_mlir import ir
 from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.manager.attributes import edge_attributes, observed, set_edge_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.plan.column_row import column_row_cuts
 from shardc.passes.plan.plan import Argument, Entry, Plan
 from shardc.passes.plan.presets import Setting, read_preset
-from shardc.passes.plan.refinement import refinement_attribute
+from shardc.passes.propagate.refinement import refinement_attribute
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,9 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
 
 
 def arguments_of(program: Program) -> list[Argument]:
-    keys = [program.argument_key(i) for i in range(len(program.arguments))]
-    return [
-        Argument(role, name, program.types[v].shape)
-        for (role, name), v in zip(keys, program.arguments, strict=True)
-    ]
+    """The step's arguments as presets see them."""
+    pairs = zip(program.argument_keys(), program.arguments, strict=True)
+    return [Argument(*key, program.types[v].shape) for key, v in pairs]
 
 
 def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
@@ -75,20 +74,14 @@ def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
     codec = ShardingCodec(context, mesh)
     rows = []
     for position, value in enumerate(program.arguments):
-        old = (
-            program.function.attributes["arg_attrs"][position]
-            if "arg_attrs" in program.function.attributes
-            else ()
-        )
-        row = {n.name: n.attr for n in ir.DictAttr(old)} if old else {}
+        row = edge_attributes(program.function, "arg_attrs", position)
         entry = plan.entries.get(program.argument_key(position))
         if entry is not None:
             row |= _attributes(entry, len(program.types[value].shape), mesh, codec, context)
-        rows.append(ir.DictAttr.get(row, context))
-    program.function.attributes["arg_attrs"] = ir.ArrayAttr.get(rows, context)
+        rows.append(row)
+    set_edge_attributes(program.function, "arg_attrs", rows)
     for node in program.nodes:
-        if "dist.name" in node.op.attributes:
-            _annotate_gradient(node.op, plan, context)
+        _annotate_gradient(node.op, plan, context)
 
 
 def _attributes(
@@ -99,15 +92,15 @@ def _attributes(
         dims = tuple(tuple(mesh.whole(a) for a in axes) for axes in entry.dims)
         row["dist.sharding"] = codec.write(Sharding(dims, (), (not entry.closed,) * rank))
     if entry.refine:
-        row["dist.refine"] = refinement_attribute(context, list(entry.refine))
+        row["dist.refine"] = refinement_attribute(context, entry.refine)
     return row
 
 
 def _annotate_gradient(op: ir.Operation, plan: Plan, context: ir.Context) -> None:
-    """Refinements of gradients stand on the op that makes them."""
-    for name in op.attributes["dist.name"].value.split(","):
+    """Put refinements of a gradient on the op that makes it."""
+    for name, _ in observed(op):
         kind, _, parameter = name.partition(":")
-        entry = plan.entries.get(("grad", parameter.partition("#")[0])) if kind == "grad" else None
+        entry = plan.entries.get((kind, parameter)) if kind == "grad" else None
         if entry is not None and entry.refine:
-            op.attributes["dist.refine"] = refinement_attribute(context, list(entry.refine))
+            op.attributes["dist.refine"] = refinement_attribute(context, entry.refine)
             return

@@ -1,10 +1,8 @@
-"""A plan: which arguments of the step are cut how. Propagation does the rest."""
+"""Plans: which arguments of the step are cut how. Propagation does the rest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-
-from shardc.dialects.dist.mesh import Mesh
 
 Key = tuple[str, str]
 """(role, name) of an argument; gradients go by role ``grad`` and their parameter's name."""
@@ -15,11 +13,11 @@ DimNames = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """What a plan says of one argument.
+    """A plan's constraints on one argument.
 
-    ``dims`` are the axes from the start (None: nothing said, propagation decides); ``closed`` keeps
-    propagation from adding any. ``refine`` lists (round, axis, dim) cuts made in later rounds; dim -1 is the
-    first that divides. ``why`` is the preset or pattern that said so.
+    ``dims`` are the axes from the start (None: propagation decides); ``closed`` keeps propagation from adding
+    any. ``refine`` lists (round, axis, dim) cuts made in later rounds; dim -1 is the first that divides.
+    ``why`` is the preset or pattern behind them.
     """
 
     dims: DimNames | None = None
@@ -30,9 +28,7 @@ class Entry:
 
 @dataclass
 class Plan:
-    """Entries by argument, and the text they came from. ``pipeline`` is the axis along which stages lie,
-    if any does.
-    """
+    """Entries by argument, and the text they came from. ``pipeline`` is the axis of stages, or empty."""
 
     text: str
     entries: dict[Key, Entry] = field(default_factory=dict)
@@ -49,13 +45,12 @@ class Plan:
     def refine(self, key: Key, priority: int, axis: str, dim: int, *, why: str) -> None:
         """Cut an argument further in a later round."""
         old = self.entries.get(key, Entry(closed=False))
-        self.entries[key] = Entry(
-            old.dims, old.closed, (*old.refine, (priority, axis, dim)), _joined(old.why, why)
-        )
+        refine = (*old.refine, (priority, axis, dim))
+        self.entries[key] = Entry(old.dims, old.closed, refine, _joined(old.why, why))
 
 
 def _joined(old: str, why: str) -> str:
-    """Both reasons, each said once."""
+    """Both reasons, each once."""
     return ", ".join(dict.fromkeys(reason for text in (old, why) for reason in text.split(", ") if reason))
 
 
@@ -70,7 +65,3 @@ class Argument:
     @property
     def key(self) -> Key:
         return self.role, self.name
-
-
-def time_axes(mesh: Mesh) -> tuple[str, ...]:
-    return tuple(a.name for a in mesh.axes if a.kind == "time")

@@ -1,9 +1,8 @@
-"""What holds for every plan, wherever it came from: its axes are the mesh's, and its cuts fit the step's
-arguments.
-"""
+"""What holds for every plan, wherever it came from: its axes are the mesh's, its cuts fit the arguments."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -15,62 +14,60 @@ from shardc.passes.plan.plan import Argument, DimNames, Entry, Plan
 
 
 def check_plan(plan: Plan, arguments: Sequence[Argument], mesh: Mesh, file: Path | None = None) -> None:
-    """Raises AxisUsedTwice, UnknownAxis, TooManyDims or TooManyWays; BadPlanFile for a plan read from
-    ``file``.
-    """
+    """Raise AxisUsedTwice, UnknownAxis, TooManyDims or TooManyWays; BadPlanFile for a plan from ``file``."""
     known = {argument.key: argument for argument in arguments}
     for (role, name), entry in plan.entries.items():
         argument = known.get(("param", name) if role == "grad" else (role, name))
         if argument is None:
-            raise _foreign(file, f"it has an entry for {role} {name!r}, which the step does not have")
-        problem = _problem(argument, entry, mesh)
-        if problem is not None:
-            raise problem if file is None else _foreign(file, _first_line(problem))
+            problem = f"it has an entry for {role} {name!r}, which the step does not have"
+            raise BadPlanFile(path=file or "the plan", problem=problem)
+        found = _problem(argument, entry, mesh)
+        if found is not None:
+            message = found.render().splitlines()[0].partition(": ")[2]  # without the error's name
+            raise found if file is None else BadPlanFile(path=file, problem=message)
 
 
 def _problem(argument: Argument, entry: Entry, mesh: Mesh) -> ShardcError | None:
     for _, axis, dim in entry.refine:
         if dim >= len(argument.shape):
             return TooManyDims(name=argument.name, given=dim + 1, shape=list(argument.shape))
-        if not _has(mesh, axis):
-            return _unknown(argument, axis, mesh)
-    return None if entry.dims is None else _dims_problem(argument, entry.dims, mesh)
+        if problem := _unknown_axis(argument, axis, mesh):
+            return problem
+    if entry.dims is None:
+        return None
+    if len(entry.dims) != len(argument.shape):
+        return TooManyDims(name=argument.name, given=len(entry.dims), shape=list(argument.shape))
+    shown = [list(axes) if len(axes) > 1 else next(iter(axes), None) for axes in entry.dims]
+    return dims_problem(argument, entry.dims, mesh, shown)
 
 
-def _dims_problem(argument: Argument, dims: DimNames, mesh: Mesh) -> ShardcError | None:
-    if len(dims) != len(argument.shape):
-        return TooManyDims(name=argument.name, given=len(dims), shape=list(argument.shape))
-    shown = [list(axes) if len(axes) > 1 else next(iter(axes), None) for axes in dims]
+def dims_problem(
+    argument: Argument, dims: DimNames, mesh: Mesh, shown: Sequence[object]
+) -> ShardcError | None:
+    """What is wrong with the axes of each dim of an argument; ``shown`` is how the user wrote them."""
     seen: set[str] = set()
     for axis in (axis for axes in dims for axis in axes):
-        if not _has(mesh, axis):
-            return _unknown(argument, axis, mesh)
+        if problem := _unknown_axis(argument, axis, mesh):
+            return problem
         if axis in seen:
-            return AxisUsedTwice(name=argument.name, axis=axis, sharding=shown)
+            return AxisUsedTwice(name=argument.name, axis=axis, sharding=list(shown))
         seen.add(axis)
-    for dim, axes in enumerate(dims):
-        ways = prod(mesh.size(axis) for axis in axes)
-        if argument.shape[dim] % ways and argument.shape[dim] < ways:
-            size = argument.shape[dim]
-            return TooManyWays(dim=dim, name=argument.name, size=size, ways=ways, axes=" x ".join(axes))
-    return None
+    problems = (ways_problem(argument, dim, axes, mesh) for dim, axes in enumerate(dims))
+    return next(filter(None, problems), None)
 
 
-def _has(mesh: Mesh, name: str) -> bool:
-    return any(axis.name == name for axis in mesh.axes)
+def ways_problem(argument: Argument, dim: int, axes: Sequence[str], mesh: Mesh) -> TooManyWays | None:
+    """The error if axes cut a dim into more blocks than it has elements."""
+    size, ways = argument.shape[dim], prod(mesh.size(axis) for axis in axes)
+    if size % ways == 0 or size >= ways:
+        return None
+    return TooManyWays(dim=dim, name=argument.name, size=size, ways=ways, axes=" x ".join(axes))
 
 
-def _unknown(argument: Argument, axis: str, mesh: Mesh) -> UnknownAxis:
-    names = [a.name for a in mesh.axes]
-    return UnknownAxis(
-        what=f"the sharding of {argument.name!r}", axis=axis, known=", ".join(names), suggestion=names[0]
-    )
-
-
-def _foreign(file: Path | None, problem: str) -> BadPlanFile:
-    return BadPlanFile(path=file or "the plan", problem=problem)
-
-
-def _first_line(error: ShardcError) -> str:
-    """The message without the error's name."""
-    return error.render().splitlines()[0].partition(": ")[2]
+def _unknown_axis(argument: Argument, axis: str, mesh: Mesh) -> UnknownAxis | None:
+    known = [a.name for a in mesh.axes]
+    if axis in known:
+        return None
+    nearest = difflib.get_close_matches(axis, known, n=1, cutoff=0.0) or [*known, "add the axis to the mesh"]
+    what = f"the sharding of {argument.name!r}"
+    return UnknownAxis(what=what, axis=axis, known=", ".join(known), suggestion=nearest[0])

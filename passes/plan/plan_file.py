@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def fingerprint(arguments: Sequence[Argument]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plan_to_json(plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> dict[str, Any]:
+def plan_to_json(plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> dict[str, object]:
     """The plan as plain data."""
     return {
         "schema": SCHEMA,
@@ -52,7 +52,7 @@ def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
     return plan_from_json(load_plan_file(path), mesh, arguments, path)
 
 
-def plan_from_json(data: Any, mesh: Mesh, arguments: Sequence[Argument], path: Path) -> Plan:
+def plan_from_json(data: Mapping[str, Any], mesh: Mesh, arguments: Sequence[Argument], path: Path) -> Plan:
     check_plan_version(data, path)
     if data.get("model") != fingerprint(arguments):
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
@@ -68,7 +68,7 @@ def plan_from_json(data: Any, mesh: Mesh, arguments: Sequence[Argument], path: P
     return Plan(text, entries, pipeline)
 
 
-def _entry(e: dict[str, Any]) -> Entry:
+def _entry(e: Mapping[str, Any]) -> Entry:
     dims = None if e["dims"] is None else tuple(tuple(map(str, d)) for d in e["dims"])
     refine = tuple((int(p), str(a), int(d)) for p, a, d in e["refine"])
     return Entry(dims, bool(e["closed"]), refine, str(e["why"]))

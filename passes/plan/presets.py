@@ -1,6 +1,4 @@
-"""Presets: what the field calls data parallel, ZeRO, tensor and sequence parallel,
-as annotations on a few arguments.
-"""
+"""Presets: data parallel, ZeRO, tensor and sequence parallel as annotations on a few arguments."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.plan import TooManyWays
 from shardc.dialects.dist.mesh import Mesh
 from shardc.options.presets import plan_terms
 from shardc.passes.plan.column_row import Cut
-from shardc.passes.plan.plan import Argument, DimNames, Plan, time_axes
+from shardc.passes.plan.plan import Argument, DimNames, Entry, Plan
+from shardc.passes.plan.plan_check import ways_problem
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,9 @@ class Setting:
 
 
 def read_preset(text: str, setting: Setting) -> Plan:
-    """The plan that a product of presets stands for: ``data``, ``zero3*tensor``,
-    ``zero2:fsdp*sequence:tp``. Raises what :func:`~shardc.options.presets.plan_terms` raises.
+    """The plan of a product of presets: ``data``, ``zero3*tensor``, ``zero2:fsdp*sequence:tp``.
+
+    Raises what :func:`~shardc.options.presets.plan_terms` raises.
     """
     plan = Plan(text)
     for name, axis in plan_terms(text, {a.name: a.size for a in setting.mesh.space}):
@@ -50,11 +49,9 @@ def data(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
-    """Data parallel, and the state cut over the same axis: 1 optimizer state, 2 gradients too, 3 parameters
-    too.
+    """Data parallel; over the same axis from stage 1 optimizer state, from 2 gradients, from 3 parameters.
 
-    Rajbhandari et al., ZeRO (SC20). The cuts are refinements, so they never get in the way of tensor
-    parallelism.
+    Rajbhandari et al., ZeRO (SC20). The cuts are refinements, so they never override tensor parallelism.
     """
     data(plan, setting, axis)
     for argument in setting.of_role("opt_state"):
@@ -68,31 +65,25 @@ def zero(plan: Plan, setting: Setting, axis: str, *, stage: int) -> None:
 
 
 def tensor(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut weights as Megatron does (Shoeybi et al. 2019): the model's own plan, else the first of each chain
-    of matmuls.
+    """Cut weights as Megatron does (Shoeybi et al. 2019).
 
-    Only those weights are annotated; the row cut of the second matmul of a chain follows by propagation.
+    Annotates the weights of the model's own plan, else the first of each chain of matmuls; the row cut of the
+    second matmul of a chain follows by propagation.
     """
     ways = setting.mesh.size(axis)
     for argument in setting.of_role("param"):
         cut = setting.column_row.get(argument.name)
         if cut is None or (cut.fused is not None and not cut.fused.divides(ways)):
             continue
-        dim = cut.dim
-        if argument.shape[dim] < ways:
-            remark(
-                "NotCut",
-                f"{argument.name} {argument.shape} stays whole: dim {dim} has no element for each of "
-                f"{axis}={ways}",
-            )
+        if argument.shape[cut.dim] >= ways:
+            plan.say(argument.key, _one_dim(argument, cut.dim, (axis,)), closed=False, why="tensor")
             continue
-        plan.say(argument.key, _one_dim(argument, dim, (axis,)), closed=False, why="tensor")
+        problem = f"dim {cut.dim} has no element for each of {axis}={ways}"
+        remark("NotCut", f"{argument.name} {argument.shape} stays whole: {problem}")
 
 
 def sequence(plan: Plan, setting: Setting, axis: str) -> None:
-    """Tensor parallel, with activations between its regions cut along the sequence (Korthikanti
-    et al. 2022).
-    """
+    """Tensor parallel with activations between regions cut along the sequence (Korthikanti et al. 2022)."""
     tensor(plan, setting, axis)
     length = _common_size(setting, 1)
     for argument in setting.of_role("input"):
@@ -119,27 +110,22 @@ APPLY: dict[str, Preset] = {
 
 
 def close_inputs(plan: Plan, setting: Setting) -> None:
-    """Time axes cut batches last, after all devices' axes; then inputs are closed: propagation never cuts
-    one.
+    """Cut batches over time axes, after all devices' axes, and close inputs: propagation never cuts one.
+
+    Raises TooManyWays.
     """
     batch = _common_size(setting, 0)
-    times = time_axes(setting.mesh)
+    times = [a.name for a in setting.mesh.axes if a.kind == "time"]
     for argument in setting.of_role("input"):
-        entry = plan.entries.get(argument.key)
-        known = entry.dims if entry is not None else None
-        named = {axis for axes in known or () for axis in axes}
-        cut = (
-            tuple(t for t in times if t not in named) if argument.shape and argument.shape[0] == batch else ()
-        )
-        plan.say(
-            argument.key,
-            _one_dim(argument, 0, cut),
-            closed=True,
-            why=entry.why if entry and known else "input",
-        )
+        entry = plan.entries.get(argument.key, Entry())
+        named = {axis for axes in entry.dims or () for axis in axes}
+        is_batch = bool(argument.shape) and argument.shape[0] == batch
+        cut = tuple(t for t in times if is_batch and t not in named)
+        why = entry.why if entry.dims else "input"
+        plan.say(argument.key, _one_dim(argument, 0, cut), closed=True, why=why)
         dims = plan.entries[argument.key].dims
-        if dims:
-            _check_ways(argument, 0, dims[0], setting.mesh)
+        if dims and (problem := ways_problem(argument, 0, dims[0], setting.mesh)):
+            raise problem
 
 
 def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:
@@ -147,18 +133,6 @@ def _one_dim(argument: Argument, dim: int, axes: tuple[str, ...]) -> DimNames:
 
 
 def _common_size(setting: Setting, dim: int) -> int:
-    """The size that most inputs have in ``dim``: the batch (dim 0) or the sequence length (dim 1);
-    0 if none has one.
-    """
+    """The size that most inputs have in ``dim``, 0 the batch or 1 the sequence; 0 if none has the dim."""
     sizes = Counter(a.shape[dim] for a in setting.of_role("input") if len(a.shape) > dim)
     return sizes.most_common(1)[0][0] if sizes else 0
-
-
-def _check_ways(argument: Argument, dim: int, axes: tuple[str, ...], mesh: Mesh) -> None:
-    ways = 1
-    for axis in axes:
-        ways *= mesh.size(axis)
-    if argument.shape[dim] % ways and argument.shape[dim] < ways:
-        raise TooManyWays(
-            dim=dim, name=argument.name, size=argument.shape[dim], ways=ways, axes=" x ".join(axes)
-        )

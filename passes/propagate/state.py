@@ -14,9 +14,8 @@ from shardc.passes.propagate.step import propagate_through
 class PropagationState:
     """A sharding for each value of a program, driven to a fixed point by :meth:`run`.
 
-    ``origin[v]`` is where a value's sharding came from: the number of the node through which it arrived, or
-    -1 if it was set (or is still empty). ``priority[(v, axis name)]`` is the round in which a value took an
-    axis.
+    ``origin[v]`` is the number of the node through which a value's sharding arrived, or -1 if it was set (or
+    is still empty). ``priority[(v, axis name)]`` is the round in which a value took an axis.
     """
 
     def __init__(self, program: Program) -> None:
@@ -24,10 +23,10 @@ class PropagationState:
         self._table: list[Sharding] = []
         self._numbers: dict[Sharding, int] = {}
         self._memo: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self._now = [self._number(_open(len(t.shape))) for t in program.types]
+        ranks = [len(t.shape) for t in program.types]
+        self._now = [self._number(Sharding(((),) * rank, (), (True,) * rank)) for rank in ranks]
         self.origin = [-1] * len(program.types)
         self.priority: dict[tuple[int, str], int] = {}
-        self._links = carried_values(program)
         self._rules: list[Rule] = []
         self._rule_numbers: dict[int, int] = {}
         self._steps = self._make_steps()
@@ -48,9 +47,7 @@ class PropagationState:
         self._now = snapshot
 
     def run(self, changed: Iterable[int], priority: int = 0) -> list[int]:
-        """Propagate from ``changed`` values until nothing changes; the values that did, in order
-        of change.
-        """
+        """Propagate from ``changed`` values to a fixed point. Return the values that changed, in order."""
         touched: list[int] = []
         queue = deque(dict.fromkeys(s for v in changed for s in self._steps_of[v]))
         waiting = set(queue)
@@ -59,11 +56,9 @@ class PropagationState:
             waiting.discard(step)
             rule, values, node = self._steps[step]
             key = (rule, *(self._now[v] for v in values))
-            after = self._memo.get(key)
-            if after is None:
-                after = self._memo[key] = self._work_out(rule, key[1:])
-            if after == key[1:]:
-                continue
+            if key not in self._memo:
+                self._memo[key] = self._work_out(rule, key[1:])
+            after = self._memo[key]
             for value, old, new in zip(values, key[1:], after, strict=True):
                 if old == new or self._now[value] == new:
                     continue
@@ -82,11 +77,10 @@ class PropagationState:
         return tuple(self._number(s) for s in found)
 
     def _number(self, sharding: Sharding) -> int:
-        number = self._numbers.get(sharding)
-        if number is None:
-            number = self._numbers[sharding] = len(self._table)
+        if sharding not in self._numbers:
+            self._numbers[sharding] = len(self._table)
             self._table.append(sharding)
-        return number
+        return self._numbers[sharding]
 
     def _note(self, value: int, sharding: Sharding, priority: int) -> None:
         if priority:
@@ -97,12 +91,9 @@ class PropagationState:
 
     def _make_steps(self) -> list[tuple[int, tuple[int, ...], int]]:
         """(rule, its values, node) for each call, and for each argument that comes back as a result."""
-        steps = [
-            (self._rule(node.rule), (*node.operands, *node.results), number)
-            for number, node in enumerate(self.program.nodes)
-        ]
+        steps = [(self._rule(n.rule), n.values, number) for number, n in enumerate(self.program.nodes)]
         same: dict[tuple[int, ...], Rule] = {}
-        for argument, result in self._links:
+        for argument, result in carried_values(self.program):
             type_ = self.program.types[argument]
             rule = same.setdefault(type_.shape, same_rule(type_))
             steps.append((self._rule(rule), (argument, result), -1))
@@ -113,12 +104,7 @@ class PropagationState:
         return steps
 
     def _rule(self, rule: Rule) -> int:
-        number = self._rule_numbers.get(id(rule))
-        if number is None:
-            number = self._rule_numbers[id(rule)] = len(self._rules)
+        if id(rule) not in self._rule_numbers:
+            self._rule_numbers[id(rule)] = len(self._rules)
             self._rules.append(rule)
-        return number
-
-
-def _open(rank: int) -> Sharding:
-    return Sharding(((),) * rank, (), (True,) * rank)
+        return self._rule_numbers[id(rule)]

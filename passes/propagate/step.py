@@ -1,9 +1,11 @@
-"""Propagation through one call: pure, so that equal calls under equal shardings are worked out once."""
+"""Propagation through one call: a pure function, so that equal calls are worked out once."""
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from shardc.dialects.dist.sharding import Axes, Sharding
-from shardc.dialects.rules.rule import Dim, Rule, factor_axes, representable
+from shardc.dialects.rules.rule import Dim, Rule, dims_under, factor_axes, representable
 
 
 def propagate_through(rule: Rule, shardings: tuple[Sharding, ...]) -> tuple[Sharding, ...]:
@@ -24,38 +26,35 @@ def propagate_through(rule: Rule, shardings: tuple[Sharding, ...]) -> tuple[Shar
 
 
 def _agreed(lists: list[Axes]) -> Axes:
-    """The longest list if all others are its beginnings; else what all that say anything have in common."""
-    longest = max(lists, key=len)
+    """The longest list if all others are its beginnings; else what all but the empty ones begin with."""
+    longest: Axes = max(lists, key=len)
     if all(longest[: len(axes)] == axes for axes in lists):
         return longest
-    said = [axes for axes in lists if axes]
-    common = 0
-    while all(len(axes) > common for axes in said) and len({axes[common] for axes in said}) == 1:
-        common += 1
-    return said[0][:common]
+    given = [axes for axes in lists if axes]
+    same = takewhile(lambda column: len(set(column)) == 1, zip(*given, strict=False))
+    return tuple(column[0] for column in same)
 
 
 def _extend(
     dims: tuple[Dim, ...], sharding: Sharding, cut: dict[str, Axes], offers: dict[str, Axes], rule: Rule
 ) -> Sharding:
     used = list(sharding.used)
-    changed = False
-    new = dict(cut)
+    new: dict[str, Axes] = dict(cut)
     for dim, is_open in zip(dims, sharding.open, strict=True):
         if not is_open:
             continue
         for f in dim:
-            have, offer = new.get(f, ()), offers.get(f, ())
+            have: Axes = new[f] if f in new else ()
+            offer: Axes = offers[f] if f in offers else ()
             if offer[: len(have)] != have:
                 continue
             for axis in offer[len(have) :]:
-                candidate = {**new, f: (*new.get(f, ()), axis)}
+                have = (*have, axis)
+                candidate: dict[str, Axes] = {**new, f: have}
                 if any(axis.overlaps(u) for u in used) or not representable(dims, candidate, rule.sizes):
                     break
-                new, changed = candidate, True
+                new = candidate
                 used.append(axis)
-    if not changed:
+    if new == cut:
         return sharding
-    return Sharding(
-        tuple(tuple(a for f in dim for a in new.get(f, ())) for dim in dims), sharding.partial, sharding.open
-    )
+    return Sharding(dims_under(dims, new), sharding.partial, sharding.open)

@@ -1,5 +1,4 @@
-"""``torch-split-softmax``: a softmax whose normalised dim will be cut, as maxima and sums that may be
-partial.
+"""``torch-split-softmax``: softmax along a dim that will be cut, as maxima and sums that may be partial.
 
 So a loss over a vocabulary that devices share out sends one number a row for each of them, and never the
 logits: the vocabulary-parallel cross entropy of Shoeybi et al., "Megatron-LM", 2019, section 3.
@@ -9,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.call import replace_leaves
-from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.manager.attributes import copy_attributes
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
-from shardc.passes.partition.local_call import infer_types, with_defaults
+from shardc.passes.partition.local_call import CallWriter, type_of
 from shardc.passes.propagate.dist_propagate import propagate
 from shardc.passes.propagate.state import PropagationState
 
@@ -50,12 +49,10 @@ class TorchSplitSoftmax(ReadingPass):
 
 
 def _cut(program: Program, state: PropagationState, mesh: Mesh) -> Iterator[Node]:
-    """The calls to rewrite: forward ones that are cut over space, and the gradients that read
-    their results.
-    """
+    """The calls to rewrite: forward ones that are cut over space, and the gradients that read them."""
     made: set[int] = set()
     for node in program.nodes:
-        if node.spec.target in FORWARD and node.spec.results[0].shape:
+        if node.spec.target in FORWARD and program.types[node.results[0]].shape:
             axes = state.sharding(node.operands[0]).dims[node.spec["dim"]]
             if any(a.size > 1 and not mesh.is_time(a) for a in axes):
                 made.add(node.results[0])
@@ -64,27 +61,15 @@ def _cut(program: Program, state: PropagationState, mesh: Mesh) -> Iterator[Node
             yield node
 
 
-class _Writer:
-    """Calls in the place of one that goes, with its location and phase, on rows along its ``dim``."""
+class _RowWriter(CallWriter):
+    """Calls on rows along ``dim``."""
 
-    def __init__(self, node: Node, builder: CallBuilder) -> None:
-        self._op = node.op
-        self._builder = builder
-        self._phase = {n: node.op.attributes[n] for n in ("dist.phase",) if n in node.op.attributes}
-        self._dim = node.spec["dim"] % len(node.spec.results[0].shape)
-
-    def call(self, target: str, *args: Any) -> ir.Value:
-        full = with_defaults(target, args)
-        types = infer_types(
-            target, replace_leaves(full, lambda a: read_type(a.type) if isinstance(a, ir.Value) else a)
-        )
-        place = ir.InsertionPoint(self._op)
-        return self._builder.call(target, full, types, self._op.location, place, self._phase).results[0]
+    dim = -1
 
     def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-        if _type(value).dtype == dtype:
-            return value
-        return self.call("aten._to_copy", value, dtype, None, None)
+        return (
+            value if type_of(value).dtype == dtype else self.call("aten._to_copy", value, dtype, None, None)
+        )
 
     def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.call("aten.sub.Tensor", a, b, 1)
@@ -93,27 +78,27 @@ class _Writer:
         return self.call("aten.mul.Tensor", a, b)
 
     def largest(self, value: ir.Value) -> ir.Value:
-        return self.call("aten.amax", value, (self._dim,), True)
+        return self.call("aten.amax", value, (self.dim,), True)
 
     def sum(self, value: ir.Value) -> ir.Value:
-        return self.call("aten.sum.dim_IntList", value, (self._dim,), True)
+        return self.call("aten.sum.dim_IntList", value, (self.dim,), True)
 
 
-def _log_softmax(w: _Writer, x: ir.Value) -> ir.Value:
+def _log_softmax(w: _RowWriter, x: ir.Value) -> ir.Value:
     shifted = w.sub(x, w.largest(x))
     return w.sub(shifted, w.call("aten.log", w.sum(w.call("aten.exp", shifted))))
 
 
-def _softmax(w: _Writer, x: ir.Value) -> ir.Value:
+def _softmax(w: _RowWriter, x: ir.Value) -> ir.Value:
     raised = w.call("aten.exp", w.sub(x, w.largest(x)))
     return w.call("aten.div.Tensor", raised, w.sum(raised))
 
 
-def _log_softmax_backward(w: _Writer, grad: ir.Value, output: ir.Value) -> ir.Value:
+def _log_softmax_backward(w: _RowWriter, grad: ir.Value, output: ir.Value) -> ir.Value:
     return w.sub(grad, w.mul(w.call("aten.exp", output), w.sum(grad)))
 
 
-def _softmax_backward(w: _Writer, grad: ir.Value, output: ir.Value) -> ir.Value:
+def _softmax_backward(w: _RowWriter, grad: ir.Value, output: ir.Value) -> ir.Value:
     weighted = w.mul(grad, output)
     return w.sub(weighted, w.mul(output, w.sum(weighted)))
 
@@ -127,22 +112,14 @@ BACKWARD: dict[str, Callable[..., ir.Value]] = {
 
 def _rewrite(node: Node, builder: CallBuilder) -> None:
     """Replace one call. 16-bit floats are computed in f32, as the native operators do inside."""
-    old, writer = node.op, _Writer(node, builder)
+    old, result = node.op, type_of(node.op.results[0])
+    writer = _RowWriter.at(builder, old)
+    writer.dim = node.spec["dim"] % len(result.shape)
     formula = FORWARD.get(node.spec.target) or BACKWARD[node.spec.target]
-    result = node.spec.results[0]
-    assert result is not None
     tensors = [v for v in old.operands if read_type(v.type) is not None]
-    wide = max((_type(v).dtype for v in tensors), key=lambda d: d.itemsize)
+    wide = max((type_of(v).dtype for v in tensors), key=lambda d: d.itemsize)
     wide = torch.float32 if wide.itemsize < 4 else wide
     new = writer.cast(formula(writer, *(writer.cast(v, wide) for v in tensors)), result.dtype)
-    for name in old.attributes:
-        if name.startswith("dist."):
-            new.owner.attributes[name] = old.attributes[name]
+    copy_attributes(old, new.owner)
     old.results[0].replace_all_uses_with(new)
     old.erase()
-
-
-def _type(value: ir.Value) -> TensorType:
-    type_ = read_type(value.type)
-    assert type_ is not None
-    return type_

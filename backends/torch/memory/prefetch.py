@@ -11,7 +11,8 @@ from torch_mlir import ir
 from shardc.backends.torch.kernels import KERNEL
 from shardc.cost.memory import PREFETCH_BYTES
 from shardc.dialects.aten.types import read_type
-from shardc.passes.partition.storage import VIEWS, phase_of
+from shardc.passes.manager.attributes import phase_of
+from shardc.passes.partition.storage import VIEWS
 
 if TYPE_CHECKING:
     from shardc.backends.torch.step import Step

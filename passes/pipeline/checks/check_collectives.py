@@ -1,6 +1,4 @@
-"""Proves of collectives among the actions of a schedule that what they gather is there, and what they reduce
-is whole.
-"""
+"""Proof that collectives among a schedule's actions gather what is used and reduce what is whole."""
 
 from __future__ import annotations
 
@@ -12,18 +10,18 @@ from shardc.dialects.pipe.transfer import Step, Steps
 
 
 def check_collectives(schedule: Schedule, steps: Steps) -> None:
-    """Of the lists of the ranks of ``schedule``: collectives of a stage are on its rank; parameters are
-    gathered before the stage's first action and, if they were let go of, before the next one; gradients are
-    reduced once, behind the last action that adds to them.
+    """Check the lists of the ranks of ``schedule``. Raises BadCollective, which names the step.
 
-    The devices that share in a collective run the list of one rank, so that theirs are in one order:
-    collectives never wait in a circle. Raises BadCollective, which names the step.
+    Collectives of a stage are on its rank; parameters are gathered before the stage's first action and, if
+    they were let go of, before the next one; gradients are reduced once, behind the last action that adds to
+    them. The devices that share in a collective run the list of one rank, so that theirs are in one order:
+    collectives never wait in a circle.
     """
     for rank, row in enumerate(steps):
-        _Reader(schedule, rank, row).read()
+        _RankReader(schedule, rank, row).read()
 
 
-class _Reader:
+class _RankReader:
     """One rank's list, read from its start."""
 
     def __init__(self, schedule: Schedule, rank: int, row: tuple[Step, ...]) -> None:
@@ -46,9 +44,8 @@ class _Reader:
     def _read_collective(self, step: Collective) -> None:
         home = self._schedule.rank_of.get(step.stage)
         if home != self._rank:
-            self._refuse(
-                step, f"belongs on rank {home}" if home is not None else "is of no stage of the schedule"
-            )
+            right = "is of no stage of the schedule" if home is None else f"belongs on rank {home}"
+            self._refuse(step, right)
         if step.kind == "REDUCE_GRAD":
             if step.stage in self._reduced:
                 self._refuse(step, "stands there twice")

@@ -1,6 +1,4 @@
-"""Proves of a schedule that it runs: every action once, on one rank, behind what it needs, with
-no deadlock.
-"""
+"""Proof that a schedule runs: every action once, on one rank, behind what it needs, with no deadlock."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from shardc.dialects.pipe.weight_versions import forward_weights
 
 
 def check_schedule(schedule: Schedule, micro_batches: int | None = None) -> None:
-    """Raises BadSchedule, which says of the first action that is wrong what is wrong with it.
+    """Raise BadSchedule, which says of the first action that is wrong what is wrong with it.
 
     ``micro_batches``: how many there must be, slices counted; else as many as the schedule has.
     """
@@ -24,10 +22,10 @@ def check_schedule(schedule: Schedule, micro_batches: int | None = None) -> None
 
 
 def check_memory(schedule: Schedule, costs: Sequence[StageCost], memory_limit_bytes: float) -> None:
-    """Raises TooMuchMemory if a rank holds more than ``memory_limit_bytes`` of activations at a time;
-    ``costs`` are of each stage.
+    """Raise TooMuchMemory if a rank holds more than ``memory_limit_bytes`` of activations at a time.
 
-    It names the first action in which that happens. A rank runs one action at a time, so times do not matter.
+    ``costs`` are of each stage. The error names the first action in which that happens. A rank
+    runs one action at a time, so times do not matter.
     """
     for rank, order in enumerate(schedule.orders):
         held_bytes = 0.0
@@ -59,11 +57,8 @@ def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[A
             if action.kind == OPTIMIZER:
                 yield action, "stands in an order, but a schedule's updates say where optimizers run"
             if schedule.rank_of[action.stage] != rank:
-                yield (
-                    action,
-                    f"is on rank {rank}, but stage {action.stage} is on rank "
-                    f"{schedule.rank_of[action.stage]}",
-                )
+                home = schedule.rank_of[action.stage]
+                yield action, f"is on rank {rank}, but stage {action.stage} is on rank {home}"
             if action.micro_batch >= wanted:
                 yield action, f"is there, but there are {wanted} micro-batches"
             if action.stage not in schedule.route(action.micro_batch):
@@ -73,10 +68,8 @@ def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[A
     yield from _stuck(schedule, place)
     for use in forward_weights(schedule):
         if use.version > use.made:
-            yield (
-                use.action,
-                f"needs version {use.version} of its weights, of which {use.made} are made by then",
-            )
+            problem = f"needs version {use.version} of its weights, of which {use.made} are made by then"
+            yield use.action, problem
 
 
 def _missing(
@@ -92,10 +85,8 @@ def _missing(
             if "I" not in kinds and "B" not in kinds:
                 yield Action(stage, "B", micro_batch), "is not there"
             if "I" in kinds and "W" not in kinds:
-                yield (
-                    Action(stage, "W", micro_batch),
-                    f"is not there, but {Action(stage, 'I', micro_batch)} is",
-                )
+                gradient = Action(stage, "I", micro_batch)
+                yield Action(stage, "W", micro_batch), f"is not there, but {gradient} is"
 
 
 def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator[tuple[Action, str]]:
@@ -116,18 +107,13 @@ def _stuck(schedule: Schedule, place: dict[Action, tuple[int, int]]) -> Iterator
             done.add(action)
             at[rank] += 1
             moving += waiting.pop(action, ())
-    heads = {
-        r: order[i] for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True)) if i < len(order)
-    }
-    waits = {
-        rank: next(needed for needed in needs(head) if needed not in done) for rank, head in heads.items()
-    }
+    orders = enumerate(zip(schedule.orders, at, strict=True))
+    heads = {rank: order[i] for rank, (order, i) in orders if i < len(order)}
+    waits = {rank: next(n for n in needs(head) if n not in done) for rank, head in heads.items()}
     for rank, needed in waits.items():
         if place[needed][0] == rank:
             yield heads[rank], f"stands before {needed}, which it needs"
     for rank, needed in waits.items():
         other = place[needed][0]
-        yield (
-            heads[rank],
-            f"waits for {needed}, but rank {other} waits before that, at {heads[other]} for {waits[other]}",
-        )
+        behind = f"at {heads[other]} for {waits[other]}"
+        yield heads[rank], f"waits for {needed}, but rank {other} waits before that, {behind}"

@@ -1,4 +1,4 @@
-"""Proves of sends and receives that they go with each other and never deadlock, whatever the transport."""
+"""Proof that sends and receives go with each other and never deadlock, whatever the transport."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ after the other, and an action waits for what it reads (streams of NCCL).
 def check_transfers(
     schedule: Schedule, steps: Steps, mode: Mode = "blocking", room: int | None = None
 ) -> None:
-    """Plays ``steps``, the lists of the ranks of ``schedule`` with their transfers, through. Collectives wait
-    for no transfer: :func:`shardc.passes.pipeline.checks.check_collectives.check_collectives` is about them.
+    """Play ``steps``, the lists of the ranks of ``schedule`` with their transfers, through.
 
-    ``room``: received values that a rank has buffers for at a time. Raises BadTransfers and TooManyBuffers,
-    which name the step.
+    Collectives wait for no transfer: see :mod:`shardc.passes.pipeline.checks.check_collectives`. ``room``:
+    received values that a rank has buffers for at a time. Raises BadTransfers and TooManyBuffers, which name
+    the step.
     """
     _Machine(schedule, steps, mode).run()
     for rank, row in enumerate(steps):
@@ -39,17 +39,13 @@ def check_transfers(
 
 
 def peak_buffers(schedule: Schedule, steps: Steps) -> list[int]:
-    """For each rank, how many received values it keeps at most that no action has read. Raises
-    BadTransfers.
-    """
+    """For each rank, the most received values that it keeps unread at a time. Raises BadTransfers."""
     _Machine(schedule, steps, "buffered").run()
     return [max((kept for _, kept in _kept(schedule, row)), default=0) for row in steps]
 
 
 def _kept(schedule: Schedule, row: Sequence[Step]) -> Iterator[tuple[Step, int]]:
-    """Each step of a rank with how many received values are kept in it; what an action reads is, until it has
-    run.
-    """
+    """Each step of a rank with how many received values are kept in it; an action keeps what it reads."""
     rank_of, needs = schedule.rank_of, Dependences(schedule).needs
     kept = 0
     for step in row:
@@ -142,7 +138,7 @@ class _Machine:
         group = self._group(self._steps[rank], at[rank])
         for step in group:
             lacking = self._lacks(rank, step)
-            if lacking in self._posted:
+            if isinstance(lacking, Transfer) and lacking in self._posted:
                 return step, rank, self._stuck_line(rank, lacking)
             if lacking is not None:
                 return step, rank, f"stands before {lacking}, which it needs"
@@ -152,8 +148,7 @@ class _Machine:
         head = self._steps[other][at[other]]
         return step, rank, f"waits for {self._partner[step]}, but rank {other} waits before that, at {head}"
 
-    def _stuck_line(self, rank: int, wanted: Step) -> str:
-        assert isinstance(wanted, Transfer)  # actions are not posted
+    def _stuck_line(self, rank: int, wanted: Transfer) -> str:
         other = self._other(wanted, rank)
         mine, theirs = self._lines[rank, other], self._lines.get((other, rank), [])
         first = f"{theirs[0]} stands first" if theirs else "nothing stands"

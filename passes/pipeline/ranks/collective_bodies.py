@@ -1,6 +1,4 @@
-"""The bodies of collectives among actions: which ops around, and in, a stage's micro-batches gather its
-parameters or reduce its gradients.
-"""
+"""Bodies of collectives among actions: the ops that gather a stage's parameters or reduce its gradients."""
 
 from __future__ import annotations
 
@@ -15,15 +13,17 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.stages.assign_stages import Fold
+from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
 from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
 
 
 @dataclass
 class CollectiveBody:
-    """``ops``, in the program's order, make ``makes`` of ``reads``: arguments of the loop's body that stand
-    for parameters (UNSHARD), or sums over micro-batches (REDUCE_GRAD).
+    """``ops``, in the program's order, make ``makes`` of ``reads``.
+
+    What they read are arguments of the loop's body that stand for parameters (UNSHARD), or sums over
+    micro-batches (REDUCE_GRAD).
     """
 
     index: int
@@ -36,9 +36,9 @@ class CollectiveBody:
 def find_reductions(
     program: StepProgram, folds: Sequence[Fold], schedule: Schedule, returned: Iterable[ir.Value]
 ) -> dict[int, CollectiveBody]:
-    """What is communicated, behind the micro-batches, of nothing but the gradients that one stage alone has
-    summed; by stage. Nothing where a schedule updates among its actions, or has its parameters twice: these
-    are summed first.
+    """Communication, behind the micro-batches, of nothing but gradients that one stage has summed; by stage.
+
+    Nothing where a schedule updates among its actions, or has its parameters twice: these are summed first.
     """
     if schedule.updates is not None or len(schedule.routes) > 1:
         return {}
@@ -48,13 +48,12 @@ def find_reductions(
         if all(kind != "F" for _, kind in places):
             stages[value] = {index for index, _ in places}
     after = [op for op in program.outside if not op.is_before_in_block(program.loop)]
-    home: dict[ir.Value, int] = {
-        v: index for v, found in stages.items() for index in found if len(found) == 1
-    }
+    home: dict[ir.Value, int] = {v: min(found) for v, found in stages.items() if len(found) == 1}
     for op in after:
-        of = {home.get(v) for v in reads(op)}
-        if len(of) == 1 and None not in of:
-            home.update((result, *of) for result in op.results)  # type: ignore[misc]  (of has one number)
+        read = list(reads(op))
+        homes = {home[v] for v in read if v in home}
+        if len(homes) == 1 and all(v in home for v in read):
+            home.update(dict.fromkeys(op.results, homes.pop()))
     bodies: dict[int, CollectiveBody] = {}
     needed: set[ir.Value] = set()
     for op in reversed(after):
@@ -77,9 +76,10 @@ def _find_edges(body: CollectiveBody, outside: Iterable[ir.Operation], returned:
 
 
 def hoist_gathers(program: StepProgram, stages: Stages) -> dict[int, CollectiveBody]:
-    """Takes the gathers of parameters out of the bodies of stages, by stage: what each gathers for every
-    micro-batch, and in backward again, is then gathered once. A value that another stage reads too stays
-    where it is.
+    """Take the gathers of parameters out of the bodies of stages, by stage.
+
+    What each gathers for every micro-batch, and in backward again, is then gathered once. A value that
+    another stage reads too stays where it is.
     """
     readers: dict[ir.Value, set[int]] = {}
     for body in stages.bodies.values():
@@ -98,9 +98,7 @@ def hoist_gathers(program: StepProgram, stages: Stages) -> dict[int, CollectiveB
 def _hoisted(
     program: StepProgram, bodies: Sequence[StageBody], shared: set[ir.Value]
 ) -> dict[ir.Value, ir.Operation]:
-    """The ops of ``bodies`` that gather parameters, by first result: collectives of nothing but parameters,
-    and what these read.
-    """
+    """The ops of ``bodies`` that gather parameters, and what these read, by first result."""
     ops = {op.results[0]: op for body in bodies for op in body.ops}
     fixed = {v for v in program.captures if program.roots[v] and tensor(v)}
     for first, op in ops.items():
@@ -148,19 +146,17 @@ def _hoist(
 
 def _key(op: ir.Operation, same: Mapping[ir.Value, ir.Value]) -> object:
     """What ops that compute the same have in common."""
-    attributes = tuple(
-        (name, str(op.attributes[name])) for name in op.attributes if not name.startswith("dist.")
-    )
+    attributes = tuple((name, str(a)) for name, a in op.attributes.items() if not name.startswith("dist."))
     operands = tuple(same.get(v, v) if tensor(v) else str(v) for v in op.operands)
     return op.name, attributes, operands, tuple(str(v.type) for v in op.results)
 
 
 def write_collective(program: StepProgram, body: CollectiveBody, ip: ir.InsertionPoint) -> None:
-    """Puts the ``pipe.stage`` of a collective at ``ip`` in the module."""
+    """Put the ``pipe.stage`` of a collective at ``ip`` in the module."""
     loc = body.ops[0].location
     block = stage(body.index, body.kind, [v.type for v in body.reads], loc=loc, ip=ip)
     end = ir.InsertionPoint(block)
-    copier = Copier(end, dict(zip(body.reads, block.arguments, strict=True)))
+    copier = Copier(end, zip(body.reads, block.arguments, strict=True))
     for op in body.ops:
         copier.copy(op)
     yield_values([copier.values[v] for v in body.makes], loc=loc, ip=end)

@@ -1,6 +1,4 @@
-"""Where ranks gather the parameters of their stages and reduce their gradients: the collectives among the
-actions of a schedule.
-"""
+"""Places of collectives among a schedule's actions: where ranks gather parameters and reduce gradients."""
 
 from __future__ import annotations
 

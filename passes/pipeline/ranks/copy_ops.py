@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
 
 
 class Copier:
-    """Copies ops to ``ip``. ``values`` maps what they read to what the copies read; copies add
-    their results.
-    """
+    """Copies ops to ``ip``. ``values`` maps what they read to what copies read; copies add their results."""
 
-    def __init__(self, ip: ir.InsertionPoint, values: dict[ir.Value, ir.Value]) -> None:
+    def __init__(
+        self,
+        ip: ir.InsertionPoint,
+        values: Mapping[ir.Value, ir.Value] | Iterable[tuple[ir.Value, ir.Value]],
+    ) -> None:
         self.ip = ip
-        self.values = values
+        self.values: dict[ir.Value, ir.Value] = dict(values)
 
     def copy(self, op: ir.Operation) -> ir.Operation:
         operands = [self.operand(v) for v in op.operands]
@@ -28,9 +32,7 @@ class Copier:
         """What stands for ``value`` in the block."""
         if value not in self.values:
             op = value.owner.operation
-            light = (
-                is_constant(op) or op.name == "torch.prim.TupleConstruct" or str(value.type) == "!torch.int"
-            )
-            assert light, f"{op.name} is read and was not copied"
+            is_light = is_constant(op) or op.name == "torch.prim.TupleConstruct"
+            assert is_light or str(value.type) == "!torch.int", f"{op.name} is read and was not copied"
             self.copy(op)
         return self.values[value]

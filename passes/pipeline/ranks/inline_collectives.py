@@ -1,5 +1,6 @@
-"""Collectives among the actions become ops of the ranks' functions, so that each starts where its action
-stands and is waited for where its result is first read.
+"""Collectives among the actions as ops of the ranks' functions.
+
+Each starts where its action stands and is waited for where its result is first read.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _inline(op: ir.Operation) -> None:
     stage = find_stage(op, op.attributes["stage"].value)
     assert stage is not None
     block = stage.regions[0].blocks[0]
-    copier = Copier(ir.InsertionPoint(op), dict(zip(block.arguments, packed(list(op.operands)), strict=True)))
+    copier = Copier(ir.InsertionPoint(op), zip(block.arguments, packed(list(op.operands)), strict=True))
     *ops, end = (o.operation for o in block.operations)
     for inner in ops:
         if inner.name != "torch.prim.TupleConstruct":

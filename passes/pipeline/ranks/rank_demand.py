@@ -1,4 +1,4 @@
-"""Which rank of a pipeline holds and computes what of the step around its micro-batches.
+"""What each rank of a pipeline holds and computes of the step around its micro-batches.
 
 A parameter is held by the ranks whose stages read it, optimizer state with its parameter. An op on values
 that one rank has runs there. An op on values of several ranks (the sum of the gradients' norms) runs on every
@@ -21,16 +21,18 @@ Home = frozenset[int] | None
 
 @dataclass
 class Demand:
-    """``arguments[r]`` and ``ops[r]`` (by first result): what rank ``r`` takes and runs. ``transfers``: value
-    -> pairs of (sender, receiver). ``parts``: number of a sum -> pairs of those that exchange their parts of
-    it. ``results[r]``: the numbers of the step's results that it gives.
+    """The arguments that each rank takes, the ops that it runs, the results that it gives, and transfers.
+
+    ``arguments[r]`` and ``ops[r]`` (by first result) are those of rank ``r``, ``results[r]`` the numbers of
+    the step's results. ``transfers``: value -> pairs of (sender, receiver). ``parts``: number of a sum ->
+    pairs of those that exchange their parts of it.
     """
 
     arguments: list[set[ir.Value]]
     ops: list[set[ir.Value]]
     results: list[list[int]]
-    transfers: dict[ir.Value, list[tuple[int, int]]] = field(default_factory=dict)
-    parts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    transfers: dict[ir.Value, dict[tuple[int, int], None]] = field(default_factory=dict)
+    parts: dict[int, dict[tuple[int, int], None]] = field(default_factory=dict)
 
 
 def find_demand(
@@ -40,14 +42,16 @@ def find_demand(
     returned: Sequence[tuple[ir.Value, tuple[str, str]]],
     fetched: Sequence[Sequence[ir.Value]] = (),
 ) -> Demand:
-    """``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of
-    each sum, ``returned`` the step's results, each with role and name; ``fetched[r]`` are read by actions
-    too, but are sent to ``r`` if another rank has them.
+    """What the ranks need of each other.
+
+    ``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of each
+    sum, ``returned`` the step's results, each with role and name; ``fetched[r]`` are read by actions too, but
+    are sent to ``r`` if another rank has them.
     """
-    return _Finder(program, wanted, summed).find(returned, fetched)
+    return _DemandFinder(program, wanted, summed).find(returned, fetched)
 
 
-class _Finder:
+class _DemandFinder:
     def __init__(
         self, program: StepProgram, wanted: Sequence[Sequence[ir.Value]], summed: Mapping[int, Sequence[int]]
     ) -> None:
@@ -84,14 +88,21 @@ class _Finder:
         todo = [value]
         while todo:
             value = todo.pop()
-            if isinstance(value.owner, ir.Block):
-                self._found.arguments[rank].add(value)
-            elif value.owner.operation.results[0] not in self._found.ops[rank]:
-                self._found.ops[rank].add(value.owner.operation.results[0])
-                todo.extend(reads(value.owner.operation))
+            todo += self._run(rank, value)
+
+    def _run(self, rank: int, value: ir.Value) -> list[ir.Value]:
+        """Make a rank take an argument, or run an op. Return what the op reads if that is new."""
+        if not isinstance(value, ir.OpResult):
+            self._found.arguments[rank].add(value)
+            return []
+        op = value.owner.operation
+        if op.results[0] in self._found.ops[rank]:
+            return []
+        self._found.ops[rank].add(op.results[0])
+        return list(reads(op))
 
     def _find_homes(self) -> None:
-        """Of arguments by who has read them so far; of other values by what they are made of."""
+        """Find homes: of arguments by who has read them so far; of other values by what they are made of."""
         keys, homes = self._program.keys, self._homes
         readers = {v: frozenset(r for r in self._ranks if v in self._found.arguments[r]) for v in keys}
         parameters = {
@@ -125,22 +136,12 @@ class _Finder:
             home = self._homes[value]
             if home is not None and rank not in home:
                 sender = min(home)
-                self._add(self._found.transfers.setdefault(value, []), (sender, rank))
+                self._found.transfers.setdefault(value, {})[sender, rank] = None
                 todo.append((sender, value))
-            elif isinstance(value.owner, ir.Block):
-                self._found.arguments[rank].add(value)
             elif value in self._number:
                 number = self._number[value]
                 for other in self._summed[number]:
                     if other != rank:
-                        self._add(self._found.parts.setdefault(number, []), (other, rank))
+                        self._found.parts.setdefault(number, {})[other, rank] = None
             else:
-                op = value.owner.operation
-                if op.results[0] not in self._found.ops[rank]:
-                    self._found.ops[rank].add(op.results[0])
-                    todo.extend((rank, v) for v in reads(op))
-
-    @staticmethod
-    def _add(pairs: list[tuple[int, int]], pair: tuple[int, int]) -> None:
-        if pair not in pairs:
-            pairs.append(pair)
+                todo += [(rank, v) for v in self._run(rank, value)]

@@ -1,17 +1,15 @@
-"""The program of each rank of a pipeline: what is before the micro-batches, its actions with sends and
-receives, what is after.
-"""
+"""The program of each rank: what is before the micro-batches, its actions and transfers, what is after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.action_op import run_action
-from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.collective import Collective, CollectiveKind
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.rank_function import function_name
 from shardc.dialects.pipe.receive import receive
@@ -24,9 +22,9 @@ from shardc.passes.pipeline.ranks.collectives import place_collectives
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.ranks.rank_demand import Demand, find_demand
 from shardc.passes.pipeline.ranks.transfers import place_transfers
-from shardc.passes.pipeline.stages.assign_stages import Fold
+from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads
+from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of, reads
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, varying
 
 
@@ -39,9 +37,10 @@ def write_rank_programs(
     collectives: Sequence[CollectiveBody],
     ip: ir.InsertionPoint,
 ) -> None:
-    """Puts a function for each rank of ``schedule`` at ``ip`` in the module; ``updates`` are the optimizers
-    of stages that run among the actions, none of a schedule that updates once, and ``collectives`` what else
-    stands there.
+    """Put a function for each rank of ``schedule`` at ``ip`` in the module.
+
+    ``updates`` are the optimizers of stages that run among the actions, none of a schedule that updates once;
+    ``collectives`` are what else stands there.
     """
     bodies = [_bodies_on(rank, stages, schedule) for rank in range(schedule.ranks)]
     numbers = [list(dict.fromkeys(n for body in own for n in body.numbers)) for own in bodies]
@@ -64,19 +63,19 @@ def write_rank_programs(
     old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
     results = [(old.get(value, value), key) for value, key, _ in returned]
     demand = find_demand(program, wanted, summed, results, fetched)
-    kinds = {
+    kinds: dict[int, Collection[CollectiveKind]] = {
         stage: [body.kind for body in collectives if body.index == index]
         for route in schedule.routes
         for index, stage in enumerate(route)
     }
     steps = place_collectives(schedule, place_transfers(schedule), kinds)
     ranks = [
-        _Rank(program, stages, schedule, demand, updates, collectives, steps[rank], rank, ip)
+        _RankWriter(program, stages, schedule, demand, updates, collectives, steps[rank], rank, ip)
         for rank in range(schedule.ranks)
     ]
     ends = {fold.number: fold.op for fold in folds}
     for value in program.block.arguments:
-        _transfer(ranks, demand, value, _name(program, value))
+        _transfer(ranks, demand, value, ":".join(program.keys[value]))
     for number, op in _in_order(program, bool(updates), returned):
         if op == program.loop:
             for rank, mine in zip(ranks, numbers, strict=True):
@@ -115,8 +114,9 @@ Result = tuple[ir.Value, tuple[str, str], ir.Attribute]
 def _in_order(
     program: StepProgram, early: bool, returned: Sequence[Result]
 ) -> list[tuple[int, ir.Operation]]:
-    """The step's ops with their numbers. ``early``: what no update changes stands before the loop, so that
-    optimizers among the actions can read it.
+    """The step's ops with their numbers.
+
+    ``early``: what no update changes stands before the loop, for optimizers among the actions to read.
     """
     ops = list(enumerate(o.operation for o in program.block.operations))
     if not early:
@@ -131,16 +131,11 @@ def _in_order(
 def results_of(program: StepProgram) -> list[Result]:
     """The step's results with role and name, and all their attributes."""
     values = list(list(program.block.operations)[-1].operation.operands)
-    attributes = list(program.function.attributes["res_attrs"])
-    keys = [(ir.DictAttr(a)["dist.role"].value, ir.DictAttr(a)["dist.name"].value) for a in attributes]
-    return list(zip(values, keys, attributes, strict=True))
+    keys = keys_of(program.function, "res_attrs")
+    return list(zip(values, keys, program.function.attributes["res_attrs"], strict=True))
 
 
-def _name(program: StepProgram, value: ir.Value) -> str:
-    return ":".join(program.keys[value])
-
-
-def _transfer(ranks: Sequence[_Rank], demand: Demand, value: ir.Value, tag: str) -> None:
+def _transfer(ranks: Sequence[_RankWriter], demand: Demand, value: ir.Value, tag: str) -> None:
     """Sends a value, as soon as it is made, to the ranks that lack it. All ranks do so in the same order."""
     for sender, receiver in demand.transfers.get(value, ()):
         ranks[sender].send([ranks[sender].copier.values[value]], receiver, tag)
@@ -148,9 +143,9 @@ def _transfer(ranks: Sequence[_Rank], demand: Demand, value: ir.Value, tag: str)
 
 
 def _exchange_sums(
-    ranks: Sequence[_Rank], demand: Demand, program: StepProgram, ends: dict[int, ir.Operation]
+    ranks: Sequence[_RankWriter], demand: Demand, program: StepProgram, ends: dict[int, ir.Operation]
 ) -> None:
-    """Whoever needs a sum of which several ranks have parts gets these; all add them in the order of ranks.
+    """Send the parts of sums to the ranks that need these; all add them in the order of ranks.
 
     Both sides of a pair of ranks send and receive in one order.
     """
@@ -167,10 +162,8 @@ def _exchange_sums(
                 )
 
 
-class _Rank:
-    """One rank's function while it is written. ``copier.values`` maps values of the step to those of the
-    function.
-    """
+class _RankWriter:
+    """Writes one rank's function. ``copier.values`` maps values of the step to those of the function."""
 
     def __init__(
         self,
@@ -199,7 +192,7 @@ class _Rank:
         self._function = _function(program, arguments, function_name(number), ip)
         block = self._function.regions[0].blocks[0]
         self._end = ir.InsertionPoint(block)
-        self.copier = Copier(self._end, dict(zip(arguments, block.arguments, strict=True)))
+        self.copier = Copier(self._end, zip(arguments, block.arguments, strict=True))
         self.sums: dict[int, ir.Value] = {}
         self._values: dict[tuple[int, int, ir.Value], ir.Value] = {}
         """(stage by its place in its route, micro-batch, value) -> the value in this function."""
@@ -249,7 +242,9 @@ class _Rank:
                 self._take(self._about(step), remote=True)
         for index, version in self._newest.items():
             update, weights = self._updates[index], self._weights[index, version]
-            self.copier.values.update(zip(update.new, map(weights.get, update.state), strict=True))
+            self.copier.values.update(
+                {new: weights[v] for v, new in zip(update.state, update.new, strict=True)}
+            )
 
     def _about(self, transfer: Transfer) -> Action:
         """The action that made what is sent, or that reads what is received."""
@@ -260,9 +255,7 @@ class _Rank:
         )
 
     def _take(self, action: Action, remote: bool) -> None:
-        """Gets what the stage before (or, in backward, behind) has for this one, if it is on another rank
-        (``remote``) or if it is on this one.
-        """
+        """Get what the stage before (in backward, behind) has for this one; ``remote``: from another rank."""
         route, index = self._place(action)
         if action.kind == "W":
             return
@@ -294,8 +287,15 @@ class _Rank:
         values += [self._gathered[index, v] for v in body.gathers]
         types = [self._stages.type(v, number) for v in body.outputs]
         types += [self._stages.rest_type(v, number - 1) for v in body.rest_out] + [v.type for v in sums]
-        stage = index, action.kind, number
-        made = run_action(action, stage, [*values, *sums], types, version, loc=self._loc, ip=self._end)
+        made = run_action(
+            action,
+            (index, action.kind, number),
+            [*values, *sums],
+            types,
+            version,
+            loc=self._loc,
+            ip=self._end,
+        )
         for value, result in zip(body.outputs, made, strict=False):
             self._values[index, m, value] = result
         rests = made[len(body.outputs) : len(made) - len(sums)]
@@ -307,7 +307,7 @@ class _Rank:
                 self.sums[summed] = result
 
     def _communicate(self, step: Collective) -> None:
-        """Gathers the parameters of a stage, or reduces its gradients."""
+        """Gather the parameters of a stage, or reduce its gradients."""
         index = next(route.index(step.stage) for route in self._schedule.routes if step.stage in route)
         body = self._collectives[index, step.kind]
         if step.kind == "UNSHARD":
@@ -325,7 +325,7 @@ class _Rank:
                 self.copier.values[value] = result
 
     def _update(self, stage: int, index: int, group: int) -> None:
-        """Runs a stage's optimizer on what a group of micro-batches has summed."""
+        """Run a stage's optimizer on what a group of micro-batches has summed."""
         update, version = self._updates[index], self._newest[index]
         weights = self._weights[index, version]
         first = group * self._every
@@ -357,7 +357,7 @@ class _Rank:
         return micro_batch // self._every
 
     def _hand_on(self, action: Action) -> None:
-        """Sends what the next stage (or, in backward, the one before) reads."""
+        """Send what the next stage (or, in backward, the one before) reads."""
         route, index = self._place(action)
         m = action.micro_batch
         following = index + 1 if action.kind == "F" else index - 1
@@ -375,7 +375,7 @@ class _Rank:
         return route, route.index(action.stage)
 
     def finish(self, returned: Sequence[Result]) -> None:
-        """Ends the function with the results that the rank gives."""
+        """End the function with the results that the rank gives."""
         chosen = [returned[number] for number in self._wanted]
         values = [self.copier.values[value] for value, _, _ in chosen]
         ir.Operation.create("func.return", [], values, loc=self._loc, ip=self._end)
@@ -387,19 +387,17 @@ class _Rank:
 
 
 def _function(
-    program: StepProgram, arguments: list[ir.Value], name: str, ip: ir.InsertionPoint
+    program: StepProgram, arguments: list[ir.BlockArgument], name: str, ip: ir.InsertionPoint
 ) -> ir.Operation:
     context = program.function.context
-    places = {value: i for i, value in enumerate(program.block.arguments)}
-    given = list(program.function.attributes["arg_attrs"])
+    given = program.function.attributes["arg_attrs"]
+    types = [v.type for v in arguments]
     attributes = {
         "sym_name": ir.StringAttr.get(name, context),
-        "function_type": ir.TypeAttr.get(
-            ir.FunctionType.get([v.type for v in arguments], [], context), context
-        ),
-        "arg_attrs": ir.ArrayAttr.get([given[places[v]] for v in arguments], context),
+        "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [], context), context),
+        "arg_attrs": ir.ArrayAttr.get([given[v.arg_number] for v in arguments], context),
     }
     loc = program.function.location
     op = ir.Operation.create("func.func", [], [], attributes, regions=1, loc=loc, ip=ip)
-    op.regions[0].blocks.append(*[v.type for v in arguments], arg_locs=[loc] * len(arguments))
+    op.regions[0].blocks.append(*types, arg_locs=[loc] * len(arguments))
     return op

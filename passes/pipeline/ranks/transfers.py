@@ -1,6 +1,4 @@
-"""Where ranks send and receive: the transfers between the actions of a schedule, in an order that never
-deadlocks.
-"""
+"""Places of sends and receives between the actions of a schedule, in an order that never deadlocks."""
 
 from __future__ import annotations
 
@@ -26,11 +24,8 @@ def place_transfers(schedule: Schedule) -> Steps:
     done = set[Action]()
     left = len([*schedule.actions()])
     while left:
-        heads = [
-            (r, order[i])
-            for r, (order, i) in enumerate(zip(schedule.orders, at, strict=True))
-            if i < len(order)
-        ]
+        orders = enumerate(zip(schedule.orders, at, strict=True))
+        heads = [(rank, order[i]) for rank, (order, i) in orders if i < len(order)]
         ready = [(r, action) for r, action in heads if all(needed in done for needed in needs(action))]
         if not ready:
             raise ScheduleStuck(schedule=schedule.name, actions=", ".join(str(action) for _, action in heads))
@@ -49,13 +44,8 @@ def place_transfers(schedule: Schedule) -> Steps:
 
 def transfer(made: Action, reader: Action) -> tuple[Transfer, Transfer]:
     """The send and the receive of what ``made`` made for ``reader``."""
-    if made.kind == "F":
-        return Transfer(made.stage, "SEND_F", made.micro_batch), Transfer(
-            reader.stage, "RECV_F", made.micro_batch
-        )
-    return Transfer(made.stage, "SEND_B", made.micro_batch), Transfer(
-        reader.stage, "RECV_B", made.micro_batch
-    )
+    sends, receives = ("SEND_F", "RECV_F") if made.kind == "F" else ("SEND_B", "RECV_B")
+    return Transfer(made.stage, sends, made.micro_batch), Transfer(reader.stage, receives, made.micro_batch)
 
 
 def _readers(schedule: Schedule) -> dict[Action, list[Action]]:

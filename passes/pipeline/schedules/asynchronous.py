@@ -1,5 +1,4 @@
-"""Schedules without a flush: stages update their weights while micro-batches are in flight. They change the
-mathematics.
+"""Schedules without a flush: weights change with micro-batches in flight, and so do the mathematics.
 
 Orders are those of 1F1B over all micro-batches of a run (:class:`~shardc.dialects.pipe.schedule.Updates` says
 which weights each uses).

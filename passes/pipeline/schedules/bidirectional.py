@@ -36,9 +36,7 @@ def chimera(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = 
 
 
 def _units(ranks: int, micro_batches: int) -> Orders:
-    """Section 3.1: in a unit the two directions never want a rank at the same moment, where F and B take one
-    each.
-    """
+    """Section 3.1: in a unit the directions never want a rank at once, where F and B take one moment each."""
     lists = []
     for rank in range(ranks):
         timed = []

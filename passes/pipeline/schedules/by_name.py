@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from shardc.cost.pipeline import StageCost
 from shardc.dialects.pipe.schedule import Schedule
@@ -21,7 +20,7 @@ def schedule(
     *,
     ranks: int | None = None,
     costs: Sequence[StageCost] | None = None,
-    **options: Any,
+    **options: object,
 ) -> Schedule:
     """The schedule ``name``, or the one that ``auto`` finds, for a model cut into ``stages``.
 
@@ -34,7 +33,10 @@ def schedule(
     if name == AUTO:
         check_options(AUTO, options, [*inspect.signature(auto).parameters][3:])
         ranks = stages if ranks is None else ranks
-        return auto(ranks, micro_batches, costs or [EQUAL] * max(0, stages), **{"stages": stages, **options})
+        search: Callable[..., Schedule] = auto
+        return search(
+            ranks, micro_batches, costs or [EQUAL] * max(0, stages), **{"stages": stages, **options}
+        )
     named = named_schedule(name)
     ranks = check_named(name, stages, micro_batches, ranks)
     assert ranks is not None

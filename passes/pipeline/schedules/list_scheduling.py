@@ -1,4 +1,4 @@
-"""Orders made by playing a pipeline through: whenever a rank is free, it takes the first action that can run.
+"""Orders made by playing a pipeline through: a free rank takes the first action that can run.
 
 Weight gradients go where ranks would wait otherwise: the freedom that zero-bubble schedules use (Qi et al.
 2024).
@@ -20,9 +20,7 @@ from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Orders, Schedule, orders
 
 Queues = Sequence[Sequence[Iterable[Action]]]
-"""For each rank, its F, B and I in lists of which each keeps its order; of several that can run, the first
-list's goes first.
-"""
+"""For each rank, lists of its F, B and I; each keeps its order, and an earlier list's action goes first."""
 
 
 def list_schedule(
@@ -113,10 +111,8 @@ class _Player:
             if needed not in self._ended_s:
                 return inf
             away = self._rank_of[needed.stage] != rank
-            ready_s = max(
-                ready_s,
-                self._ended_s[needed] + (self._transfer_s(needed.stage, action.stage) if away else 0.0),
-            )
+            transfer_s = self._transfer_s(needed.stage, action.stage) if away else 0.0
+            ready_s = max(ready_s, self._ended_s[needed] + transfer_s)
         return ready_s
 
     def _transfer_s(self, one: int, other: int) -> float:

@@ -1,12 +1,11 @@
-"""Fill-drain, 1F1B and their forms with several stages a rank: orders that are written down in
-closed form.
-"""
+"""Fill-drain, 1F1B and their forms with several stages a rank: orders in closed form."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import Action, Kind
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 from shardc.passes.pipeline.schedules.placement import round_robin
 
@@ -24,8 +23,8 @@ def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Sched
     lists = []
     for rank in range(ranks):
         mine = round_robin(rank, ranks, stages_per_rank)
-        forward = [Action(stage, "F", m) for stage in mine for m in range(micro_batches)]
-        backward = [Action(stage, "B", m) for stage in reversed(mine) for m in range(micro_batches)]
+        forward = [action for stage in mine for action in actions(stage, "F", micro_batches)]
+        backward = [action for stage in reversed(mine) for action in actions(stage, "B", micro_batches)]
         lists.append(forward + backward)
     return Schedule("breadth-first", orders(lists), one_route(ranks * stages_per_rank))
 
@@ -35,9 +34,7 @@ def one_f_one_b(ranks: int, micro_batches: int) -> Schedule:
     backwards."""
     lists = []
     for rank in range(ranks):
-        forward = [Action(rank, "F", m) for m in range(micro_batches)]
-        backward = [Action(rank, "B", m) for m in range(micro_batches)]
-        lists.append(alternate(forward, backward, ahead=min(ranks - rank - 1, micro_batches)))
+        lists.append(one_stage(rank, "B", micro_batches, ranks - rank - 1))
     return Schedule("1f1b", orders(lists), one_route(ranks))
 
 
@@ -61,6 +58,26 @@ def interleaved(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedul
         ahead = (stages_per_rank - 1) * ranks + 2 * (ranks - rank - 1)
         lists.append(alternate(forward, backward, ahead=min(ahead, len(forward))))
     return Schedule("interleaved", orders(lists), one_route(ranks * stages_per_rank))
+
+
+def actions(stage: int, kind: Kind, micro_batches: int) -> list[Action]:
+    """The actions of one kind that a stage runs, for each micro-batch in order."""
+    return [Action(stage, kind, m) for m in range(micro_batches)]
+
+
+def one_stage(stage: int, backward: Kind, micro_batches: int, ahead: int) -> list[Action]:
+    """A stage's forwards alternating with its ``backward`` actions, at most ``ahead`` forwards ahead."""
+    rows = [actions(stage, kind, micro_batches) for kind in ("F", backward)]
+    return alternate(*rows, ahead=min(ahead, micro_batches))
+
+
+def furthest_first(
+    stages: Sequence[int], backward: Kind, micro_batches: int, backward_first: bool
+) -> list[list[Action]]:
+    """Queues of a rank that runs, of forwards and of backwards, the one that is furthest on."""
+    backwards = [actions(stage, backward, micro_batches) for stage in stages]
+    forwards = [actions(stage, "F", micro_batches) for stage in reversed(stages)]
+    return backwards + forwards if backward_first else forwards + backwards
 
 
 def alternate(forward: list[Action], backward: list[Action], ahead: int) -> list[Action]:

@@ -1,5 +1,4 @@
-"""``auto``: a schedule made for given costs under a cap on memory, never worse than the best one that has a
-name.
+"""``auto``: a schedule for given costs under a cap on memory, never worse than the best one with a name.
 
 All named schedules are played through; then orders of the same families with other numbers in flight, weight
 gradients where these costs leave holes; then single actions of the best are moved into holes, as long as that
@@ -8,7 +7,7 @@ helps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
@@ -17,12 +16,11 @@ from shardc.cost.pipeline import StageCost, merge_stages
 from shardc.cost.simulate import simulate
 from shardc.cost.timeline import Timeline
 from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, NoScheduleFits, ScheduleStuck
-from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule, one_route
 from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.schedules.list_scheduling import Queues, list_schedule
-from shardc.passes.pipeline.schedules.one_f_one_b import alternate
+from shardc.passes.pipeline.schedules.one_f_one_b import furthest_first, one_stage
 from shardc.passes.pipeline.schedules.placement import round_robin, zigzag
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
 from shardc.passes.pipeline.schedules.v_shape import building_block, repeat_block
@@ -34,9 +32,7 @@ rank takes (Qi et al., Zero Bubble, section 4).
 """
 
 PLAYED_ACTIONS = 500_000
-"""How many actions the search may play through in all: some 4 s of CPU; the named schedules are played
-whatever their size.
-"""
+"""Actions that the search may play through in all: some 4 s of CPU. Named schedules are always played."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,11 @@ class Choice:
         return self.peak_bytes <= memory_limit_bytes * (1 + 1e-9)
 
     def order(self, measure: Measure) -> tuple[float, float, float]:
-        """What makes it better than another one: the shorter time, then the other time, then the lower peak
-        of memory.
-        """
-        times = self.timeline.step_s, self.timeline.longest_span_s
-        return (*(times if measure == "step" else reversed(times)), self.peak_bytes)  # type: ignore[return-value]
+        """What makes a choice better: the shorter time, the other time, the lower peak of memory."""
+        first, other = self.timeline.step_s, self.timeline.longest_span_s
+        if measure == "span":
+            first, other = other, first
+        return first, other, self.peak_bytes
 
 
 def auto(
@@ -175,10 +171,8 @@ def _searched(
 def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[Queues]:
     if stages_per_rank == 1:
         for times in (1, 1.5, 2, 2.2, 3):
-            yield [
-                [_ahead(rank, ranks, micro_batches, round(times * (ranks - rank - 1)))]
-                for rank in range(ranks)
-            ]
+            ahead = [round(times * (ranks - rank - 1)) for rank in range(ranks)]
+            yield [[one_stage(rank, "I", micro_batches, most)] for rank, most in enumerate(ahead)]
     if stages_per_rank == 2:
         for down, up in ((1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (5, 3)):
             block = building_block(ranks, down, up)
@@ -186,31 +180,8 @@ def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[
                 yield [[order] for order in repeat_block(block, micro_batches)]
     for placement in (round_robin, zigzag)[: 2 if stages_per_rank > 1 else 1]:
         for backward_first in (True, False):
-            yield [
-                _free(placement, rank, ranks, micro_batches, stages_per_rank, backward_first)
-                for rank in range(ranks)
-            ]
-
-
-def _ahead(rank: int, ranks: int, micro_batches: int, ahead: int) -> list[Action]:
-    forward = [Action(rank, "F", m) for m in range(micro_batches)]
-    backward = [Action(rank, "I", m) for m in range(micro_batches)]
-    return alternate(forward, backward, min(ahead, micro_batches))
-
-
-def _free(
-    placement: Callable[[int, int, int], list[int]],
-    rank: int,
-    ranks: int,
-    micro_batches: int,
-    stages_per_rank: int,
-    backward_first: bool,
-) -> list[list[Action]]:
-    """Whatever can run, of forwards and of backwards the one that is furthest on."""
-    mine = placement(rank, ranks, stages_per_rank)
-    backward = [[Action(stage, "I", m) for m in range(micro_batches)] for stage in mine]
-    forward = [[Action(stage, "F", m) for m in range(micro_batches)] for stage in reversed(mine)]
-    return backward + forward if backward_first else forward + backward
+            stages = [placement(rank, ranks, stages_per_rank) for rank in range(ranks)]
+            yield [furthest_first(mine, "I", micro_batches, backward_first) for mine in stages]
 
 
 def _improved(best: Choice, memory_limit_bytes: float, measure: Measure, budget: int) -> Choice:

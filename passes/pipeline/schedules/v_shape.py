@@ -1,5 +1,4 @@
-"""Schedules on two stages a rank, of which the second ones go back: the first rank holds the first stage and
-the last one.
+"""Schedules on two stages a rank in a V: the first rank holds the first stage and the last one.
 
 Activations of a micro-batch that are kept for long in a rank's first stage are so for a short time in its
 second.
@@ -119,9 +118,7 @@ def _weights_fill_holes(
 
 
 def _held(moments: Moments) -> int:
-    """How many stages' activations a rank holds at most while the block repeats, with each W in the better of
-    the two units left.
-    """
+    """How many stages' activations a rank holds while the block repeats, each W in the better unit left."""
     taken = {moment % PERIOD for moment in moments}
     free = [unit for unit in range(PERIOD) if unit not in taken]
     first_f, second_f, second_i, first_i = moments
@@ -143,7 +140,7 @@ def _overlaps(unit: int, start: int, end: int) -> int:
     return (end - unit) // PERIOD - (start - 1 - unit) // PERIOD
 
 
-class _Rank:
+class _TwoStages:
     """Actions of a rank's two stages, each micro-batch after the other."""
 
     def __init__(self, rank: int, ranks: int, micro_batches: int) -> None:
@@ -151,9 +148,7 @@ class _Rank:
         self._made: Counter[tuple[int, Kind]] = Counter()
 
     def next(self, turn: int, kind: Kind) -> Iterator[Action]:
-        """The next micro-batch's action in the rank's first (0) or second stage; nothing behind
-        the last one.
-        """
+        """The next micro-batch's action in the rank's first (0) or second stage; nothing behind the last."""
         micro_batch = self._made[turn, kind]
         self._made[turn, kind] += 1
         if micro_batch < self._micro_batches:
@@ -161,23 +156,23 @@ class _Rank:
 
 
 def _zb_v_order(rank: int, ranks: int, micro_batches: int) -> list[Action]:
-    """F and I, as for ``2 * ranks - 1`` micro-batches at least, of which those that are not there are left
-    out.
-    """
-    made, left = _Rank(rank, ranks, micro_batches), ranks - rank
+    """F and I, as for ``2 * ranks - 1`` micro-batches at least, without those that are not there."""
+    made, left = _TwoStages(rank, ranks, micro_batches), ranks - rank
     steady = max(micro_batches, 2 * ranks - 1) - (ranks + left - 1)
-    turns: list[tuple[int, Kind]] = [(0, "F")] * (2 * left - 1)
-    turns += [(1, "F"), (0, "F")] * rank
-    turns += [(1, "F"), (1, "I")] * left
-    turns += [(0, "F"), (0, "I"), (1, "F"), (1, "I")] * steady
-    turns += [(0, "I"), (1, "F"), (1, "I")] * (left - 1)
-    turns += [(0, "I"), (1, "I")] * rank
-    turns += [(0, "I")] * left
-    return [action for turn in turns for action in made.next(*turn)]
+    phases: list[tuple[list[tuple[int, Kind]], int]] = [
+        ([(0, "F")], 2 * left - 1),
+        ([(1, "F"), (0, "F")], rank),
+        ([(1, "F"), (1, "I")], left),
+        ([(0, "F"), (0, "I"), (1, "F"), (1, "I")], steady),
+        ([(0, "I"), (1, "F"), (1, "I")], left - 1),
+        ([(0, "I"), (1, "I")], rank),
+        ([(0, "I")], left),
+    ]
+    return [action for turns, times in phases for turn in turns * times for action in made.next(*turn)]
 
 
 def _dual_pipe_v_order(rank: int, ranks: int, micro_batches: int) -> Iterator[Action]:
-    made, left = _Rank(rank, ranks, micro_batches), ranks - rank - 1
+    made, left = _TwoStages(rank, ranks, micro_batches), ranks - rank - 1
     owed: list[Action] = []
 
     def backward(turn: int, split: bool = False) -> Iterator[Action]:

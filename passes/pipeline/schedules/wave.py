@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
-from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route
 from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
+from shardc.passes.pipeline.schedules.one_f_one_b import furthest_first
 from shardc.passes.pipeline.schedules.placement import zigzag
 from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
@@ -28,12 +28,8 @@ def hanayo(
     memory_limit_bytes = 1.5 * stages * max(cost.activation_bytes for cost in costs)
 
     def played(backward_first: bool) -> Schedule:
-        queues = []
-        for rank in range(ranks):
-            mine = zigzag(rank, ranks, stages_per_rank)
-            backward = [[Action(stage, "B", m) for m in range(micro_batches)] for stage in mine]
-            forward = [[Action(stage, "F", m) for m in range(micro_batches)] for stage in reversed(mine)]
-            queues.append(backward + forward if backward_first else forward + backward)
+        placed = [zigzag(rank, ranks, stages_per_rank) for rank in range(ranks)]
+        queues = [furthest_first(mine, "B", micro_batches, backward_first) for mine in placed]
         return list_schedule("hanayo", queues, one_route(stages), costs, memory_limit_bytes)
 
     return min((played(True), played(False)), key=lambda schedule: simulate(schedule, costs).step_s)

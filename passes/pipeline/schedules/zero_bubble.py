@@ -1,21 +1,16 @@
-"""Zero-bubble schedules on one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section
-3).
-"""
+"""Zero-bubble schedules on one stage a rank (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, §3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from shardc.cost.pipeline import StageCost
-from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route
 from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
-from shardc.passes.pipeline.schedules.one_f_one_b import alternate
+from shardc.passes.pipeline.schedules.one_f_one_b import one_stage
 
 EQUAL = StageCost(1.0, 1.0, 1.0, activation_bytes=1.0, weight_bytes=1.0)
-"""The costs in which the schedules are usually drawn: forward, input gradient and weight gradient take as
-long.
-"""
+"""The costs in which schedules are usually drawn: forward, input and weight gradient take as long."""
 
 
 def zb_h1(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
@@ -45,10 +40,6 @@ def _zero_bubble(
     held: int,
 ) -> Schedule:
     costs = costs or [EQUAL] * ranks
-    queues = []
-    for rank in range(ranks):
-        forward = [Action(rank, "F", m) for m in range(micro_batches)]
-        backward = [Action(rank, "I", m) for m in range(micro_batches)]
-        queues.append([alternate(forward, backward, min(ahead(rank), micro_batches))])
+    queues = [[one_stage(rank, "I", micro_batches, ahead(rank))] for rank in range(ranks)]
     memory_limit_bytes = held * max(cost.activation_bytes for cost in costs)
     return list_schedule(name, queues, one_route(ranks), costs, memory_limit_bytes)

@@ -1,4 +1,4 @@
-"""What stages keep of a micro-batch from forward to backward."""
+"""Activations: what stages keep of a micro-batch from forward to backward."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from torch_mlir import ir
 
 from shardc.passes.optimize.chains import is_view
-from shardc.passes.pipeline.stages.assign_stages import Assignment
+from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.recompute import is_cloned, of_micro_batch
 from shardc.passes.pipeline.stages.stage_bodies import Stages
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, size_bytes
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, size_bytes
 
 _PARTS = ("torch.aten.slice.Tensor", "torch.aten.select.int", "dist.slice")
 
@@ -18,10 +18,11 @@ _PARTS = ("torch.aten.slice.Tensor", "torch.aten.select.int", "dist.slice")
 def kept_bytes(
     program: StepProgram, assignment: Assignment, stages: Stages, policies: Sequence[str]
 ) -> list[int]:
-    """For each stage, the bytes of one micro-batch that live from its forward to its backward: of what its
-    forward makes, or was sent, and its backward reads, or recomputes from. Views of one tensor count as that
-    tensor, those of parameters and of the batch as nothing. ``assignment`` and ``stages`` are those without
-    recomputation.
+    """For each stage, the bytes of one micro-batch that live from its forward to its backward.
+
+    They are of what its forward makes, or was sent, and its backward reads, or recomputes from. Views of one
+    tensor count as that tensor, those of parameters and of the batch as nothing. ``assignment`` and
+    ``stages`` are those without recomputation.
     """
     found, data = [], of_micro_batch(program)
     for index, policy in enumerate(policies):
@@ -36,8 +37,8 @@ def kept_bytes(
             read = _sources(
                 assignment, read, lambda v, i=index, p=policy: is_cloned(assignment, v, i, p, data)
             )
-        held = dict.fromkeys(storage(assignment, value, index) for value in read)
-        found.append(sum(size_bytes(value) for value in held if not isinstance(value.owner, ir.Block)))
+        kept = dict.fromkeys(_storage(assignment, value, index) for value in read)
+        found.append(sum(size_bytes(value) for value in kept if isinstance(value, ir.OpResult)))
     return found
 
 
@@ -45,40 +46,32 @@ def _sources(
     assignment: Assignment, read: Iterable[ir.Value], cloned: Callable[[ir.Value], bool]
 ) -> dict[ir.Value, None]:
     """What ``read`` is made again from: values of forward that are not ``cloned``."""
-    found: dict[ir.Value, None] = {}
-    todo, seen = list(read), set[ir.Value]()
-    while todo:
-        value = todo.pop()
-        if (
-            value in seen or assignment.place_of(value) is None
-        ):  # an argument; or made again by whoever reads it
-            continue
-        seen.add(value)
-        if cloned(value):
-            todo.extend(reads(value.owner.operation))
-        else:
-            found[value] = None
-    return found
+    # The others are arguments, or made by whoever reads them.
+    is_made = lambda v: assignment.place_of(v) is not None  # noqa: E731
+    values = made_from(read, lambda v: is_made(v) and cloned(v))
+    return dict.fromkeys(v for v in values if is_made(v) and not cloned(v))
 
 
-def storage(assignment: Assignment, value: ir.Value, index: int) -> ir.Value:
+def _storage(assignment: Assignment, value: ir.Value, index: int) -> ir.Value:
     """What ``value``, as stage ``index`` has it, is a view of: a tensor of the stage, or an argument."""
-    while not isinstance(value.owner, ir.Block):
+    while _is_view(value):
         place = assignment.place_of(value)
-        if not _is_view(value) or (place is not None and place[0] < index):
+        if place is not None and place[0] < index:
             break
-        value = value.owner.operation.operands[0]
+        value = value.owner.operands[0]
     return value
 
 
 def resolved(value: ir.Value) -> ir.Value:
     """What ``value`` is a view of where nothing is cut."""
-    while not isinstance(value.owner, ir.Block) and _is_view(value):
-        value = value.owner.operation.operands[0]
+    while _is_view(value):
+        value = value.owner.operands[0]
     return value
 
 
 def _is_view(value: ir.Value) -> bool:
+    if not isinstance(value, ir.OpResult):
+        return False
     op = value.owner.operation
     return is_view(op) or op.name in _PARTS
 

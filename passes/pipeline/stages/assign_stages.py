@@ -1,58 +1,17 @@
-"""Which stage, and which part of its backward, every op of one micro-batch belongs to."""
+"""The assignment of every op of one micro-batch to a stage, and to a part of the stage's backward."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
+from shardc.passes.manager.attributes import observed, phase_of
 from shardc.passes.pipeline.stages.balance import Forward, stage_of_places
+from shardc.passes.pipeline.stages.places import Assignment, Fold
 from shardc.passes.pipeline.stages.recompute import recompute
 from shardc.passes.pipeline.stages.sink_backward import sink_backward
-from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, phase, reads
-
-Place = tuple[int, str]
-"""A stage and a kind of action: F, I or W. A whole backward (B) is I, then W."""
-
-
-@dataclass
-class Assignment:
-    """Where the ops of one micro-batch run.
-
-    ``place`` is that of each op by its first result. ``free`` ops depend on no parameter (masks, slices of
-    the batch, random numbers): a stage that needs one has a copy. ``folds`` are the additions to sums over
-    micro-batches: (number of the sum, the op, place). Sums whose term is itself a sum of several stages'
-    values were split. ``recompute`` says of each stage what its backward makes again.
-    """
-
-    stages: int
-    place: dict[ir.Value, Place] = field(default_factory=dict)
-    free: set[ir.Value] = field(default_factory=set)
-    ops: list[ir.Operation] = field(default_factory=list)
-    folds: list[Fold] = field(default_factory=list)
-    recompute: Sequence[str] = ()
-
-    def place_of(self, value: ir.Value) -> Place | None:
-        """Where a value is made; None for an argument of the body and for a free value."""
-        owner = value.owner
-        return None if isinstance(owner, ir.Block) else self.place.get(owner.operation.results[0])
-
-    def is_free(self, value: ir.Value) -> bool:
-        owner = value.owner
-        return not isinstance(owner, ir.Block) and owner.operation.results[0] in self.free
-
-
-@dataclass(frozen=True)
-class Fold:
-    """``op`` adds ``term`` to the sum number ``number`` at ``place``.
-    The op's own term may be a sum of which this is one part.
-    """
-
-    number: int
-    op: ir.Operation
-    term: ir.Value
-    place: Place
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads
 
 
 def forward_of(program: StepProgram) -> Forward:
@@ -63,7 +22,7 @@ def forward_of(program: StepProgram) -> Forward:
     ops: list[ir.Operation] = []
     for op in reversed(body_ops(program.body)):
         # Ops that passes have put in have no phase of their own.
-        if phase(op) == "forward" or any(result in read for result in op.results):
+        if phase_of(op) == "forward" or any(result in read for result in op.results):
             read.update(reads(op))
             ops.append(op)
     mine = [op for op in reversed(ops) if op.results[0] not in free and op.results[0] not in folds]
@@ -92,7 +51,7 @@ def assign_stages(
         (term,) = [v for v in reads(op) if v != program.carried[number]]
         found.folds += [Fold(number, op, part, (0, "F")) for part in _parts(term, op, found)]
     _drop_unread(found)
-    sink_backward(found.ops, found.place, found.place_of, {fold.term for fold in found.folds})
+    sink_backward(found)
     recompute(program, found, found.recompute)
     _drop_unread(found)
     _split_backward(found)
@@ -106,12 +65,7 @@ def _owner(value: ir.Value) -> ir.Operation:
 
 def free_ops(program: StepProgram) -> set[ir.Value]:
     """The first results of ops that depend on no parameter."""
-    bound = {
-        v
-        for v, roots in zip(program.captures, map(program.roots.get, program.captures), strict=True)
-        if roots
-    }
-    bound.update(program.carried)
+    bound = {*(v for v in program.captures if program.roots.get(v)), *program.carried}
     free: set[ir.Value] = set()
     for op in body_ops(program.body):
         if any(v in bound for v in reads(op)):
@@ -152,9 +106,7 @@ class _Backward:
                 found.place[op.results[0]] = (self._stage(op), "I")
 
     def _stage(self, op: ir.Operation) -> int:
-        """The last stage at which all is at hand; where there is none, the last at which the
-        parameters are.
-        """
+        """The last stage at which all is at hand; else the last at which the parameters are."""
         found = self._found
         places = {v: place for v in reads(op) if (place := found.place_of(v)) is not None}
         latest = min((stage for stage, kind in places.values() if kind != "F"), default=found.stages - 1)
@@ -165,28 +117,21 @@ class _Backward:
         ]
         seen += [self._read[v] for v in reads(op) if found.is_free(v) and v in self._read]
         at_hand = lambda s: all(s in stages for stages in seen)  # noqa: E731
-        names = [n for v in reads(op) for n in self._roots.get(v, ())] + _parameters(op)
+        names = [*(n for v in reads(op) for n in self._roots.get(v, ())), *_parameters(op)]
         homes = [self._homes[n] for n in names if n in self._homes]
         at_home = lambda s: all(s in home for home in homes)  # noqa: E731
         options = range(latest, -1, -1)
-        for is_right in (lambda s: at_hand(s) and at_home(s), at_home, at_hand):
-            for stage in options:
-                if is_right(stage):
-                    return stage
-        return latest
+        rules = (lambda s: at_hand(s) and at_home(s), at_home, at_hand)
+        return next((stage for is_right in rules for stage in options if is_right(stage)), latest)
 
 
 def _parameters(op: ir.Operation) -> list[str]:
     """The parameters whose gradients an op makes."""
-    if "dist.name" not in op.attributes:
-        return []
-    named = (name.partition("#")[0].partition(":") for name in op.attributes["dist.name"].value.split(","))
-    return [name for kind, _, name in named if kind.strip() == "grad"]
+    return [name.removeprefix("grad:") for name, _ in observed(op) if name.startswith("grad:")]
 
 
 def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:
-    """The values that a term is the sum of, where they are of several stages and nobody else reads the sum;
-    else the term.
+    """The values of several stages whose sum, which nobody else reads, a term is; else the term itself.
 
     So a tied weight's gradients are summed once, after all micro-batches, and not sent for each.
     """
@@ -198,7 +143,7 @@ def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.V
 
 def _summands(term: ir.Value, reader: ir.Operation) -> list[ir.Value]:
     """The operands of a plain sum that ``reader``, one itself, alone reads; none of anything else."""
-    if isinstance(term.owner, ir.Block) or not (_is_sum(reader) and _is_sum(term.owner.operation)):
+    if not isinstance(term, ir.OpResult) or not (_is_sum(reader) and _is_sum(term.owner.operation)):
         return []
     values = list(term.owner.operands)[:2]
     alone = all(use.owner.operation == reader for use in term.uses)
@@ -213,9 +158,7 @@ def _is_sum(op: ir.Operation) -> bool:
 
 
 def _drop_unread(found: Assignment) -> None:
-    """Ops that nothing reads now: those that added up what is summed apart, or whose results are
-    made again.
-    """
+    """Drop ops that nothing reads now: their sums are taken apart, or their results made again."""
     read = {fold.term for fold in found.folds}
     kept: list[ir.Operation] = []
     for op in reversed(found.ops):
@@ -226,7 +169,7 @@ def _drop_unread(found: Assignment) -> None:
 
 
 def _split_backward(found: Assignment) -> None:
-    """Makes W of all that no earlier stage needs."""
+    """Make W of all that no earlier stage needs."""
     needed: set[ir.Value] = set()
     for op in reversed(found.ops):
         place = found.place.get(op.results[0])

@@ -1,4 +1,4 @@
-"""Where to cut the forward: at the modules that the user names, or so that stages cost the same."""
+"""The places to cut the forward: at the modules that the user names, or so that stages cost the same."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from shardc.dialects.aten.call import CallReader
 from shardc.passes.pipeline.stages.step_program import Roots, reads, size_bytes
 
 CANDIDATES = 256
-"""How many places are looked at; of more, the one with the fewest bytes to send in each of so many equal
-parts.
-"""
-
+"""How many places are looked at; of more, that with the fewest bytes to send in each of so many parts."""
 
 Fraction = Callable[[int, int, int], float]
 """Of a stage by its number and the numbers of its ends: the part of its share of memory that it takes."""
@@ -40,7 +37,7 @@ class Forward:
         self.crossing = self._crossing()
 
     def _crossing(self) -> list[int]:
-        made = {result: i for i, op in enumerate(self.ops) for result in op.results}
+        made: dict[ir.Value, int] = {result: i for i, op in enumerate(self.ops) for result in op.results}
         last: dict[ir.Value, int] = {}
         for i, op in enumerate(self.ops):
             last.update((v, i) for v in reads(op) if v in made)
@@ -51,26 +48,23 @@ class Forward:
         return list(itertools.accumulate(change))
 
     def balanced(self, stages: int) -> list[int]:
-        """``stages - 1`` cuts: the slowest stage, or message, as fast as it gets (they overlap); then the
-        fewest bytes sent.
+        """``stages - 1`` cuts: the fastest slowest stage, or message (they overlap); then the fewest bytes.
 
         Raises TooManyStages.
         """
-        found = self._best(stages, self.ends(stages), lambda place, i, j: True, None)
+        found = self._best(stages, self.ends(stages), None, None)
         assert found is not None
         return found
 
     def balanced_within(
         self, stages: int, ends: Sequence[int], fraction: Fraction, limit: float
     ) -> list[int] | None:
-        """The same where no stage takes more than ``limit`` by ``fraction``; None if there are no such cuts
-        at ``ends``.
-        """
+        """The same, at ``ends``, with no stage above ``limit`` by ``fraction``; None if impossible."""
         return self._best(stages, ends, lambda place, i, j: fraction(place, i, j) <= limit, None)
 
     def smallest(self, stages: int, ends: Sequence[int], fraction: Fraction) -> list[int]:
         """The cuts at ``ends`` whose largest ``fraction`` is the smallest."""
-        found = self._best(stages, ends, lambda place, i, j: True, fraction)
+        found = self._best(stages, ends, None, fraction)
         assert found is not None
         return found
 
@@ -101,7 +95,7 @@ class Forward:
         self,
         stages: int,
         ends: Sequence[int],
-        allows: Callable[[int, int, int], bool],
+        allows: Callable[[int, int, int], bool] | None,
         weight: Fraction | None,
     ) -> list[int] | None:
         """Cuts by dynamic programming over stages and ends: the largest ``weight`` of a stage (its cost,
@@ -117,7 +111,7 @@ class Forward:
                 options = [
                     (max(b[0], weight(place, i, j)), b[1] + sent[j], (*b[2], j))
                     for i, b in enumerate(best[:j])
-                    if b is not None and allows(place, i, j)
+                    if b is not None and (allows is None or allows(place, i, j))
                 ]
                 following[j] = min(options, default=None)
             best = following
@@ -133,25 +127,18 @@ class Forward:
         return [min(group, key=lambda p: self.crossing[p]) for _, group in parts]
 
     def named(self, names: Sequence[str]) -> list[int]:
-        """Cuts before the modules ``names``, each where the fewest bytes are sent since the last op of what
-        is before it.
+        """Cuts before the modules ``names``, each where the fewest bytes are sent since the module before.
 
         Raises UnknownCut, CutOrder.
         """
-        return [self._before(name, names) for name in self._in_order(names)]
-
-    def _in_order(self, names: Sequence[str]) -> Sequence[str]:
         places = [self._first(name) for name in names]
         for (a, first), (b, second) in itertools.pairwise(zip(names, places, strict=True)):
             if first >= second:
                 raise CutOrder(name=b, problem=f"it does not start after {a!r}, which is named before it")
         if places and self._last_before(places[0]) < 0:
             raise CutOrder(name=names[0], problem="no module with parameters runs before it")
-        return names
-
-    def _before(self, name: str, names: Sequence[str]) -> int:
-        first = self._first(name)
-        return min(range(self._last_before(first) + 1, first + 1), key=lambda p: (self.crossing[p], -p))
+        options = [range(self._last_before(first) + 1, first + 1) for first in places]
+        return [min(places, key=lambda p: (self.crossing[p], -p)) for places in options]
 
     def _first(self, name: str) -> int:
         """The first op that reads a parameter of a module."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 from shardc.cost.memory import RankMemory
 from shardc.diagnostics.pipeline import NoCutFits
@@ -16,7 +15,7 @@ from shardc.passes.pipeline.stages.stage_memory import held_by_ranks, stage_memo
 from shardc.passes.pipeline.stages.step_program import StepProgram
 
 TRIES = (1.0, 0.95, 0.9, 0.8, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6, 2.0)
-"""Caps on the estimate, in parts of the cap: what it is off by differs from model to model."""
+"""Caps on the estimate, in parts of the cap: its error differs from model to model."""
 
 
 def fit_memory(
@@ -28,23 +27,18 @@ def fit_memory(
     memory_limit_bytes: float,
     named: Sequence[int] = (),
 ) -> list[int]:
-    """The cuts of the fastest slowest stage with which every device holds at most ``memory_limit_bytes``:
-    those for which :func:`held_by_ranks` says so. ``named``: the only ones to try.
+    """The cuts of the fastest slowest stage with which every device holds at most ``memory_limit_bytes``.
 
-    The search is by an estimate (dynamic programming, each stage with its share of its rank's memory); what
-    it finds is measured. Raises NoCutFits, with the one of those tried that comes nearest; TooManyStages.
+    What devices hold is as :func:`held_by_ranks` measures it. ``named``: the only cuts to try. The search is
+    by an estimate (dynamic programming, each stage with its share of its rank's memory); what it finds is
+    measured. Raises NoCutFits, with the one of those tried that comes nearest; TooManyStages.
     """
-    measure = partial(_most_held, program, forward, schedule, policies, kinds)
-    options = (
-        _options(program, forward, schedule, policies, memory_limit_bytes)
-        if not named
-        else iter([list(named)])
-    )
+    options = [list(named)] if named else _options(program, forward, schedule, policies, memory_limit_bytes)
     tried: dict[tuple[int, ...], RankMemory] = {}
     for cuts in options:
         if tuple(cuts) not in tried:
-            tried[tuple(cuts)] = measure(cuts)
-            if tried[tuple(cuts)].total_bytes <= memory_limit_bytes and len(tried) == 1:
+            found = tried[tuple(cuts)] = _most_held(program, forward, schedule, policies, kinds, cuts)
+            if found.total_bytes <= memory_limit_bytes and len(tried) == 1:
                 break  # the fastest of all
     fitting = [cuts for cuts, held in tried.items() if held.total_bytes <= memory_limit_bytes]
     if fitting:
@@ -91,6 +85,5 @@ def _most_held(
     assignment = assign_stages(program, forward, cuts)
     bodies = stage_bodies(program, assignment, kinds)
     kept = kept_bytes(program, assignment, bodies, policies)
-    return max(
-        held_by_ranks(program, bodies, kept, schedule), key=lambda held: (held.total_bytes, -held.rank)
-    )
+    ranks = held_by_ranks(program, bodies, kept, schedule)
+    return max(ranks, key=lambda held: (held.total_bytes, -held.rank))

@@ -1,5 +1,4 @@
-"""Recomputation: what a stage's backward reads of its forward is made again there, and not kept from the one
-to the other.
+"""Recomputation: a stage's backward makes again what it reads of the forward, which is then not kept.
 
 Forward ops are cloned into the backward part, in front of the first op that reads what they make, until what
 they read is a stage's input, is the same for all micro-batches, or was kept. Clones are placed as backward
@@ -14,37 +13,25 @@ ours keeps no matrix of scores to begin with).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import target_name
 from shardc.dialects.dist.collectives.names import COLLECTIVES
+from shardc.passes.manager.attributes import drop_attributes
 from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads
-
-if TYPE_CHECKING:
-    from shardc.passes.pipeline.stages.assign_stages import Assignment
 
 PHASE = "recompute"
 """``dist.phase`` of the clones."""
 
-_KEPT = frozenset(
-    (
-        "aten.mm",
-        "aten.bmm",
-        "aten.addmm",
-        "aten.baddbmm",
-        "aten.convolution",
-        "shardc.attention",
-        "aten._scaled_dot_product_flash_attention_for_cpu",
-    )
-)
+_MATMULS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution")
+_ATTENTION = ("shardc.attention", "aten._scaled_dot_product_flash_attention_for_cpu")
 
 
 def recompute(program: StepProgram, found: Assignment, policies: Sequence[str]) -> None:
-    """Makes the backward ops of each stage read clones, as ``policies``, one a stage, say; ``found.ops`` and
-    ``found.place`` then have these too."""
+    """Make backward ops of each stage read clones, by ``policies``, one a stage. ``found`` gets these too."""
     if all(policy == "none" for policy in policies):
         return
     data = of_micro_batch(program)
@@ -67,9 +54,10 @@ class _Stage:
         """What a backward op may read -> what it reads."""
 
     def read_clones(self, op: ir.Operation) -> list[ir.Operation]:
-        """Changes what ``op`` reads; the clones that are new, in order."""
+        """Change what ``op`` reads. Return the clones that are new, in order."""
         cloned: list[ir.Operation] = []
-        copier = Copier(ir.InsertionPoint(op), self._made)
+        copier = Copier(ir.InsertionPoint(op), {})
+        copier.values = self._made
         for value in reads(op):
             self._make(value, copier, cloned)
         for number, value in enumerate(op.operands):
@@ -87,15 +75,13 @@ class _Stage:
             else:
                 op = value.owner.operation
                 missing = [read for read in reads(op) if read not in self._made]
-                if missing:
-                    todo += missing
-                else:
+                todo += missing
+                if not missing:
                     cloned.append(self._clone(op, copier))
 
     def _clone(self, op: ir.Operation, copier: Copier) -> ir.Operation:
         made = copier.copy(op)
-        if "dist.name" in made.attributes:
-            del made.attributes["dist.name"]
+        drop_attributes(made, "dist.name")
         made.attributes["dist.phase"] = ir.StringAttr.get(PHASE, op.context)
         self._found.place[made.results[0]] = (self._number, "I")
         return made
@@ -112,7 +98,9 @@ def is_cloned(
 
 def is_kept(op: ir.Operation) -> bool:
     """Whether a selective stage keeps what an op makes of a micro-batch."""
-    return op.name in COLLECTIVES or (op.name.startswith("torch.") and target_name(op) in _KEPT)
+    return op.name in COLLECTIVES or (
+        op.name.startswith("torch.") and target_name(op) in (*_MATMULS, *_ATTENTION)
+    )
 
 
 def of_micro_batch(program: StepProgram) -> set[ir.Value]:

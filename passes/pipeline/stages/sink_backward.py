@@ -1,31 +1,24 @@
-"""Backward ops go down to the stage that reads them where that sends no more: views of a gradient, not beside
-it.
-"""
+"""Backward ops moved down to the stage that reads them, where that sends no more bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-
 from torch_mlir import ir
 
+from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.step_program import reads, size_bytes
-
-Place = tuple[int, str]
 
 
 def sink_backward(
-    ops: Sequence[ir.Operation],
-    place: dict[ir.Value, Place],
-    place_of: Callable[[ir.Value], Place | None],
-    kept: Collection[ir.Value],
+    found: Assignment,
 ) -> None:
-    """Moves ops that read gradients alone to the last of the stages that read them.
+    """Move ops that read gradients alone to the last of the stages that read them.
 
     A backward op stands at first in the last stage that can run it. A view, a transpose or a sum of the
     gradient that crosses a cut would so be made before the cut and sent beside it, and each may be as large.
-    ``place`` is changed; ``kept`` are values that must stay where they are (terms of sums over
-    micro-batches).
+    Terms of sums over micro-batches stay where they are.
     """
+    ops, place = found.ops, found.place
+    kept = {fold.term for fold in found.folds}
     readers: dict[ir.Value, list[ir.Value]] = {}
     for op in ops:
         for value in reads(op):
@@ -40,7 +33,7 @@ def sink_backward(
         if own is None or own[1] == "F" or not read or any(result in kept for result in op.results):
             continue
         target = max((stage for result in read for stage in stages_of(result)), default=own[0])
-        made = [place_of(value) for value in operands]
+        made = [found.place_of(value) for value in operands]
         if target >= own[0] or any(where is None or where[1] == "F" for where in made):
             continue
         new = [v for v in operands if all(stage > target for stage in stages_of(v))]

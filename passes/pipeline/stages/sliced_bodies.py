@@ -1,58 +1,61 @@
-"""The bodies of stages for one slice of the tokens each, in place of those for whole micro-batches."""
+"""Bodies of stages for one slice of the tokens each, in place of those for whole micro-batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch_mlir import ir
 
 from shardc.diagnostics.pipeline import NotCausal
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.call import OpCall, fill
+from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
-from shardc.dialects.rules.rule import replicated_rule
-from shardc.passes.partition.local_call import MlirLocal
+from shardc.passes.manager.attributes import copy_attributes, drop_attributes
+from shardc.passes.partition.local_call import CallWriter, MlirLocal, Types
 from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.stages.assign_stages import Assignment
+from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages, between, write_fold
 from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
-from shardc.passes.pipeline.stages.token_slices import ATTENTION_BACKWARD, Cut, SlicedCall, TokenSlices
-
-KEPT = ("dist.phase", "dist.name", "dist.shardings")
+from shardc.passes.pipeline.stages.token_slices import ATTENTION_BACKWARD, SlicedCall, TokenCut, TokenSlices
 
 
 def slice_bodies(whole: Stages, assignment: Assignment, slices: TokenSlices) -> Stages:
-    """A body for each slice of each of ``whole``'s. Beside what the whole one reads, one of slice t reads the
-    keys and values of earlier slices, and in backward the terms that later slices have for its own.
+    """A body for each slice of each of ``whole``'s.
+
+    Beside what the whole one reads, one of slice t reads the keys and values of earlier slices, and in
+    backward the terms that later slices have for its own.
     """
-    bodies: dict[tuple[int, str, int], StageBody] = {}
-    for (index, kind, _), body in whole.bodies.items():
-        for number in range(slices.count):
-            bodies[index, kind, number] = _sliced(body, number, slices, assignment)
+    bodies = {
+        (index, kind, number): _sliced(body, number, slices)
+        for (index, kind, _), body in whole.bodies.items()
+        for number in range(slices.count)
+    }
     _find_outputs(bodies)
     return Stages(bodies, *between(bodies, assignment), slices)
 
 
-def _sliced(body: StageBody, number: int, slices: TokenSlices, assignment: Assignment) -> StageBody:
+def _sliced(body: StageBody, number: int, slices: TokenSlices) -> StageBody:
     made = {result for op in body.ops for result in op.results}
     shared = dict.fromkeys(v for op in body.ops for v in slices.shared(op))
     earlier = [(v, before) for v in shared for before in range(number)]
-    carried = [v for op in body.ops for v in slices.carried(op)]
+    carried: list[ir.Value] = [v for op in body.ops for v in slices.carried(op)]
     # A term that slices have no parts of is the same in all of them, and counts once.
     folds = [f for f in body.folds if number == 0 or f.term in slices.lays]
-    inputs = [v for v in body.inputs if v not in made]
-    rest_in = carried if number + 1 < slices.count else []
-    rest_out = carried if number else []
-    found = StageBody(
-        body.index, body.kind, body.ops, folds, inputs, body.captures, body.integers, [], number
+    return replace(
+        body,
+        folds=folds,
+        inputs=[v for v in body.inputs if v not in made],
+        outputs=[],
+        slice=number,
+        earlier=earlier,
+        rest_in=carried if number + 1 < slices.count else [],
+        rest_out=carried if number else [],
     )
-    found.earlier, found.rest_in, found.rest_out = earlier, rest_in, rest_out
-    return found
 
 
 def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody]) -> None:
@@ -62,15 +65,13 @@ def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody]) -> None:
 
 
 def write_sliced(program: StepProgram, stages: Stages, ip: ir.InsertionPoint, codec: ShardingCodec) -> None:
-    """Puts a ``pipe.stage`` for each body of ``slice_bodies`` at ``ip`` in the module."""
+    """Put a ``pipe.stage`` for each body of ``slice_bodies`` at ``ip`` in the module."""
     for body in stages.bodies.values():
-        _Writer(program, stages, body, ip, codec).write()
+        _SliceWriter(program, stages, body, ip, codec).write()
 
 
-class _Writer:
-    """Writes one body. ``copier.values``: a value of the micro-batch -> its part, or all of it where it is
-    whole.
-    """
+class _SliceWriter:
+    """Writes one body. ``copier.values``: a value of the micro-batch -> its part, or all of it if whole."""
 
     def __init__(
         self,
@@ -92,13 +93,13 @@ class _Writer:
         given = iter(self._block.arguments)
         self._ip = ir.InsertionPoint(self._block)
         self._builder = CallBuilder(self._block)
-        values = {v: next(given) for v in body.inputs}
+        values: dict[ir.Value, ir.Value] = {v: next(given) for v in body.inputs}
         self._earlier = {key: next(given) for key in body.earlier}
         self._rests = {v: next(given) for v in body.rest_in}
         values.update((v, next(given)) for v in body.captures)
-        self._sums = {n: next(given) for n in body.numbers}
+        self._sums: dict[int, ir.Value] = {n: next(given) for n in body.numbers}
         self._handed: dict[ir.Value, ir.Value] = {}
-        self._cuts: dict[tuple[ir.Value, tuple[Cut | None, ...]], ir.Value] = {}
+        self._cuts: dict[tuple[ir.Value, tuple[TokenCut | None, ...]], ir.Value] = {}
         self._copier = Copier(self._ip, values)
 
     def write(self) -> None:
@@ -128,16 +129,14 @@ class _Writer:
             if self._lays(value) and self._slices.lays[value].is_cut:
                 raise NotCausal(op=op.name, why="it needs all tokens", where=source_line(op.location))
         made = self._copier.copy(op)
-        if self._body.slice and "dist.name" in made.attributes:
-            del made.attributes["dist.name"]  # the same in each slice, and observed once
+        if self._body.slice:
+            drop_attributes(made, "dist.name")  # the same in each slice, and observed once
 
     def _same(self, op: ir.Operation) -> None:
-        operand = self._copier.values[op.operands[0]]
-        attributes = {name: op.attributes[name] for name in op.attributes}
-        made = ir.Operation.create(
+        operand, attributes = self._copier.values[op.operands[0]], dict(op.attributes.items())
+        self._copier.values[op.results[0]] = ir.Operation.create(
             op.name, [operand.type], [operand], attributes, loc=op.location, ip=self._ip
-        )
-        self._copier.values[op.results[0]] = made.results[0]
+        ).result
 
     def _call(self, op: ir.Operation, call: SlicedCall) -> None:
         types: list[TensorType | None] = []
@@ -145,8 +144,7 @@ class _Writer:
             found = tensor(result)
             assert found is not None
             lay = self._slices.lays.get(result)
-            shape = found.shape if lay is None else self._part(found.shape, lay.dims)
-            types.append(found.with_shape(shape))
+            types.append(found if lay is None else found.with_shape(self._part(found.shape, lay.dims)))
         shared = self._slices.shared(op)
         needs = iter(call.needs)
         operands = []
@@ -159,26 +157,27 @@ class _Writer:
             else:
                 operands.append(self._cut(value, next(needs), op.location))
         args = fill(call.spec.args, operands)
-        local = _SliceLocal(self, op.location, call, args, tuple(types))
+        made: Sequence[ir.Value]
         if shared:
             made = self._attention(op, call, args, types)
         elif call.rule.lower is not None and call.factors:
-            made = list(call.rule.lower(local))
+            place, ends = (op.location, self._ip), (self._start, self._end)
+            made = call.rule.lower(
+                _SliceLocal(self._builder, self._codec, place, call, args, tuple(types), ends)
+            )
         else:
-            made = list(self._builder.call(call.spec.target, args, types, op.location, self._ip).results)
-        owners = {value.owner.operation.results[0]: value.owner.operation for value in made}
-        if len(owners) == 1:
-            (owner,) = owners.values()
-            for name in KEPT:
-                if name in op.attributes:
-                    owner.attributes[name] = op.attributes[name]
+            made = self._builder.call(call.spec.target, args, types, op.location, self._ip).results
+        if len({value.owner.results[0] for value in made}) == 1:
+            copy_attributes(op, made[0].owner, "dist.phase", "dist.name", "dist.shardings")
         self._copier.values.update(zip(op.results, made, strict=True))
 
     def _attention(
-        self, op: ir.Operation, call: SlicedCall, args: tuple[Any, ...], types: list[TensorType | None]
-    ) -> list[ir.Value]:
-        """Attention of a slice's queries to all keys so far. Backward gives the gradients of these: the
-        slice's own are at the end, and what is before is handed to the slice before.
+        self, op: ir.Operation, call: SlicedCall, args: tuple[object, ...], types: list[TensorType | None]
+    ) -> Sequence[ir.Value]:
+        """Attention of a slice's queries to all keys so far.
+
+        Backward gives the gradients of these: the slice's own are at the end, and what is before is handed to
+        the slice before.
         """
         args = (*args[:-1], self._start)
         if call.spec.target == ATTENTION_BACKWARD:
@@ -186,30 +185,32 @@ class _Writer:
                 t.with_shape((*t.shape[:2], self._end, *t.shape[3:])) for t in types[1:3] if t is not None
             ]
             types = [types[0], *wide]
-        made = list(self._builder.call(call.spec.target, args, types, op.location, self._ip).results)
+        queries, *made = self._builder.call(call.spec.target, args, types, op.location, self._ip).results
         if call.spec.target != ATTENTION_BACKWARD:
-            return made
-        found = [made[0]]
-        for value, gradient in zip(self._slices.carried(op), made[1:], strict=True):
+            return [queries, *made]
+        writer = self._at(op.location)
+        found: list[ir.Value] = [queries]
+        for value, gradient in zip(self._slices.carried(op), made, strict=True):
             if value in self._rests:
-                gradient = self.emit(op.location, "aten.add.Tensor", gradient, self._rests[value], 1)
+                gradient = writer.call("aten.add.Tensor", gradient, self._rests[value], 1)
             if self._start:
-                self._handed[value] = self.emit(
-                    op.location, "aten.slice.Tensor", gradient, 2, 0, self._start, 1
-                )
-                gradient = self.emit(op.location, "aten.slice.Tensor", gradient, 2, self._start, self._end, 1)
+                self._handed[value] = writer.call("aten.slice.Tensor", gradient, 2, 0, self._start, 1)
+                gradient = writer.call("aten.slice.Tensor", gradient, 2, self._start, self._end, 1)
             found.append(gradient)
         return found
 
-    def _up_to_here(self, value: ir.Value, loc: ir.Location) -> ir.Value:
-        parts = [self._earlier[value, before] for before in range(self._body.slice)]
-        parts.append(self._copier.values[value])
-        return parts[0] if len(parts) == 1 else self.emit(loc, "aten.cat", tuple(parts), 2)
+    def _at(self, loc: ir.Location) -> CallWriter:
+        return CallWriter(self._builder, loc, self._ip)
 
-    def _part(self, shape: tuple[int, ...], dims: tuple[Cut | None, ...]) -> tuple[int, ...]:
+    def _up_to_here(self, value: ir.Value, loc: ir.Location) -> ir.Value:
+        parts: list[ir.Value] = [self._earlier[value, before] for before in range(self._body.slice)]
+        parts.append(self._copier.values[value])
+        return parts[0] if len(parts) == 1 else self._at(loc).call("aten.cat", tuple(parts), 2)
+
+    def _part(self, shape: tuple[int, ...], dims: tuple[TokenCut | None, ...]) -> tuple[int, ...]:
         return self._slices.shape(shape, dims, self._start, self._end)
 
-    def _cut(self, value: ir.Value, need: tuple[Cut | None, ...], loc: ir.Location) -> ir.Value:
+    def _cut(self, value: ir.Value, need: tuple[TokenCut | None, ...], loc: ir.Location) -> ir.Value:
         """The part of a value that an op of the slice reads."""
         handle = self._copier.operand(value)
         lay = self._slices.lays.get(value)
@@ -221,55 +222,40 @@ class _Writer:
             shape = list(found.shape)
             for dim, cut in enumerate(need):
                 if cut is not None:
-                    handle = self._cut_dim(handle, shape, dim, cut, loc)
+                    handle = self._cut_dim(handle, shape, dim, cut, self._at(loc))
             self._cuts[value, need] = handle
         return self._cuts[value, need]
 
-    def _cut_dim(self, handle: ir.Value, shape: list[int], dim: int, cut: Cut, loc: ir.Location) -> ir.Value:
+    def _cut_dim(
+        self, handle: ir.Value, shape: list[int], dim: int, cut: TokenCut, writer: CallWriter
+    ) -> ir.Value:
         """``shape`` is that of ``handle``, and follows."""
-        start, end, size = (
-            self._start * cut.inner,
-            self._end * cut.inner,
-            cut.outer * (self._end - self._start),
-        )
+        start, end = self._start * cut.inner, self._end * cut.inner
+        apart = (*shape[:dim], cut.outer, shape[dim] // cut.outer, *shape[dim + 1 :])
+        shape[dim] = cut.outer * (end - start)
         if cut.outer == 1:
-            handle = self.emit(loc, "aten.slice.Tensor", handle, dim, start, end, 1)
-        else:
-            apart = (*shape[:dim], cut.outer, shape[dim] // cut.outer, *shape[dim + 1 :])
-            handle = self.emit(loc, "aten.view", handle, apart)
-            handle = self.emit(loc, "aten.slice.Tensor", handle, dim + 1, start, end, 1)
-            handle = self.emit(
-                loc, "aten.reshape", handle, (*shape[:dim], size * cut.inner, *shape[dim + 1 :])
-            )
-        shape[dim] = size * cut.inner
-        return handle
+            return writer.call("aten.slice.Tensor", handle, dim, start, end, 1)
+        handle = writer.call("aten.view", handle, apart)
+        handle = writer.call("aten.slice.Tensor", handle, dim + 1, start, end, 1)
+        return writer.call("aten.reshape", handle, tuple(shape))
 
     def _widened(self, value: ir.Value, loc: ir.Location) -> ir.Value:
         """The part of a value with zeros where the other slices' are."""
         handle, lay, found = self._copier.values[value], self._slices.lays.get(value), tensor(value)
         if lay is None or found is None:
             return handle
-        shape = list(self._part(found.shape, lay.dims))
+        shape, writer = list(self._part(found.shape, lay.dims)), self._at(loc)
         for dim, cut in enumerate(lay.dims):
             if cut is None:
                 continue
             before, behind = self._start * cut.inner, (self._slices.tokens - self._end) * cut.inner
             apart = (*shape[:dim], cut.outer, shape[dim] // cut.outer, *shape[dim + 1 :])
-            handle = self.emit(loc, "aten.reshape", handle, apart)
-            handle = self.emit(
-                loc, "aten.constant_pad_nd", handle, (0, 0) * (len(shape) - dim - 1) + (before, behind), 0
-            )
+            pads = (0, 0) * (len(shape) - dim - 1) + (before, behind)
+            handle = writer.call("aten.reshape", handle, apart)
+            handle = writer.call("aten.constant_pad_nd", handle, pads, 0)
             shape[dim] = found.shape[dim]
-            handle = self.emit(loc, "aten.reshape", handle, tuple(shape))
+            handle = writer.call("aten.reshape", handle, tuple(shape))
         return handle
-
-    def emit(self, loc: ir.Location, target: str, *args: Any) -> Any:
-        """Builds one op; results as of ``MlirLocal.emit``."""
-        call = OpCall(target, (), ())
-        local = MlirLocal(
-            self._builder, self._codec, (loc, self._ip), (call, replicated_rule(call), {}), (), ()
-        )
-        return local.emit(target, *args)
 
 
 class _SliceLocal(MlirLocal):
@@ -277,16 +263,16 @@ class _SliceLocal(MlirLocal):
 
     def __init__(
         self,
-        writer: _Writer,
-        loc: ir.Location,
+        builder: CallBuilder,
+        codec: ShardingCodec,
+        place: tuple[ir.Location, ir.InsertionPoint],
         call: SlicedCall,
-        args: tuple[Any, ...],
-        results: tuple[TensorType | None, ...],
+        args: tuple[object, ...],
+        results: Types,
+        ends: tuple[int, int],
     ) -> None:
-        super().__init__(
-            writer._builder, writer._codec, (loc, writer._ip), (call.spec, call.rule, {}), args, results
-        )
-        self._factors, self._start, self._end = call.factors, writer._start, writer._end
+        super().__init__(builder, codec, place, (call.spec, call.rule, {}), args, results)
+        self._factors, (self._start, self._end) = call.factors, ends
 
     def size(self, factor: str) -> int:
         cut = self._factors.get(factor)
@@ -295,7 +281,7 @@ class _SliceLocal(MlirLocal):
     def ways(self, factor: str) -> int:
         return 2 if factor in self._factors else 1
 
-    def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
+    def offset(self, factor: str, scale: int = 1, base: int | ir.Value = 0) -> int | ir.Value:
         cut = self._factors.get(factor)
         if cut is None:
             return base

@@ -1,4 +1,4 @@
-"""The bodies of stages: what each kind of action reads and makes, and what goes between stages."""
+"""Bodies of stages: what each kind of action reads and makes, and what goes between stages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch_mlir import ir
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.stages.assign_stages import Assignment, Fold
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.stages.places import Assignment, Fold
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, reads, tensor
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
 
 PARTS: dict[str, str] = {"F": "F", "B": "IW", "I": "I", "W": "W"}
@@ -37,8 +37,10 @@ class StageBody:
     integers: list[ir.Value] = field(default_factory=list)
     outputs: list[ir.Value] = field(default_factory=list)
     slice: int = 0
-    """Of its tokens, where a schedule has several. Then it also reads ``earlier``: values of slices before,
-    and ``rest_in``, what later slices add to values of its own; it makes ``rest_out`` for the slice before.
+    """The number of its slice of tokens, where a schedule has several.
+
+    It then also reads ``earlier``: values of slices before, and ``rest_in``, what later slices add to values
+    of its own; it makes ``rest_out`` for the slice before.
     """
     earlier: list[tuple[ir.Value, int]] = field(default_factory=list)
     rest_in: list[ir.Value] = field(default_factory=list)
@@ -73,15 +75,13 @@ class Stages:
         return value.type if self.slices is None else self.slices.type(value, number)
 
     def argument_types(self, body: StageBody) -> list[ir.Type]:
-        """Of what a body reads that other actions make."""
+        """The types of what a body reads that other actions make."""
         found = [self.type(v, body.slice) for v in body.inputs]
         found += [self.type(v, number) for v, number in body.earlier]
         return found + [self.rest_type(v, body.slice) for v in body.rest_in]
 
     def rest_type(self, value: ir.Value, number: int) -> ir.Type:
-        """The type of what later slices add to the slices up to ``number`` of a gradient of keys
-        or values.
-        """
+        """The type of what later slices add to slices up to ``number`` of a gradient of keys or values."""
         found = tensor(value)
         assert found is not None and self.slices is not None
         shape = (*found.shape[:2], self.slices.starts[number + 1], *found.shape[3:])
@@ -137,39 +137,25 @@ class _Collector:
     def _free_ops(
         self, values: list[ir.Value], saved: Mapping[ir.Value, object]
     ) -> dict[ir.Value, ir.Operation]:
-        """The free ops that make ``values``, by first result; those whose results were ``saved`` are left
-        out.
-        """
-        found: dict[ir.Value, ir.Operation] = {}
-        todo = list(values)
-        while todo:
-            value = todo.pop()
-            if not self._assignment.is_free(value):
-                continue
-            op = value.owner.operation
-            if op.results[0] not in found and op.results[0] not in saved:
-                found[op.results[0]] = op
-                todo.extend(reads(op))
-        return found
+        """The free ops that make ``values``, by first result, without those whose results were ``saved``."""
+
+        def is_new(value: ir.Value) -> bool:
+            return self._assignment.is_free(value) and value.owner.results[0] not in saved
+
+        ops = [value.owner.operation for value in made_from(values, is_new) if is_new(value)]
+        return {op.results[0]: op for op in ops}
 
     def _saved(self, index: int) -> dict[ir.Value, ir.Operation]:
-        """Free ops of the forward whose results are kept for backward: not those that are made again for
-        nothing, and none where the stage recomputes.
-        """
+        """Free ops of the forward whose results are kept for backward; none where the stage recomputes."""
         if self._assignment.recompute[index] != "none":
             return {}
         return {first: op for first, op in self._in_forward[index].items() if is_saved(op)}
 
 
 def is_saved(op: ir.Operation) -> bool:
-    """Whether the result of an op that depends on no parameter is kept for backward where nothing is
-    recomputed.
-    """
-    return (
-        op.name not in ("dist.slice", "dist.offset")
-        and bool(tensor(op.results[0]))
-        and any(map(tensor, reads(op)))
-    )
+    """Whether the result of a free op is kept for backward where nothing is recomputed."""
+    is_made = op.name not in ("dist.slice", "dist.offset") and tensor(op.results[0]) is not None
+    return is_made and any(map(tensor, reads(op)))
 
 
 def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: Assignment) -> None:
@@ -178,14 +164,12 @@ def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: 
         for value in body.inputs:
             readers.setdefault(value, []).append(body)
     for body in bodies.values():
-        for op in body.ops:
-            free = op.results[0] in assignment.free
-            if free and body.kind != "F":
-                continue
-            for result in op.results:
-                found = readers.get(result, ())
-                if any(reader.index == body.index for reader in found) if free else found:
-                    body.outputs.append(result)
+        for result in (result for op in body.ops for result in op.results):
+            found = readers.get(result, [])
+            if assignment.is_free(result):
+                found = [r for r in found if r.index == body.index and body.kind == "F"]
+            if found:
+                body.outputs.append(result)
 
 
 def between(
@@ -206,7 +190,7 @@ def between(
 
 
 def write_bodies(program: StepProgram, stages: Stages, ip: ir.InsertionPoint) -> None:
-    """Puts a ``pipe.stage`` for each body at ``ip`` in the module."""
+    """Put a ``pipe.stage`` for each body at ``ip`` in the module."""
     for body in stages.bodies.values():
         _write_body(program, body, ip)
 
@@ -217,14 +201,14 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
     arguments = [*body.inputs, *body.captures, *body.gathers, *sums]
     block = stage(body.index, body.kind, [v.type for v in arguments], loc=loc, ip=ip)
     end = ir.InsertionPoint(block)
-    copier = Copier(end, dict(zip(arguments, block.arguments, strict=True)))
+    copier = Copier(end, zip(arguments, block.arguments, strict=True))
     for value, found in body.gathered:
         copier.values[value] = copier.values[found]
     for value in body.integers:
         copier.values[value] = copier.operand(program.captures[value])
     for op in body.ops:
         copier.copy(op)
-    so_far = dict(zip(body.numbers, list(block.arguments)[len(arguments) - len(sums) :], strict=True))
+    so_far = {number: copier.values[program.carried[number]] for number in body.numbers}
     for fold in body.folds:
         so_far[fold.number] = write_fold(program, fold, so_far[fold.number], copier)
     made = [copier.values[v] for v in body.outputs]
@@ -234,7 +218,5 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
 def write_fold(program: StepProgram, fold: Fold, so_far: ir.Value, copier: Copier) -> ir.Value:
     """The sum with a term in it: the op that adds it, reading the sum so far."""
     (whole,) = [v for v in reads(fold.op) if v != program.carried[fold.number]]
-    inner = Copier(
-        copier.ip, {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]}
-    )
-    return inner.copy(fold.op).results[0]
+    values = {**copier.values, program.carried[fold.number]: so_far, whole: copier.values[fold.term]}
+    return Copier(copier.ip, values).copy(fold.op).results[0]

@@ -1,6 +1,4 @@
-"""What stages hold on each device: parameters with their gradients and optimizer state, and what they keep of
-the micro-batches in flight.
-"""
+"""The memory of stages on each device: parameters, gradients, optimizer state, and activations in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from shardc.passes.pipeline.stages.assign_stages import free_ops
 from shardc.passes.pipeline.stages.balance import Forward
 from shardc.passes.pipeline.stages.recompute import is_kept, of_micro_batch
 from shardc.passes.pipeline.stages.stage_bodies import Stages, is_saved
-from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads, size_bytes
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, made_from, reads, size_bytes
 
 _READ_BY_GRADIENT = frozenset(
     f"aten.{name}"
@@ -28,9 +26,7 @@ _READ_BY_GRADIENT = frozenset(
 def held_by_ranks(
     program: StepProgram, bodies: Stages, kept: Sequence[float], schedule: Schedule
 ) -> list[RankMemory]:
-    """Of each rank of a pipeline that was cut; ``kept`` are the bytes that each stage keeps of a
-    micro-batch.
-    """
+    """The memory of each rank of a pipeline; ``kept`` are bytes that each stage keeps of a micro-batch."""
     state, peaks = _state_bytes(program), peak_activations(schedule, kept)
     found = []
     for rank, order in enumerate(schedule.orders):
@@ -76,7 +72,7 @@ class _Items:
     def __init__(self, program: StepProgram, forward: Forward) -> None:
         self._program, self._ops = program, forward.ops
         self._free = free_ops(program)
-        self._made = {result: i for i, op in enumerate(self._ops) for result in op.results}
+        self._made: dict[ir.Value, int] = {r: i for i, op in enumerate(self._ops) for r in op.results}
         self._readers: dict[ir.Value, list[int]] = {}
         for i, op in enumerate(self._ops):
             for value in reads(op):
@@ -113,9 +109,7 @@ class _Items:
         ]
 
     def _touched(self, value: ir.Value) -> list[int]:
-        """The ops with which a value is kept: those that read it; its own too where the gradient of that
-        takes it.
-        """
+        """The ops with which a value is kept: its readers, and its own where that one's gradient takes it."""
         readers = sorted(self._through_views(value))
         own = target_name(value.owner.operation) in _READ_BY_GRADIENT or not readers
         return [self._made[value], *readers] if own else readers
@@ -129,12 +123,8 @@ class _Items:
         return found
 
     def _is_saved(self, value: ir.Value) -> bool:
-        owner = value.owner
-        return (
-            not isinstance(owner, ir.Block)
-            and owner.operation.results[0] in self._free
-            and is_saved(owner.operation)
-        )
+        is_free = isinstance(value, ir.OpResult) and value.owner.results[0] in self._free
+        return is_free and is_saved(value.owner.operation)
 
     def _needed(self, dear: Callable[[ir.Value], bool]) -> dict[ir.Value, None]:
         """The values, kept ones, from which all that backward reads of forward can be made."""
@@ -145,15 +135,6 @@ class _Items:
             if op.results[0] not in forward and op.results[0] not in self._free
             for value in reads(op)
         ]
-        found: dict[ir.Value, None] = {}
-        seen: set[ir.Value] = set()
-        while todo:
-            value = todo.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if self._is_saved(value) or (value in self._made and dear(value)):
-                found[value] = None
-            elif value in self._made:
-                todo.extend(reads(value.owner.operation))
-        return found
+        is_kept = lambda v: self._is_saved(v) or (v in self._made and dear(v))  # noqa: E731
+        values = made_from(todo, lambda v: v in self._made and not is_kept(v))
+        return dict.fromkeys(filter(is_kept, values))

@@ -1,10 +1,8 @@
-"""A rank program of level 3 as ``pipe-cut`` sees it: one loop over micro-batches, and what is before and
-after it.
-"""
+"""A rank program of level 3 as ``pipe-cut`` sees it: a loop over micro-batches, and what is around it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -14,6 +12,7 @@ from shardc.dialects.aten.call import is_constant
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.regions.loop_values import TUPLES, LoopValues, loop_values
 from shardc.dialects.location import source_line
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import find_function
 
 Roots = frozenset[str]
@@ -25,8 +24,7 @@ class StepProgram:
     """The step, and in it the loop that has forward and backward.
 
     ``outside`` are the ops around the loop in order. ``roots`` gives for each value outside, and for each
-    capture inside, the parameters that it is made of. ``before``: whether a value outside is there before the
-    loop.
+    capture inside, the parameters that it is made of.
     """
 
     function: ir.Operation
@@ -43,7 +41,7 @@ class StepProgram:
         return self.loop.regions[0].blocks[0]
 
     @property
-    def carried(self) -> list[ir.Value]:
+    def carried(self) -> Sequence[ir.Value]:
         """The body's arguments that hold sums so far."""
         return list(self.body.arguments)[: len(self.values.inits)]
 
@@ -55,9 +53,7 @@ class StepProgram:
 
 
 def read_step(module: ir.Module) -> StepProgram:
-    """Raises NoMicroBatches for a step without a loop over micro-batches,
-    SeveralLoops where forward and backward are not in one.
-    """
+    """Read a step. Raises NoMicroBatches, and SeveralLoops where forward and backward are not in one loop."""
     function = find_function(module)
     assert function is not None
     block = function.regions[0].blocks[0]
@@ -67,7 +63,7 @@ def read_step(module: ir.Module) -> StepProgram:
     if main is None:
         raise NoMicroBatches()
     program = StepProgram(function, block, main, loop_values(main))
-    program.keys = _keys(function, block)
+    program.keys = dict(zip(block.arguments, keys_of(function, "arg_attrs"), strict=True))
     _find_roots(program, ops)
     for other in loops:
         if other != main and (_has_backward(other) or any(program.roots[r] for r in other.results)):
@@ -83,11 +79,23 @@ def read_step(module: ir.Module) -> StepProgram:
 def reads(op: ir.Operation) -> Iterator[ir.Value]:
     """The values that an op reads, those in lists too; no constants."""
     for value in op.operands:
-        owner = value.owner
-        if isinstance(owner, ir.Block) or not is_constant(owner.operation):
-            yield value
+        if isinstance(value, ir.OpResult) and is_constant(value.owner.operation):
+            yield from reads(value.owner.operation)
         else:
-            yield from reads(owner.operation)
+            yield value
+
+
+def made_from(values: Iterable[ir.Value], goes_on: Callable[[ir.Value], bool]) -> Iterator[ir.Value]:
+    """``values``, and what those are made of for which ``goes_on`` is true, and so on; each once."""
+    todo, seen = list(values), set[ir.Value]()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        yield value
+        if goes_on(value):
+            todo.extend(reads(value.owner.operation))
 
 
 def tensor(value: ir.Value) -> TensorType | None:
@@ -100,10 +108,6 @@ def size_bytes(value: ir.Value) -> int:
     return found.size_bytes if found is not None else 8
 
 
-def phase(op: ir.Operation) -> str:
-    return op.attributes["dist.phase"].value if "dist.phase" in op.attributes else ""
-
-
 def body_ops(block: ir.Block) -> list[ir.Operation]:
     """The ops of a loop's body but constants, tuples and the yield."""
     ops = [o.operation for o in block.operations][:-1]
@@ -111,7 +115,7 @@ def body_ops(block: ir.Block) -> list[ir.Operation]:
 
 
 def _has_backward(loop: ir.Operation) -> bool:
-    return any(phase(op) == "backward" for op in body_ops(loop.regions[0].blocks[0]))
+    return any(phase_of(op) == "backward" for op in body_ops(loop.regions[0].blocks[0]))
 
 
 def _heaviest(loop: ir.Operation) -> ir.Operation:
@@ -120,12 +124,10 @@ def _heaviest(loop: ir.Operation) -> ir.Operation:
     return max(ops, key=lambda op: sum(map(size_bytes, reads(op))))
 
 
-def _keys(function: ir.Operation, block: ir.Block) -> dict[ir.Value, tuple[str, str]]:
-    attributes = function.attributes["arg_attrs"]
-    read = [ir.DictAttr(a) for a in attributes]
-    return {
-        v: (a["dist.role"].value, a["dist.name"].value) for v, a in zip(block.arguments, read, strict=True)
-    }
+def keys_of(function: ir.Operation, which: str) -> list[tuple[str, str]]:
+    """Role and name of each argument (``arg_attrs``) or result (``res_attrs``) of a function."""
+    rows = [ir.DictAttr(row) for row in function.attributes[which]]
+    return [(ir.StringAttr(a["dist.role"]).value, ir.StringAttr(a["dist.name"]).value) for a in rows]
 
 
 def _find_roots(program: StepProgram, ops: list[ir.Operation]) -> None:

@@ -1,4 +1,4 @@
-"""Which part of every value of a micro-batch belongs to a slice of its tokens.
+"""The part of every value of a micro-batch that belongs to a slice of its tokens.
 
 A slice is a range of the sequence, which is dim 1 of the step's inputs. The rules of sharding say how the
 dims of each op hang together, so they say what an op on a slice is: the same op, as if a device had these
@@ -7,7 +7,7 @@ tokens alone. What a slice needs of others is only keys and values of attention,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
@@ -25,7 +25,7 @@ _SAME = frozenset(("dist.slice", "dist.all_reduce"))
 """Ops of ``dist`` whose result lies as their operand does where they leave the sequence alone."""
 
 
-class Cut(NamedTuple):
+class TokenCut(NamedTuple):
     """A dim of ``outer * tokens * inner`` elements of which a slice has those of its tokens."""
 
     outer: int = 1
@@ -33,11 +33,9 @@ class Cut(NamedTuple):
 
 
 class Lay(NamedTuple):
-    """How a value is cut: each of its dims, and whether slices hold terms of a sum, which ``origin`` was
-    first to make.
-    """
+    """How a value is cut: its dims, and the op that first made terms of it, if slices hold terms of a sum."""
 
-    dims: tuple[Cut | None, ...]
+    dims: tuple[TokenCut | None, ...]
     origin: ir.Operation | None = None
 
     @property
@@ -52,14 +50,15 @@ class SlicedCall:
     spec: OpCall
     rule: Rule
     operands: list[ir.Value]
-    factors: dict[str, Cut]
-    needs: tuple[tuple[Cut | None, ...], ...]
+    factors: dict[str, TokenCut]
+    needs: tuple[tuple[TokenCut | None, ...], ...]
 
 
 @dataclass
 class TokenSlices:
-    """``starts``: where slices start, and the end of the last. ``lays`` of the values that slices make; the
-    others are whole, and cut where they are read. ``calls``: by first result.
+    """Where slices start, and the end of the last; how the values that slices make lie, and their calls.
+
+    Values not in ``lays`` are whole, and cut where they are read. ``calls`` are by first result.
     """
 
     starts: list[int]
@@ -75,7 +74,7 @@ class TokenSlices:
         return len(self.starts) - 1
 
     def shape(
-        self, whole: Sequence[int], dims: Sequence[Cut | None], start: int, end: int
+        self, whole: Sequence[int], dims: Sequence[TokenCut | None], start: int, end: int
     ) -> tuple[int, ...]:
         """The shape of the part of the tokens from ``start`` to ``end``."""
         return tuple(
@@ -91,10 +90,8 @@ class TokenSlices:
         shape = self.shape(found.shape, lay.dims, self.starts[number], self.starts[number + 1])
         return ir.Type.parse(str(found.with_shape(shape)), value.context)
 
-    def carried(self, op: ir.Operation) -> list[ir.Value]:
-        """The results of an attention's backward of which earlier slices get their terms from later ones: dk,
-        dv.
-        """
+    def carried(self, op: ir.Operation) -> Sequence[ir.Value]:
+        """The results of an attention's backward with terms for earlier slices: dk, dv."""
         call = self.calls.get(op.results[0])
         return list(op.results)[1:3] if call is not None and call.spec.target == ATTENTION_BACKWARD else []
 
@@ -113,7 +110,7 @@ def slice_tokens(program: StepProgram, free: set[ir.Value], count: int, schedule
     Raises NotCausal for an op that needs more of the sequence than its slice and what is before,
     TooFewTokens.
     """
-    tokens = _tokens(program)
+    tokens = next((shape[1] for _, shape in _inputs(program)), 0)
     if tokens < count:
         raise TooFewTokens(schedule=schedule, slices=count, tokens=tokens)
     short, longer = divmod(tokens, count)
@@ -123,13 +120,13 @@ def slice_tokens(program: StepProgram, free: set[ir.Value], count: int, schedule
     return found
 
 
-def _tokens(program: StepProgram) -> int:
-    """The size of dim 1 of the inputs."""
-    for value in program.captures.values():
-        type_ = tensor(value)
-        if program.keys.get(value, ("", ""))[0] == "input" and type_ is not None and len(type_.shape) > 1:
-            return type_.shape[1]
-    return 0
+def _inputs(program: StepProgram) -> Iterator[tuple[ir.Value, tuple[int, ...]]]:
+    """The inputs of more than one dim, as the loop's body reads them, with their shapes outside."""
+    for inside, outside in program.captures.items():
+        type_ = tensor(outside)
+        is_input = program.keys.get(outside, ("", ""))[0] == "input"
+        if is_input and type_ is not None and len(type_.shape) > 1:
+            yield inside, type_.shape
 
 
 class _Analysis:
@@ -137,20 +134,10 @@ class _Analysis:
         self._program, self._free, self._found = program, free, found
         self._reader = CallReader()
         self._marks: dict[ir.Value, Lay] = {}
-        """Of values that no parameter is in: how they lie where slices read them, as far as the
-        inputs say.
-        """
-        for inside, outside in program.captures.items():
-            type_ = tensor(inside)
-            if (
-                program.keys.get(outside, ("", ""))[0] == "input"
-                and type_ is not None
-                and len(type_.shape) > 1
-            ):
-                dims = [
-                    Cut() if d == 1 and size == found.tokens else None for d, size in enumerate(type_.shape)
-                ]
-                self._marks[inside] = Lay(tuple(dims))
+        """How values that no parameter is in lie where slices read them, as far as the inputs say."""
+        for inside, shape in _inputs(program):
+            dims = (TokenCut() if d == 1 and size == found.tokens else None for d, size in enumerate(shape))
+            self._marks[inside] = Lay(tuple(dims))
 
     def run(self) -> None:
         folds = {v.owner.operation.results[0] for v in self._program.values.following}
@@ -174,23 +161,23 @@ class _Analysis:
         type_ = tensor(value)
         return known or Lay((None,) * (len(type_.shape) if type_ else 0))
 
-    def _lays(self, op: ir.Operation, free: bool) -> list[Lay | None]:
+    def _lays(self, op: ir.Operation, free: bool) -> Sequence[Lay | None]:
+        whole = (None,) * len(op.results)
         if op.name in _SAME:
             return [self._same(op)]
         if not op.name.startswith("torch."):
             if any(tensor(v) and self._lay(v).is_cut for v in op.operands):
                 raise self._refusal(op, "it moves data between devices")
-            return [None] * len(op.results)
+            return whole
         if any(tensor(v) is None for v in op.results):
-            return [None] * len(op.results)
+            return whole
         call = self._reader.read(op)
-        operands = [v for v in call.operands if tensor(v) is not None]
-        lays = [self._lay(v) for v in operands]
+        lays = [self._lay(v) for v in call.operands if tensor(v) is not None]
         if not any(lay.is_cut or lay.origin is not None for lay in lays):
-            return [None] * len(op.results)
+            return whole
         rule = find_rule(call.spec) or replicated_rule(call.spec)
         attention = call.spec.target in (ATTENTION, ATTENTION_BACKWARD)
-        factors = self._factors(op, call.spec, rule, lays)
+        factors = self._factors(op, rule, lays)
         if attention:
             self._check_attention(op, call.spec, factors)
         elif len(factors) > 1:
@@ -208,41 +195,35 @@ class _Analysis:
             raise self._refusal(op, "it deals tokens to devices")
         return lay
 
-    def _factors(self, op: ir.Operation, spec: OpCall, rule: Rule, lays: list[Lay]) -> dict[str, Cut]:
+    def _factors(self, op: ir.Operation, rule: Rule, lays: list[Lay]) -> dict[str, TokenCut]:
         """The factors of an op that its operands' cuts lie on."""
-        factors: dict[str, Cut] = {}
+        factors: dict[str, TokenCut] = {}
         for lay, dims in zip(lays, rule.operands, strict=True):
             for cut, dim in zip(lay.dims, dims, strict=True):
                 if cut is None:
                     continue
                 placed = _place(cut, dim, rule, self._found.tokens)
                 if placed is None or factors.setdefault(placed[0], placed[1]) != placed[1]:
-                    raise self._refusal(
-                        op, "it takes tokens apart from their batch in a way that has no slices"
-                    )
+                    why = "it takes tokens apart from their batch in a way that has no slices"
+                    raise self._refusal(op, why)
         return factors
 
-    def _check_attention(self, op: ir.Operation, spec: OpCall, factors: dict[str, Cut]) -> None:
+    def _check_attention(self, op: ir.Operation, spec: OpCall, factors: dict[str, TokenCut]) -> None:
         if spec["mask"] is not None:
             raise self._refusal(op, "it has a mask, of which cannot be known that it is causal")
         if not spec["causal"] or spec["q_offset"] != 0:
             raise self._refusal(op, "it sees tokens behind its own: it is not causal")
-        if factors != {"q": Cut(), "k": Cut()}:
+        if factors != {"q": TokenCut(), "k": TokenCut()}:
             raise self._refusal(op, "its queries and keys are not both those of the sequence")
 
     def _results(
-        self, op: ir.Operation, rule: Rule, factors: dict[str, Cut], lays: list[Lay], attention: bool
+        self, op: ir.Operation, rule: Rule, factors: dict[str, TokenCut], lays: list[Lay], attention: bool
     ) -> list[Lay | None]:
-        origin = None
+        origin = next((lay.origin for lay in lays if lay.origin is not None), None)
         summed = frozenset(i for i, lay in enumerate(lays) if lay.origin is not None)
-        if summed:
-            if summed not in rule.linear:
-                (first, *_) = [lay.origin for lay in lays if lay.origin is not None]
-                raise self._refusal(first, f"{_name(op)} reads its result, which is made of all tokens")
-            (origin, *_) = [lay.origin for lay in lays if lay.origin is not None]
-            if factors:
-                why = f"{_name(op)} reads its result, which is made of all tokens, for each token"
-                raise self._refusal(origin, why)
+        if origin is not None and (summed not in rule.linear or factors):
+            each = ", for each token" if summed in rule.linear else ""
+            raise self._refusal(origin, f"{_name(op)} reads its result, which is made of all tokens{each}")
         made: list[Lay | None] = []
         for dims in rule.results:
             present = {f for dim in dims for f in dim}
@@ -264,29 +245,29 @@ def _name(op: ir.Operation) -> str:
     return op.attributes["name"].value if op.name == "torch.operator" else op.name
 
 
-def _place(cut: Cut, dim: Dim, rule: Rule, tokens: int) -> tuple[str, Cut] | None:
+def _place(cut: TokenCut, dim: Dim, rule: Rule, tokens: int) -> tuple[str, TokenCut] | None:
     """The factor of a dim that a cut lies on, and the cut as one of that factor."""
     behind = 1
     for f in reversed(dim):
         size = rule.sizes[f]
         inner, rest = divmod(cut.inner, behind)
         if rest == 0 and size % (inner * tokens) == 0:
-            placed = Cut(size // (inner * tokens), inner)
+            placed = TokenCut(size // (inner * tokens), inner)
             if _composed(placed, f, dim, rule) == cut:
                 return f, placed
         behind *= size
     return None
 
 
-def _composed(cut: Cut, factor: str, dim: Dim, rule: Rule) -> Cut:
+def _composed(cut: TokenCut, factor: str, dim: Dim, rule: Rule) -> TokenCut:
     """A cut of a factor as one of the dim that it is a part of."""
     at = dim.index(factor)
     before, behind = (prod(rule.sizes[f] for f in part) for part in (dim[:at], dim[at + 1 :]))
-    return Cut(before * cut.outer, cut.inner * behind)
+    return TokenCut(before * cut.outer, cut.inner * behind)
 
 
-def _dims(dims: tuple[Dim, ...], factors: dict[str, Cut], rule: Rule) -> tuple[Cut | None, ...]:
-    found: list[Cut | None] = []
+def _dims(dims: tuple[Dim, ...], factors: dict[str, TokenCut], rule: Rule) -> tuple[TokenCut | None, ...]:
+    found: list[TokenCut | None] = []
     for dim in dims:
         cut = [_composed(factors[f], f, dim, rule) for f in dim if f in factors]
         found.append(cut[0] if cut else None)

@@ -1,5 +1,6 @@
-"""What a stage's optimizer reads and makes, where each stage updates its weights by itself while
-micro-batches are in flight (:class:`~shardc.dialects.pipe.schedule.Updates`).
+"""The optimizers of stages that update their weights by themselves while micro-batches are in flight.
+
+See :class:`~shardc.dialects.pipe.schedule.Updates`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.stages.assign_stages import Fold
+from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody
 from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
 
@@ -25,8 +26,7 @@ Key = tuple[str, str]
 
 @dataclass
 class StageUpdate:
-    """The optimizer of the stage ``index``: ``ops`` make ``new`` from ``state``, value for value, and from
-    sums.
+    """The optimizer of the stage ``index``: ``ops`` make ``new`` from ``state``, value for value, and sums.
 
     ``state`` are arguments of the step: the stage's ``own``, and counts of updates that others have too,
     which each stage keeps for itself. ``sums`` are numbers of sums over micro-batches, ``given`` values of
@@ -60,12 +60,11 @@ def find_updates(
 
     Raises OneUpdateForAll where something of one stage is made of another's state or gradients.
     """
-    return _Finder(program, list(bodies), folds, returned).find()
+    return _UpdateFinder(program, list(bodies), folds, returned).find()
 
 
 def varying(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) -> set[ir.Value]:
-    """The values around the loop that are others after an update: state that the step replaces, sums over
-    micro-batches, and what is made of them."""
+    """The values around the loop that an update changes: replaced state, sums, and what they make."""
     found = {*_replaced(program, returned), *program.values.carried}
     for op in program.outside:
         if any(v in found for v in reads(op)):
@@ -80,7 +79,7 @@ def _replaced(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) ->
     return {old: new for old, new in pairs.items() if old != new}
 
 
-class _Finder:
+class _UpdateFinder:
     def __init__(
         self,
         program: StepProgram,
@@ -97,7 +96,7 @@ class _Finder:
         for value, number in self._number.items():
             self._stages[value] = {fold.place[0] for fold in folds if fold.number == number}
         for body in bodies:
-            for value in map(program.captures.get, body.captures):
+            for value in map(program.captures.__getitem__, body.captures):
                 for leaf in self._closure([value])[1] if value in self._varying else ():
                     self._stages.setdefault(leaf, set()).add(body.index)
 
@@ -128,9 +127,7 @@ class _Finder:
         return min(stages, default=0)
 
     def _refusal(self, old: ir.Value, new: ir.Value, stages: list[int]) -> OneUpdateForAll:
-        """Blames the first op that brings stages together; of a value that several stages read,
-        that value.
-        """
+        """Blame the first op that brings stages together; of a value that several stages read, that value."""
         _, name = self._program.keys[old]
         seen: dict[ir.Value, set[int]] = {}
         for op in self._closure([new])[0]:
@@ -170,9 +167,7 @@ class _Finder:
                 )
 
     def _refuse_others(self, updates: Iterable[StageUpdate]) -> None:
-        """A result that is no state must not be made of weights or gradients: of which version
-        would they be?
-        """
+        """Refuse results, other than state, made of weights or gradients: of which version would they be?"""
         of_groups = {number for update in updates for number in update.sums}
         replaced = _replaced(self._program, self._returned)
         for value, (role, name) in self._returned:
@@ -184,16 +179,14 @@ class _Finder:
                     stages = _listed(sorted(self._stages.get(leaf, ())) or [0])
                     raise OneUpdateForAll(name=f"{role} {name}", stages=stages, cause=cause)
 
-    def _closure(self, values: Iterable[ir.Value | None]) -> tuple[list[ir.Operation], list[ir.Value]]:
-        """The varying ops that make ``values``, in order, and the arguments and sums that these
-        start from.
-        """
+    def _closure(self, values: Iterable[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
+        """The varying ops that make ``values``, in order, and the arguments and sums they start from."""
         ops: dict[ir.Value, ir.Operation] = {}
         leaves: dict[ir.Value, None] = {}
         todo = [v for v in values if v in self._varying]
         while todo:
             value = todo.pop()
-            if isinstance(value.owner, ir.Block) or value in self._number:
+            if not isinstance(value, ir.OpResult) or value in self._number:
                 leaves[value] = None
                 continue
             op = value.owner.operation
@@ -217,15 +210,16 @@ def _listed(stages: Sequence[int]) -> str:
 
 
 def write_update(program: StepProgram, update: StageUpdate, ip: ir.InsertionPoint) -> None:
-    """Puts the ``pipe.stage`` of an optimizer at ``ip`` in the module. It reads state, sums and given values;
-    it yields the new state, then what is made of it.
+    """Put the ``pipe.stage`` of an optimizer at ``ip`` in the module.
+
+    It reads state, sums and given values; it yields the new state, then what is made of it.
     """
     loc = update.ops[0].location if update.ops else program.loop.location
     sums = [program.values.carried[number] for number in update.sums]
     arguments = [*update.state, *sums, *update.given]
     block = stage(update.index, OPTIMIZER, [v.type for v in arguments], loc=loc, ip=ip)
     end = ir.InsertionPoint(block)
-    copier = Copier(end, dict(zip(arguments, block.arguments, strict=True)))
+    copier = Copier(end, zip(arguments, block.arguments, strict=True))
     for op in update.ops:
         copier.copy(op)
     new = [copier.operand(v) for v in update.new]

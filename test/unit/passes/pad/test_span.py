@@ -50,7 +50,8 @@ def test_joined() -> None:
 
 
 def test_segments() -> None:
-    assert segments(45, (BATCH,)) == [(3, 4), (15, 15)]
-    assert segments(90, (BATCH,)) == [(2, 2), (3, 4), (15, 15)]
-    assert segments(45, (BATCH, Span(1, 15, 16))) == [(3, 4), (15, 16)]
-    assert segments(7, ()) == [(7, 7)]
+    tokens = Span(1, 15, 16)
+    assert segments(45, (BATCH,)) == [(3, 4, BATCH), (15, 15, None)]
+    assert segments(90, (BATCH,)) == [(2, 2, None), (3, 4, BATCH), (15, 15, None)]
+    assert segments(45, (BATCH, tokens)) == [(3, 4, BATCH), (15, 16, tokens)]
+    assert segments(7, ()) == [(7, 7, None)]

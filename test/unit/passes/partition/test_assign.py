@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.sharding import Axes, Sharding
-from shardc.dialects.rules.rule import Rule
-from shardc.passes.partition.assign import Request, assign, assignment_of, passing, without
+from shardc.dialects.rules.rule import Rule, assignment_of
+from shardc.passes.partition.assign import Request, assign, passing, without
 
 X, Y = Axis("x", 1, 2), Axis("y", 1, 2)
 MATMUL = Rule(

@@ -1,0 +1,76 @@
+"""Attributes of ops, and of a function's arguments and results, as passes read and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch_mlir import ir
+
+
+def i64(value: int, context: ir.Context) -> ir.IntegerAttr:
+    """A 64-bit integer as an attribute."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64, context), value)
+
+
+def phase_of(op: ir.Operation) -> str:
+    """The op's ``dist.phase``; empty if it has none."""
+    phase = op.attributes.get("dist.phase")
+    return "" if phase is None else phase.value
+
+
+def attributes_of(op: ir.Operation, *names: str) -> dict[str, ir.Attribute]:
+    """The attributes of an op that have one of ``names``; without names, all of the dialect ``dist``."""
+    chosen = names or [name for name in op.attributes if name.startswith("dist.")]
+    return {name: op.attributes[name] for name in chosen if name in op.attributes}
+
+
+def copy_attributes(source: ir.Operation, target: ir.Operation, *names: str) -> None:
+    """Give ``target`` what :func:`attributes_of` finds on ``source``."""
+    for name, attribute in attributes_of(source, *names).items():
+        target.attributes[name] = attribute
+
+
+def move_attributes(source: ir.Operation, target: ir.Operation, *names: str) -> None:
+    """Take the attributes ``names`` from ``source`` and give them to ``target``."""
+    copy_attributes(source, target, *names)
+    drop_attributes(source, *names)
+
+
+def drop_attributes(op: ir.Operation, *names: str) -> None:
+    """Delete those of ``names`` that the op has."""
+    for name in names:
+        if name in op.attributes:
+            del op.attributes[name]
+
+
+def observed(op: ir.Operation) -> list[tuple[str, int]]:
+    """Names of an op's results that a user may look at, each with the result's number.
+
+    The ``dist.name`` ``grad:w,grad:b#2`` is read as ``[("grad:w", 0), ("grad:b", 2)]``.
+    """
+    text = op.attributes.get("dist.name")
+    parts = [] if text is None else [part.partition("#") for part in text.value.split(",")]
+    return [(name.strip(), int(number or 0)) for name, _, number in parts]
+
+
+def edge_attribute(function: ir.Operation, which: str, position: int, name: str) -> ir.Attribute | None:
+    """One attribute of an argument (``which`` is ``arg_attrs``) or of a result (``res_attrs``)."""
+    if which not in function.attributes:
+        return None
+    row = ir.DictAttr(function.attributes[which][position])
+    return row[name] if name in row else None
+
+
+def edge_attributes(function: ir.Operation, which: str, position: int) -> dict[str, ir.Attribute]:
+    """All of them."""
+    if which not in function.attributes:
+        return {}
+    return {named.name: named.attr for named in ir.DictAttr(function.attributes[which][position])}
+
+
+def set_edge_attributes(
+    function: ir.Operation, which: str, rows: Iterable[Mapping[str, ir.Attribute]]
+) -> None:
+    """Replace the attributes of all arguments (``arg_attrs``) or results (``res_attrs``)."""
+    context = function.context
+    function.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(row, context) for row in rows], context)
