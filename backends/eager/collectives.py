@@ -52,9 +52,7 @@ def reduce_scatter(values: Values, mesh: Mesh, dim: int, axes: Axes, reduction: 
 
 
 def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes: Axes) -> list[torch.Tensor]:
-    """Each rank cuts its tensor along ``split_dim`` and joins the pieces that it gets along
-    ``concat_dim``.
-    """
+    """Each rank cuts its tensor along ``split_dim`` and joins what it gets along ``concat_dim``."""
 
     def exchange(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         pieces = [_cut(tensor, split_dim, len(tensors)) for tensor in tensors]

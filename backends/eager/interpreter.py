@@ -85,9 +85,7 @@ def run(
 
 @contextmanager
 def computing(widen: bool) -> Iterator[None]:
-    """Without autograd, and in f64 where factory ops whose dtype argument is absent follow the
-    default dtype.
-    """
+    """Run without autograd, and in f64 where factory ops without a dtype follow the default one."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if widen else default)
     try:
@@ -241,9 +239,7 @@ def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
 def _compiled(
     library: Library, op: ir.Operation
 ) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
-    """Machine code as a function that leaves its operands as they are, also those whose memory
-    results take.
-    """
+    """Machine code as a function that leaves all operands as they are, even those that results overwrite."""
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
     size = element_count(op) if FLAT in op.attributes else None

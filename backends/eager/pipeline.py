@@ -46,9 +46,7 @@ Messages = dict[tuple[int, int, str], list[Values]]
 
 @dataclass(frozen=True)
 class PipelineProgram:
-    """What the ranks of a pipeline run, and the ``mesh`` that each of them is:
-    the module's without the pipeline's axis.
-    """
+    """What a pipeline's ranks run, and each one's ``mesh``: the module's without the pipeline's axis."""
 
     module: ir.Module
     mesh: Mesh

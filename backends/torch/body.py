@@ -146,9 +146,7 @@ class Body:
             self.line("del _")
 
     def _types(self, step: Step) -> str:
-        """A comment with the types of a call's results that are read: what
-        ``runtime/first_run.py`` compares.
-        """
+        """A comment with the types of a call's results that are read, for ``runtime/first_run.py``."""
         if step.call is None or is_python_number(step.call.spec.target):
             return ""
         texts, rounded = [], _rounded(step)
@@ -304,9 +302,7 @@ def _is_started(schedule: Schedule, value: ir.Value) -> bool:
 
 
 def _given_names(op: ir.Operation) -> dict[int, str]:
-    """Names that the frontend gave to results: ``grad:layers.0.weight`` or ``grad:layers.0.weight#1``,
-    comma-separated.
-    """
+    """The frontend's names of results: ``grad:layers.0.weight``, ``grad:layers.0.weight#1``, by commas."""
     attributes = op.attributes
     if "dist.name" not in attributes:
         return {}
@@ -318,9 +314,7 @@ def _given_names(op: ir.Operation) -> dict[int, str]:
 
 
 def _base_name(step: Step) -> str:
-    """``mm`` for ``torch.aten.mm``, ``add`` for ``torch.aten.add.Tensor``,
-    ``add_gelu`` for the kernel ``add_gelu_3``.
-    """
+    """``mm`` for ``torch.aten.mm``, ``add`` for ``aten.add.Tensor``, ``add_gelu`` for ``add_gelu_3``."""
     if step.name == KERNEL:
         return kernel_name(step.op).rpartition("_")[0]
     name = step.call.spec.target if step.call is not None else step.name

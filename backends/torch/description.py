@@ -59,9 +59,7 @@ def _key(entry: dict[str, Any]) -> list[str]:
 
 
 def describe_kernels(module: ir.Module) -> list[dict[str, Any]]:
-    """The distinct kernels of a level-4 module: name, how many calls the program has,
-    and the ops that each stands for.
-    """
+    """The distinct kernels of a level-4 module: name, number of calls, and the ops that each stands for."""
     found: dict[str, dict[str, Any]] = {}
     for op in kernels(module):
         ops = [ir.StringAttr(name).value for name in op.attributes["kern.ops"]]
@@ -71,9 +69,7 @@ def describe_kernels(module: ir.Module) -> list[dict[str, Any]]:
 
 
 def _custom_operators(block: ir.Block) -> set[str]:
-    """The operators called in a block, loops included, that torch and the runtime do not bring:
-    ``mylib::row_norm``.
-    """
+    """The operators called in a block, loops included, that are the user's own: ``mylib::row_norm``."""
     found: set[str] = set()
     for op in block.operations:
         op = op.operation

@@ -29,9 +29,7 @@ from shardc.dialects.dist.sharding import ShardingCodec
 _ONE_DEVICE = Mesh((MeshAxis("device", 1),))
 
 CALLERS = ("primals", "arg")
-"""What AOTAutograd calls arguments that somebody else holds, too; others are what forward kept
-and gradients.
-"""
+"""AOTAutograd's names of arguments that callers hold, too; others are saved by forward, or gradients."""
 
 HEAD = '''"""A graph of torch.compile, written by shardc: `graph(rank, inputs)` on `rank.device`."""
 
@@ -123,9 +121,7 @@ def _write(
 
 
 def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body) -> list[str]:
-    """What shares memory with an argument is taken out of it first: the argument may be one that is written
-    to.
-    """
+    """Copy written results; one that shares memory with an argument is first taken out of it."""
     lines, copies = [], []
     for old, new in pairs:
         into, value = program.values[old], program.values[new]
@@ -140,9 +136,7 @@ def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body
 
 
 def _is_contiguous(value: ir.Value) -> bool:
-    """Whether that is known of a result: a kernel's is, an argument lies as its caller says,
-    and integers do not lie.
-    """
+    """Whether that is known of a result: a kernel's is, an argument's is as given, an integer has none."""
     if isinstance(value, ir.BlockArgument) or read_type(value.type) is None:
         return True
     made = value.owner

@@ -1,6 +1,4 @@
-"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, with every operator bound once at the program's
-head.
-"""
+"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, each operator bound once at the program's head."""
 
 from __future__ import annotations
 
@@ -92,9 +90,7 @@ class Functions:
 
 
 def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
-    """The memory of a product's result, of the pool if it is large; None for one that is known to
-    be small.
-    """
+    """The memory of a product's result, of the pool if large; None for one that is known to be small."""
     (result,) = spec.results
     if result is None or (None not in result.shape and result.size_bytes < POOLED_BYTES):
         return None

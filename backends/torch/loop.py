@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def write_loop(outer: Body, step: Step, position: int) -> None:
-    """Carried values keep one name through all iterations; stacked ones are collected in lists and
-    concatenated.
-    """
+    """Write a loop: carried values keep one name, stacked ones are collected in lists and concatenated."""
     program, loop = outer.program, step.loop
     assert loop is not None
     block = step.op.regions[0].blocks[0]
@@ -39,9 +37,7 @@ def write_loop(outer: Body, step: Step, position: int) -> None:
 
 
 def _name_values(outer: Body, loop: LoopValues, block: ir.Block) -> list[str]:
-    """Name the carried results, and the body's arguments: a carried one as its result,
-    a capture as what it captures.
-    """
+    """Name the carried results and the body's arguments: carried ones as results, captures as captured."""
     values, names = outer.program.values, outer.program.names
     carried = [names.numbered("carried") for _ in loop.inits]
     arguments = list(block.arguments)

@@ -43,9 +43,7 @@ def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False
 
 
 def run_function(function: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
-    """The same for a function of :func:`shardc.backends.body.extract.extract`, whose checks are left to the
-    caller.
-    """
+    """Run a function of :func:`shardc.backends.body.extract.extract`; its checks are the caller's."""
     block = function.regions[0].blocks[0]
     *ops, last = (view.operation for view in block.operations)
     return _run(list(block.arguments), ops, list(last.operands), operands, widen)
@@ -169,9 +167,7 @@ def _spread(tensor: Tensor, map_: Sequence[int], sizes: Sequence[int]) -> Tensor
 
 
 class _Region:
-    """The region of a ``linalg.generic`` at all places of its loops at once: ``values`` have a dim for each
-    loop.
-    """
+    """The region of a ``linalg.generic`` at all places of its loops: ``values`` have a dim for each loop."""
 
     def __init__(self, loops: GenericLoops, sizes: Sequence[int], outer: Environment, widen: bool) -> None:
         self.values: Environment = {}
@@ -207,9 +203,7 @@ class _Region:
         return EVALUATE[op.name](op, self._widen, *operands)
 
     def _reduce(self, join: Join | None) -> Tensor:
-        """The reduction of a term, joined to what its result held before; its reduced dims have
-        size 1 here.
-        """
+        """The reduction of a term, joined to what its result held before; reduced dims have size 1 here."""
         if join is None or join.op.name not in REDUCE:
             raise NotImplementedError("the oracle knows reductions that end in one op of the accumulator")
         if factors := self._factors(join):

@@ -238,9 +238,7 @@ class _Program:
 
 
 class _Stale(_Program):
-    """The step ``uncut`` of level 3, run on the old weights that ``schedule`` has in the ``pipeline`` made of
-    it.
-    """
+    """The step ``uncut`` of level 3, run on the old weights that ``schedule`` has in its ``pipeline``."""
 
     def __init__(self, uncut: ir.Module, pipeline: ir.Module, schedule: Schedule) -> None:
         super().__init__(uncut)

@@ -44,9 +44,7 @@ class Tolerance:
 
 
 def in_f64() -> Tolerance:
-    """Of programs run in f64: 1e-9 of everything. Errors seen stay below 3e-12 (three steps of
-    eight models).
-    """
+    """Bounds for programs run in f64: 1e-9. Errors seen stay below 3e-12 (three steps of eight models)."""
     return Tolerance(1e-9)
 
 

@@ -155,9 +155,7 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 class _Kernels:
-    """As :class:`shardc.runtime.kernels.library.Library`, without the kernels: results, and memory to work
-    in.
-    """
+    """:class:`shardc.runtime.kernels.library.Library` without kernels: results, and memory to work in."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -185,9 +183,7 @@ class _Kernels:
         return lambda *given: [call(*tensors) for call, tensors in zip(calls, given, strict=True)]
 
     def _work(self, size_bytes: int) -> None:
-        """A thread keeps a small workspace for its later calls
-        (:mod:`shardc.runtime.kernels.kernel_call`).
-        """
+        """A thread keeps a small workspace for later calls (:mod:`shardc.runtime.kernels.kernel_call`)."""
         if size_bytes > KEPT_WORKSPACE_BYTES:
             _empty((size_bytes,), torch.uint8)
         elif size_bytes and (self._kept is None or self._kept.nbytes < size_bytes):

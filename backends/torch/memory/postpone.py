@@ -71,9 +71,7 @@ def _peak(
     wanted: Collection[ir.Value],
     sizes: dict[ir.Value, float],
 ) -> tuple[float, list[int]]:
-    """The most bytes at once, and the steps up to there whose results nothing has read by then, the largest
-    first.
-    """
+    """The most bytes at once, and the steps up to there with unread results, the largest first."""
     roots = _roots(steps, given)
     last: dict[ir.Value, int] = {}
     first: dict[ir.Value, int] = {}

@@ -22,9 +22,7 @@ PREPARING = VIEWS | {"aten.cat", "aten._to_copy"}
 
 @dataclass
 class _Gather:
-    """A gather, last of the steps that make its operand from what the block is given.
-    Its result is needed at ``first``.
-    """
+    """A gather behind the steps that make its operand from what is given; needed at ``first``."""
 
     steps: list[int]
     first: int

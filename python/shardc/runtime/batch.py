@@ -19,9 +19,7 @@ HINT = "pass a batch like the example that the step was compiled with, or compil
 
 
 def leaves_of(batch: Any, tree: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a batch by leaf name. Raises BatchMismatch naming the leaf that does not fit
-    the tree.
-    """
+    """Return the tensors of a batch by leaf name. Raises BatchMismatch naming the leaf that does not fit."""
     if isinstance(batch, Tensor) and len(tree.get("sequence", ())) == 1:
         batch = (batch,)
     return dict(_walk(batch, tree, ""))

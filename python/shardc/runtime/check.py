@@ -13,9 +13,7 @@ MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 4
 WHOLE_HASH_BYTES = 256 << 20
-"""Files larger than this are checked for their size alone at every start: hashing takes a second for each 1.5
-GB.
-"""
+"""Larger files are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
 
 FIELDS = {
     "mesh": list,
@@ -66,9 +64,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Compare every file with the size and SHA-256 in the manifest.
-    Raises BadArtefact naming the first that differs.
-    """
+    """Compare each file with its size and SHA-256. Raises BadArtefact for the first that differs."""
     for name, entry in manifest["files"].items():
         path = folder / name
         if not path.is_file():

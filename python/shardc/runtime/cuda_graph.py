@@ -48,9 +48,7 @@ _active: Capture | None = None
 
 
 def on_device(table: Tensor, device: torch.device) -> Tensor:
-    """``table`` of the host on a device. In a capture, where nothing can be copied, it is there before any
-    replay.
-    """
+    """``table`` of the host on a device. A capture cannot copy, so there it is copied before any replay."""
     if _active is None:
         return table.to(device)
     made = torch.empty_like(table, device=device)
@@ -70,9 +68,7 @@ def check_index(found: Tensor, message: str) -> None:
 
 
 class Captured:
-    """``work()`` as a graph: ``results`` are what it gave, in memory of the graph, which each replay writes
-    anew.
-    """
+    """``work()`` as a graph: ``results`` are in the graph's memory, which each replay writes anew."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         """Raises RuntimeError where ``work`` cannot be captured; nothing of it was done then."""
@@ -121,9 +117,7 @@ class _Graph:
 
 
 class GraphedStep:
-    """``function(rank, *values)`` as a graph. ``kept`` says of each argument whether its memory stays: state
-    and constants.
-    """
+    """``function(rank, *values)`` as a graph; ``kept``: which arguments stay in place (state, constants)."""
 
     def __init__(self, function: Callable[..., tuple[Any, ...]], rank: Rank, kept: Sequence[bool]) -> None:
         self._function, self._rank, self._kept = function, rank, list(kept)
@@ -196,9 +190,7 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def _in_its_stream() -> Iterator[None]:
-    """Around a capture: where that is broken off, PyTorch stays in the capture's stream, and raises that it
-    was instead of why.
-    """
+    """Around a capture: one that fails leaves PyTorch in its stream, with an error that hides why."""
     stream = cuda.current_stream()
     try:
         yield

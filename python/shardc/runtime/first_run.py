@@ -37,15 +37,11 @@ _CALL = re.compile(rf" = \w+\(.*\)  # ((?:{_TYPE.pattern})(?:, (?:{_TYPE.pattern
 _PLACE = re.compile(r"\s*# (\S.*:\d+)$")
 
 Type = tuple[tuple[int | None, ...], torch.dtype, tuple[int, ...] | None]
-"""Shape, dtype and strides. None for a size that differs from call to call, and for strides that do not
-matter.
-"""
+"""Shape, dtype and strides. None for a size that differs between calls, and strides that do not matter."""
 
 
 class ResultMismatchWarning(UserWarning):
-    """A :class:`ResultMismatch` that makes no number wrong: in strides, or in a program without kernels,
-    whose calls take what comes.
-    """
+    """A :class:`ResultMismatch` that makes no number wrong: of strides, or in a program without kernels."""
 
 
 class FirstRun:

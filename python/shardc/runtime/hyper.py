@@ -66,9 +66,7 @@ class Hyperparameters(MutableMapping[str, float]):
         self._is_restored = self._optimizer is None
 
     def at_step(self, step: int) -> dict[str, float]:
-        """The numbers for step ``step``, counted from 0. Raises HyperparameterMismatch if a baked setting
-        changed.
-        """
+        """The numbers for ``step``, from 0 on. Raises HyperparameterMismatch if a baked setting changed."""
         if self._optimizer is not None:
             self._check()
             mark_stepped(self._optimizer)  # torch's schedulers warn unless the optimizer has stepped

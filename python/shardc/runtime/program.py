@@ -75,9 +75,7 @@ class Program:
 
 
 def library_of(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
-    """The compiled kernels of an artefact, None if it has none.
-    Raises BadLibrary, BadTriton or BadDriver where they cannot run.
-    """
+    """The compiled kernels of an artefact, or None. Raises BadLibrary, BadTriton or BadDriver."""
     loader = loader_of(manifest)
     if loader is None:
         return None
@@ -96,9 +94,7 @@ def _given(library: Kernels | None) -> dict[str, Any]:
 
 
 def device_of(manifest: Mapping[str, Any]) -> str | None:
-    """What a program's kernels run on, where that is not this rank's own device: the CPU. None if the program
-    runs anywhere.
-    """
+    """The device that a program's kernels need, if not this rank's own: the CPU. None if it runs anywhere."""
     loader = loader_of(manifest)
     return "cpu" if loader is not None and loader.device().type == "cpu" else None
 

@@ -22,9 +22,7 @@ from .tensor_file import TensorFile
 
 
 def main(folder: Path) -> None:
-    """Train, print each step's loss on rank 0, and end the process: 0, 1 if a step failed, 2 for
-    bad input.
-    """
+    """Train, print each step's loss on rank 0, and exit: 0, 1 if a step failed, 2 for bad input."""
     options = _options()
     rank = RANK.get()
     try:

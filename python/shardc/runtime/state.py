@@ -46,9 +46,7 @@ class State:
         every: Iterable[Leaf] = (),
         apart: Axis | None = None,
     ) -> None:
-        """``leaves`` are the rank's, ``every`` those of all ranks, if they differ along the axis ``apart``,
-        a pipeline's.
-        """
+        """``leaves`` are the rank's; ``every``: of all ranks, if they differ along ``apart``."""
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
         self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES} or self.leaves
         self._apart = apart
@@ -73,9 +71,7 @@ class State:
             self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
 
     def dtensors(self, *roles: str) -> dict[str, DTensor]:
-        """The state as DTensors, by name; of all roles if none is named. All ranks call it together if it
-        copies.
-        """
+        """Return the state as DTensors by name, of these roles or all. All ranks call it if it copies."""
         meshes = self._meshes or self._make_meshes()
         if not self._dtensors:
             self._dtensors = {

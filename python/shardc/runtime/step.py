@@ -134,9 +134,7 @@ class TrainStep:
         return self.step(batch)
 
     def step(self, batch: Any) -> Tensor:
-        """One step on a global batch, the same on every rank, each taking its own part. Returns the loss,
-        0-d.
-        """
+        """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss."""
         with self._watch.guard(self.steps_done):
             return self._step_whole(leaves_of(batch, self._manifest["batch"]))
 
@@ -207,9 +205,7 @@ class TrainStep:
         return iter(self.state.dtensors("param").items())
 
     def state_dict(self) -> dict[str, DTensor]:
-        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow later
-        steps.
-        """
+        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow steps."""
         return self.state.dtensors()
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:

@@ -66,9 +66,7 @@ def _timed(
 
 
 def write_timeline(spans: list[Span], part: Part, mesh: Mesh, place: Place, path: Path) -> None:
-    """Gathers the spans of a pipeline's ranks (those with place 0 on all other axes) and lets rank 0 write
-    them.
-    """
+    """Gather the spans of a pipeline's ranks (those with place 0 on all other axes); rank 0 writes them."""
     rows: list[tuple[int, list[Span]] | None] = [None] * mesh.world_size
     others = tuple((name, 1, size) for name, size in mesh.space if part.axis is None or name != part.axis[0])
     mine = None if any(mesh.coordinate(place.rank, axis) for axis in others) else (part.number, spans)

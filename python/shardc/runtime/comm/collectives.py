@@ -82,9 +82,7 @@ def described(start: Start) -> str:
 
 
 class Message:
-    """What another rank of a pipeline sends. ``wait`` gives its tensors, once.
-    It raises CommunicationError if that rank is gone.
-    """
+    """What another pipeline rank sends. ``wait``, once, gives its tensors or raises CommunicationError."""
 
     __slots__ = ("parts",)
 
@@ -97,9 +95,7 @@ class Message:
 
 
 class Rank:
-    """One rank of the mesh: its number, its device, and its groups. Collectives are called by all ranks
-    alike.
-    """
+    """One rank of the mesh: number, device, groups. Collectives are called by all ranks alike."""
 
     def __init__(
         self, mesh: Mesh, number: int, device: torch.device, groups: Groups, flights: Flights | None = None
@@ -125,9 +121,7 @@ class Rank:
 
     @contextmanager
     def late_stores(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
-        """Inside of the block nothing is stored: the list that it gives has what the caller is to copy, in
-        order.
-        """
+        """Store nothing inside of the block: its list has what the caller is to copy, in order."""
         self._late = []
         try:
             yield self._late
@@ -148,9 +142,7 @@ class Rank:
     def receive(
         self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes
     ) -> Message:
-        """Start receiving tensors of these shapes and dtypes from the rank with index ``source`` over
-        ``axes``.
-        """
+        """Start receiving tensors of these shapes and dtypes from the rank with index ``source``."""
         group = self._groups[axes]
         parts = []
         for shape, dtype in kinds:
@@ -200,9 +192,7 @@ class Rank:
         return self._pending("reduce_scatter", group, work, blocks, out, _typed(x))
 
     def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
-        """Cut ``split_dim`` into a block for each rank over ``axes``, and join what they send along
-        ``concat_dim``.
-        """
+        """Cut ``split_dim`` into a block for each rank, and join what they send along ``concat_dim``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
@@ -224,9 +214,7 @@ class Rank:
     def permute(
         self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes
     ) -> Done | Pending:
-        """The block that layout ``target`` gives this rank, from the rank over ``axes`` that has it in
-        ``source``.
-        """
+        """The block that layout ``target`` gives this rank, from the rank that has it in ``source``."""
         group = self._groups[axes]
         senders = self._senders(group, source, target)
         sends = [

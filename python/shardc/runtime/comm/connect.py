@@ -17,9 +17,7 @@ TIMEOUT_S = environment.TIMEOUT_S.get()
 """How long a rank waits for the others in one collective before it gives up, in seconds."""
 
 AFTER = timedelta(seconds=30)
-"""How much longer NCCL's own watchdog waits, which ends the process without saying what the
-program was at.
-"""
+"""How much longer NCCL's own watchdog waits, which ends the process without naming the collective."""
 
 
 GPU_HINT = "install the GPU's driver and a torch for it, or compile for the CPU (target='cpu', --target cpu)"
@@ -69,9 +67,7 @@ def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: flo
 
 
 def ensure_group(timeout: timedelta) -> None:
-    """A process group of one for a lone rank, made when DTensors are first asked for: they can't
-    do without.
-    """
+    """Make a process group of one for a lone rank, when DTensors are first asked for: they need one."""
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
 

@@ -28,9 +28,7 @@ class Flights:
     _since: tuple[Any, float] | None = None
 
     def passed(self, what: str) -> None:
-        """The current stream now waits for the collective ``what``. Nothing is noted while a graph is
-        captured.
-        """
+        """The current stream now waits for the collective ``what``; not noted while a graph is captured."""
         if cuda.is_current_stream_capturing():
             return
         with self._lock:

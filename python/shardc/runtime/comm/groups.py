@@ -105,9 +105,7 @@ class Groups:
         )
 
     def _handle(self, parts: list[tuple[int, ...]], rank: int, timeout: Any) -> Any:
-        """One c10d group for each part; axes in another order, or other names of the same ranks,
-        share them.
-        """
+        """Make one c10d group for each part; other axes or orders of the same ranks share them."""
         key = frozenset(frozenset(p) for p in parts)
         if key not in self._handles:
             if len(parts) == 1:

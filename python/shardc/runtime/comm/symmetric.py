@@ -27,9 +27,7 @@ from ..torch_private import foreach_copy_
 from .groups import Group, Groups
 
 ONE_SHOT_BYTES = 128 << 10
-"""Up to which every rank reads all; PyTorch's Inductor has the same limit. Larger sums are made
-part by part.
-"""
+"""Up to which every rank reads all, as in PyTorch's Inductor. Larger sums are made part by part."""
 SIZES = (2, 4, 8)
 """Of groups that PyTorch has kernels of their own for."""
 SUMMED = (torch.float32, torch.bfloat16)
@@ -113,9 +111,7 @@ class SymmetricMemory:
 
     @contextmanager
     def _aside(self, *tensors: Tensor) -> Iterator[Enqueued]:
-        """The stream of collectives, after what the current one has to do; the handle of what is started
-        there on ``tensors``.
-        """
+        """The handle of what is started on ``tensors`` on the stream of collectives, after this one."""
         event = cuda.Event()
         self.stream.wait_stream(cuda.current_stream())
         with cuda.stream(self.stream):
@@ -142,9 +138,7 @@ class SymmetricGroup(Group):
 
 
 def use_symmetric_memory(groups: Groups, device: torch.device, nccl: bool) -> list[str]:
-    """Gives each group that it fits its buffer; a line for each group of more than one rank says what was
-    chosen.
-    """
+    """Give each group that fits its buffer; a line for each group of more than one rank tells the choice."""
     stream = cuda.Stream(device) if nccl and device.type == "cuda" else None
     found: dict[tuple[int, ...], SymmetricMemory | str] = {}
     lines: dict[tuple[int, ...], str] = {}
@@ -162,9 +156,7 @@ def use_symmetric_memory(groups: Groups, device: torch.device, nccl: bool) -> li
 
 
 def taken(groups: Groups) -> Counter[str]:
-    """The collectives that went through symmetric memory until now, by name. Of a CUDA graph its capture
-    counts.
-    """
+    """The collectives that went through symmetric memory, by name. A CUDA graph counts when captured."""
     memories = {id(g.memory): g.memory for _, g in groups.items() if isinstance(g, SymmetricGroup)}
     return sum((memory.taken for memory in memories.values()), Counter())
 
@@ -251,9 +243,7 @@ def _rendezvous(group: Group, device: torch.device, stream: Any, limit: int) -> 
 
 
 def _try(memory: SymmetricMemory) -> None:
-    """Raises Unfit unless sums and gathers of small integers come out right, twice, of each dtype
-    and form.
-    """
+    """Raises Unfit unless sums and gathers of small integers are right, twice, of each dtype and form."""
     rank, size = memory.handle.rank, memory.handle.world_size
     device, largest = memory.buffer.device, memory.limit_bytes
     for dtype in SUMMED * 2:

@@ -29,9 +29,7 @@ from .flights import Flights
 
 BEAT_S = 0.5
 PATIENCE_S = 4.0
-"""A counter that stands still for so long belongs to a rank that is gone: eight beats, for loaded
-machines.
-"""
+"""A counter that stands still for so long is a rank's that is gone: eight beats, for loaded machines."""
 LINGER_S = 4 * BEAT_S
 """How long the process that holds the store stays after a failure, for the others to read the reason."""
 NOTHING = ""
@@ -73,9 +71,7 @@ class Watch:
 
     @contextmanager
     def guard(self, step: int) -> Iterator[None]:
-        """Around what all ranks do together at ``step``: an error that another rank caused names that rank
-        instead.
-        """
+        """Around what all ranks do at ``step``: an error that another rank caused names that rank."""
         self._step = step
         self._forget()
         try:
@@ -122,9 +118,7 @@ class Watch:
                 return  # the store is gone: the program ends, or its next collective will say so
 
     def _is_stuck(self, flights: Flights) -> bool:
-        """Whether the GPU waits for a collective that will not end; the process is ended then, with the
-        reason.
-        """
+        """Whether the GPU waits for a collective that will not end; the process then ends, saying why."""
         stuck = flights.stuck()
         if stuck is None or stuck[1] < min(PATIENCE_S, self._timeout_s):
             return False

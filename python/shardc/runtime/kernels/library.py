@@ -147,9 +147,7 @@ class Library:
         return entry, list(figures)
 
     def _symbolic(self, name: str, inputs: int) -> Figures | None:
-        """The figures of a kernel with symbolic sizes: see ``sizes`` in
-        ``backends/cpu/object_code/lower.py``.
-        """
+        """The figures of symbolic sizes: see ``sizes`` in ``backends/cpu/object_code/lower.py``."""
         try:
             symbol = ctypes.c_char.in_dll(self._library, f"{name}_sizes")
         except ValueError:
@@ -193,9 +191,7 @@ def sealed(library: bytes) -> bytes:
 
 
 def is_whole(content: bytes) -> bool:
-    """Whether ``content`` is a library with its seal, unchanged. Opening one that was cut off would end the
-    process.
-    """
+    """Whether ``content`` is a library with its seal, unchanged: opening a truncated one ends the process."""
     size = len(content) - len(SEAL) - 32
     seal, digest = content[size : size + len(SEAL)], content[size + len(SEAL) :]
     return size > 0 and seal == SEAL and hashlib.sha256(content[:size]).digest() == digest

@@ -35,9 +35,7 @@ class Kernels(Protocol):
     def batch(
         self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
     ) -> Callable[..., list[Tensors]]:
-        """The kernel ``name``, of any number of elements, as a function of tuples of its tensors: one call
-        for all.
-        """
+        """The kernel ``name``, of any number of elements, as one call for several tuples of its tensors."""
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Memory for a result that an op of ATen writes."""

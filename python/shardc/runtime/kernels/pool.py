@@ -53,9 +53,7 @@ class Pool:
         return self._cut_bytes - sum(size * len(bin_) for size, bin_ in list(self._bins.items()))
 
     def bin(self, size: int) -> list[int]:
-        """Addresses of free blocks of ``size`` bytes, a multiple of the alignment. Appending
-        gives one back.
-        """
+        """Addresses of free blocks of ``size`` bytes, a multiple of the alignment. Appending frees one."""
         return self._bins.setdefault(size, [])
 
     def take(self, size: int) -> int:
@@ -90,9 +88,7 @@ class Pool:
             return self._unmap(self.mapped_bytes)
 
     def _collect(self) -> None:
-        """Empties the bins. Threads without the lock may add and take meanwhile: pop and append
-        are atomic.
-        """
+        """Empty the bins. Threads without the lock may add and take meanwhile: pop and append are atomic."""
         for size, bin_ in list(self._bins.items()):
             while bin_:
                 try:
@@ -131,9 +127,7 @@ class Pool:
         self._add(segment.address, segment.size)
 
     def _unmap(self, size: int) -> int:
-        """Unmaps free segments until ``size`` bytes are given back, if there are so many; how
-        many it were.
-        """
+        """Unmap free segments until ``size`` bytes are given back, if there are so many; return how many."""
         given = 0
         for segment in [s for s in self._segments if self._starts.get(s.address) == s.size]:
             if given >= size:

@@ -48,13 +48,9 @@ where flash has none.
 """
 
 CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Scores that the plain path holds at once: few enough for the cache, or for the memory. Backward holds three
-such.
-"""
+"""Scores that the plain path holds at once, for cache or memory. Backward holds three such."""
 EFFICIENT_ROWS, BIAS_COLUMNS = 32, 16
-"""Rows whose multiple memory-efficient attention pads lse to, and columns that a row of its bias has a
-multiple of.
-"""
+"""Memory-efficient attention pads lse's rows, and aligns its bias's columns, to multiples of these."""
 CHUNK_ROWS = 32
 """Rows that a chunk has at least: fewer make poor matmuls."""
 
@@ -138,18 +134,14 @@ def _chunks(problem: Problem) -> Iterator[tuple[slice, slice]]:
 
 
 def _grouped(x: Tensor, rows: slice, kv_heads: int, dtype: torch.dtype) -> Tensor:
-    """Rows of [B, H, S, D] with the query heads of each key head one under the other: [B, Hkv, H / Hkv *
-    rows, D].
-    """
+    """Rows of [B, H, S, D] with each key head's query heads stacked: [B, Hkv, H / Hkv * rows, D]."""
     batch, heads, _, size = x.shape
     height = heads // kv_heads * (rows.stop - rows.start)
     return x[:, :, rows].to(dtype).reshape(batch, kv_heads, height, size)
 
 
 def _scores(problem: Problem, q: Tensor, k: Tensor, rows: slice, cols: slice) -> Tensor:
-    """Masked scores [B, H, rows, cols]; q holds these rows, grouped and scaled, k [B, Hkv, cols, D] these
-    columns.
-    """
+    """Masked scores [B, H, rows, cols] of q, these rows grouped and scaled, and k [B, Hkv, cols, D]."""
     scores = (q @ k.mT).view(q.shape[0], -1, rows.stop - rows.start, cols.stop)
     mask = _cut(problem.mask, rows, cols)
     if mask is not None and mask.dtype == torch.bool:
@@ -207,9 +199,7 @@ def plain_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 
 
 def _fusable(problem: Problem) -> Problem | None:
-    """The problem by the library that has a fused kernel for it; None if torch has none here. On CPU it
-    crashes on empty operands.
-    """
+    """The problem by the library that has a fused kernel for it, or None. On CPU empty operands crash one."""
     q = problem.q
     if min(*q.shape, *problem.v.shape) == 0 or q.shape[3] != problem.v.shape[3]:
         return None
@@ -373,9 +363,7 @@ def _of_groups(x: Tensor, kv_heads: int) -> Tensor:
 
 
 def _bias(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-    """A floating mask for every score, with rows that begin where memory-efficient kernels load them: at
-    multiples of ``BIAS_COLUMNS``.
-    """
+    """A floating mask for every score; rows begin at multiples of ``BIAS_COLUMNS``, for loads."""
     if mask is None:
         return None
     columns = k.shape[2]
@@ -431,9 +419,7 @@ def fused_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 
 
 def attention(*operands: Any, library: str = FLASH) -> tuple[Tensor, Tensor]:
-    """What ``shardc::attention`` runs: out and lse, contiguous on CPUs. Raises ValueError for operands that
-    do not fit.
-    """
+    """Run ``shardc::attention``: out and lse, contiguous on CPUs. Raises ValueError for unfit operands."""
     problem = Problem(*operands, library=library)  # type: ignore[misc]
     _check(problem)
     fused = _fusable(problem)
@@ -443,9 +429,7 @@ def attention(*operands: Any, library: str = FLASH) -> tuple[Tensor, Tensor]:
 def attention_backward(
     grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: Any, library: str = FLASH
 ) -> Grads:
-    """What ``shardc::attention_backward`` runs: dq, dk and dv in the shapes and dtype of q, k and v,
-    contiguous on CPUs.
-    """
+    """Run ``shardc::attention_backward``: dq, dk, dv like q, k and v, contiguous on CPUs."""
     problem = Problem(q, k, v, mask, *settings, library=library)  # type: ignore[misc]
     _check(problem)
     fused = _fusable(problem)

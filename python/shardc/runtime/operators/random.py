@@ -38,9 +38,7 @@ BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16:
 """Random bits of a number of each dtype: as many as it holds exactly, so that 1.0 is never returned."""
 
 CHUNK_BLOCKS = {"cpu": 1 << 17, "cuda": 1 << 22}
-"""Blocks made at once: the temporaries (8 bytes a block each) stay in the cache, or small beside
-the memory.
-"""
+"""Blocks made at once: temporaries (8 bytes a block each) stay in the cache, or small beside the memory."""
 
 
 def philox(counter: Tensor, op: int, stream: int, seed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

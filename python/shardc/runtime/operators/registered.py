@@ -1,6 +1,4 @@
-"""The custom operators that a program calls: they are the user's, and must be registered before
-it is loaded.
-"""
+"""The custom operators that a program calls: the user's, registered before it is loaded."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ def import_library(name: str) -> None:
 
 
 def check_operators(manifest: Mapping[str, Any]) -> None:
-    """Raises MissingOperator if an operator that the program calls is not registered with PyTorch in this
-    process.
-    """
+    """Raises MissingOperator if an operator of the program is not registered in this process."""
     missing = [entry["name"] for entry in manifest["operators"] if not _is_registered(entry["name"])]
     if missing:
         raise MissingOperator(

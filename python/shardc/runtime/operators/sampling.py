@@ -56,9 +56,7 @@ def poisson(
 def binomial(
     count: Tensor, prob: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
 ) -> Tensor:
-    """Successes among ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype;
-    NaN where these mean nothing.
-    """
+    """Successes in ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype; NaN where invalid."""
     numbers = _numbers(count, seed, op, offsets, global_size)
     counts, chance = count.double(), prob.double()
     p = torch.minimum(chance, 1 - chance)
@@ -105,9 +103,7 @@ def _numbers(
 
 
 def _invert(numbers: Numbers, first: Tensor, ratio: Callable[[int], Tensor], wanted: Tensor) -> Tensor:
-    """How many terms of a distribution lie below a uniform number: its first term, and each by the one
-    before.
-    """
+    """How many terms of a distribution lie below a uniform number: the first term, then each by its ratio."""
     found, below, term, left = torch.zeros_like(first), first, first, numbers(0)
     for k in range(1, TERMS):
         beyond = wanted & (left >= below)
