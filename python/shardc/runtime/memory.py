@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
+from torch import cuda
 
 from .errors import OutOfDeviceMemory
 
-cuda: Any = torch.cuda
 HINT = "use a smaller batch, more micro-batches, more ranks, or a plan that shards parameters (plan='zero3')"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from .check import Json
 from .comm.layout import Leaf
 from .comm.mesh import Axis, Mesh
 
@@ -19,10 +19,8 @@ class Part:
     axis: Axis | None = None
 
 
-def part_of(pipeline: Sequence[dict[str, Any]], leaves: Sequence[Leaf], mesh: Mesh, rank: int) -> Part:
-    """What ``rank`` runs and takes. ``pipeline`` is the manifest's: empty, or its axis' name and the (role,
-    name) of the arguments of each rank along it.
-    """
+def part_of(pipeline: Sequence[Json], leaves: Sequence[Leaf], mesh: Mesh, rank: int) -> Part:
+    """Return what ``rank`` runs and takes. ``pipeline`` is the manifest's: empty, or of one entry."""
     if not pipeline:
         return Part(0, list(leaves))
     (entry,) = pipeline

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -49,12 +48,12 @@ def recorded(program: Program, part: Part, place: Place) -> Iterator[list[Span]]
 
 
 def _timed(
-    stage: Callable[..., Any], actions: Iterator[str], spans: list[Span], place: Place
-) -> Callable[..., Any]:
+    stage: Callable[..., object], actions: Iterator[str], spans: list[Span], place: Place
+) -> Callable[..., object]:
     """``stage`` with a span for each call; the calls of all stages are ``actions`` in order."""
     finished = torch.cuda.synchronize if place.device.type == "cuda" else lambda: None
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> object:
         finished()
         start_s = time.time()
         results = stage(*arguments)
@@ -79,7 +78,7 @@ def write_timeline(spans: list[Span], part: Part, mesh: Mesh, place: Place, path
         path.write_text(json.dumps({"traceEvents": list(_events(found)), "displayTimeUnit": "ms"}) + "\n")
 
 
-def _events(rows: list[tuple[int, list[Span]]]) -> Iterator[dict[str, Any]]:
+def _events(rows: list[tuple[int, list[Span]]]) -> Iterator[dict[str, object]]:
     """Chrome's form: microseconds from the first action on."""
     first_s = min((start_s for _, spans in rows for _, start_s, _ in spans), default=0.0)
     for number, spans in rows:

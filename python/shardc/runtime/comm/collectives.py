@@ -8,10 +8,9 @@ another dim the blocks are moved to the front, which copies only where the dims 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +20,7 @@ from ..errors import CommunicationError
 from ..kernels import pool
 from ..source import user_line
 from .flights import Flights
-from .groups import Group, Groups
+from .groups import Group, Started
 from .mesh import Axes, Mesh
 
 REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
@@ -51,10 +50,10 @@ class Pending:
 
     def __init__(
         self,
-        work: Any,
+        work: Started | None,
         kept: Tensor,
         result: Tensor,
-        finish: Callable[[Tensor], Tensor] | None,
+        finish: Finish | None,
         start: Start,
         flights: Flights | None = None,
     ) -> None:
@@ -63,7 +62,8 @@ class Pending:
 
     def wait(self) -> Tensor:
         try:
-            self.work.wait()
+            if self.work is not None:
+                self.work.wait()
         except RuntimeError as error:  # c10d has no class of its own for Gloo's errors
             raise CommunicationError(str(error), described(self.start)) from error
         if self.flights is not None:
@@ -72,6 +72,7 @@ class Pending:
 
 
 Start = tuple[str, Group, str, int]
+Finish = Callable[[Tensor], Tensor]
 
 
 def described(start: Start) -> str:
@@ -98,7 +99,12 @@ class Rank:
     """One rank of the mesh: number, device, groups. Collectives are called by all ranks alike."""
 
     def __init__(
-        self, mesh: Mesh, number: int, device: torch.device, groups: Groups, flights: Flights | None = None
+        self,
+        mesh: Mesh,
+        number: int,
+        device: torch.device,
+        groups: Mapping[Axes, Group],
+        flights: Flights | None = None,
     ) -> None:
         self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
         self._flights = flights
@@ -217,9 +223,7 @@ class Rank:
         """The block that layout ``target`` gives this rank, from the rank that has it in ``source``."""
         group = self._groups[axes]
         senders = self._senders(group, source, target)
-        sends = [
-            sum(senders[r] == self.number and r == to for r in group.ranks) for to in sorted(group.ranks)
-        ]
+        sends = [int(senders[to] == self.number) for to in sorted(group.ranks)]
         receives = [int(senders[self.number] == r) for r in sorted(group.ranks)]
         block = _plain(x).contiguous()
         pack = block.expand(sum(sends), *block.shape).contiguous().view(-1)
@@ -229,17 +233,11 @@ class Rank:
         return self._pending("permute", group, work, pack, out, _typed(x))
 
     def _pending(
-        self,
-        name: str,
-        group: Group,
-        work: Any,
-        kept: Tensor,
-        result: Tensor,
-        finish: Callable[[Tensor], Tensor] | None,
+        self, name: str, group: Group, work: Started | None, kept: Tensor, out: Tensor, finish: Finish | None
     ) -> Pending:
         caller = sys._getframe(2)  # the program's line
         start = (name, group, caller.f_code.co_filename, caller.f_lineno)
-        return Pending(work, kept, result, finish, start, self._flights)
+        return Pending(work, kept, out, finish, start, self._flights)
 
     def _senders(self, group: Group, source: tuple[Axes, ...], target: tuple[Axes, ...]) -> dict[int, int]:
         """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""
@@ -278,7 +276,7 @@ def _retype(out: Tensor, x: Tensor) -> Tensor:
     return torch.view_as_complex(out.contiguous()) if x.is_complex() else out
 
 
-def _typed(x: Tensor) -> Callable[[Tensor], Tensor] | None:
+def _typed(x: Tensor) -> Finish | None:
     """The way back from ``_plain``, None where there is none to go."""
     if x.dtype != torch.bool and not x.is_complex():
         return None
@@ -286,13 +284,13 @@ def _typed(x: Tensor) -> Callable[[Tensor], Tensor] | None:
     return lambda out: _retype(out, like)
 
 
-def _joined(group: Group, dim: int, x: Tensor) -> Callable[[Tensor], Tensor]:
+def _joined(group: Group, dim: int, x: Tensor) -> Finish:
     """From what the ranks of a group sent to their blocks along ``dim``, in the type of ``x``."""
     like = x.new_empty(0)
     return lambda parts: _retype(_join(group.ordered(parts), dim), like)
 
 
-def _op(reduction: str, x: Tensor) -> Any:
+def _op(reduction: str, x: Tensor) -> dist.ReduceOp.RedOpType:
     # The sum of truth values is "any"; as bytes it would leave values that are no truth values.
     return REDUCE["max" if x.dtype == torch.bool and reduction == "sum" else reduction]
 

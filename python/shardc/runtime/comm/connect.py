@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,8 +17,6 @@ TIMEOUT_S = environment.TIMEOUT_S.get()
 
 AFTER = timedelta(seconds=30)
 """How much longer NCCL's own watchdog waits, which ends the process without naming the collective."""
-
-
 GPU_HINT = "install the GPU's driver and a torch for it, or compile for the CPU (target='cpu', --target cpu)"
 OTHER_HINT = "leave the device out: each rank then takes its own"
 
@@ -48,13 +45,10 @@ def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: flo
     """
     world = dist.get_world_size() if dist.is_initialized() else environment.WORLD_SIZE.get()
     if world != mesh.world_size:
-        raise WorldMismatch(
-            f"the program is for a mesh of {mesh.world_size} ranks ({mesh.describe()}), but {world} are "
-            f"running",
-            "the number of processes",
-            f"start it with `torchrun --nproc-per-node {mesh.world_size} ...`, or compile it for another "
-            f"mesh",
-        )
+        count = mesh.world_size
+        what = f"the program is for a mesh of {count} ranks ({mesh.describe()}), but {world} are running"
+        hint = f"start it with `torchrun --nproc-per-node {count} ...`, or compile it for another mesh"
+        raise WorldMismatch(what, "the number of processes", hint)
     timeout = timedelta(seconds=timeout_s)
     place = own_device() if device is None else _found(torch.device(device))
     if place.type == "cuda":
@@ -69,10 +63,11 @@ def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: flo
 def ensure_group(timeout: timedelta) -> None:
     """Make a process group of one for a lone rank, when DTensors are first asked for: they need one."""
     if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+        store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]: its manual names it
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timeout)
 
 
-def backend_of(group: Any, device: torch.device) -> str:
+def backend_of(group: dist.ProcessGroup | None, device: torch.device) -> str:
     """What moves tensors of a device in a group (None: of all ranks), such as ``nccl``; empty for nothing."""
     named = dist.get_backend_config(group)  # "cpu:gloo,cuda:nccl"
     return dict(pair.split(":") for pair in named.split(",")).get(device.type, "")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
+from torch.distributed import ReduceOp
 
-from .groups import Group
+from .groups import Group, Started
 
 
 class Staged:
@@ -15,11 +14,12 @@ class Staged:
 
     __slots__ = ("host", "into", "work")
 
-    def __init__(self, work: Any, host: Tensor, into: Tensor | None) -> None:
+    def __init__(self, work: Started | None, host: Tensor, into: Tensor | None) -> None:
         self.work, self.host, self.into = work, host, into
 
     def wait(self) -> None:
-        self.work.wait()
+        if self.work is not None:
+            self.work.wait()
         if self.into is not None:
             self.into.copy_(self.host)
 
@@ -27,7 +27,7 @@ class Staged:
 class HostGroup(Group):
     """A :class:`Group` whose collectives are the host's."""
 
-    def all_reduce(self, out: Tensor, op: Any) -> Staged:
+    def all_reduce(self, out: Tensor, op: ReduceOp.RedOpType) -> Staged:
         host = out.to("cpu", copy=True)
         return Staged(super().all_reduce(host, op), host, out)
 
@@ -35,7 +35,7 @@ class HostGroup(Group):
         host = torch.empty_like(out, device="cpu")
         return Staged(super().all_gather(host, block.cpu()), host, out)
 
-    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Staged:
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: ReduceOp.RedOpType) -> Staged:
         host = torch.empty_like(out, device="cpu")
         return Staged(super().reduce_scatter(host, blocks.cpu(), op), host, out)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..check import Json
 from .mesh import Axes, Mesh, ways
 
 
@@ -64,22 +64,12 @@ class Leaf:
     interleaved: Interleaved | None = None
 
     @staticmethod
-    def read(entry: dict[str, Any]) -> Leaf:
+    def read(entry: Json) -> Leaf:
         dims = tuple(tuple((str(n), int(p), int(s)) for n, p, s in dim) for dim in entry["sharding"]["dims"])
         dtype = getattr(torch, entry["dtype"])
-        padded = tuple(entry.get("padded", ()))
-        parts = entry.get("interleaved")
+        shape, padded, parts = tuple(entry["shape"]), tuple(entry.get("padded", ())), entry.get("interleaved")
         stored = None if parts is None else Interleaved(parts["dim"], parts["ways"], tuple(parts["sizes"]))
-        return Leaf(
-            entry["name"],
-            entry["role"],
-            tuple(entry["shape"]),
-            dtype,
-            dims,
-            entry.get("fill"),
-            padded,
-            stored,
-        )
+        return Leaf(entry["name"], entry["role"], shape, dtype, dims, entry.get("fill"), padded, stored)
 
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"

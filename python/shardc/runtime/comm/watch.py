@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch.distributed as dist
 
@@ -63,7 +62,8 @@ class Watch:
         self._reason: str | None = None
         self._waits_in: str | None = None
         if world_size > 1:
-            self._store: Any = dist.PrefixStore(f"shardc/{next(NUMBERS)}", default_store())
+            name = f"shardc/{next(NUMBERS)}"
+            self._store = dist.PrefixStore(name, default_store())  # pyright: ignore[reportPrivateImportUsage]
             self._store.set("reason", NOTHING)
             self._write()
             dist.barrier()  # so that no look finds a key missing, which would block

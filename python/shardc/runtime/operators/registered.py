@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from ..check import Json
 from ..errors import MissingOperator
 
 
@@ -27,16 +26,14 @@ def import_library(name: str) -> None:
         ) from None
 
 
-def check_operators(manifest: Mapping[str, Any]) -> None:
+def check_operators(manifest: Json) -> None:
     """Raises MissingOperator if an operator of the program is not registered in this process."""
     missing = [entry["name"] for entry in manifest["operators"] if not _is_registered(entry["name"])]
     if missing:
-        raise MissingOperator(
-            f"the program calls {', '.join(missing)}, which no library has registered with PyTorch in this "
-            f"process",
-            hint="import the module that registers it before the artefact is loaded; "
-            "run, check and run.py take --import MODULE",
-        )
+        names = ", ".join(missing)
+        what = f"the program calls {names}, which no library has registered with PyTorch in this process"
+        hint = "import the module that registers it before the artefact is loaded; "
+        raise MissingOperator(what, hint=f"{hint}run, check and run.py take --import MODULE")
 
 
 def _is_registered(name: str) -> bool:
