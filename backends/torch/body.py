@@ -154,7 +154,7 @@ class Body:
             strides = self.program.strides.get(value, Order(()))
             known = None if isinstance(strides, Order) else strides or _contiguous(type_.shape)
             is_read = value in self.schedule.first and value not in rounded
-            texts.append(type_text(type_, known) if type_ and is_read else "None")
+            texts.append(type_text(type_.shape, type_.dtype, known) if type_ and is_read else "None")
         return f"  # {', '.join(texts)}" if any(text != "None" for text in texts) else ""
 
     def _kernel_call(self, step: Step, position: int) -> str:

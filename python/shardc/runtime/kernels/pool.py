@@ -15,10 +15,9 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 
@@ -174,23 +173,21 @@ os.register_at_fork(
 
 
 @lru_cache(maxsize=1024)
-def _block_type(size: int) -> Any:
+def _block_type(size: int) -> type[ctypes.Array[ctypes.c_char]]:
     """Memory of the pool as a Python object, whose end is that of the tensor's storage."""
     free = _pool.bin(size)
 
     class Block(ctypes.c_char * size):  # type: ignore[misc]
-        def __del__(self, give_back: Any = free.append, address_of: Any = ctypes.addressof) -> None:
+        def __del__(
+            self, give_back: Callable[[int], None] = free.append, address_of=ctypes.addressof
+        ) -> None:
             give_back(address_of(self))
 
     return Block
 
 
 def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, size_bytes: int) -> torch.Tensor:
-    """A new CPU tensor in memory of the pool; ``strides`` in elements, ``size_bytes`` is what they span (at
-    least 1).
-
-    Raises MemoryError.
-    """
+    """Return a new CPU tensor in the pool, whose ``strides`` span ``size_bytes`` > 0. Raises MemoryError."""
     size = -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     block = _block_type(size).from_address(_pool.take(size))
     return torch.frombuffer(block, dtype=dtype).as_strided_(shape, strides)
@@ -199,11 +196,9 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, size
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A new contiguous CPU tensor; of the pool if it is large. Raises MemoryError."""
     strides, size_bytes = _form(shape, dtype)
-    return (
-        empty(shape, strides, dtype, size_bytes)
-        if size_bytes >= POOLED_BYTES
-        else torch.empty(shape, dtype=dtype)
-    )
+    if size_bytes < POOLED_BYTES:
+        return torch.empty(shape, dtype=dtype)
+    return empty(shape, strides, dtype, size_bytes)
 
 
 @lru_cache(maxsize=4096)
@@ -215,11 +210,7 @@ def _form(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ...], 
 
 def statistics() -> dict[str, int]:
     """Bytes in tensors now and at most so far, and bytes mapped."""
-    return {
-        "used_bytes": _pool.used_bytes,
-        "peak_bytes": _pool.peak_bytes,
-        "mapped_bytes": _pool.mapped_bytes,
-    }
+    return {name: getattr(_pool, name) for name in ("used_bytes", "peak_bytes", "mapped_bytes")}
 
 
 def release() -> int:

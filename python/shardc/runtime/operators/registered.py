@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
 from pathlib import Path
 
 import torch
 
 from ..check import Json
 from ..errors import MissingOperator
+from ..python_file import imported_file
 
 
 def import_library(name: str) -> None:
     """Import what registers operators: a module by name, or a Python file by path. Raises MissingOperator."""
     try:
         if name.endswith(".py"):
-            _import_file(Path(name))
+            path = Path(name)
+            imported_file(path.stem, path, listed=True)
         else:
             importlib.import_module(name)
     except (ImportError, OSError) as error:
@@ -40,12 +40,3 @@ def _is_registered(name: str) -> bool:
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     return hasattr(getattr(getattr(torch.ops, namespace), base, None), overload or "default")
-
-
-def _import_file(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("it is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
