@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 
-from shardc.backends.torch.names import Names, identifier
+from shardc.backends.torch.names import Names, identifier, tuple_text
 from shardc.dialects.dist.axis import Axis, merge
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes
@@ -43,7 +44,7 @@ class AxesTable:
         """Python for this rank's and this iteration's place over ``axes``, the first the most major."""
         terms: list[tuple[str, int]] = []
         for run in _runs(axes, self.mesh):
-            size = _ways(run)
+            size = prod(axis.size for axis in run)
             text = self._iteration(run[0]) if self.mesh.is_time(run[0]) else self._place(run)
             terms = [(t, s * size) for t, s in terms] + [(text, 1)]
         return " + ".join(t if s == 1 else f"{t} * {s}" for t, s in terms) or "0"
@@ -101,13 +102,5 @@ def _runs(axes: Axes, mesh: Mesh) -> list[Axes]:
     return runs
 
 
-def _ways(axes: Axes) -> int:
-    size = 1
-    for axis in axes:
-        size *= axis.size
-    return size
-
-
 def _literal(axes: Axes) -> str:
-    parts = [f'("{a.name}", {a.pre}, {a.size})' for a in axes]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return tuple_text(f'("{a.name}", {a.pre}, {a.size})' for a in axes)

@@ -59,14 +59,9 @@ def _run(
     operands = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
     values: Environment = dict(zip(arguments, map(_to_memory, operands), strict=True))
     for inner in ops:
-        values[inner.results[0]] = _Body(values, widen).run(inner)
-        for result, value in zip(inner.results, _listed(values[inner.results[0]]), strict=True):
-            values[result] = value
+        made = _Body(values, widen).run(inner)
+        values.update(zip(inner.results, made if isinstance(made, list) else [made], strict=True))
     return [_from_memory(values[v], v.type, widen) for v in yielded]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _to_memory(tensor: Tensor) -> Tensor:
@@ -74,10 +69,13 @@ def _to_memory(tensor: Tensor) -> Tensor:
 
 
 def _from_memory(tensor: Tensor, type_: ir.Type, widen: bool) -> Tensor:
+    return tensor.to(_read_dtype(type_, widen)).clone()
+
+
+def _read_dtype(type_: ir.Type, widen: bool) -> torch.dtype:
     found = read_builtin(type_)
     assert found is not None
-    dtype = WIDE.get(found.dtype, found.dtype) if widen else found.dtype
-    return tensor.to(dtype).clone()
+    return WIDE.get(found.dtype, found.dtype) if widen else found.dtype
 
 
 class _Body:
@@ -96,21 +94,16 @@ class _Body:
             case "tensor.expand_shape":
                 return self._values[op.operands[0]].reshape(self._shape(op.results[0], list(op.operands)[1:]))
             case "tensor.collapse_shape":
-                tensor = self._values[op.operands[0]]
-                groups = [
-                    [tensor.shape[ir.IntegerAttr(d).value] for d in group]
-                    for group in op.attributes["reassociation"]
-                ]
-                return tensor.reshape([prod(group) for group in groups])
+                tensor, groups = self._values[op.operands[0]], op.attributes["reassociation"]
+                return tensor.reshape(
+                    [prod(tensor.shape[ir.IntegerAttr(d).value] for d in g) for g in groups]
+                )
             case "arith.muli" | "arith.addi":
                 left, right = (self._values[v] for v in op.operands)
                 return left * right if op.name == "arith.muli" else left + right
             case "tensor.extract_slice":
-                static = (
-                    list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"]))
-                    for n in ("offsets", "sizes", "strides")
-                )
-                offsets, sizes, strides = static
+                names = ("static_offsets", "static_sizes", "static_strides")
+                offsets, sizes, strides = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in names)
                 parts = zip(offsets, self._sizes(sizes, list(op.operands)[1:]), strides, strict=True)
                 index = tuple(slice(first, first + size * step, step) for first, size, step in parts)
                 return self._values[op.operands[0]][index]
@@ -138,12 +131,8 @@ class _Body:
         return [int(self._values[next(rest)]) if n == ir.ShapedType.get_dynamic_size() else n for n in static]
 
     def _dtype(self, value: ir.Value) -> torch.dtype:
-        element = str(ir.RankedTensorType(value.type).element_type)
-        if element == "i8":
-            return torch.int8
-        found = read_builtin(value.type)
-        assert found is not None
-        return WIDE.get(found.dtype, found.dtype) if self._widen else found.dtype
+        is_byte = str(ir.RankedTensorType(value.type).element_type) == "i8"
+        return torch.int8 if is_byte else _read_dtype(value.type, self._widen)
 
     def _generic(self, op: ir.Operation) -> list[Tensor]:
         loops = GenericLoops(op)
@@ -178,8 +167,8 @@ class _Region:
     def run(self) -> list[Tensor]:
         """A tensor for each result, with a dim for each loop that is no reduction."""
         joins = {v: self._loops.join(n) for n, v in enumerate(self._loops.yielded)} if self._reduced else {}
-        never = [v for v, join in joins.items() if join is not None and self._factors(join)]
-        never += [joins[v].term for v in never]
+        contracted = [(v, join.term) for v, join in joins.items() if join is not None and self._factors(join)]
+        never = [v for pair in contracted for v in pair]
         for op in self._loops.body_ops:
             if not any(value == op.results[0] for value in never):
                 self.values[op.results[0]] = self._evaluated(op)
@@ -209,9 +198,8 @@ class _Region:
         if factors := self._factors(join):
             total = _contract([self.values[v] for v in factors], self.sizes, self._reduced)
         else:
-            total = REDUCE[join.op.name](
-                torch.as_tensor(self._value(join.term)).expand(self.sizes), self._reduced
-            )
+            term = torch.as_tensor(self._value(join.term)).expand(self.sizes)
+            total = REDUCE[join.op.name](term, self._reduced)
         accumulator = next(v for v in join.op.operands if v != join.term)
         return EVALUATE[join.op.name](join.op, False, total, self.values[accumulator])
 
@@ -221,10 +209,10 @@ class _Region:
         if made is None or made.name != "arith.mulf":
             return []
         once = all(len(list(value.uses)) == 1 for value in (join.term, join.op.results[0]))
-        inside = all(
+        here = (
             isinstance(v, ir.BlockArgument) or self._loops.made_here(v) is not None for v in made.operands
         )
-        return list(made.operands) if once and inside else []
+        return list(made.operands) if once and all(here) else []
 
 
 def _contract(factors: Sequence[Any], sizes: Sequence[int], reduced: list[int]) -> Tensor:

@@ -25,10 +25,15 @@ def attribute_value(op: ir.Operation, widen: bool) -> Tensor:
         tensor = ir.RankedTensorType(type_)
         shape, dtype = tuple(tensor.shape), _dtype(tensor.element_type, widen)
         if attribute.is_splat:
-            return torch.full(shape, attribute.get_splat_value().value, dtype=dtype)
-        return torch.tensor(list(attribute), dtype=dtype).reshape(shape)
+            return torch.full(shape, _number(attribute.get_splat_value()), dtype=dtype)
+        assert isinstance(attribute, ir.DenseIntElementsAttr | ir.DenseFPElementsAttr)
+        return torch.tensor([attribute[n] for n in range(len(attribute))], dtype=dtype).reshape(shape)
+    return torch.tensor(_number(attribute), dtype=_dtype(type_, widen))
+
+
+def _number(attribute: ir.Attribute) -> float:
     assert isinstance(attribute, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr)
-    return torch.tensor(attribute.value, dtype=_dtype(type_, widen))
+    return attribute.value
 
 
 def _dtype(type_: ir.Type, widen: bool) -> torch.dtype:

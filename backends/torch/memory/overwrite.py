@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from torch_mlir import ir
 
 from shardc.backends.torch.memory.aliases import Aliases
-from shardc.backends.torch.memory.schedule import Schedule, Step
+from shardc.backends.torch.memory.schedule import Schedule
+from shardc.backends.torch.step import Step
 
 
 class Overwrites:

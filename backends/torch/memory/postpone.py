@@ -14,7 +14,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.memory.aliases import shares
-from shardc.backends.torch.step import Step
+from shardc.backends.torch.step import Step, size_bytes
 from shardc.dialects.aten.python_numbers import is_python_number
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import read_type
@@ -36,7 +36,7 @@ def postpone(
     only at run time leaves all as they are.
     """
     steps = list(steps)
-    sizes = {v: _size_bytes(v) for v in (*given, *(r for s in steps for r in s.results))}
+    sizes = {v: size_bytes(read_type(v.type)) for v in (*given, *(r for s in steps for r in s.results))}
     if math.inf in sizes.values():
         return steps
     wanted = set(wanted)
@@ -130,10 +130,3 @@ def _is_movable(step: Step) -> bool:
     if step.call is None or is_python_number(step.call.spec.target):
         return False
     return torch.Tag.nondeterministic_seeded not in overload(step.call.spec.target).tags and not shares(step)
-
-
-def _size_bytes(value: ir.Value) -> float:
-    type_ = read_type(value.type)
-    if type_ is None:
-        return 0
-    return type_.size_bytes if type_.is_static else math.inf

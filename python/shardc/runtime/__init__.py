@@ -6,12 +6,16 @@ this package.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .errors import RuntimeFailure
+    from .step import TrainStep
 
 __all__ = ["RuntimeFailure", "TrainStep"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "TrainStep":
         from .step import TrainStep
 

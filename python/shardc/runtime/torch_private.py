@@ -200,7 +200,7 @@ def show(local: torch.Tensor, made: DTensor) -> None:
 
 def mark_stepped(optimizer: torch.optim.Optimizer) -> None:
     """``Optimizer._opt_called``: schedulers warn unless it has stepped. Instead: a warnings filter."""
-    optimizer._opt_called = True
+    optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
 # What has to hold for the length of a trace, and has no mode of PyTorch's own. All of it is put back.
@@ -248,7 +248,7 @@ def autocast_for_all() -> Iterator[None]:
     original = torch.autocast.__init__
 
     def init(
-        self: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: bool, **kw: bool
+        self: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kw: Any
     ) -> None:
         original(self, "cpu", dtype or torch.get_autocast_dtype(device_type), *args, **kw)
 

@@ -108,6 +108,7 @@ class Groups(dict[Axes, Group]):
             made = dist.group.WORLD
             if len(parts) > 1:
                 lists = [sorted(p) for p in parts]
-                made = dist.new_subgroups_by_enumeration(lists, timeout=timeout)[0]
+                made, _ = dist.new_subgroups_by_enumeration(lists, timeout=timeout)
+                assert not isinstance(made, int), "every rank is in one of them"
             self._handles[key] = made
         return self._handles[key]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +62,7 @@ class Figures:
 
 
 def caller(
-    entry: ctypes._NamedFuncPointer,
+    entry: Any,
     figures: Figures,
     outputs: Outputs,
     parallel: Parallel,
@@ -171,7 +172,7 @@ def _tuple(texts: Sequence[object]) -> str:
 
 
 def batch_caller(
-    entry: ctypes._NamedFuncPointer,
+    entry: Any,
     inputs: int,
     members: Sequence[Member],
     elements_per_thread: int,

@@ -12,6 +12,7 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -101,7 +102,7 @@ class Library:
         )
         return shared + max(1, min(most, torch.get_num_threads())) * each
 
-    def _entry(self, name: str, calls: Sequence[Outputs]) -> tuple[ctypes._NamedFuncPointer, list[int]]:
+    def _entry(self, name: str, calls: Sequence[Outputs]) -> tuple[Any, list[int]]:
         """The machine code, and its figures: see ``info`` in ``backends/cpu/object_code/lower.py``."""
         try:
             entry = getattr(self._library, name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,7 @@ def parallel(function: ctypes.c_void_p, data: int, threads: int, flags: int = 0)
 
 
 @cache
-def _gomp_parallel() -> ctypes._NamedFuncPointer:
+def _gomp_parallel() -> Callable[[ctypes.c_void_p, int, int, int], None]:
     function = ctypes.CDLL(openmp_path()).GOMP_parallel
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     function.restype = None

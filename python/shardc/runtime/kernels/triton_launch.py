@@ -116,7 +116,7 @@ def _written(
             kernels[device, *key] = _direct(compiled)
 
     key = [f"({n} == 1) + 2 * ({n} & 15 == 0) + 4 * ({n} > 0x7FFFFFFF)" for n in sizes] + list(constants)
-    parameters = [p.name for p in function.params]  # constants stand where the function has them
+    parameters = [str(p.name) for p in function.params]  # constants stand where the function has them
     place = dict(zip([n for n in parameters if n not in constants], names, strict=True))
     passed = [place.get(n, n) for n in parameters if n not in _OPTIONS]
     text = _DIRECT.format(
@@ -127,11 +127,12 @@ def _written(
         key=", ".join(key),
         given=", ".join(f"p{n}" if n in tensors else n for n in passed),
     )
+    active: Any = driver.active
     found = {
         "ordinary": ordinary,
         "kernels": kernels,
-        "current_device": driver.active.get_current_device,
-        "current_stream": driver.active.get_current_stream,
+        "current_device": active.get_current_device,
+        "current_stream": active.get_current_stream,
         "enter": knobs.runtime.launch_enter_hook,
         "leave": knobs.runtime.launch_exit_hook,
     }

@@ -56,8 +56,6 @@ CHUNK_ROWS = 32
 """Rows that a chunk has at least: fewer make poor matmuls."""
 
 Grads = tuple[Tensor, Tensor, Tensor]
-Operand = Tensor | float | None
-"""A tensor, or a setting: a number or truth value."""
 
 
 class Problem(NamedTuple):
@@ -407,19 +405,40 @@ def fused_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 # The ops.
 
 
-def attention(*operands: Operand, library: str = FLASH) -> tuple[Tensor, Tensor]:
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+    q_offset: int = 0,
+    *,
+    library: str = FLASH,
+) -> tuple[Tensor, Tensor]:
     """Run ``shardc::attention``: out and lse, contiguous on CPUs. Raises ValueError for unfit operands."""
-    problem = Problem(*operands, library=library)  # type: ignore[misc]
+    problem = Problem(q, k, v, mask, causal, scale, q_offset, library)
     _check(problem)
     fused = _fusable(problem)
     return plain_attention(problem) if fused is None else fused_attention(fused)
 
 
 def attention_backward(
-    grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: float, library: str = FLASH
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool,
+    scale: float,
+    q_offset: int,
+    *,
+    library: str = FLASH,
 ) -> Grads:
     """Run ``shardc::attention_backward``: dq, dk, dv like q, k and v, contiguous on CPUs."""
-    problem = Problem(q, k, v, mask, *settings, library=library)  # type: ignore[misc]
+    problem = Problem(q, k, v, mask, causal, scale, q_offset, library)
     _check(problem)
     fused = _fusable(problem)
     if fused is None:
@@ -427,10 +446,10 @@ def attention_backward(
     return fused_attention_backward(fused, grad_out, out, lse)
 
 
-def _fake_attention(*operands: Operand) -> tuple[Tensor, Tensor]:
-    problem = Problem(*operands)
-    _check(problem)
-    q, v = problem.q, problem.v
+def _fake_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, q_offset: int = 0
+) -> tuple[Tensor, Tensor]:
+    _check(Problem(q, k, v, mask, causal, scale, q_offset))
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=_wide(q.dtype))
 
 
@@ -438,7 +457,9 @@ def _fake_attention_backward(grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, 
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Operand, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(
+    ctx: Any, inputs: tuple[Tensor | float | None, ...], output: tuple[Tensor, Tensor]
+) -> None:
     """Save what the backward pass needs; lse has no gradient of its own."""
     q, k, v, mask, *ctx.settings = inputs
     if ctx.needs_input_grad[3]:
