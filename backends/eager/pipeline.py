@@ -1,5 +1,4 @@
-"""The programs of a pipeline's ranks, run side by side in one process: each goes on until it waits for a
-message.
+"""The programs of a pipeline's ranks, side by side in one process: each runs until it waits for a message.
 
 A rank of the pipeline stands for all devices that share its place on the pipeline's axis: they run in
 lock-step, as the ranks of a step without a pipeline do.
@@ -81,8 +80,7 @@ def run_pipeline(
     library: Library | None = None,
     recall: Recall | None = None,
 ) -> list[Blocks]:
-    """The results of each rank of the pipeline by role and name; ``blocks[r]`` are the arguments of rank
-    ``r``.
+    """The results of each rank by role and name; ``blocks[r]`` are the arguments of rank ``r``.
 
     ``observe`` is told of a named op in a stage once for each micro-batch, but not of one that ``recall`` has
     the results of. Raises Deadlock if all ranks that are not done wait, and what

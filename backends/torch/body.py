@@ -207,11 +207,9 @@ def _contiguous(shape: Sequence[int]) -> list[int] | None:
 
 
 def _place_stores(schedule: Schedule, stores: list[Store]) -> dict[int, list[Store]]:
-    """Each store right after its new value is made and its old value is last read, and noted as a use of
-    both.
+    """Each store right after its new value is made and its old one last read, noted as a use of both.
 
-    New values that are still on their way wait until so many others are, too: communication goes on
-    meanwhile.
+    New values on their way wait until so many others are, too: communication goes on meanwhile.
     """
     placed: dict[int, list[Store]] = {}
     starts = sorted(schedule.made[new] for _, new in stores if _is_started(schedule, new))

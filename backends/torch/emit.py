@@ -44,11 +44,9 @@ class Edge:
 
 
 def emit_program(module: ir.Module) -> str:
-    """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning
-    a tuple.
+    """Return the text of level 3 or 4's ``@step``: ``GROUPS``, and ``step(rank, *arguments)`` -> a tuple.
 
-    Of a pipeline: ``STEPS``, such a function for each of its ranks, and ``ACTIONS``, what each of them runs
-    in order.
+    For a pipeline: ``STEPS``, such a function for each rank, and ``ACTIONS``, what each runs in order.
 
     One with kernels is to be run with the globals ``kernel``
     (:meth:`shardc.runtime.kernels.library.Library.kernel`) and ``empty``

@@ -1,5 +1,4 @@
-"""A kernel's body on real tensors: each ``linalg`` op at once, over its index maps, with torch ops (no
-element loops).
+"""A kernel's body on real tensors: each ``linalg`` op at once, over its index maps, with torch ops.
 
 An operand becomes a tensor with one dim for each dim of the iteration space (of size 1 where its map does not
 read it), the op's region is evaluated on such tensors, and what it yields is put in the order of the result's
@@ -33,8 +32,7 @@ Environment = dict[ir.Value, Any]
 def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
     """The results of a ``kern.kernel`` on ``operands``. ``widen``: every floating type stands for f64.
 
-    Raises NotImplementedError for an op that this interpreter does not know, and IndexOutOfRange where a
-    check fails.
+    Raises NotImplementedError for an op that it does not know, IndexOutOfRange where a check fails.
     """
     results = _run(*kernel_body(op), operands, widen)
     for number, message in checks(op).items():

@@ -69,8 +69,7 @@ def compare_step(
     the step of level 3 that was cut into it, is then compared with the global program, and the pipeline with
     ``uncut`` run on the old weights that the schedule gives each micro-batch.
 
-    Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and
-    ExecutionFailed.
+    Raises MissingInput, ProgramsDiffer for other arguments and results, and ExecutionFailed.
     """
     ranked = _Program(rank_module)
     schedule = asynchronous_schedule(rank_module)
@@ -114,8 +113,7 @@ def prove_step(
 ) -> Proof:
     """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
 
-    The latter runs the compiled kernels of ``library``. ``uncut``: of a pipeline that changes the
-    mathematics.
+    The latter runs the kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics.
     """
     schedule = asynchronous_schedule(rank_module)
     compare = partial(compare_step, global_module, rank_module, inputs, steps=steps, uncut=uncut)

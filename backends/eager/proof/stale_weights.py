@@ -1,5 +1,4 @@
-"""What a pipeline that updates its stages by themselves must make: the step before it was cut, on old
-weights.
+"""What a pipeline that updates its stages separately must make: the uncut step, on old weights.
 
 The micro-batches run one after the other, each whole, on the versions of the weights that the schedule says
 its stages see. There are no stages, sends or orders here, so what a pipeline makes can be held against it.

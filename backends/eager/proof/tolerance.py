@@ -22,8 +22,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Bounds on errors: ``relative`` on losses, gradients, buffers; ``square`` times that on optimizer state,
-    which holds squares.
+    """Bounds on errors: ``relative``, times ``square`` on optimizer state, which holds squares.
 
     Parameters may lie a further ``drift`` learning rates apart for each step since they were equal: Adam
     divides a gradient by its own magnitude, so where the gradient is rounding error, so is the direction of

@@ -17,8 +17,7 @@ from shardc.runtime.first_run import may_share
 class Group:
     """Values that may share memory.
 
-    ``foreign``: somebody outside of the block may share it, too. ``stored``: it has become a state tensor's
-    memory.
+    ``foreign``: somebody outside may share it, too. ``stored``: it has become a state tensor's memory.
     """
 
     members: list[ir.Value]

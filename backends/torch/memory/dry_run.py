@@ -1,5 +1,4 @@
-"""How much memory a program needs: it is run on tensors without data (the meta device), and what lives is
-counted.
+"""How much memory a program needs: it is run on the meta device, and what lives is counted.
 
 The program itself says when each value is made, shared and freed, so that the figure is that of its tensors,
 to the byte, and of its kernels' workspaces. Not in it: what ATen, oneDNN and communication use inside of a

@@ -16,8 +16,7 @@ from shardc.backends.torch.step import Step
 class Overwrites:
     """The rules for one block. ``whole`` holds the aliases of all its steps.
 
-    ``writes``: new value -> the argument that takes it in the end; ``returned`` are values that callers are
-    given.
+    ``writes``: new value -> the argument that takes it in the end; ``returned``: what callers are given.
     """
 
     def __init__(

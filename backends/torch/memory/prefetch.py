@@ -31,8 +31,7 @@ class _Gather:
 
 
 def prefetch(steps: Sequence[Step]) -> list[Step]:
-    """The steps with gathers moved up, each to where an earlier one of its phase is first needed, if not
-    further.
+    """The steps with gathers moved up, each to where an earlier one of its phase is first needed, or less.
 
     The order of the gathers stays as it was. So device and network work at once, and what was gathered too
     early stays below ``PREFETCH_BYTES``.

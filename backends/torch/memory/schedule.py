@@ -25,8 +25,7 @@ from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 class Schedule:
     """The steps of a block that matter to its end, and where their values are first and last needed.
 
-    ``first`` and ``last`` hold the positions of a value's first and last user; ``end`` is one past the last
-    step.
+    ``first`` and ``last`` hold the positions of a value's first and last user; ``end`` is behind all steps.
     """
 
     steps: list[Step]

@@ -1,5 +1,4 @@
-"""What a compiled step needs to run: torch, and nothing of the compiler. Every artefact carries a copy of
-this package.
+"""What a compiled step needs to run: torch alone. Every artefact carries a copy of this package.
 
 ``TrainStep.load(folder)`` gives the step; ``python run.py`` in the folder trains with it. Imports are lazy.
 """

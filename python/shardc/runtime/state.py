@@ -1,5 +1,4 @@
-"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as
-DTensors.
+"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown as DTensors.
 
 A block that holds padding is shown without it, as a view. Where ranks hold other blocks than DTensor has
 (whole heads, where it has equal rows; some queries, keys and values, where it has all queries), the user is

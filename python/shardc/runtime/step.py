@@ -44,8 +44,7 @@ from .timeline import check_traceable, recorded, write_timeline
 class TrainStep:
     """One rank's step. All ranks make it, call it, save and load together, with equal arguments.
 
-    ``seed`` is the base of the random numbers: step ``i`` runs with ``seed + i``. ``steps_done`` counts the
-    steps.
+    ``seed`` is the base of the random numbers: step ``i``, as ``steps_done`` counts, runs with ``seed + i``.
     """
 
     def __init__(
@@ -98,8 +97,7 @@ class TrainStep:
         state: Source = None,
         timeout_s: float = TIMEOUT_S,
     ) -> TrainStep:
-        """The step of an artefact. ``state`` gives initial values: a state dict, or a function for each
-        block.
+        """Return an artefact's step. ``state``: initial values, as a dict or a function for each block.
 
         Raises BadArtefact, BadLibrary, MissingOperator, WorldMismatch or StateMismatch.
         """
@@ -144,8 +142,7 @@ class TrainStep:
             return self._step_whole(values)
 
     def trace(self, batch: Any, path: Path | str) -> Tensor:
-        """``step`` of a pipeline, whose actions rank 0 writes to ``path`` as a Chrome trace, a thread for
-        each rank.
+        """Run ``step`` of a pipeline; rank 0 writes its actions to ``path`` as a Chrome trace.
 
         On a GPU each action is waited for, so the step itself is slower. Raises NothingToTrace.
         """

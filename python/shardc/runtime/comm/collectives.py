@@ -39,8 +39,7 @@ class Done:
 
 
 class Pending:
-    """A started collective. ``wait`` gives its result, once. It raises CommunicationError if another rank is
-    gone.
+    """A started collective. ``wait``, once, gives its result; CommunicationError if another rank is gone.
 
     ``start`` is what was started: its name, its group, and the program's file and line. With ``flights``,
     whether the device gets past it is watched.
@@ -137,8 +136,7 @@ class Rank:
     def send(self, values: Sequence[Tensor], *, to: int, axes: Axes) -> None:
         """Start sending ``values`` to the rank with index ``to`` over ``axes``.
 
-        Two ranks start what goes between them, both ways, in one order: messages have no tags (NCCL knows
-        none).
+        Two ranks start what goes between them, both ways, in one order: messages have no tags.
         """
         group = self._groups[axes]
         for x in values:
@@ -262,8 +260,7 @@ def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
 def _plain(x: Tensor) -> Tensor:
     """``x`` with a dtype that every backend communicates: bool as bytes, complex as pairs.
 
-    Never ``x`` itself: a state tensor may get other memory (``Rank.store``) while a collective still reads
-    this.
+    Never ``x`` itself: a state tensor may get other memory while a collective still reads this.
     """
     if x.dtype == torch.bool:
         return x.contiguous().view(torch.uint8)

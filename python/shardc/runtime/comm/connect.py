@@ -37,11 +37,9 @@ class Place:
 def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: float = TIMEOUT_S) -> Place:
     """Join the process group that torchrun describes; a mesh of one rank needs none.
 
-    ``device`` is that of this rank's tensors: its own if not given, and ``"cuda"`` is the GPU that is its
-    own.
+    ``device`` is that of this rank's tensors: its own if not given, or if it is ``"cuda"``.
 
-    Raises WorldMismatch if the number of ranks is not the size of the mesh, NoSuchDevice for a GPU that is
-    not here.
+    Raises WorldMismatch for another number of ranks than the mesh's, NoSuchDevice for an absent GPU.
     """
     world = dist.get_world_size() if dist.is_initialized() else environment.WORLD_SIZE.get()
     if world != mesh.world_size:

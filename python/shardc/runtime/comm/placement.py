@@ -28,8 +28,7 @@ Order = tuple[Axes, ...]
 class DeviceMeshes:
     """The DeviceMeshes that the leaves of one program need. All ranks must make it together.
 
-    Along the axis ``apart`` ranks have leaves of their own: a leaf lies on the part of a DeviceMesh at one
-    place there.
+    Along the axis ``apart`` ranks have leaves of their own, on a DeviceMesh's part at one place there.
     """
 
     def __init__(

@@ -1,5 +1,4 @@
-"""Finding out who is to blame when a collective fails: signs of life of every rank, in the process group's
-store.
+"""Finds out which rank made a collective fail, by signs of life of all ranks in the process group's store.
 
 Each rank writes a counter twice a second from a thread of its own. A rank whose collective raised (the
 connection broke, or the time-out passed) looks at the others: one whose counter stands still has died or
@@ -83,8 +82,7 @@ class Watch:
             raise blamed from error
 
     def explain(self, error: Exception) -> RuntimeFailure | None:
-        """Who made this rank's ``error`` happen; None if nobody else did: then the reason is left for the
-        others.
+        """Return who made this rank's ``error`` happen; None, and leave the reason, if nobody else did.
 
         Takes up to PATIENCE_S seconds, and LINGER_S more on the rank that holds the store.
         """

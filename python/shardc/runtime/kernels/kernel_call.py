@@ -1,5 +1,4 @@
-"""One call of a compiled kernel, as a Python function written for the number of its tensors: about 1.5 us
-beside the kernel.
+"""One call of a compiled kernel as a Python function for its tensors: about 1.5 us beside the kernel.
 
 The machine code takes one pointer, to the addresses of inputs, outputs and workspace. The arrays of addresses
 are kept between calls; each call has one to itself.
@@ -27,8 +26,7 @@ Sizes = tuple[int, ...]
 Output = tuple[Shape, torch.dtype] | int
 """Shape and dtype of a new tensor, or the number of the input whose memory the result takes.
 
-A size that differs from call to call is text, ``"n0 * 64"``, in the integers ``n0``, ``n1``, ... that follow
-the call's tensors.
+A size that differs from call to call is text in the integers that follow the tensors: ``"n0 * 64"``.
 """
 
 Outputs = Sequence[Output]

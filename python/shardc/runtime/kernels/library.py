@@ -35,9 +35,7 @@ class BadLibrary(RuntimeFailure):
 class Library:
     """A shared object of compiled kernels.
 
-    Raises:
-        BadLibrary: the file is not whole, does not load, or is for a CPU with instructions that this one
-        lacks.
+    Raises BadLibrary for a file that is not whole, does not load, or needs instructions that this CPU lacks.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -64,9 +62,7 @@ class Library:
         dtypes of the inputs are those that the kernel was compiled for; they are not looked at. ``size`` is
         the number of elements where the kernel takes any.
 
-        Raises:
-            BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none
-            where one is.
+        Raises BadLibrary for an unknown name, another number of outputs, or a size given or missing wrongly.
         """
         entry, (inputs, _, max_threads, shared_bytes, thread_bytes, per_thread) = self._entry(name, [outputs])
         if (per_thread > 0) != (size is not None):

@@ -29,8 +29,7 @@ ALIGNMENT_BYTES = 64
 
 
 class Pool:
-    """Blocks of mapped segments. Any thread may take one; blocks come back whenever Python finds a tensor
-    dead.
+    """Blocks of mapped segments. Any thread may take one; they come back when Python finds a tensor dead.
 
     A block that comes back lies in the bin of its size, for the next of that size. Where a bin is empty, all
     that lies in bins becomes free memory again, neighbours one, and a block is cut from the smallest piece
@@ -142,8 +141,7 @@ class Pool:
 class _Segment:
     """Mapped memory that starts at a huge page; unmapped when nothing refers to ``memory``.
 
-    Private: what Python maps by default stays one memory after a fork, and parent and child would write into
-    each other's.
+    Private: Python's default stays one memory after a fork, into which parent and child would write.
     """
 
     memory: mmap.mmap

@@ -98,8 +98,7 @@ class Modules:
 
 
 def fill_cache(binaries: Path) -> None:
-    """Puts binaries where Triton looks before it compiles: found under the same target, Triton version and
-    source, else not.
+    """Put binaries where Triton looks first, by target, Triton's version and source.
 
     Triton's key has a hash of its own files, too, which differ between its builds for different Pythons: here
     stands that of the Triton that is here.
@@ -177,8 +176,7 @@ def caller(
 ) -> Kernel:
     """Return the function that calls ``module.launch``, written for the number of its tensors.
 
-    ``size`` is the number of elements where the kernel takes any. Unless captured, ``checks`` wait for the
-    device.
+    ``size`` is the number of elements where it takes any. Unless captured, ``checks`` wait for the device.
     """
     new = {n: output for n, output in enumerate(outputs) if isinstance(output, tuple)}
     if len(new) != module.OUTPUTS:
@@ -211,8 +209,7 @@ def caller(
 def batch_caller(module: ModuleType, members: Sequence[Outputs]) -> Batch:
     """Return the function that calls ``module.launch_all`` once for several tuples of tensors.
 
-    Addresses stand in a table on the device, which is kept for as long as the tensors of a call are where
-    those of the last call were.
+    Addresses stand in a table on the device, kept while a call's tensors are where the last call's were.
     """
     kept: list[int] = []
     tables: list[Table] = []
@@ -240,8 +237,7 @@ def _new(output: tuple[Shape, torch.dtype], device: torch.device) -> Tensor:
 
 
 def _tables(module: ModuleType, rows: Sequence[Sequence[Tensor]]) -> list[Table]:
-    """For each tuple of tensors its first program, number of elements and addresses; the tuple of each
-    program.
+    """For each tuple of tensors its first program, element count and addresses; each program's tuple.
 
     A table for those whose addresses and numbers of elements are multiples of 16, which are read 16 bytes at
     a time, and one for the others.

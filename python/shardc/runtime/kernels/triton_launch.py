@@ -1,5 +1,4 @@
-"""Starts Triton's compiled kernels without Triton's Python: what a launch needs is looked up by a key of a
-few numbers.
+"""Starts Triton's compiled kernels without Triton's Python: a key of a few numbers finds what is needed.
 
 Triton's own launch (``JITFunction.run``) binds and inspects every argument and builds texts of them to find a
 compiled kernel. A :class:`Launcher` leaves that to Triton for the first call of a kind, keeps the compiled

@@ -1,5 +1,4 @@
-"""``shardc::attention`` and ``shardc::attention_backward``: scaled dot product attention as one op on every
-device.
+"""``shardc::attention`` and its backward: scaled dot product attention as one op on every device.
 
 Shapes: q [B, H, Sq, D], k [B, Hkv, Sk, D], v [B, Hkv, Sk, Dv], where Hkv divides H and query head h uses key
 head h // (H / Hkv); mask [B|1, H|1, Sq|1, Sk|1], added to the scores where it is floating and kept where it
@@ -233,8 +232,7 @@ def _takes(library: str, problem: Problem) -> bool:
 
 
 def _pieces(problem: Problem) -> list[tuple[slice, slice, bool]]:
-    """Rectangles of rows and columns, and whether each is causal from its corner, that hold every visible
-    score once.
+    """Rectangles of rows and columns, whether each is causal, that hold every visible score once.
 
     Columns below the offset are seen by every row; from there on the mask starts at the corner. With a
     negative offset the first rows see nothing.

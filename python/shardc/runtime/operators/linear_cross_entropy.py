@@ -1,5 +1,4 @@
-"""``shardc::linear_cross_entropy`` and its backward: a linear layer and the log_softmax of its logits at one
-class a row.
+"""``shardc::linear_cross_entropy`` and its backward: a linear layer and its log_softmax at one class a row.
 
 Shapes: rows [m, k], weight [n, k], bias [n] or None, of one dtype; index [m] of i64. With
 ``logits = rows weight^T + bias``: logp [m] is log_softmax(logits)[m, index[m]], lse [m] the logarithm of each

@@ -45,8 +45,7 @@ CHUNK_BLOCKS = {"cpu": 1 << 17, "cuda": 1 << 22}
 
 
 def philox(counter: Tensor, op: int, stream: int, seed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four words of each block. ``counter`` is int64 of any shape and is overwritten; ``seed`` is 0-d
-    int64.
+    """The four words of each block. ``counter``, int64, is overwritten; ``seed`` is 0-d int64.
 
     The words are int64 tensors whose low 32 bits count: the upper bits are not cleared, as one mask less
     is one pass over the memory less. Products wrap modulo 2**64, so their bits are those of unsigned ones.
@@ -110,8 +109,7 @@ def uniform(
     dtype: torch.dtype,
     draw: int = 0,
 ) -> Tensor:
-    """The shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1), on the seed's
-    device.
+    """The shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1).
 
     ``seed`` is a 0-d int64 tensor and ``op`` the number of the random op in the program; ``draw`` tells apart
     the numbers that one op needs for an element. Elements past ``global_size`` (padding) get some number in

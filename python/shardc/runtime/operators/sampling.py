@@ -1,5 +1,4 @@
-"""``shardc::poisson``, ``shardc::binomial``, ``shardc::standard_gamma``: samples whose number of draws
-depends on values.
+"""``shardc::poisson``, ``binomial`` and ``standard_gamma``, whose number of draws depends on values.
 
 Each element draws from ``shardc::uniform``'s counters until it is done, on its own: its sample depends on the
 seed, the op, its place in the whole tensor and its parameters, and on nothing else. Everything is computed in
