@@ -25,6 +25,9 @@ MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, *_CHANNELS_LAS
 _STAND_INS = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 
+Results = Tensor | Sequence[Tensor | None]
+
+
 @dataclass(frozen=True)
 class AtenCall:
     """An operator with its constant arguments in place.
@@ -33,7 +36,7 @@ class AtenCall:
     the call's operands. ``results`` are the types that the results must have, None for one that is not made.
     """
 
-    function: Callable[..., Tensor | Sequence[Tensor | None]]
+    function: Callable[..., Results]
     positional: tuple[object, ...]
     keyword: tuple[object, ...]
     keyword_names: tuple[str, ...]
@@ -58,12 +61,11 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     if schema_of(function).is_mutable:
         raise ValueError("it writes to its operands, and the values of a step never change")
     schema = parameters(target)
-    if widen:
-        function = MEANINGS.get(target, function)
+    run: Callable[..., Results] = MEANINGS[target] if widen and target in MEANINGS else function
     args = [_argument(arg, kind, widen) for arg, (_, kind, _) in zip(call.spec.args, schema, strict=True)]
     named = [(name, arg) for arg, (name, _, keyword) in zip(args, schema, strict=True) if keyword]
     return AtenCall(
-        function,
+        run,
         tuple(arg for arg, (_, _, keyword) in zip(args, schema, strict=True) if not keyword),
         tuple(arg for _, arg in named),
         tuple(name for name, _ in named),

@@ -67,8 +67,8 @@ def read_pipeline(module: ir.Module) -> PipelineProgram | None:
     arguments = [read_arguments(f, codec) for f in functions]
     schedule = find_schedule(module)
     assert schedule is not None
-    results = [read_results(f, codec) for f in functions]
-    return PipelineProgram(module, mesh, functions, arguments, results, schedule.attributes["slices"].value)
+    results, slices = [read_results(f, codec) for f in functions], schedule.attributes["slices"].value
+    return PipelineProgram(module, mesh, functions, arguments, results, slices)
 
 
 def run_pipeline(

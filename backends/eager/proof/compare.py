@@ -21,7 +21,6 @@ from shardc.backends.eager.proof.blocks import (
     cut,
     join,
     restored,
-    with_padding,
     without_padding,
     without_time,
 )
@@ -35,6 +34,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.roles import STATE_ROLES
+from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.library import Library
 
 Key = tuple[str, str]

@@ -81,11 +81,8 @@ def _port(
 
 def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:
     """Whether the step is one rank's (level 3): every argument and result has the shape of its block."""
-    return all(
-        port.sharding is not None
-        and port.type.shape == without_time(port.sharding, mesh).local_shape(port.padded)
-        for port in ports
-    )
+    shardings = [p.sharding and without_time(p.sharding, mesh) for p in ports]
+    return all(s and p.type.shape == s.local_shape(p.padded) for s, p in zip(shardings, ports, strict=True))
 
 
 def _text(attributes: ir.DictAttr | dict, key: str, default: str) -> str:

@@ -7,6 +7,7 @@ between them the first takes memory that nothing reads.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 import torch
@@ -83,9 +84,9 @@ def _peak(
     live = {roots[v]: sizes[v] for v in given}
     now = peak = sum(live.values())
     at, alive = 0, set(live)
-    ending: dict[int, list[ir.Value]] = {}
+    ending: defaultdict[int, list[ir.Value]] = defaultdict(list)
     for root, position in last.items():
-        ending.setdefault(position, []).append(root)
+        ending[position].append(root)
     for position, step in enumerate(steps):
         for value in step.results:
             if roots[value] not in live:
@@ -93,7 +94,7 @@ def _peak(
                 now += sizes[value]
         if now > peak:
             peak, at, alive = now, position, set(live)
-        for root in (*ending.get(position, ()), *(roots[v] for v in step.results if roots[v] not in last)):
+        for root in (*ending[position], *(roots[v] for v in step.results if roots[v] not in last)):
             now -= live.pop(root, 0)
     idle = [
         (-sum(sizes[v] for v in step.results), position)

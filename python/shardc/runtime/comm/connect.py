@@ -53,8 +53,8 @@ def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: flo
         torch.cuda.set_device(place)
     if world > 1:
         _join(place, timeout)
-        backend = backend_of(None, place) if place.type == "cuda" else "gloo"
-        return Place(dist.get_rank(), place, timeout, backend == "nccl")
+        nccl = place.type == "cuda" and backend_of(None, place) == "nccl"
+        return Place(dist.get_rank(), place, timeout, nccl)
     return Place(0, place, timeout)
 
 
@@ -85,9 +85,8 @@ def _found(device: torch.device) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= count:
         seen = f"torch {torch.__version__} sees {count or 'no'} GPU{'s' * (count > 1)} here"
-        raise NoSuchDevice(
-            f"there is no device {str(device)!r}: {seen}", hint=GPU_HINT if count == 0 else OTHER_HINT
-        )
+        hint = GPU_HINT if count == 0 else OTHER_HINT
+        raise NoSuchDevice(f"there is no device {str(device)!r}: {seen}", hint=hint)
     return own_device() if device.index is None else device
 
 

@@ -21,9 +21,8 @@ def import_library(name: str) -> None:
         else:
             importlib.import_module(name)
     except (ImportError, OSError) as error:
-        raise MissingOperator(
-            f"{name} can't be imported: {error}", "--import", "name a module that Python finds, or a .py file"
-        ) from None
+        hint = "name a module that Python finds, or a .py file"
+        raise MissingOperator(f"{name} can't be imported: {error}", "--import", hint) from None
 
 
 def check_operators(manifest: Json) -> None:
