@@ -20,8 +20,7 @@ from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
 from shardc.backends.eager.dist_ops import HANDLERS, Values
 from shardc.backends.eager.kern.linalg import run_kernel
-from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
-from shardc.backends.eager.proof.blame import blamed_on
+from shardc.backends.eager.program import STEP, Instruction, blamed_on, find_step, read_block
 from shardc.backends.eager.proof.signature import Port, read_arguments
 from shardc.backends.eager.ranks import Ranks, once_per
 from shardc.diagnostics.oracle import BadArguments, NoStep

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.backends.eager.proof.blame import blamed_on
-from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.oracle import ExecutionFailed
+from shardc.dialects.aten.call import Call, CallReader, is_constant, target_name
+from shardc.dialects.location import source_line
 
 STEP = "step"
 
@@ -23,11 +27,25 @@ class Instruction:
     dying: list[ir.Value] = field(default_factory=list)
 
 
-def find_step(module: ir.Module, function: str = STEP) -> ir.Operation | None:
+@contextmanager
+def blamed_on(op: ir.Operation) -> Iterator[None]:
+    """Turns whatever is raised inside into ExecutionFailed with the op's name and line."""
+    try:
+        yield
+    except ShardcError:
+        raise
+    except Exception as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"{type(error).__name__} {reason}"
+        raise ExecutionFailed(op=target_name(op), reason=reason, where=source_line(op.location)) from error
+
+
+def find_step(module: ir.Module) -> ir.Operation | None:
     """The function ``@step`` of a module, None if it has none with a body."""
     for op in module.body.operations:
         op = op.operation
-        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == function:
+        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == STEP:
             return op if len(op.regions[0].blocks) else None
     return None
 

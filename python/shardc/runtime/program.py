@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from .check import Json
-from .comm.mesh import Axes
+from .comm.layout import Leaf
+from .comm.mesh import Axes, Axis, Mesh
 from .first_run import FirstRun, called_operators
 from .kernels.library import BadLibrary
 from .kernels.loaders import Kernels, loader_of
@@ -68,6 +69,26 @@ class Program:
         steps = tuple(names.get("STEPS") or (names["step"],))
         first_run = FirstRun(text, names, called_operators(names), strict=library is not None)
         return Program(steps, tuple(names["GROUPS"]), actions, names, first_run)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What of a program is a rank's: the ``number`` of its function; ``axis`` is a pipeline's, or None."""
+
+    number: int
+    arguments: list[Leaf]
+    axis: Axis | None = None
+
+
+def part_of(pipeline: Sequence[Json], leaves: Sequence[Leaf], mesh: Mesh, rank: int) -> Part:
+    """Return what ``rank`` runs and takes. ``pipeline`` is the manifest's: empty, or of one entry."""
+    if not pipeline:
+        return Part(0, list(leaves))
+    (entry,) = pipeline
+    axis = next((name, 1, size) for name, size in mesh.space if name == entry["name"])
+    number = mesh.coordinate(rank, axis)
+    named = {(leaf.role, leaf.name): leaf for leaf in leaves}
+    return Part(number, [named[role, name] for role, name in entry["arguments"][number]], axis)
 
 
 def library_of(folder: Path, manifest: Json) -> Kernels | None:

@@ -143,9 +143,8 @@ class State:
             held = leaf.held_shape(self._mesh, self._place.rank)
             filled = torch.full(held, leaf.fill, dtype=leaf.dtype, device=self._place.device)
             return self._stored(leaf, filled)
-        what = (
-            f"{leaf.role} {leaf.name!r} ({leaf.describe()}) has no initial value: the artefact carries none"
-        )
+        name = f"{leaf.role} {leaf.name!r} ({leaf.describe()})"
+        what = f"{name} has no initial value: the artefact carries none"
         hint = "pass `state=`: a state dict, or a function (name, shape, dtype, slices) -> tensor"
         raise StateMismatch(what, leaf.name, hint)
 

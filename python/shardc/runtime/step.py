@@ -16,8 +16,7 @@ from .check import Json, check_files, read_manifest
 from .comm.collectives import Rank
 from .comm.connect import TIMEOUT_S, connect
 from .comm.flights import Flights
-from .comm.groups import Group, Groups
-from .comm.host_group import HostGroup
+from .comm.groups import Group, Groups, HostGroup
 from .comm.layout import Leaf, cut, with_padding
 from .comm.mesh import Mesh
 from .comm.symmetric import taken, use_symmetric_memory
@@ -34,8 +33,7 @@ from .operators import (
     sampling,  # noqa: F401
 )
 from .operators.registered import check_operators
-from .pipeline import part_of
-from .program import Program, check_device, device_of, library_of
+from .program import Program, check_device, device_of, library_of, part_of
 from .state import ROLES, Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline

@@ -14,8 +14,7 @@ import torch.distributed as dist
 from .comm.connect import Place
 from .comm.mesh import Mesh
 from .errors import NothingToTrace
-from .pipeline import Part
-from .program import Program
+from .program import Part, Program
 
 Span = tuple[str, float, float]
 """An action such as ``2F0``, its start and its end in seconds since 1970."""
