@@ -25,10 +25,7 @@ _DEFINED_BY = {
 def load_graph(
     text: str, library: Kernels | None = None, strict: bool = True
 ) -> Callable[..., tuple[object, ...]]:
-    """The program's function, with its kernels from ``library``. Tracebacks through it show its lines.
-
-    Its first run is checked, and raises ResultMismatch if ``strict``, else warns.
-    """
+    """Return the program's function; its first run raises ResultMismatch if ``strict``, else warns."""
     for op, module in _DEFINED_BY.items():
         if f"torch.ops.{op}" in text:
             import_module(module)

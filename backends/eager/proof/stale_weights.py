@@ -64,10 +64,7 @@ def _action(value: ir.Value) -> Action | Collective | None:
 
 
 class StaleStep:
-    """The step of level 3 in ``module``, run with the old weights of ``schedule``.
-
-    ``stages``: state by role and name -> its stage.
-    """
+    """The step of level 3 in ``module`` on old weights of ``schedule``. ``stages``: state -> its stage."""
 
     def __init__(self, module: ir.Module, schedule: Schedule, stages: Mapping[Key, int]) -> None:
         assert schedule.updates is not None

@@ -14,10 +14,7 @@ HINT = "use a smaller batch, more micro-batches, more ranks, or a plan that shar
 
 
 def check_memory(planned_bytes: int, device: torch.device, rank: int) -> None:
-    """Raises OutOfDeviceMemory if a step's tensors alone are more than all memory of ``device``.
-
-    0 bytes: how many is not known.
-    """
+    """Raises OutOfDeviceMemory if a step's tensors (0 bytes: unknown) exceed the memory of ``device``."""
     if device.type != "cuda":
         return
     _, total = cuda.mem_get_info(device)

@@ -32,10 +32,7 @@ Source = Mapping[str, Tensor] | Initialiser | None
 
 
 class State:
-    """The state of one rank by name. A tensor object stays the same for good; steps replace what it holds.
-
-    Padding holds zeros.
-    """
+    """One rank's state by name; tensor objects stay, steps replace what they hold. Padding holds zeros."""
 
     def __init__(
         self,

@@ -29,10 +29,7 @@ def check_traceable(program: Program) -> None:
 
 @contextmanager
 def recorded(program: Program, part: Part, place: Place) -> Iterator[list[Span]]:
-    """While it lasts, the actions of this rank's next step are noted in what it gives.
-
-    All ranks begin together. Raises NothingToTrace.
-    """
+    """Note the actions of this rank's next step. All ranks begin together. Raises NothingToTrace."""
     check_traceable(program)
     spans: list[Span] = []
     actions = iter(program.actions[part.number])

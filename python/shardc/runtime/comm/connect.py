@@ -23,10 +23,7 @@ OTHER_HINT = "leave the device out: each rank then takes its own"
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands: its rank, the device of its tensors, and how long it waits for others.
-
-    ``nccl``: collectives are work of the device's, on a stream of their own.
-    """
+    """This process's rank, device and patience; with ``nccl`` collectives run on a stream of the device."""
 
     rank: int
     device: torch.device

@@ -33,10 +33,7 @@ class BadLibrary(RuntimeFailure):
 
 
 class Library:
-    """A shared object of compiled kernels.
-
-    Raises BadLibrary for a file that is not whole, does not load, or needs instructions that this CPU lacks.
-    """
+    """A shared object of compiled kernels. Raises BadLibrary if it is broken, or this CPU lacks features."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -74,10 +71,7 @@ class Library:
         return caller(entry, figures, outputs, parallel, size, checks)
 
     def batch(self, name: str, members: Sequence[Member]) -> Batch:
-        """Return the flat kernel ``name`` as a function of tuples of its tensors, called once for all.
-
-        Raises BadLibrary as :meth:`kernel`.
-        """
+        """Return the flat kernel ``name``, called once for several tuples of tensors. Raises BadLibrary."""
         entry, (inputs, *_, per_thread) = self._entry(name, [outputs for _, outputs in members])
         if not per_thread:
             raise BadLibrary(f"kernel {name!r} does not take a number of elements")

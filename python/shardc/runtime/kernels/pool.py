@@ -55,10 +55,7 @@ class Pool:
         return self._bins.setdefault(size, [])
 
     def take(self, size: int) -> int:
-        """The address of ``size`` bytes, a multiple of the alignment, with whatever stands there.
-
-        Raises MemoryError if the system has no more.
-        """
+        """Return the address of ``size`` (aligned) bytes, whatever stands there. Raises MemoryError."""
         try:
             return self.bin(size).pop()
         except IndexError:

@@ -70,10 +70,7 @@ class Modules:
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
     ) -> Kernel:
-        """Return the kernel ``name``, as :meth:`~.library.Library.kernel` does.
-
-        Raises BadModules for a name that no kernel has, and for another number of outputs.
-        """
+        """Return the kernel ``name``. Raises BadModules if it is absent or has other outputs."""
         return caller(self._module(name), outputs, checks or {}, self.device, size)
 
     def batch(self, name: str, members: Sequence[Member]) -> Batch:
