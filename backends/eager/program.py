@@ -52,17 +52,14 @@ def find_step(module: ir.Module) -> ir.Operation | None:
 
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
     """The instructions of a block in order; ops that only make constants are folded into their users."""
-    instructions = [_read(op.operation, reader) for op in block.operations if not _is_constant(op.operation)]
+    ops = (view.operation for view in block.operations)
+    instructions = [_read(op, reader) for op in ops if not (op.name.startswith("torch.") and is_constant(op))]
     seen: set[ir.Value] = set()
     for instruction in reversed(instructions):
         values = dict.fromkeys([*instruction.operands, *instruction.op.results])
         instruction.dying = [v for v in values if v not in seen]
         seen.update(values)
     return instructions
-
-
-def _is_constant(op: ir.Operation) -> bool:
-    return op.name.startswith("torch.") and is_constant(op)
 
 
 def _read(op: ir.Operation, reader: CallReader) -> Instruction:

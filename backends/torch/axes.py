@@ -51,7 +51,10 @@ class AxesTable:
 
     def head(self) -> list[str]:
         """The constants, and the list of groups."""
-        lines = [f"{name} = {_literal(axes)}" for axes, name in self._named.items()]
+        parts = {
+            name: [f'("{a.name}", {a.pre}, {a.size})' for a in axes] for axes, name in self._named.items()
+        }
+        lines = [f"{name} = {tuple_text(texts)}" for name, texts in parts.items()]
         return [*lines, f"GROUPS = [{', '.join(self.name(a) for a in self.grouped)}]"]
 
     def indices(self) -> list[str]:
@@ -100,7 +103,3 @@ def _runs(axes: Axes, mesh: Mesh) -> list[Axes]:
         else:
             runs.append((axis,))
     return runs
-
-
-def _literal(axes: Axes) -> str:
-    return tuple_text(f'("{a.name}", {a.pre}, {a.size})' for a in axes)

@@ -46,7 +46,8 @@ class DistText:
             return self._dims(self._layout(op, key))
         if key != "reduction":
             return str(_int(op, key))
-        return "" if (reduction := _text(op, key)) == "sum" else f'"{reduction}"'
+        reduction = ir.StringAttr(op.attributes[key]).value
+        return "" if reduction == "sum" else f'"{reduction}"'
 
     def _slice(self, op: ir.Operation, x: str) -> str:
         dim = _int(op, "dim")
@@ -76,10 +77,6 @@ class DistText:
 
 def _int(op: ir.Operation, name: str) -> int:
     return ir.IntegerAttr(op.attributes[name]).value
-
-
-def _text(op: ir.Operation, name: str) -> str:
-    return ir.StringAttr(op.attributes[name]).value
 
 
 def _times(index: str, factor: int) -> str:

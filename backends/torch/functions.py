@@ -55,7 +55,7 @@ class Functions:
     def head(self) -> list[str]:
         """The lines that bind them, by name."""
         bound = sorted((name, target) for target, name in self._bound.items())
-        return [f"{name} = torch.ops.{_path(target)}" for name, target in bound]
+        return [f"{n} = torch.ops.{t if t.count('.') == 2 else f'{t}.default'}" for n, t in bound]
 
     def call(self, spec: OpCall, operands: list[str]) -> str:
         """The text of one call; ``operands`` are the names of its tensors and runtime integers, in order."""
@@ -127,20 +127,13 @@ def _plan(target: str) -> tuple[Parameter, ...]:
     plan = []
     for a in schema_of(overload(target)).arguments:
         kind = str(a.real_type).removeprefix("Optional[").removesuffix("]")
-        default = _frozen(a.default_value) if a.has_default_value() else _Required
+        default = a.default_value if a.has_default_value() else _Required
+        default = tuple(default) if isinstance(default, list) else default
         plan.append((a.name, kind, a.kwarg_only, default))
     return tuple(plan)
-
-
-def _frozen(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _is_default(arg: object, default: object) -> bool:
     """Whether it is a constant, equal and of one type: ``1`` and ``1.0`` give results of other dtypes."""
     is_constant = not isinstance(arg, TensorType | IntValue)
     return is_constant and type(arg) is type(default) and arg == default
-
-
-def _path(target: str) -> str:
-    return target if target.count(".") == 2 else f"{target}.default"

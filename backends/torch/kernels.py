@@ -59,8 +59,7 @@ def _outputs(op: ir.Operation) -> str:
 
 def _shape(shape: tuple[AnySize, ...]) -> tuple[int | str, ...]:
     """As the runtime takes it: a symbolic size is text, ``"n0 * 64"``, in the integers after the tensors."""
-    return tuple(n if isinstance(n, int) else _text(n) for n in shape)
-
-
-def _text(size: AnySize) -> str:
-    return evaluate(size, lambda s: f"n{s.number}", str, "{} * {}".format, "{} + {}".format)
+    write = "{} * {}".format, "{} + {}".format
+    return tuple(
+        n if isinstance(n, int) else evaluate(n, lambda s: f"n{s.number}", str, *write) for n in shape
+    )

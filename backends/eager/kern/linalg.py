@@ -54,20 +54,13 @@ def _run(
     operands: Sequence[Tensor],
     widen: bool,
 ) -> list[Tensor]:
-    operands = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
-    values: Environment = dict(zip(arguments, map(_to_memory, operands), strict=True))
+    tensors = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
+    in_memory = [t.to(torch.int8) if t.dtype == torch.bool else t for t in tensors]
+    values: Environment = dict(zip(arguments, in_memory, strict=True))
     for inner in ops:
         made = _Body(values, widen).run(inner)
         values.update(zip(inner.results, made if isinstance(made, list) else [made], strict=True))
-    return [_from_memory(values[v], v.type, widen) for v in yielded]
-
-
-def _to_memory(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.int8) if tensor.dtype == torch.bool else tensor
-
-
-def _from_memory(tensor: Tensor, type_: ir.Type, widen: bool) -> Tensor:
-    return tensor.to(_read_dtype(type_, widen)).clone()
+    return [values[v].to(_read_dtype(v.type, widen)).clone() for v in yielded]
 
 
 def _read_dtype(type_: ir.Type, widen: bool) -> torch.dtype:

@@ -79,10 +79,6 @@ def _compare_ints(op: ir.Operation, widen: bool, x: Tensor, y: Tensor) -> Tensor
     return getattr(operator, name[-2:])(x, y)
 
 
-def _trunc_div(x: Tensor, y: Tensor) -> Tensor:
-    return torch.div(x, y, rounding_mode="trunc")
-
-
 def _shift_right(x: Tensor, y: Tensor) -> Tensor:
     """With zeros for the bits that come in; of i64, by 1 bit at least."""
     return (x >> y) & ((1 << (64 - y)) - 1)
@@ -93,7 +89,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "arith.addi": lambda x, y: x ^ y if x.dtype == torch.bool else x + y,
     "arith.andi": torch.bitwise_and,
     "arith.divf": torch.true_divide,
-    "arith.divsi": _trunc_div,
+    "arith.divsi": partial(torch.div, rounding_mode="trunc"),
     "arith.floordivsi": torch.floor_divide,
     "arith.maximumf": torch.maximum,
     "arith.maxsi": torch.maximum,

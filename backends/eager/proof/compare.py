@@ -84,7 +84,8 @@ def compare_step(
     if tolerance is None:
         tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
     values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
-    rates = [float(t.abs().max()) for (role, name), t in values.items() if _is_rate(role, name)]
+    hyper = {name: float(t.abs().max()) for (role, name), t in values.items() if role == "hyper"}
+    rates = [value for name, value in hyper.items() if name.rpartition(".")[2] == "lr"]
     rate = whole.updates * max(rates, default=0.0)
     blocks = ranked.cut(values)
     for step in range(steps):
@@ -274,10 +275,6 @@ def _kind(key: Key) -> str:
     """Values of one kind have magnitudes that can be set against one another."""
     role, name = key
     return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
-
-
-def _is_rate(role: str, name: str) -> bool:
-    return role == "hyper" and name.rpartition(".")[2] == "lr"
 
 
 def _input(port: Port, inputs: Mapping[Key, torch.Tensor]) -> torch.Tensor:

@@ -57,12 +57,9 @@ def postpone(
 def _moved(steps: list[Step], position: int, wanted: Collection[ir.Value]) -> list[Step]:
     """With one of them right before the first that reads it, or last."""
     step = steps[position]
-    reader = next((i for i in range(position + 1, len(steps)) if _reads(steps[i], step)), len(steps))
+    made, after = set(step.results), range(position + 1, len(steps))
+    reader = next((i for i in after if not made.isdisjoint(steps[i].operands)), len(steps))
     return [*steps[:position], *steps[position + 1 : reader], step, *steps[reader:]]
-
-
-def _reads(step: Step, other: Step) -> bool:
-    return not set(other.results).isdisjoint(step.operands)
 
 
 def _peak(

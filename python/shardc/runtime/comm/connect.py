@@ -90,12 +90,7 @@ def _found(device: torch.device) -> torch.device:
 def _join(device: torch.device, timeout: timedelta) -> None:
     if dist.is_initialized():
         return
-    if device.type != "cuda" or _shares_device():
+    if device.type != "cuda" or environment.LOCAL_WORLD_SIZE.get() > torch.cuda.device_count():
         dist.init_process_group("gloo", timeout=timeout)
     else:
         dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout + AFTER)
-
-
-def _shares_device() -> bool:
-    """Whether ranks of this host have a GPU together."""
-    return environment.LOCAL_WORLD_SIZE.get() > torch.cuda.device_count()

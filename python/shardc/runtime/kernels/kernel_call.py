@@ -100,7 +100,8 @@ def caller(
         shape, dtype = output
         names[f"dtype{number}"], static = dtype, _static(shape)
         if len(static) < len(shape):
-            form = f"{_tuple(shape)}, {_tuple(_stride_texts(shape))}, dtype{number}"
+            strides = [_product(shape[d + 1 :]) for d in range(len(shape))]
+            form = f"{_tuple(shape)}, {_tuple(strides)}, dtype{number}"
             large = f"(size := {_product((*shape, dtype.itemsize))}) >= {pool.POOLED_BYTES}"
             makers.append(f"pooled({form}, size) if {large} else empty({form})")
         else:
@@ -224,11 +225,6 @@ def _product(shape: Shape) -> str:
 def _static(shape: Shape) -> Sizes:
     """The sizes that are numbers."""
     return tuple(n for n in shape if isinstance(n, int))
-
-
-def _stride_texts(shape: Shape) -> list[str]:
-    """The strides of a contiguous tensor as texts."""
-    return [_product(shape[d + 1 :]) for d in range(len(shape))]
 
 
 def _strides(shape: Sizes) -> Sizes:
