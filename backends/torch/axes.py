@@ -51,10 +51,9 @@ class AxesTable:
 
     def head(self) -> list[str]:
         """The constants, and the list of groups."""
-        parts = {
-            name: [f'("{a.name}", {a.pre}, {a.size})' for a in axes] for axes, name in self._named.items()
-        }
-        lines = [f"{name} = {tuple_text(texts)}" for name, texts in parts.items()]
+        named = self._named.items()
+        triples = {name: [f'("{a.name}", {a.pre}, {a.size})' for a in axes] for axes, name in named}
+        lines = [f"{name} = {tuple_text(texts)}" for name, texts in triples.items()]
         return [*lines, f"GROUPS = [{', '.join(self.name(a) for a in self.grouped)}]"]
 
     def indices(self) -> list[str]:
