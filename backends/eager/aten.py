@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
 from shardc.dialects.aten.call import DEVICE, Call, fill
@@ -17,16 +17,15 @@ from shardc.runtime.torch_private import schema_of
 WIDE = {torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64}
 WIDE[torch.complex64] = torch.complex128
 
-# PyTorch's numbers for arguments that the torch dialect holds as integers (c10/core/MemoryFormat.h).
-_MEMORY_FORMATS = (
-    torch.contiguous_format,
-    torch.preserve_format,
-    torch.channels_last,
-    torch.channels_last_3d,
-)
+_CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
+MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, *_CHANNELS_LAST)
+"""By PyTorch's numbers (c10/core/MemoryFormat.h), as which the torch dialect holds such arguments."""
 
 # Values of the torch dialect have no strides, so a view must work on whatever layout its operand came in.
 _STAND_INS = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
+
+
+Results = Tensor | Sequence[Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -37,17 +36,17 @@ class AtenCall:
     the call's operands. ``results`` are the types that the results must have, None for one that is not made.
     """
 
-    function: Any
-    positional: tuple[Any, ...]
-    keyword: tuple[Any, ...]
+    function: Callable[..., Results]
+    positional: tuple[object, ...]
+    keyword: tuple[object, ...]
     keyword_names: tuple[str, ...]
     results: tuple[TensorType | None, ...]
 
-    def __call__(self, operands: Sequence[Any]) -> list[torch.Tensor | None]:
+    def __call__(self, operands: Sequence[object]) -> list[Tensor | None]:
         """Run it. Raises what the operator raises, and ValueError if a result is not as its type says."""
         args = fill((self.positional, self.keyword), list(operands))
         made = self.function(*args[0], **dict(zip(self.keyword_names, args[1], strict=True)))
-        results: list[torch.Tensor | None] = [made] if isinstance(made, torch.Tensor) else list(made)
+        results: list[Tensor | None] = [made] if isinstance(made, Tensor) else list(made)
         check_types(results, self.results)
         return results
 
@@ -62,12 +61,11 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     if schema_of(function).is_mutable:
         raise ValueError("it writes to its operands, and the values of a step never change")
     schema = parameters(target)
-    if widen:
-        function = MEANINGS.get(target, function)
+    run: Callable[..., Results] = MEANINGS[target] if widen and target in MEANINGS else function
     args = [_argument(arg, kind, widen) for arg, (_, kind, _) in zip(call.spec.args, schema, strict=True)]
     named = [(name, arg) for arg, (name, _, keyword) in zip(args, schema, strict=True) if keyword]
     return AtenCall(
-        function,
+        run,
         tuple(arg for arg, (_, _, keyword) in zip(args, schema, strict=True) if not keyword),
         tuple(arg for _, arg in named),
         tuple(name for name, _ in named),
@@ -80,7 +78,7 @@ def executed_type(type_: TensorType, widen: bool) -> TensorType:
     return TensorType(type_.shape, WIDE.get(type_.dtype, type_.dtype)) if widen else type_
 
 
-def check_types(tensors: Sequence[torch.Tensor | None], types: Sequence[TensorType | None]) -> None:
+def check_types(tensors: Sequence[Tensor | None], types: Sequence[TensorType | None]) -> None:
     """ValueError if the tensors are not what the types say; where there is no type, any will do."""
     if len(tensors) != len(types):
         raise ValueError(f"{len(tensors)} results came where the program has {len(types)}")
@@ -94,13 +92,13 @@ def check_types(tensors: Sequence[torch.Tensor | None], types: Sequence[TensorTy
             raise ValueError(f"a {found} came where the program has a {type_}")
 
 
-def _argument(arg: Any, kind: str, widen: bool) -> Any:
+def _argument(arg: object, kind: str, widen: bool) -> object:
     if arg is None:
         return None
     if "Layout" in kind:
         return torch.strided
-    if "MemoryFormat" in kind:
-        return _MEMORY_FORMATS[arg]
+    if "MemoryFormat" in kind and isinstance(arg, int):
+        return MEMORY_FORMATS[arg]
     if arg is DEVICE:
         return torch.device("cpu")
     if widen and isinstance(arg, torch.dtype):

@@ -7,6 +7,7 @@ have in common are one tensor object: nothing here changes a tensor in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import lru_cache, reduce
 from math import prod
 
@@ -52,9 +53,7 @@ def reduce_scatter(values: Values, mesh: Mesh, dim: int, axes: Axes, reduction: 
 
 
 def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes: Axes) -> list[torch.Tensor]:
-    """Each rank cuts its tensor along ``split_dim`` and joins the pieces that it gets along
-    ``concat_dim``.
-    """
+    """Each rank cuts its tensor along ``split_dim`` and joins what it gets along ``concat_dim``."""
 
     def exchange(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         pieces = [_cut(tensor, split_dim, len(tensors)) for tensor in tensors]
@@ -91,29 +90,23 @@ def combine(terms: Iterable[torch.Tensor], reduction: str) -> torch.Tensor:
     return reduce(_COMBINE[reduction], terms)
 
 
+_WORK: dict[type[Step], Callable[..., list[torch.Tensor]]] = {
+    AllReduce: all_reduce,
+    AllGather: all_gather,
+    ReduceScatter: reduce_scatter,
+    AllToAll: all_to_all,
+    Permute: permute,
+    Slice: slice_block,
+    ToPartial: to_partial,
+}
+"""What runs a step, whose fields are its last arguments."""
+
+
 def apply_steps(values: Values, steps: Iterable[Step], mesh: Mesh) -> list[torch.Tensor]:
     """The blocks after a chain of reshard steps."""
     for step in steps:
-        values = _apply(values, step, mesh)
+        values = _WORK[type(step)](values, mesh, *(getattr(step, field.name) for field in fields(step)))
     return list(values)
-
-
-def _apply(values: Values, step: Step, mesh: Mesh) -> list[torch.Tensor]:
-    match step:
-        case AllReduce(axes, reduction):
-            return all_reduce(values, mesh, axes, reduction)
-        case AllGather(dim, axes):
-            return all_gather(values, mesh, dim, axes)
-        case ReduceScatter(dim, axes, reduction):
-            return reduce_scatter(values, mesh, dim, axes, reduction)
-        case AllToAll(split_dim, concat_dim, axes):
-            return all_to_all(values, mesh, split_dim, concat_dim, axes)
-        case Permute(source, target):
-            return permute(values, mesh, source, target)
-        case Slice(dim, axes):
-            return slice_block(values, mesh, dim, axes)
-        case ToPartial(axes, reduction):
-            return to_partial(values, mesh, axes, reduction)
 
 
 def scatter(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh) -> list[torch.Tensor]:
@@ -177,14 +170,8 @@ def _check_replica(blocks: Values, first: int, second: int, sharding: Sharding) 
     if differ.any():
         wide = torch.complex128 if one.is_complex() else torch.float64
         gap = (one.to(wide) - other.to(wide)).abs()[differ].max().item()
-        raise ReplicasDiffer(
-            first=first,
-            second=second,
-            sharding=sharding,
-            count=int(differ.sum()),
-            size=one.numel(),
-            difference=f"{gap:.3g}",
-        )
+        found = {"count": int(differ.sum()), "size": one.numel(), "difference": f"{gap:.3g}"}
+        raise ReplicasDiffer(first=first, second=second, sharding=sharding, **found)
 
 
 @lru_cache(maxsize=4096)

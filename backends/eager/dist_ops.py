@@ -11,7 +11,7 @@ from torch_mlir import ir
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.ranks import Ranks, once_per
-from shardc.dialects.dist.sharding import Axes
+from shardc.dialects.dist.sharding import Axes, Sharding
 
 Values = list[Any]
 """One value of the program: a tensor (or an integer) for each rank; for a tuple, the values in it."""
@@ -23,31 +23,21 @@ def _identity(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
     return operands[0]
 
 
-def _all_reduce(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    return collectives.all_reduce(operands[0], ranks.mesh, ranks.axes(op), _text(op, "reduction"))
+def _collective(work: Callable[..., Values], *names: str) -> Handler:
+    """Return the handler of an op that ``work`` computes from its operand, the mesh and these attributes."""
+
+    def handle(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
+        return work(operands[0], ranks.mesh, *(_attribute(ranks, op, name) for name in names))
+
+    return handle
 
 
-def _all_gather(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    return collectives.all_gather(operands[0], ranks.mesh, _int(op, "dim"), ranks.axes(op))
-
-
-def _reduce_scatter(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    dim, reduction = _int(op, "dim"), _text(op, "reduction")
-    return collectives.reduce_scatter(operands[0], ranks.mesh, dim, ranks.axes(op), reduction)
-
-
-def _all_to_all(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    split, concat = _int(op, "split_dim"), _int(op, "concat_dim")
-    return collectives.all_to_all(operands[0], ranks.mesh, split, concat, ranks.axes(op))
-
-
-def _permute(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    source, target = (ranks.codec.read(op.attributes[name]) for name in ("source", "target"))
-    return collectives.permute(operands[0], ranks.mesh, source, target)
-
-
-def _broadcast(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    return collectives.broadcast(operands[0], ranks.mesh, ranks.axes(op), _int(op, "root"))
+def _attribute(ranks: Ranks, op: ir.Operation, name: str) -> int | str | Axes | Sharding:
+    if name == "axes":
+        return ranks.axes(op)
+    if name in ("source", "target"):
+        return ranks.codec.read(op.attributes[name])
+    return ir.StringAttr(op.attributes[name]).value if name == "reduction" else _int(op, name)
 
 
 def _slice(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
@@ -58,9 +48,8 @@ def _slice(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
     def block(rank: int) -> torch.Tensor:
         size, rest = divmod(values[rank].shape[dim], ways)
         if rest:
-            raise ValueError(
-                f"dim {dim} of size {values[rank].shape[dim]} does not divide into {ways} blocks"
-            )
+            size = values[rank].shape[dim]
+            raise ValueError(f"dim {dim} of size {size} does not divide into {ways} blocks")
         return values[rank].narrow(dim, ranks.index(rank, axes) * size, size)
 
     return once_per(_places(ranks, axes, values), block)
@@ -90,20 +79,16 @@ def _int(op: ir.Operation, name: str) -> int:
     return ir.IntegerAttr(op.attributes[name]).value
 
 
-def _text(op: ir.Operation, name: str) -> str:
-    return ir.StringAttr(op.attributes[name]).value
-
-
 HANDLERS: dict[str, Handler] = {
-    "dist.all_gather": _all_gather,
-    "dist.all_reduce": _all_reduce,
-    "dist.all_to_all": _all_to_all,
-    "dist.broadcast": _broadcast,
+    "dist.all_gather": _collective(collectives.all_gather, "dim", "axes"),
+    "dist.all_reduce": _collective(collectives.all_reduce, "axes", "reduction"),
+    "dist.all_to_all": _collective(collectives.all_to_all, "split_dim", "concat_dim", "axes"),
+    "dist.broadcast": _collective(collectives.broadcast, "axes", "root"),
     "dist.constraint": _identity,
     "dist.offset": _offset,
     "dist.partial": _partial,
-    "dist.permute": _permute,
-    "dist.reduce_scatter": _reduce_scatter,
+    "dist.permute": _collective(collectives.permute, "source", "target"),
+    "dist.reduce_scatter": _collective(collectives.reduce_scatter, "dim", "axes", "reduction"),
     "dist.reshard": _identity,
     "dist.slice": _slice,
 }

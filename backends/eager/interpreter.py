@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch_mlir import ir
@@ -19,8 +20,7 @@ from shardc.backends.eager import collectives
 from shardc.backends.eager.aten import WIDE, AtenCall, check_types, executed_type, prepare
 from shardc.backends.eager.dist_ops import HANDLERS, Values
 from shardc.backends.eager.kern.linalg import run_kernel
-from shardc.backends.eager.program import STEP, Instruction, find_step, read_block
-from shardc.backends.eager.proof.blame import blamed_on
+from shardc.backends.eager.program import STEP, Instruction, blamed_on, find_step, read_block
 from shardc.backends.eager.proof.signature import Port, read_arguments
 from shardc.backends.eager.ranks import Ranks, once_per
 from shardc.diagnostics.oracle import BadArguments, NoStep
@@ -85,9 +85,7 @@ def run(
 
 @contextmanager
 def computing(widen: bool) -> Iterator[None]:
-    """Without autograd, and in f64 where factory ops whose dtype argument is absent follow the
-    default dtype.
-    """
+    """Run without autograd, and in f64 where factory ops without a dtype follow the default one."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if widen else default)
     try:
@@ -101,10 +99,7 @@ class Machine:
     """Runs blocks. Each block is read once, however often a loop runs it."""
 
     def __init__(self, ranks: Ranks, widen: bool, observe: Observe | None, library: Library | None) -> None:
-        self._ranks = ranks
-        self._widen = widen
-        self._observe = observe
-        self._library = library
+        self._ranks, self._widen, self._observe, self._library = ranks, widen, observe, library
         self.reader = CallReader()
         self._blocks: dict[ir.Block, list[Instruction]] = {}
         self._calls: dict[ir.Operation, AtenCall] = {}
@@ -138,11 +133,16 @@ class Machine:
         call = self._calls.get(instruction.op)
         if call is None:
             call = self._calls[instruction.op] = prepare(spec, self._widen)
-        operands = [values[v] for v in instruction.operands]
+        return self._on_ranks(call, [values[v] for v in instruction.operands])
+
+    def _on_ranks(
+        self, compute: Callable[[list[Any]], Sequence[Any]], operands: list[Values]
+    ) -> list[Values]:
+        """The results of ``compute`` on each rank's operands, once for ranks whose operands are the same."""
         keys = [
             tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self._ranks.count)
         ]
-        made = once_per(keys, lambda rank: call([v[rank] for v in operands]))
+        made = once_per(keys, lambda rank: compute([v[rank] for v in operands]))
         return [list(by_rank) for by_rank in zip(*made, strict=True)]
 
     def _run_other(self, instruction: Instruction, operands: list[Values]) -> list[Values]:
@@ -160,32 +160,22 @@ class Machine:
         if name == "dist.manual":
             return self._run_manual(op, operands)
         if name == "kern.kernel":
-            return [self._run_kernel(op, operands[0] if operands else [])]
+            return [self._on_ranks(self._kernel(op), operands[0] if operands else [])]
         if name == "kern.extern":
-            return [self._run_extern(op, operands[0] if operands else [])]
+            call = prepare(extern_call(op), self._widen)
+            return [self._on_ranks(call, operands[0] if operands else [])]
         raise NotImplementedError("the oracle does not know this op")
 
-    def _run_kernel(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
-        keys = [tuple(id(v[r]) for v in operands) for r in range(self._ranks.count)]
-        compute = (
-            partial(run_kernel, op, widen=self._widen)
-            if self._library is None
-            else _compiled(self._library, op)
-        )
-        made = once_per(keys, lambda rank: compute([v[rank] for v in operands]))
-        return [list(by_rank) for by_rank in zip(*made, strict=True)]
-
-    def _run_extern(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
-        call = prepare(extern_call(op), self._widen)
-        keys = [tuple(id(v[r]) for v in operands) for r in range(self._ranks.count)]
-        made = once_per(keys, lambda rank: call([v[rank] for v in operands]))
-        return [list(by_rank) for by_rank in zip(*made, strict=True)]
+    def _kernel(self, op: ir.Operation) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+        if self._library is None:
+            return partial(run_kernel, op, widen=self._widen)
+        return _compiled(self._library, op)
 
     def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         (axis,) = self._ranks.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
         dims = [ir.IntegerAttr(d).value for d in op.attributes["stack_dims"]]
         body = op.regions[0].blocks[0]
-        carried, captured = _groups(op, "operandSegmentSizes", operands)
+        carried, captured = _groups(op, operands)
         stacks: list[list[Values]] = [[] for _ in dims]
         for iteration in range(axis.size):
             with self._ranks.at(axis, iteration):
@@ -204,18 +194,17 @@ class Machine:
         self._ranks = replace(ranks, count=ranks.mesh.world_size)
         made, _ = self._run_body(op.regions[0].blocks[0], blocks)
         self._ranks = ranks
-        types = [read_type(t) for t in element_types(op.results[0].type) or []] if len(op.results) else []
-        wholes = [
-            collectives.gather(b, s, ranks.mesh, t.shape)
-            for b, s, t in zip(made, joins, types, strict=True)
-            if t
-        ]
-        return [[[whole] * ranks.count for whole in wholes]][: len(op.results)]
+        if not len(op.results):
+            return []
+        types = map(read_type, element_types(op.results[0].type) or [])
+        parts = [(b, s, t.shape) for b, s, t in zip(made, joins, types, strict=True) if t]
+        wholes = [collectives.gather(blocks, s, ranks.mesh, shape) for blocks, s, shape in parts]
+        return [[[whole] * ranks.count for whole in wholes]]
 
     def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> tuple[list[Values], list[Values]]:
         """The values and the stacked values that a region yields."""
         yielded = self.run_block(body, inputs)
-        values, stacked = _groups(body.operations[-1].operation, "operandSegmentSizes", yielded)
+        values, stacked = _groups(body.operations[-1].operation, yielded)
         return values, stacked
 
     def _report(self, op: ir.Operation, values: Environment) -> None:
@@ -227,23 +216,19 @@ class Machine:
     def value_of(self, value: ir.Value, values: Environment) -> Values:
         """What an op reads: a value of the block, or a constant."""
         found = values.get(value)
-        return [value.owner.attributes["value"].value] * self._ranks.count if found is None else found
+        if found is not None:
+            return found
+        return [ir.IntegerAttr(value.owner.attributes["value"]).value] * self._ranks.count
 
 
 def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
     """The names in an op's ``dist.name`` and their results: ``"grad:w,grad:b#1"`` names results 0 and 1."""
-    entries = [
-        entry.strip().partition("#") for entry in ir.StringAttr(op.attributes["dist.name"]).value.split(",")
-    ]
-    return [(name, int(index or 0)) for name, _, index in entries]
+    names = ir.StringAttr(op.attributes["dist.name"]).value.split(",")
+    return [(name, int(index or 0)) for name, _, index in (n.strip().partition("#") for n in names)]
 
 
-def _compiled(
-    library: Library, op: ir.Operation
-) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
-    """Machine code as a function that leaves its operands as they are, also those whose memory
-    results take.
-    """
+def _compiled(library: Library, op: ir.Operation) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+    """Machine code as a function that leaves all operands as they are, even those that results overwrite."""
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
     size = element_count(op) if FLAT in op.attributes else None
@@ -255,15 +240,14 @@ def _compiled(
 def _on_axes(sharding: Sharding, axes: Axes) -> Sharding:
     """The part of a sharding that lies on ``axes``."""
     on = lambda axis: any(axis.overlaps(a) for a in axes)  # noqa: E731
-    return Sharding(
-        tuple(tuple(filter(on, d)) for d in sharding.dims), tuple(t for t in sharding.partial if on(t[1]))
-    )
+    dims = tuple(tuple(filter(on, d)) for d in sharding.dims)
+    return Sharding(dims, tuple(t for t in sharding.partial if on(t[1])))
 
 
-def _groups(op: ir.Operation, segments: str, tuples: list[Values]) -> list[list[Values]]:
+def _groups(op: ir.Operation, tuples: list[Values]) -> list[list[Values]]:
     """The elements of each group of operands: a tuple, or nothing where the group is empty."""
     rest = iter(tuples)
-    return [next(rest) if size else [] for size in ir.DenseI32ArrayAttr(op.attributes[segments])]
+    return [next(rest) if size else [] for size in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"])]
 
 
 def _stacked(iterations: list[Values], dim: int) -> Values:
@@ -280,14 +264,12 @@ def check_arguments(
     ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], count: int, world: int, widen: bool
 ) -> None:
     if len(ports) != len(arguments):
-        raise BadArguments(
-            argument="the arguments", problem=f"{len(ports)} are needed, {len(arguments)} were given"
-        )
+        problem = f"{len(ports)} are needed, {len(arguments)} were given"
+        raise BadArguments(argument="the arguments", problem=problem)
     for port, values in zip(ports, arguments, strict=True):
         if len(values) != count or count not in (1, world):
-            raise BadArguments(
-                argument=str(port), problem=f"tensors for {len(values)} ranks, not for 1 or all {world}"
-            )
+            problem = f"tensors for {len(values)} ranks, not for 1 or all {world}"
+            raise BadArguments(argument=str(port), problem=problem)
         for rank, tensor in enumerate(values):
             try:
                 check_types([tensor], [executed_type(port.type, widen)])

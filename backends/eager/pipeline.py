@@ -1,5 +1,4 @@
-"""The programs of a pipeline's ranks, run side by side in one process: each goes on until it waits for a
-message.
+"""The programs of a pipeline's ranks, side by side in one process: each runs until it waits for a message.
 
 A rank of the pipeline stands for all devices that share its place on the pipeline's axis: they run in
 lock-step, as the ranks of a step without a pipeline do.
@@ -46,9 +45,7 @@ Messages = dict[tuple[int, int, str], list[Values]]
 
 @dataclass(frozen=True)
 class PipelineProgram:
-    """What the ranks of a pipeline run, and the ``mesh`` that each of them is:
-    the module's without the pipeline's axis.
-    """
+    """What a pipeline's ranks run, and each one's ``mesh``: the module's without the pipeline's axis."""
 
     module: ir.Module
     mesh: Mesh
@@ -70,8 +67,8 @@ def read_pipeline(module: ir.Module) -> PipelineProgram | None:
     arguments = [read_arguments(f, codec) for f in functions]
     schedule = find_schedule(module)
     assert schedule is not None
-    results = [read_results(f, codec) for f in functions]
-    return PipelineProgram(module, mesh, functions, arguments, results, schedule.attributes["slices"].value)
+    results, slices = [read_results(f, codec) for f in functions], schedule.attributes["slices"].value
+    return PipelineProgram(module, mesh, functions, arguments, results, slices)
 
 
 def run_pipeline(
@@ -83,8 +80,7 @@ def run_pipeline(
     library: Library | None = None,
     recall: Recall | None = None,
 ) -> list[Blocks]:
-    """The results of each rank of the pipeline by role and name; ``blocks[r]`` are the arguments of rank
-    ``r``.
+    """The results of each rank by role and name; ``blocks[r]`` are the arguments of rank ``r``.
 
     ``observe`` is told of a named op in a stage once for each micro-batch, but not of one that ``recall`` has
     the results of. Raises Deadlock if all ranks that are not done wait, and what

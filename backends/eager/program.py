@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.backends.eager.proof.blame import blamed_on
-from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.oracle import ExecutionFailed
+from shardc.dialects.aten.call import Call, CallReader, is_constant, target_name
+from shardc.dialects.location import source_line
 
 STEP = "step"
 
@@ -23,28 +27,39 @@ class Instruction:
     dying: list[ir.Value] = field(default_factory=list)
 
 
-def find_step(module: ir.Module, function: str = STEP) -> ir.Operation | None:
+@contextmanager
+def blamed_on(op: ir.Operation) -> Iterator[None]:
+    """Turns whatever is raised inside into ExecutionFailed with the op's name and line."""
+    try:
+        yield
+    except ShardcError:
+        raise
+    except Exception as error:
+        reason = str(error).split("\n")[0] or type(error).__name__
+        if isinstance(error, KeyError):
+            reason = f"{type(error).__name__} {reason}"
+        raise ExecutionFailed(op=target_name(op), reason=reason, where=source_line(op.location)) from error
+
+
+def find_step(module: ir.Module) -> ir.Operation | None:
     """The function ``@step`` of a module, None if it has none with a body."""
     for op in module.body.operations:
         op = op.operation
-        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == function:
+        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == STEP:
             return op if len(op.regions[0].blocks) else None
     return None
 
 
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
     """The instructions of a block in order; ops that only make constants are folded into their users."""
-    instructions = [_read(op.operation, reader) for op in block.operations if not _is_constant(op.operation)]
+    ops = (view.operation for view in block.operations)
+    instructions = [_read(op, reader) for op in ops if not (op.name.startswith("torch.") and is_constant(op))]
     seen: set[ir.Value] = set()
     for instruction in reversed(instructions):
         values = dict.fromkeys([*instruction.operands, *instruction.op.results])
         instruction.dying = [v for v in values if v not in seen]
         seen.update(values)
     return instructions
-
-
-def _is_constant(op: ir.Operation) -> bool:
-    return op.name.startswith("torch.") and is_constant(op)
 
 
 def _read(op: ir.Operation, reader: CallReader) -> Instruction:

@@ -55,8 +55,7 @@ class Ranks:
 def once_per(keys: Iterable[Hashable], make: Callable[[int], T]) -> list[T]:
     """``make(rank)`` for every rank, run once for the ranks that share a key.
 
-    Values never change, so ranks whose operands are the same objects share one result: what is replicated is
-    computed and held once.
+    Values never change, so ranks whose operands are the same objects share one result, held once.
     """
     made: dict[Hashable, T] = {}
     results: list[T] = []

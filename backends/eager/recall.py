@@ -1,6 +1,4 @@
-"""Results of stages, remembered by what they were computed from: a step's schedules replay each
-other's work.
-"""
+"""Results of stages, kept by what they were computed from: schedules of a step replay each other's work."""
 
 from __future__ import annotations
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 
-from shardc.backends.torch.names import Names, identifier
+from shardc.backends.torch.names import Names, identifier, tuple_text
 from shardc.dialects.dist.axis import Axis, merge
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes
@@ -43,14 +44,16 @@ class AxesTable:
         """Python for this rank's and this iteration's place over ``axes``, the first the most major."""
         terms: list[tuple[str, int]] = []
         for run in _runs(axes, self.mesh):
-            size = _ways(run)
+            size = prod(axis.size for axis in run)
             text = self._iteration(run[0]) if self.mesh.is_time(run[0]) else self._place(run)
             terms = [(t, s * size) for t, s in terms] + [(text, 1)]
         return " + ".join(t if s == 1 else f"{t} * {s}" for t, s in terms) or "0"
 
     def head(self) -> list[str]:
         """The constants, and the list of groups."""
-        lines = [f"{name} = {_literal(axes)}" for axes, name in self._named.items()]
+        named = self._named.items()
+        triples = {name: [f'("{a.name}", {a.pre}, {a.size})' for a in axes] for axes, name in named}
+        lines = [f"{name} = {tuple_text(texts)}" for name, texts in triples.items()]
         return [*lines, f"GROUPS = [{', '.join(self.name(a) for a in self.grouped)}]"]
 
     def indices(self) -> list[str]:
@@ -99,15 +102,3 @@ def _runs(axes: Axes, mesh: Mesh) -> list[Axes]:
         else:
             runs.append((axis,))
     return runs
-
-
-def _ways(axes: Axes) -> int:
-    size = 1
-    for axis in axes:
-        size *= axis.size
-    return size
-
-
-def _literal(axes: Axes) -> str:
-    parts = [f'("{a.name}", {a.pre}, {a.size})' for a in axes]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -1,6 +1,4 @@
-"""Calls of one flat kernel become one call, which takes a tuple of tensors for each: an
-optimizer's updates.
-"""
+"""Calls of one flat kernel, such as an optimizer's updates, joined into one call with a tuple for each."""
 
 from __future__ import annotations
 

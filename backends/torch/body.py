@@ -2,58 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
 from torch_mlir import ir
 
-from shardc.backends.torch.collectives import DistText
-from shardc.backends.torch.functions import Functions
-from shardc.backends.torch.kernels import KERNEL, Kernels
+from shardc.backends.torch.block import Block, Program
+from shardc.backends.torch.kernels import KERNEL
+from shardc.backends.torch.loop import write_loop
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.overwrite import Overwrites
 from shardc.backends.torch.memory.schedule import Schedule
-from shardc.backends.torch.messages import WRITERS, Messages
-from shardc.backends.torch.names import Names
-from shardc.backends.torch.source import SourceLines
+from shardc.backends.torch.messages import WRITERS
 from shardc.backends.torch.step import Step
-from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.python_numbers import is_python_number
 from shardc.dialects.aten.types import Order
-from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.dialects.kern.kernel import in_place, kernel_name
+from shardc.dialects.kern.kernel import in_place
 from shardc.runtime.first_run import type_text
 
-FREED_BYTES = 1024
-"""Values smaller than this are left to the end of the function: a `del` for each would drown the program."""
-
+Store = tuple[ir.Value, ir.Value]
+"""A state argument, and its new value."""
 PENDING_STORES = 8
 """How many new state tensors may be on their way at once; each holds its old and its new memory."""
 
 
-@dataclass
-class Program:
-    """What all blocks of one program share."""
-
-    names: Names
-    functions: Functions
-    dist: DistText
-    codec: ShardingCodec
-    kernels: Kernels
-    reader: CallReader = field(default_factory=CallReader)
-    sources: SourceLines = field(default_factory=SourceLines)
-    lines: list[str] = field(default_factory=list)
-    values: dict[ir.Value, str] = field(default_factory=dict)
-    place: tuple[str | None, str | None] = (None, None)
-    strides: Mapping[ir.Value, Sequence[int] | Order | None] = field(default_factory=dict)
-    """How values lie that calls make, where that matters; None for contiguous."""
-    messages: Messages | None = None
-    """Those between the ranks of a pipeline."""
-
-
-class Body:
+class Body(Block):
     """Writes the steps of one block; ``stores`` are (state argument, its new value) pairs to put in place.
 
     ``writes`` are such pairs that the caller puts in place; ``returned`` are what somebody else is given.
@@ -67,14 +41,13 @@ class Body:
         schedule: Schedule,
         aliases: Aliases,
         indent: str,
-        stores: Sequence[tuple[ir.Value, ir.Value]] = (),
-        writes: Sequence[tuple[ir.Value, ir.Value]] = (),
+        stores: Sequence[Store] = (),
+        writes: Sequence[Store] = (),
         returned: Sequence[ir.Value] = (),
     ) -> None:
-        self.program, self.schedule, self.aliases, self.indent = program, schedule, aliases, indent
         self._stores = _place_stores(schedule, list(stores))
+        super().__init__(program, schedule, aliases, indent)
         self._waits = schedule.waits()
-        self.dying = schedule.dying()
         self.after: dict[int, list[tuple[ir.Value, Callable[[str], list[str]]]]] = {}
         """Position -> values, and the lines that then take the place of each, from its name."""
         self.overwritten: set[ir.Value] = set()
@@ -87,34 +60,18 @@ class Body:
         for position, step in enumerate(self.schedule.steps):
             self._write_waits(position)
             self._write_place(step.op)
-            if step.name == "dist.loop":
-                self._write_loop(step, position)
+            if step.loop is not None:
+                write_loop(self, step.op, step.loop, position, self._write_inner)
             elif step.name in WRITERS:
                 WRITERS[step.name](self, step)
             else:
                 self._write_step(step, position)
             self._write_stores(position)
-            self._write_frees(position)
+            self.free(self.dying.get(position, []))
             self._write_after(position)
         self._write_waits(self.schedule.end)
         self._write_stores(self.schedule.end)
         self._write_after(self.schedule.end)
-
-    def line(self, text: str) -> None:
-        self.program.lines.append(f"{self.indent}{text}")
-
-    def name(self, value: ir.Value) -> str:
-        """Its variable; of a constant that a kernel takes, its number."""
-        values = self.program.values
-        if value not in values:
-            values[value] = str(ir.IntegerAttr(value.owner.attributes["value"]).value)
-        return values[value]
-
-    def free(self, values: list[ir.Value]) -> None:
-        """A `del` for those of ``values`` that are worth one."""
-        names = [self.name(v) for v in values if self._is_worth_freeing(v)]
-        if names:
-            self.line(f"del {', '.join(names)}")
 
     def _write_step(self, step: Step, position: int) -> None:
         program = self.program
@@ -129,7 +86,7 @@ class Body:
             text = program.dist.write(step.op, operands, reuse)
             self.aliases.add(step, reused=reuse, alone=step.starts and self._is_alone(step))
         for member in step.members or (step,):
-            self._name_results(member)
+            self.name_results(member)
         unused = [v for v in step.results if v not in self.schedule.first]
         if step.members:
             names = ", ".join(f"({self._targets(member, unused)})" for member in step.members)
@@ -146,17 +103,17 @@ class Body:
             self.line("del _")
 
     def _types(self, step: Step) -> str:
-        """A comment with the types of a call's results that are read: what
-        ``runtime/first_run.py`` compares.
-        """
+        """A comment with the types of a call's results that are read, for ``runtime/first_run.py``."""
         if step.call is None or is_python_number(step.call.spec.target):
             return ""
         texts, rounded = [], _rounded(step)
         for value, type_ in zip(step.results, step.call.spec.results, strict=True):
+            if type_ is None or value in rounded or value not in self.schedule.first:
+                texts.append("None")
+                continue
             strides = self.program.strides.get(value, Order(()))
             known = None if isinstance(strides, Order) else strides or _contiguous(type_.shape)
-            is_read = value in self.schedule.first and value not in rounded
-            texts.append(type_text(type_, known) if type_ and is_read else "None")
+            texts.append(type_text(type_.shape, type_.dtype, known))
         return f"  # {', '.join(texts)}" if any(text != "None" for text in texts) else ""
 
     def _kernel_call(self, step: Step, position: int) -> str:
@@ -179,8 +136,7 @@ class Body:
     def _targets(self, step: Step, unused: list[ir.Value]) -> str:
         """The left side of a call: kernels give tuples."""
         names = ["_" if v in unused else self.program.values[v] for v in step.results]
-        text = ", ".join(names) + ("," if step.name == KERNEL and len(names) == 1 else "")
-        return text
+        return ", ".join(names) + ("," if step.name == KERNEL and len(names) == 1 else "")
 
     def _whole_aliases(self) -> Aliases:
         whole = Aliases(self.aliases.foreign)
@@ -195,29 +151,23 @@ class Body:
     def _write_stores(self, position: int) -> None:
         for old, new in self._stores.get(position, ()):
             if new in self.overwritten and self.aliases.group(new) is self.aliases.group(old):
-                self.line(
-                    f"if {self.name(new)} is not {self.name(old)}: rank.store({self.name(old)}, "
-                    f"{self.name(new)})"
-                )
+                into, value = self.name(old), self.name(new)
+                self.line(f"if {value} is not {into}: rank.store({into}, {value})")
                 continue
             group = self.aliases.group(new)
             copy = ".clone()" if group.foreign or group.stored else ""
             group.stored = True
             self.line(f"rank.store({self.name(old)}, {self.name(new)}{copy})")
 
-    def _write_frees(self, position: int) -> None:
-        dying = self.dying.get(position)
-        if dying:
-            self.free(dying)
-
     def _write_after(self, position: int) -> None:
         for value, lines in self.after.get(position, ()):
             self.program.lines += lines(self.name(value))
 
-    def _write_loop(self, step: Step, position: int) -> None:
-        from shardc.backends.torch.loop import write_loop
-
-        write_loop(self, step, position)
+    def _write_inner(self, schedule: Schedule, aliases: Aliases) -> Block:
+        """The body of a loop."""
+        inner = Body(self.program, schedule, aliases, self.indent + "    ")
+        inner.write()
+        return inner
 
     def _write_place(self, op: ir.Operation) -> None:
         """Comments where the phase or the user's source line changes."""
@@ -232,20 +182,6 @@ class Body:
             self.line(f"# {source}")
         self.program.place = (phase, source)
 
-    def name_results(self, step: Step) -> list[str]:
-        """Variables for what a step makes, ``_`` for what nobody reads."""
-        self._name_results(step)
-        return ["_" if v not in self.schedule.first else self.program.values[v] for v in step.results]
-
-    def _name_results(self, step: Step) -> None:
-        values, names = self.program.values, self.program.names
-        given = _given_names(step.results[0].owner if step.name.startswith("kern.") else step.op)
-        for number, value in enumerate(step.results):
-            if value in values or value not in self.schedule.first:
-                continue
-            wanted = given.get(number)
-            values[value] = names.exact(wanted) if wanted else names.numbered(_base_name(step))
-
     def _may_reuse(self, value: ir.Value, position: int) -> bool:
         """Whether nothing after ``position`` needs the memory of ``value``, and it is the program's own."""
         group = self.aliases.group(value)
@@ -255,10 +191,6 @@ class Body:
 
     def _is_alone(self, step: Step) -> bool:
         return prod(a.size for a in self.program.dist.spanned(step.op)) == 1
-
-    def _is_worth_freeing(self, value: ir.Value) -> bool:
-        size_bytes = self.schedule.size_bytes(value)
-        return size_bytes >= FREED_BYTES or (size_bytes > 0 and len(self.aliases.group(value).members) > 1)
 
 
 def _rounded(step: Step) -> dict[ir.Value, torch.dtype]:
@@ -274,16 +206,12 @@ def _contiguous(shape: Sequence[int]) -> list[int] | None:
     return None if None in shape else [prod(shape[d + 1 :]) for d in range(len(shape))]
 
 
-def _place_stores(
-    schedule: Schedule, stores: list[tuple[ir.Value, ir.Value]]
-) -> dict[int, list[tuple[ir.Value, ir.Value]]]:
-    """Each store right after its new value is made and its old value is last read, and noted as a use of
-    both.
+def _place_stores(schedule: Schedule, stores: list[Store]) -> dict[int, list[Store]]:
+    """Each store right after its new value is made and its old one last read, noted as a use of both.
 
-    New values that are still on their way wait until so many others are, too: communication goes on
-    meanwhile.
+    New values on their way wait until so many others are, too: communication goes on meanwhile.
     """
-    placed: dict[int, list[tuple[ir.Value, ir.Value]]] = {}
+    placed: dict[int, list[Store]] = {}
     starts = sorted(schedule.made[new] for _, new in stores if _is_started(schedule, new))
     for old, new in stores:
         made = schedule.made.get(new, 0)
@@ -301,27 +229,3 @@ def _place_stores(
 def _is_started(schedule: Schedule, value: ir.Value) -> bool:
     made = schedule.made.get(value)
     return made is not None and schedule.steps[made].starts
-
-
-def _given_names(op: ir.Operation) -> dict[int, str]:
-    """Names that the frontend gave to results: ``grad:layers.0.weight`` or ``grad:layers.0.weight#1``,
-    comma-separated.
-    """
-    attributes = op.attributes
-    if "dist.name" not in attributes:
-        return {}
-    found: dict[int, str] = {}
-    for part in attributes["dist.name"].value.split(","):
-        name, _, number = part.partition("#")
-        found.setdefault(int(number or 0), name.replace(":", "_"))
-    return found
-
-
-def _base_name(step: Step) -> str:
-    """``mm`` for ``torch.aten.mm``, ``add`` for ``torch.aten.add.Tensor``,
-    ``add_gelu`` for the kernel ``add_gelu_3``.
-    """
-    if step.name == KERNEL:
-        return kernel_name(step.op).rpartition("_")[0]
-    name = step.call.spec.target if step.call is not None else step.name
-    return name.split(".")[1].strip("_")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from torch_mlir import ir
 
 from shardc.backends.torch.axes import AxesTable, union
@@ -21,9 +18,13 @@ class DistText:
 
     def write(self, op: ir.Operation, operands: list[str], reuse: bool = False) -> str:
         """The expression for ``op``. ``reuse``: an all-reduce may put its result where its operand is."""
-        writer: Callable[..., str] = _WRITERS[op.name]
-        text = writer(self, op, *operands)
-        return f"{text[:-1]}, reuse=True)" if reuse else text
+        name = op.name.removeprefix("dist.")
+        if name not in _ARGUMENTS:
+            return {"slice": self._slice, "partial": self._partial, "offset": self._offset}[name](
+                op, *operands
+            )
+        parts = [f"{key}={text}" for key in _ARGUMENTS[name] if (text := self._argument(op, key))]
+        return f"rank.{name}({', '.join([*operands, *parts])}{', reuse=True' if reuse else ''})"
 
     def axes_of(self, op: ir.Operation) -> Axes:
         attribute = op.attributes["axes"]
@@ -37,29 +38,22 @@ class DistText:
             return self.axes_of(op)
         return union(tuple(a for name in ("source", "target") for a in self._layout(op, name).used))
 
-    def _all_reduce(self, op: ir.Operation, x: str) -> str:
-        return f"rank.all_reduce({x}, axes={self._group(op)}{_reduction(op)})"
-
-    def _all_gather(self, op: ir.Operation, x: str) -> str:
-        return f"rank.all_gather({x}, dim={_int(op, 'dim')}, axes={self._group(op)})"
-
-    def _reduce_scatter(self, op: ir.Operation, x: str) -> str:
-        return f"rank.reduce_scatter({x}, dim={_int(op, 'dim')}, axes={self._group(op)}{_reduction(op)})"
-
-    def _all_to_all(self, op: ir.Operation, x: str) -> str:
-        dims = f"split_dim={_int(op, 'split_dim')}, concat_dim={_int(op, 'concat_dim')}"
-        return f"rank.all_to_all({x}, {dims}, axes={self._group(op)})"
-
-    def _broadcast(self, op: ir.Operation, x: str) -> str:
-        return f"rank.broadcast({x}, axes={self._group(op)}, root={_int(op, 'root')})"
-
-    def _permute(self, op: ir.Operation, x: str) -> str:
-        layouts = [f"{name}={self._dims(self._layout(op, name))}" for name in ("source", "target")]
-        return f"rank.permute({x}, {', '.join(layouts)}, axes={self.axes.group(self.spanned(op))})"
+    def _argument(self, op: ir.Operation, key: str) -> str:
+        """One argument of a collective, nothing for a default."""
+        if key == "axes":
+            return self.axes.group(self.spanned(op))
+        if key in ("source", "target"):
+            return self._dims(self._layout(op, key))
+        if key != "reduction":
+            return str(_int(op, key))
+        reduction = ir.StringAttr(op.attributes[key]).value
+        return "" if reduction == "sum" else f'"{reduction}"'
 
     def _slice(self, op: ir.Operation, x: str) -> str:
         dim = _int(op, "dim")
-        size = _shape(op.results[0])[dim]
+        type_ = read_type(op.results[0].type)
+        assert type_ is not None
+        size = type_.shape[dim]
         return f"{x}.narrow({dim}, {_times(self.axes.index(self.axes_of(op)), size)}, {size})"
 
     def _partial(self, op: ir.Operation, x: str) -> str:
@@ -72,9 +66,6 @@ class DistText:
         terms.append(_times(self.axes.index(self.axes_of(op)), factor))
         return " + ".join([*terms, str(base)] if base else terms)
 
-    def _group(self, op: ir.Operation) -> str:
-        return self.axes.group(self.axes_of(op))
-
     def _layout(self, op: ir.Operation, name: str) -> Sharding:
         return self._codec.read(op.attributes[name])
 
@@ -85,17 +76,7 @@ class DistText:
 
 
 def _int(op: ir.Operation, name: str) -> int:
-    return op.attributes[name].value
-
-
-def _reduction(op: ir.Operation) -> str:
-    reduction = op.attributes["reduction"].value
-    return "" if reduction == "sum" else f', reduction="{reduction}"'
-
-
-def _shape(value: ir.Value) -> tuple[int, ...]:
-    found: Any = read_type(value.type)
-    return found.shape
+    return ir.IntegerAttr(op.attributes[name]).value
 
 
 def _times(index: str, factor: int) -> str:
@@ -104,14 +85,12 @@ def _times(index: str, factor: int) -> str:
     return f"({index}) * {factor}" if " " in index else f"{index} * {factor}"
 
 
-_WRITERS: dict[str, Any] = {
-    "dist.all_reduce": DistText._all_reduce,
-    "dist.all_gather": DistText._all_gather,
-    "dist.reduce_scatter": DistText._reduce_scatter,
-    "dist.all_to_all": DistText._all_to_all,
-    "dist.broadcast": DistText._broadcast,
-    "dist.permute": DistText._permute,
-    "dist.slice": DistText._slice,
-    "dist.partial": DistText._partial,
-    "dist.offset": DistText._offset,
+_ARGUMENTS = {
+    "all_reduce": ("axes", "reduction"),
+    "all_gather": ("dim", "axes"),
+    "reduce_scatter": ("dim", "axes", "reduction"),
+    "all_to_all": ("split_dim", "concat_dim", "axes"),
+    "broadcast": ("axes", "root"),
+    "permute": ("source", "target", "axes"),
 }
+"""The arguments of the collectives of a rank, in order."""

@@ -14,18 +14,15 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernels
-from shardc.backends.torch.axes import AxesTable
-from shardc.backends.torch.body import Body, Program
-from shardc.backends.torch.collectives import DistText
+from shardc.backends.torch.block import Program
+from shardc.backends.torch.body import Body, Store
 from shardc.backends.torch.emit_pipeline import Text, write_stages
-from shardc.backends.torch.functions import Functions
-from shardc.backends.torch.kernels import Kernels
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.schedule import schedule_block
-from shardc.backends.torch.names import Names
+from shardc.backends.torch.names import Names, tuple_text
+from shardc.backends.torch.step import yielded
 from shardc.dialects.collection import collection_paused
-from shardc.dialects.dist.mesh import Mesh, read_mesh
-from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
 from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
@@ -47,11 +44,9 @@ class Edge:
 
 
 def emit_program(module: ir.Module) -> str:
-    """The Python text of the ``@step`` of level 3 or 4: ``GROUPS``, and ``step(rank, *arguments)`` returning
-    a tuple.
+    """Return the text of level 3 or 4's ``@step``: ``GROUPS``, and ``step(rank, *arguments)`` -> a tuple.
 
-    Of a pipeline: ``STEPS``, such a function for each of its ranks, and ``ACTIONS``, what each of them runs
-    in order.
+    For a pipeline: ``STEPS``, such a function for each rank, and ``ACTIONS``, what each runs in order.
 
     One with kernels is to be run with the globals ``kernel``
     (:meth:`shardc.runtime.kernels.library.Library.kernel`) and ``empty``
@@ -69,7 +64,7 @@ def _emit(module: ir.Module) -> str:
     mesh = read_mesh(module)
     if mesh is None:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
-    program = _new_program(module, mesh)
+    program = Program.new(module, mesh, Names(), pooled=bool(kernels(module)))
     axis = pipeline_axis(module)
     if axis is None:
         return _assemble(program, [_write_step(program, step_function(module), "step")])
@@ -85,14 +80,13 @@ def _emit(module: ir.Module) -> str:
 def _actions(function: ir.Operation) -> list[str]:
     """What a rank of a pipeline runs, in order."""
     ops = (o.operation for o in function.regions[0].blocks[0].operations)
-    return [op.attributes["action"].value for op in ops if op.name == "pipe.action"]
+    return [ir.StringAttr(op.attributes["action"]).value for op in ops if op.name == "pipe.action"]
 
 
 def _write_step(program: Program, function: ir.Operation, name: str) -> Text:
     block = function.regions[0].blocks[0]
     arguments = _edges(function, "arg_attrs", list(block.arguments))
-    returned = list(list(block.operations)[-1].operation.operands)
-    results = _edges(function, "res_attrs", returned)
+    results = _edges(function, "res_attrs", yielded(block))
     for edge in arguments:
         program.values[edge.value] = program.names.exact(edge.name)
     stores, outputs = _split_results(arguments, results)
@@ -120,16 +114,7 @@ def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> li
     return edges
 
 
-def _new_program(module: ir.Module, mesh: Mesh) -> Program:
-    names = Names()
-    codec = ShardingCodec(module.context, mesh)
-    functions = Functions(names, pooled=bool(kernels(module)))
-    return Program(names, functions, DistText(AxesTable(mesh, names), codec), codec, Kernels(names))
-
-
-def _split_results(
-    arguments: list[Edge], results: list[Edge]
-) -> tuple[list[tuple[ir.Value, ir.Value]], list[ir.Value]]:
+def _split_results(arguments: list[Edge], results: list[Edge]) -> tuple[list[Store], list[ir.Value]]:
     """(argument, new value) for state that changes, and the values to return."""
     state = {(a.role, a.name): a.value for a in arguments if a.role in STATE_ROLES}
     stores = [(state[r.role, r.name], r.value) for r in results if (r.role, r.name) in state]
@@ -138,31 +123,22 @@ def _split_results(
 
 
 def _write_function(
-    program: Program,
-    block: ir.Block,
-    arguments: list[Edge],
-    stores: list[tuple[ir.Value, ir.Value]],
-    outputs: list[ir.Value],
+    program: Program, block: ir.Block, arguments: list[Edge], stores: list[Store], outputs: list[ir.Value]
 ) -> None:
     values = [a.value for a in arguments]
     schedule = schedule_block(block, program.reader, [*outputs, *(new for _, new in stores)])
-    for value in outputs:
-        schedule.need(value, schedule.end)
+    schedule.need_at_end(outputs)
     _name_new_values(program, arguments, stores, schedule.made)
-    body = Body(
-        program, schedule, Aliases(values), "    ", _copied(program, values, stores), returned=outputs
-    )
+    _check_copied(program, values, stores)
+    body = Body(program, schedule, Aliases(values), "    ", stores, returned=outputs)
     body.write()
     if program.messages is not None:
         body.line("rank.finish_sends()")
-    body.line(f"return ({', '.join(map(body.name, outputs))}{',' if len(outputs) == 1 else ''})")
+    body.line(f"return {tuple_text(map(body.name, outputs))}")
 
 
 def _name_new_values(
-    program: Program,
-    arguments: list[Edge],
-    stores: list[tuple[ir.Value, ir.Value]],
-    made: dict[ir.Value, int],
+    program: Program, arguments: list[Edge], stores: list[Store], made: dict[ir.Value, int]
 ) -> None:
     names = {a.value: a.name for a in arguments}
     for old, new in stores:
@@ -170,16 +146,13 @@ def _name_new_values(
             program.values[new] = program.names.exact(f"new_{names[old]}")
 
 
-def _copied(
-    program: Program, arguments: list[ir.Value], stores: list[tuple[ir.Value, ir.Value]]
-) -> list[tuple[ir.Value, ir.Value]]:
-    """The stores; refuses one state argument as the new value of another, which no traced step has."""
+def _check_copied(program: Program, arguments: list[ir.Value], stores: list[Store]) -> None:
+    """Refuse one state argument as the new value of another, which no traced step has."""
     given = set(arguments)
     for old, new in stores:
         if new in given:
             names = program.values[new], program.values[old]
             raise ValueError("argument {} is the new value of {}: copy it in the program".format(*names))
-    return stores
 
 
 def _assemble(program: Program, texts: list[Text]) -> str:

@@ -12,26 +12,22 @@ from functools import partial
 
 from torch_mlir import ir
 
-from shardc.backends.torch.axes import AxesTable
-from shardc.backends.torch.body import Body, Program
-from shardc.backends.torch.collectives import DistText
+from shardc.backends.torch.block import Program, Strides
+from shardc.backends.torch.body import Body, Store
 from shardc.backends.torch.emit import step_function
-from shardc.backends.torch.functions import Functions
-from shardc.backends.torch.kernels import KERNEL, Kernels
+from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.postpone import postpone
 from shardc.backends.torch.memory.schedule import schedule_block
-from shardc.backends.torch.names import Names
+from shardc.backends.torch.names import Names, tuple_text
+from shardc.backends.torch.step import yielded
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
-from shardc.dialects.dist.sharding import ShardingCodec
 
 _ONE_DEVICE = Mesh((MeshAxis("device", 1),))
 
 CALLERS = ("primals", "arg")
-"""What AOTAutograd calls arguments that somebody else holds, too; others are what forward kept
-and gradients.
-"""
+"""AOTAutograd's names of arguments that callers hold, too; others are saved by forward, or gradients."""
 
 HEAD = '''"""A graph of torch.compile, written by shardc: `graph(rank, inputs)` on `rank.device`."""
 
@@ -44,7 +40,7 @@ def emit_graph(
     module: ir.Module,
     outputs: Sequence[int | None],
     writes: Sequence[tuple[int, int]] = (),
-    strides: Sequence[Sequence[int] | Order | None] = (),
+    strides: Sequence[Strides] = (),
     pooled: bool = False,
     relaid: bool = True,
 ) -> str:
@@ -60,9 +56,9 @@ def emit_graph(
     function = step_function(module)
     block = function.regions[0].blocks[0]
     arguments = list(block.arguments)
-    results = list(list(block.operations)[-1].operation.operands)
-    program = _new_program(module, pooled)
-    names = [_name(attributes) for attributes in function.attributes["arg_attrs"]]
+    results = yielded(block)
+    program = Program.new(module, _ONE_DEVICE, Names(("graph", "inputs")), pooled)
+    names = [ir.StringAttr(ir.DictAttr(a)["dist.name"]).value for a in function.attributes["arg_attrs"]]
     program.values.update(
         (value, program.names.exact(name)) for value, name in zip(arguments, names, strict=True)
     )
@@ -70,33 +66,20 @@ def emit_graph(
     given = [number for number in outputs if number is not None]
     wanted = {results[number]: strides[number] for number in given} if strides else {}
     program.strides = {} if relaid else wanted
-    body = _write(
-        program, block, results, pairs, [results[number] for number in given], wanted if relaid else {}
-    )
+    returned = [results[number] for number in given]
+    body = _write(program, block, results, pairs, returned, wanted if relaid else {})
     program.lines += _writes(program, pairs, body)
-    returned = ["None" if number is None else program.values[results[number]] for number in outputs]
-    return _assemble(program, [program.values[a] for a in arguments], returned)
-
-
-def _new_program(module: ir.Module, pooled: bool) -> Program:
-    names = Names(("graph", "inputs"))
-    codec = ShardingCodec(module.context, _ONE_DEVICE)
-    return Program(
-        names, Functions(names, pooled), DistText(AxesTable(_ONE_DEVICE, names), codec), codec, Kernels(names)
-    )
-
-
-def _name(attributes: ir.Attribute) -> str:
-    return ir.DictAttr(attributes)["dist.name"].value
+    texts = ["None" if number is None else program.values[results[number]] for number in outputs]
+    return _assemble(program, [program.values[a] for a in arguments], texts)
 
 
 def _write(
     program: Program,
     block: ir.Block,
     results: list[ir.Value],
-    writes: list[tuple[ir.Value, ir.Value]],
+    writes: list[Store],
     returned: list[ir.Value],
-    wanted: Mapping[ir.Value, Sequence[int] | Order | None],
+    wanted: Mapping[ir.Value, Strides],
 ) -> Body:
     """``wanted``: how results must be laid out. Each is when it was last read, not at the end, when all that
     is returned is there beside a copy.
@@ -106,8 +89,7 @@ def _write(
     ordered = partial(postpone, given=arguments, kept=held, wanted=results)
     schedule = schedule_block(block, program.reader, results, ordered)
     read = {value: schedule.last.get(value, schedule.made.get(value, schedule.end)) for value in wanted}
-    for value in results:
-        schedule.need(value, schedule.end)
+    schedule.need_at_end(results)
     body = Body(program, schedule, Aliases(arguments), "    ", writes=writes, returned=returned)
     for value, strides in wanted.items():
         if strides is not None or not _is_contiguous(value):
@@ -122,10 +104,8 @@ def _write(
     return body
 
 
-def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body) -> list[str]:
-    """What shares memory with an argument is taken out of it first: the argument may be one that is written
-    to.
-    """
+def _writes(program: Program, pairs: list[Store], body: Body) -> list[str]:
+    """Copy written results; one that shares memory with an argument is first taken out of it."""
     lines, copies = [], []
     for old, new in pairs:
         into, value = program.values[old], program.values[new]
@@ -140,9 +120,7 @@ def _writes(program: Program, pairs: list[tuple[ir.Value, ir.Value]], body: Body
 
 
 def _is_contiguous(value: ir.Value) -> bool:
-    """Whether that is known of a result: a kernel's is, an argument lies as its caller says,
-    and integers do not lie.
-    """
+    """Whether that is known of a result: a kernel's is, an argument's is as given, an integer has none."""
     if isinstance(value, ir.BlockArgument) or read_type(value.type) is None:
         return True
     made = value.owner
@@ -151,7 +129,7 @@ def _is_contiguous(value: ir.Value) -> bool:
     return made.name == KERNEL
 
 
-def _laid_out(name: str, strides: Sequence[int] | Order | None) -> list[str]:
+def _laid_out(name: str, strides: Strides) -> list[str]:
     if strides is None:
         return [f"    {name} = {name}.contiguous()"]
     if isinstance(strides, Order):
@@ -169,7 +147,5 @@ def _laid_out(name: str, strides: Sequence[int] | Order | None) -> list[str]:
 def _assemble(program: Program, arguments: list[str], returned: list[str]) -> str:
     lines = [HEAD, *program.functions.head(), *program.kernels.head(), "", "", "def graph(rank, inputs):"]
     if arguments:
-        lines.append(f"    {', '.join(arguments)}{',' if len(arguments) == 1 else ''} = inputs")
-        lines.append("    inputs.clear()")
-    result = f"    return ({', '.join(returned)}{',' if len(returned) == 1 else ''})"
-    return "\n".join([*lines, *program.lines, result, ""])
+        lines += [f"    {tuple_text(arguments)[1:-1]} = inputs", "    inputs.clear()"]
+    return "\n".join([*lines, *program.lines, f"    return {tuple_text(returned)}", ""])

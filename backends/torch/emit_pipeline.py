@@ -1,15 +1,14 @@
-"""From a pipeline's module of level 3 to the program of all its ranks: a function for each body of a stage,
-and one for each rank, which calls these in the order of the schedule.
-"""
+"""The program of a pipeline's ranks: a function for each stage's body, which each rank's calls in order."""
 
 from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.backends.torch.body import Body, Program
+from shardc.backends.torch.block import Messages, Program
+from shardc.backends.torch.body import Body
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.schedule import schedule_block
-from shardc.backends.torch.messages import Messages
+from shardc.backends.torch.step import yielded
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.tuples import packed
@@ -24,14 +23,16 @@ def write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) ->
     """A function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
     schedule = find_schedule(module)
     assert schedule is not None
-    messages = Messages(program.dist.axes.group((axis,)), slices=schedule.attributes["slices"].value)
+    messages = Messages(
+        program.dist.axes.group((axis,)), slices=ir.IntegerAttr(schedule.attributes["slices"]).value
+    )
     program.messages = messages
     (time,) = [a for a in mesh.axes if a.kind == "time"]
     found = []
     for op in (o.operation for o in module.body.operations):
         if op.name == StageOp.OPERATION_NAME:
-            name = program.names.exact(op.attributes["sym_name"].value)
-            messages.stages[op.attributes["sym_name"].value] = name
+            symbol = ir.StringAttr(op.attributes["sym_name"]).value
+            name = messages.stages[symbol] = program.names.exact(symbol)
             found.append(_stage(program, op, name, program.dist.axes.enter_loop(mesh.whole(time.name))))
     return found
 
@@ -41,13 +42,12 @@ def _stage(program: Program, op: ir.Operation, name: str, micro_batch: str) -> T
     arguments = list(block.arguments)
     for value in arguments:
         program.values[value] = program.names.numbered("x")
-    yielded = packed(list(list(block.operations)[-1].operation.operands))
+    results = packed(yielded(block))
     program.lines, program.place = [], (None, None)
-    schedule = schedule_block(block, program.reader, yielded)
-    for value in yielded:
-        schedule.need(value, schedule.end)
-    body = Body(program, schedule, Aliases(arguments), "    ", returned=yielded)
+    schedule = schedule_block(block, program.reader, results)
+    schedule.need_at_end(results)
+    body = Body(program, schedule, Aliases(arguments), "    ", returned=results)
     body.write()
-    body.line(f"return ({''.join(f'{body.name(v)}, ' for v in yielded).rstrip()})")
+    body.line(f"return ({''.join(f'{body.name(v)}, ' for v in results).rstrip()})")
     head = f"def {name}({', '.join(['rank', micro_batch, *(program.values[v] for v in arguments)])}):"
     return head, program.lines

@@ -1,15 +1,12 @@
-"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, with every operator bound once at the program's
-head.
-"""
+"""ATen calls as Python text: ``mm_3 = mm(view_2, t_1)``, each operator bound once at the program's head."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
-import torch
-
+from shardc.backends.eager.aten import MEMORY_FORMATS
 from shardc.backends.torch.names import Names
 from shardc.dialects.aten.call import Device, IntValue, OpCall
 from shardc.dialects.aten.python_numbers import is_python_number, text_of
@@ -22,16 +19,12 @@ from shardc.runtime.torch_private import schema_of
 # traced. `reshape` is a view where it can be one and a copy where it must.
 TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
-_MEMORY_FORMATS = {
-    0: torch.contiguous_format,
-    1: torch.preserve_format,
-    2: torch.channels_last,
-    3: torch.channels_last_3d,
-}
-
-
 WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm": "aten.bmm.out"}
 """Calls whose result is contiguous, and their forms that write it to memory that they are given."""
+
+
+Parameter = tuple[str, str, bool, object]
+"""Name, kind, whether it is by keyword only, and default of an operator's parameter."""
 
 
 class Functions:
@@ -61,10 +54,8 @@ class Functions:
 
     def head(self) -> list[str]:
         """The lines that bind them, by name."""
-        return [
-            f"{name} = torch.ops.{_path(target)}"
-            for target, name in sorted(self._bound.items(), key=_by_name)
-        ]
+        bound = sorted((name, target) for target, name in self._bound.items())
+        return [f"{n} = torch.ops.{t if t.count('.') == 2 else f'{t}.default'}" for n, t in bound]
 
     def call(self, spec: OpCall, operands: list[str]) -> str:
         """The text of one call; ``operands`` are the names of its tensors and runtime integers, in order."""
@@ -80,8 +71,8 @@ class Functions:
             if kind == "Device" and makes:
                 arg = Device()
             elif kind == "MemoryFormat" and arg is not None:
-                arg = _MEMORY_FORMATS[arg]
-            elif kind == "Layout" or name == "pin_memory" or (_is_constant(arg) and _equal(arg, default)):
+                arg = MEMORY_FORMATS[arg]
+            elif kind == "Layout" or name == "pin_memory" or _is_default(arg, default):
                 texts.append(None)
                 continue
             texts.append(text(arg, rest))
@@ -92,9 +83,7 @@ class Functions:
 
 
 def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
-    """The memory of a product's result, of the pool if it is large; None for one that is known to
-    be small.
-    """
+    """The memory of a product's result, of the pool if large; None for one that is known to be small."""
     (result,) = spec.results
     if result is None or (None not in result.shape and result.size_bytes < POOLED_BYTES):
         return None
@@ -105,7 +94,7 @@ def _pooled_result(spec: OpCall, operands: list[str]) -> str | None:
     return f"empty(({', '.join(sizes)}), {result.dtype})"
 
 
-def _join(texts: list[str | None], plan: tuple[tuple[str, str, bool, Any], ...]) -> str:
+def _join(texts: list[str | None], plan: tuple[Parameter, ...]) -> str:
     """Arguments by position as far as possible, then by name; those left out (None) have their defaults."""
     parts, by_name = [], False
     for argument, (name, _, keyword_only, _) in zip(texts, plan, strict=True):
@@ -116,7 +105,7 @@ def _join(texts: list[str | None], plan: tuple[tuple[str, str, bool, Any], ...])
     return ", ".join(parts)
 
 
-def text(arg: Any, operands: Any) -> str:
+def text(arg: object, operands: Iterator[str]) -> str:
     """One argument as Python; tensors and runtime integers take the next of ``operands``."""
     if isinstance(arg, TensorType | IntValue):
         return next(operands)
@@ -134,32 +123,17 @@ class _Required:
 
 
 @cache
-def _plan(target: str) -> tuple[tuple[str, str, bool, Any], ...]:
-    """(name, kind, keyword-only, default) of each parameter."""
+def _plan(target: str) -> tuple[Parameter, ...]:
     plan = []
     for a in schema_of(overload(target)).arguments:
         kind = str(a.real_type).removeprefix("Optional[").removesuffix("]")
-        default = _frozen(a.default_value) if a.has_default_value() else _Required
+        default = a.default_value if a.has_default_value() else _Required
+        default = tuple(default) if isinstance(default, list) else default
         plan.append((a.name, kind, a.kwarg_only, default))
     return tuple(plan)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _is_constant(arg: Any) -> bool:
-    return not isinstance(arg, TensorType | IntValue)
-
-
-def _equal(arg: Any, default: Any) -> bool:
-    """Equal and of one type: ``1`` and ``1.0`` give results of other dtypes."""
-    return type(arg) is type(default) and arg == default
-
-
-def _path(target: str) -> str:
-    return target if target.count(".") == 2 else f"{target}.default"
-
-
-def _by_name(item: tuple[str, str]) -> str:
-    return item[1]
+def _is_default(arg: object, default: object) -> bool:
+    """Whether it is a constant, equal and of one type: ``1`` and ``1.0`` give results of other dtypes."""
+    is_constant = not isinstance(arg, TensorType | IntValue)
+    return is_constant and type(arg) is type(default) and arg == default

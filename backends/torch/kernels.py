@@ -33,9 +33,7 @@ class Kernels:
         return f"{bound}({', '.join(operands)})"
 
     def batch(self, ops: Sequence[ir.Operation], operands: Sequence[list[str]]) -> str:
-        """The text of one call of a flat kernel for several tuples of operands, which gives a
-        list of tuples.
-        """
+        """The text of one call of a flat kernel for several tuples of operands; it gives a list of tuples."""
         members = ", ".join(f"({element_count(op)}, {_outputs(op)})" for op in ops)
         bound = self._bind(kernel_name(ops[0]), f'kernels("{kernel_name(ops[0])}", [{members}])')
         tuples = [f"({', '.join(each)}{',' if each else ''})" for each in operands]
@@ -60,11 +58,8 @@ def _outputs(op: ir.Operation) -> str:
 
 
 def _shape(shape: tuple[AnySize, ...]) -> tuple[int | str, ...]:
-    """As the runtime takes it: a symbolic size is text, ``"n0 * 64"``,
-    in the numbers that follow the call's tensors.
-    """
-    return tuple(n if isinstance(n, int) else _text(n) for n in shape)
-
-
-def _text(size: AnySize) -> str:
-    return evaluate(size, lambda s: f"n{s.number}", str, "{} * {}".format, "{} + {}".format)
+    """As the runtime takes it: a symbolic size is text, ``"n0 * 64"``, in the integers after the tensors."""
+    write = "{} * {}".format, "{} + {}".format
+    return tuple(
+        n if isinstance(n, int) else evaluate(n, lambda s: f"n{s.number}", str, *write) for n in shape
+    )

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any
 
 import torch
 
+from shardc.runtime.check import Json
 from shardc.runtime.first_run import FirstRun, called_operators
 from shardc.runtime.kernels import pool
 from shardc.runtime.kernels.loaders import Kernels
+from shardc.runtime.source import listed
 from shardc.runtime.torch_private import direct_call
-
-_numbers = itertools.count()
 
 _DEFINED_BY = {
     "shardc.attention": "shardc.runtime.operators.attention",
@@ -25,20 +22,17 @@ _DEFINED_BY = {
 """Modules that a process which traces nothing has not imported."""
 
 
-def load_graph(text: str, library: Kernels | None = None, strict: bool = True) -> Callable[..., Any]:
-    """The program's function, with its kernels from ``library``. Tracebacks through it show its lines.
-
-    Its first run is checked, and raises ResultMismatch if ``strict``, else warns.
-    """
-    file = f"<shardc graph {next(_numbers)}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+def load_graph(
+    text: str, library: Kernels | None = None, strict: bool = True
+) -> Callable[..., tuple[object, ...]]:
+    """Return the program's function; its first run raises ResultMismatch if ``strict``, else warns."""
     for op, module in _DEFINED_BY.items():
         if f"torch.ops.{op}" in text:
             import_module(module)
-    names: dict[str, Any] = {"empty": pool.contiguous}
+    names: Json = {"empty": pool.contiguous}
     if library is not None:
         names |= {"kernel": library.kernel, "kernels": library.batch}
-    exec(compile(text, file, "exec"), names)
+    exec(compile(text, listed(text, "shardc graph"), "exec"), names)
     ops = called_operators(names)
     # What calling an operator does, less one Python call: a quarter of a small op's time.
     names |= {name: direct_call(op) for name, op in ops.items()}
@@ -46,6 +40,6 @@ def load_graph(text: str, library: Kernels | None = None, strict: bool = True) -
     return names["graph"]
 
 
-def current(device: torch.device) -> AbstractContextManager[Any]:
+def current(device: torch.device) -> AbstractContextManager[object]:
     """Inside of it ``device`` is the one that kernels are launched on."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

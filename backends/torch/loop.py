@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from torch_mlir import ir
 
+from shardc.backends.torch.block import Block
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.schedule import Schedule, schedule_block
-from shardc.backends.torch.step import Step
 from shardc.dialects.dist.regions.loop_values import LoopValues
 
-if TYPE_CHECKING:
-    from shardc.backends.torch.body import Body
+WriteBlock = Callable[[Schedule, Aliases], Block]
+"""Writes all steps of an inner block."""
 
 
-def write_loop(outer: Body, step: Step, position: int) -> None:
-    """Carried values keep one name through all iterations; stacked ones are collected in lists and
-    concatenated.
-    """
-    program, loop = outer.program, step.loop
-    assert loop is not None
-    block = step.op.regions[0].blocks[0]
+def write_loop(
+    outer: Block, op: ir.Operation, loop: LoopValues, position: int, write_block: WriteBlock
+) -> None:
+    """Write a loop: carried values keep one name, stacked ones are collected in lists and concatenated."""
+    program, block = outer.program, op.regions[0].blocks[0]
     carried = _name_values(outer, loop, block)
     parts = [program.names.numbered("parts") for _ in loop.rows]
     if carried:
@@ -29,19 +27,17 @@ def write_loop(outer: Body, step: Step, position: int) -> None:
     _free_inits(outer, position, loop)
     for name in parts:
         outer.line(f"{name} = []")
-    (axis,) = program.codec.read_axes(ir.ArrayAttr.get([step.op.attributes["axis"]], step.op.context))
+    (axis,) = program.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
     variable = program.dist.axes.enter_loop(axis)
     outer.line(f"for {variable} in range({axis.size}):")
-    _write_body(outer, loop, block, carried, parts)
-    for name, dim in zip(parts, step.op.attributes["stack_dims"], strict=True):
+    _write_body(outer, loop, block, carried, parts, write_block)
+    for name, dim in zip(parts, op.attributes["stack_dims"], strict=True):
         outer.line(f"{name} = torch.cat({name}, {dim.value})")
     program.values.update(zip(loop.stacked, parts, strict=False))
 
 
-def _name_values(outer: Body, loop: LoopValues, block: ir.Block) -> list[str]:
-    """Name the carried results, and the body's arguments: a carried one as its result,
-    a capture as what it captures.
-    """
+def _name_values(outer: Block, loop: LoopValues, block: ir.Block) -> list[str]:
+    """Name the carried results and the body's arguments: carried ones as results, captures as captured."""
     values, names = outer.program.values, outer.program.names
     carried = [names.numbered("carried") for _ in loop.inits]
     arguments = list(block.arguments)
@@ -52,7 +48,7 @@ def _name_values(outer: Body, loop: LoopValues, block: ir.Block) -> list[str]:
     return carried
 
 
-def _free_inits(outer: Body, position: int, loop: LoopValues) -> None:
+def _free_inits(outer: Block, position: int, loop: LoopValues) -> None:
     """Drop the first values' own names before the loop, or they would live as long as it runs."""
     dying = outer.dying.get(position, [])
     early = [v for v in dying if v in loop.inits and v not in loop.captures]
@@ -60,19 +56,22 @@ def _free_inits(outer: Body, position: int, loop: LoopValues) -> None:
     outer.dying[position] = [v for v in dying if v not in early]
 
 
-def _write_body(outer: Body, loop: LoopValues, block: ir.Block, carried: list[str], parts: list[str]) -> None:
-    from shardc.backends.torch.body import Body
-
+def _write_body(
+    outer: Block,
+    loop: LoopValues,
+    block: ir.Block,
+    carried: list[str],
+    parts: list[str],
+    write_block: WriteBlock,
+) -> None:
     yielded = [*loop.following, *loop.rows]
     schedule = schedule_block(block, outer.program.reader, yielded)
     arguments = list(block.arguments)
-    for value in yielded:
-        schedule.need(value, schedule.end)
+    schedule.need_at_end(yielded)
     for name, argument, value in zip(carried, arguments, loop.following, strict=False):
         if yielded.count(value) == 1 and _takes_place(schedule, argument, value):
             outer.program.values[value] = name
-    body = Body(outer.program, schedule, Aliases(arguments), outer.indent + "    ")
-    body.write()
+    body = write_block(schedule, Aliases(arguments))
     for name, value in zip(parts, loop.rows, strict=True):
         body.line(f"{name}.append({body.name(value)})")
     _hand_on(body, carried, loop.following)
@@ -90,7 +89,7 @@ def _takes_place(schedule: Schedule, argument: ir.Value, value: ir.Value) -> boo
     return step.name != "dist.loop" and not step.starts and schedule.last.get(argument, -1) <= made
 
 
-def _hand_on(body: Body, carried: list[str], following: list[ir.Value]) -> None:
+def _hand_on(body: Block, carried: list[str], following: list[ir.Value]) -> None:
     moves = [(name, body.name(value)) for name, value in zip(carried, following, strict=True)]
     moves = [(to, source) for to, source in moves if to != source]
     if moves:

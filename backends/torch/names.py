@@ -43,6 +43,12 @@ class Names:
                 return name
 
 
+def tuple_text(parts: Iterable[str]) -> str:
+    """A tuple as Python."""
+    texts = list(parts)
+    return f"({', '.join(texts)}{',' if len(texts) == 1 else ''})"
+
+
 def identifier(text: str) -> str:
     """``layers.0.weight/exp_avg`` -> ``layers_0_weight__exp_avg``."""
     name = re.sub(r"\W", "_", text.replace("/", "__"))

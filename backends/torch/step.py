@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +10,7 @@ from functools import cached_property
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import Call
+from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.regions.loop_values import LoopValues
 
 COLLECTIVES = frozenset(
@@ -41,3 +43,15 @@ class Step:
     def starts(self) -> bool:
         """Whether it only starts: its result is a handle to be waited for."""
         return self.name in COLLECTIVES
+
+
+def size_bytes(type_: TensorType | None) -> float:
+    """The bytes of a value: 0 for an integer and an absent result, infinite if known only at run time."""
+    if type_ is None:
+        return 0
+    return type_.size_bytes if type_.is_static else math.inf
+
+
+def yielded(block: ir.Block) -> list[ir.Value]:
+    """The operands of a block's terminator."""
+    return list(block.operations[-1].operation.operands)

@@ -1,6 +1,4 @@
-"""``kern.attention`` and its backward on real tensors, by the plain path of
-:mod:`shardc.runtime.operators.attention`.
-"""
+"""``kern.attention`` and its backward on tensors, by the plain path of the runtime's attention."""
 
 from __future__ import annotations
 

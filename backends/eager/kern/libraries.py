@@ -1,6 +1,4 @@
-"""What operators of libraries compute, said in ATen: libraries have no f64, in which the oracle proves
-programs.
-"""
+"""Library operators in terms of ATen: libraries have no f64, in which the oracle proves programs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A kernel's body on real tensors: each ``linalg`` op at once, over its index maps, with torch ops (no
-element loops).
+"""A kernel's body on real tensors: each ``linalg`` op at once, over its index maps, with torch ops.
 
 An operand becomes a tensor with one dim for each dim of the iteration space (of size 1 where its map does not
 read it), the op's region is evaluated on such tensors, and what it yields is put in the order of the result's
@@ -33,8 +32,7 @@ Environment = dict[ir.Value, Any]
 def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
     """The results of a ``kern.kernel`` on ``operands``. ``widen``: every floating type stands for f64.
 
-    Raises NotImplementedError for an op that this interpreter does not know, and IndexOutOfRange where a
-    check fails.
+    Raises NotImplementedError for an op that it does not know, IndexOutOfRange where a check fails.
     """
     results = _run(*kernel_body(op), operands, widen)
     for number, message in checks(op).items():
@@ -43,9 +41,7 @@ def run_kernel(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False
 
 
 def run_function(function: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
-    """The same for a function of :func:`shardc.backends.body.extract.extract`, whose checks are left to the
-    caller.
-    """
+    """Run a function of :func:`shardc.backends.body.extract.extract`; its checks are the caller's."""
     block = function.regions[0].blocks[0]
     *ops, last = (view.operation for view in block.operations)
     return _run(list(block.arguments), ops, list(last.operands), operands, widen)
@@ -58,28 +54,19 @@ def _run(
     operands: Sequence[Tensor],
     widen: bool,
 ) -> list[Tensor]:
-    operands = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
-    values: Environment = dict(zip(arguments, map(_to_memory, operands), strict=True))
+    tensors = [v if isinstance(v, Tensor) else torch.tensor(v) for v in operands]
+    in_memory = [t.to(torch.int8) if t.dtype == torch.bool else t for t in tensors]
+    values: Environment = dict(zip(arguments, in_memory, strict=True))
     for inner in ops:
-        values[inner.results[0]] = _Body(values, widen).run(inner)
-        for result, value in zip(inner.results, _listed(values[inner.results[0]]), strict=True):
-            values[result] = value
-    return [_from_memory(values[v], v.type, widen) for v in yielded]
+        made = _Body(values, widen).run(inner)
+        values.update(zip(inner.results, made if isinstance(made, list) else [made], strict=True))
+    return [values[v].to(_read_dtype(v.type, widen)).clone() for v in yielded]
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _to_memory(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.int8) if tensor.dtype == torch.bool else tensor
-
-
-def _from_memory(tensor: Tensor, type_: ir.Type, widen: bool) -> Tensor:
+def _read_dtype(type_: ir.Type, widen: bool) -> torch.dtype:
     found = read_builtin(type_)
     assert found is not None
-    dtype = WIDE.get(found.dtype, found.dtype) if widen else found.dtype
-    return tensor.to(dtype).clone()
+    return WIDE.get(found.dtype, found.dtype) if widen else found.dtype
 
 
 class _Body:
@@ -98,21 +85,16 @@ class _Body:
             case "tensor.expand_shape":
                 return self._values[op.operands[0]].reshape(self._shape(op.results[0], list(op.operands)[1:]))
             case "tensor.collapse_shape":
-                tensor = self._values[op.operands[0]]
-                groups = [
-                    [tensor.shape[ir.IntegerAttr(d).value] for d in group]
-                    for group in op.attributes["reassociation"]
-                ]
-                return tensor.reshape([prod(group) for group in groups])
+                tensor, groups = self._values[op.operands[0]], op.attributes["reassociation"]
+                return tensor.reshape(
+                    [prod(tensor.shape[ir.IntegerAttr(d).value] for d in g) for g in groups]
+                )
             case "arith.muli" | "arith.addi":
                 left, right = (self._values[v] for v in op.operands)
                 return left * right if op.name == "arith.muli" else left + right
             case "tensor.extract_slice":
-                static = (
-                    list(ir.DenseI64ArrayAttr(op.attributes[f"static_{n}"]))
-                    for n in ("offsets", "sizes", "strides")
-                )
-                offsets, sizes, strides = static
+                names = ("static_offsets", "static_sizes", "static_strides")
+                offsets, sizes, strides = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in names)
                 parts = zip(offsets, self._sizes(sizes, list(op.operands)[1:]), strides, strict=True)
                 index = tuple(slice(first, first + size * step, step) for first, size, step in parts)
                 return self._values[op.operands[0]][index]
@@ -140,12 +122,8 @@ class _Body:
         return [int(self._values[next(rest)]) if n == ir.ShapedType.get_dynamic_size() else n for n in static]
 
     def _dtype(self, value: ir.Value) -> torch.dtype:
-        element = str(ir.RankedTensorType(value.type).element_type)
-        if element == "i8":
-            return torch.int8
-        found = read_builtin(value.type)
-        assert found is not None
-        return WIDE.get(found.dtype, found.dtype) if self._widen else found.dtype
+        is_byte = str(ir.RankedTensorType(value.type).element_type) == "i8"
+        return torch.int8 if is_byte else _read_dtype(value.type, self._widen)
 
     def _generic(self, op: ir.Operation) -> list[Tensor]:
         loops = GenericLoops(op)
@@ -169,9 +147,7 @@ def _spread(tensor: Tensor, map_: Sequence[int], sizes: Sequence[int]) -> Tensor
 
 
 class _Region:
-    """The region of a ``linalg.generic`` at all places of its loops at once: ``values`` have a dim for each
-    loop.
-    """
+    """The region of a ``linalg.generic`` at all places of its loops: ``values`` have a dim for each loop."""
 
     def __init__(self, loops: GenericLoops, sizes: Sequence[int], outer: Environment, widen: bool) -> None:
         self.values: Environment = {}
@@ -182,8 +158,8 @@ class _Region:
     def run(self) -> list[Tensor]:
         """A tensor for each result, with a dim for each loop that is no reduction."""
         joins = {v: self._loops.join(n) for n, v in enumerate(self._loops.yielded)} if self._reduced else {}
-        never = [v for v, join in joins.items() if join is not None and self._factors(join)]
-        never += [joins[v].term for v in never]
+        contracted = [(v, join.term) for v, join in joins.items() if join is not None and self._factors(join)]
+        never = [v for pair in contracted for v in pair]
         for op in self._loops.body_ops:
             if not any(value == op.results[0] for value in never):
                 self.values[op.results[0]] = self._evaluated(op)
@@ -207,17 +183,14 @@ class _Region:
         return EVALUATE[op.name](op, self._widen, *operands)
 
     def _reduce(self, join: Join | None) -> Tensor:
-        """The reduction of a term, joined to what its result held before; its reduced dims have
-        size 1 here.
-        """
+        """The reduction of a term, joined to what its result held before; reduced dims have size 1 here."""
         if join is None or join.op.name not in REDUCE:
             raise NotImplementedError("the oracle knows reductions that end in one op of the accumulator")
         if factors := self._factors(join):
             total = _contract([self.values[v] for v in factors], self.sizes, self._reduced)
         else:
-            total = REDUCE[join.op.name](
-                torch.as_tensor(self._value(join.term)).expand(self.sizes), self._reduced
-            )
+            term = torch.as_tensor(self._value(join.term)).expand(self.sizes)
+            total = REDUCE[join.op.name](term, self._reduced)
         accumulator = next(v for v in join.op.operands if v != join.term)
         return EVALUATE[join.op.name](join.op, False, total, self.values[accumulator])
 
@@ -227,10 +200,10 @@ class _Region:
         if made is None or made.name != "arith.mulf":
             return []
         once = all(len(list(value.uses)) == 1 for value in (join.term, join.op.results[0]))
-        inside = all(
+        here = (
             isinstance(v, ir.BlockArgument) or self._loops.made_here(v) is not None for v in made.operands
         )
-        return list(made.operands) if once and inside else []
+        return list(made.operands) if once and all(here) else []
 
 
 def _contract(factors: Sequence[Any], sizes: Sequence[int], reduced: list[int]) -> Tensor:

@@ -21,6 +21,7 @@ def run_scatter_add(op: ir.Operation, operands: Sequence[Tensor]) -> list[Tensor
     spec = scatter_add_of(op)
     index, updates, *init = operands
     count, rows = index.numel(), init[0].shape[spec.dim] if init else spec.rows
+    assert isinstance(rows, int), "a symbolic size comes with init"
     before, after = updates.shape[: spec.dim], updates.shape[spec.dim + index.ndim :]
     outer, inner = prod(before), prod(after)
     at = index.reshape(count).long()

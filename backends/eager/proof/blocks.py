@@ -11,6 +11,7 @@ from shardc.backends.eager.proof.tolerance import difference
 from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding
+from shardc.runtime.comm.layout import with_padding
 
 
 def without_time(sharding: Sharding, mesh: Mesh) -> Sharding:
@@ -52,14 +53,6 @@ def restored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.T
 
 def _order(interleaving: Interleaving) -> torch.Tensor:
     return torch.tensor([n for run in interleaving.parts.runs() for n in run])
-
-
-def with_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    if tuple(tensor.shape) == shape:
-        return tensor
-    whole = tensor.new_zeros(shape)
-    without_padding(whole, tuple(tensor.shape)).copy_(tensor)
-    return whole
 
 
 def without_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from math import prod
 
 import torch
@@ -20,7 +21,6 @@ from shardc.backends.eager.proof.blocks import (
     cut,
     join,
     restored,
-    with_padding,
     without_padding,
     without_time,
 )
@@ -34,14 +34,14 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.roles import STATE_ROLES
+from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.library import Library
 
 Key = tuple[str, str]
 """The role and name of an argument, result or observed value."""
 STALE = (
     "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "
-    "pipeline "
-    "with that step run on the old weights of each micro-batch"
+    "pipeline with that step run on the old weights of each micro-batch"
 )
 
 
@@ -69,32 +69,28 @@ def compare_step(
     the step of level 3 that was cut into it, is then compared with the global program, and the pipeline with
     ``uncut`` run on the old weights that the schedule gives each micro-batch.
 
-    Raises MissingInput, ProgramsDiffer if the two do not have the same arguments and results, and
-    ExecutionFailed.
+    Raises MissingInput, ProgramsDiffer for other arguments and results, and ExecutionFailed.
     """
     ranked = _Program(rank_module)
     schedule = asynchronous_schedule(rank_module)
-    if schedule is not None and uncut is None:
+    if schedule is None:
+        whole, outcome = _Program(global_module), Comparison()
+    elif uncut is None:
         raise ProgramsDiffer(problem=f"the schedule {schedule.name} changes the mathematics")
-    whole = (
-        _Program(global_module) if schedule is None or uncut is None else _Stale(uncut, rank_module, schedule)
-    )
-    outcome = Comparison()
-    if schedule is not None and uncut is not None:
+    else:
+        whole = _Stale(uncut, rank_module, schedule)
         outcome = compare_step(global_module, uncut, inputs, steps=steps, widen=widen, tolerance=tolerance)
     _check_same(whole, ranked)
     if tolerance is None:
         tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
     values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
-    rate = whole.updates * max(
-        (float(t.abs().max()) for (role, name), t in values.items() if _is_rate(role, name)), default=0.0
-    )
+    hyper = {name: float(t.abs().max()) for (role, name), t in values.items() if role == "hyper"}
+    rates = [value for name, value in hyper.items() if name.rpartition(".")[2] == "lr"]
+    rate = whole.updates * max(rates, default=0.0)
     blocks = ranked.cut(values)
     for step in range(steps):
-        expected, found = (
-            whole.run(whole.cut(values), widen),
-            ranked.run(blocks, widen, None if widen else library),
-        )
+        expected = whole.run(whole.cut(values), widen)
+        found = ranked.run(blocks, widen, None if widen else library)
         wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}
         moved = rate * (step + 1 if widen else 1)
         outcome.rows += _rows(step, wanted, found, tolerance, moved)
@@ -118,14 +114,11 @@ def prove_step(
 ) -> Proof:
     """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
 
-    The latter runs the compiled kernels of ``library``. ``uncut``: of a pipeline that changes the
-    mathematics.
+    The latter runs the kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics.
     """
     schedule = asynchronous_schedule(rank_module)
-    exact = compare_step(global_module, rank_module, inputs, steps=steps, uncut=uncut)
-    own = compare_step(
-        global_module, rank_module, inputs, steps=steps, widen=False, library=library, uncut=uncut
-    )
+    compare = partial(compare_step, global_module, rank_module, inputs, steps=steps, uncut=uncut)
+    exact, own = compare(), compare(widen=False, library=library)
     return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
 
 
@@ -159,6 +152,9 @@ class _Program:
     ``pipeline`` if its ranks run programs of their own: ``mesh`` is then what each of these is for.
     """
 
+    updates = 1
+    """How often a step updates the weights."""
+
     def __init__(self, module: ir.Module) -> None:
         self.module = module
         self.pipeline = read_pipeline(module)
@@ -166,21 +162,14 @@ class _Program:
         if step is None:
             raise NoStep(function=STEP)
         self.step = step
+        self.mesh = self.pipeline.mesh if self.pipeline else read_mesh(module) or Mesh(())
+        self.codec = ShardingCodec(module.context, self.mesh)
         if self.pipeline is not None:
-            self.mesh = self.pipeline.mesh
             self.arguments, self.results = _merged(self.pipeline.arguments), _merged(self.pipeline.results)
-            self.codec = ShardingCodec(module.context, self.mesh)
         else:
-            self.mesh = read_mesh(module) or Mesh(())
-            self.codec = ShardingCodec(module.context, self.mesh)
             self.arguments, self.results = read_arguments(step, self.codec), read_results(step, self.codec)
         self._stored = {port.name: port.interleaving for port in self.arguments if port.role == "param"}
         self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
-
-    @property
-    def updates(self) -> int:
-        """How often a step updates the weights."""
-        return 1
 
     def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
         return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
@@ -199,25 +188,21 @@ class _Program:
                 value.blocks = [a + b for a, b in zip(known.blocks, value.blocks, strict=True)]
             made[role, rest] = value
 
-        sharding = {port.key: port.sharding if self.is_ranked else None for port in self.results}
-        shapes = {port.key: port.global_type.shape for port in self.results}
-        stored = {port.key: port.interleaving for port in self.results}
         if self.pipeline is not None:
-            found = run_pipeline(
-                self.pipeline,
-                [blocks] * len(self.pipeline.functions),
-                widen=widen,
-                observe=observe,
-                library=library,
-            )
+            given = [blocks] * len(self.pipeline.functions)
+            found = run_pipeline(self.pipeline, given, widen=widen, observe=observe, library=library)
         else:
             arguments = [blocks[p.key] for p in self.arguments]
             values = run(self.module, arguments, widen=widen, observe=observe, library=library)
-            found = [dict(zip(sharding, values, strict=True))]
-        for key in sharding:
-            first, *others = [results[key] for results in found if key in results]
-            made[key] = _Value(first, sharding[key], self.mesh, shapes[key], others, stored[key])
+            found = [{port.key: value for port, value in zip(self.results, values, strict=True)}]
+        for port in self.results:
+            first, *others = [results[port.key] for results in found if port.key in results]
+            made[port.key] = self._value(port, first, others)
         return made
+
+    def _value(self, port: Port, blocks: list[torch.Tensor], copies: list[list[torch.Tensor]]) -> _Value:
+        sharding = port.sharding if self.is_ranked else None
+        return _Value(blocks, sharding, self.mesh, port.global_type.shape, copies, port.interleaving)
 
     def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
         if self.is_ranked and port.sharding:
@@ -238,36 +223,19 @@ class _Program:
 
 
 class _Stale(_Program):
-    """The step ``uncut`` of level 3, run on the old weights that ``schedule`` has in the ``pipeline`` made of
-    it.
-    """
+    """The step ``uncut`` of level 3, run on the old weights that ``schedule`` has in its ``pipeline``."""
 
     def __init__(self, uncut: ir.Module, pipeline: ir.Module, schedule: Schedule) -> None:
         super().__init__(uncut)
         assert schedule.updates is not None
-        self._updates = schedule.micro_batches // schedule.updates.every
+        self.updates = schedule.micro_batches // schedule.updates.every
         self._stale = StaleStep(uncut, schedule, stages_of_state(pipeline))
-
-    @property
-    def updates(self) -> int:
-        return self._updates
 
     def run(
         self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
     ) -> dict[Key, _Value]:
         found = self._stale.run(blocks, widen)
-        ports = {port.key: port for port in self.results}
-        return {
-            key: _Value(
-                values,
-                ports[key].sharding,
-                self.mesh,
-                ports[key].global_type.shape,
-                [],
-                ports[key].interleaving,
-            )
-            for key, values in found.items()
-        }
+        return {port.key: self._value(port, found[port.key], []) for port in self.results}
 
 
 def _merged(ports: list[list[Port]]) -> list[Port]:
@@ -309,10 +277,6 @@ def _kind(key: Key) -> str:
     return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
 
 
-def _is_rate(role: str, name: str) -> bool:
-    return role == "hyper" and name.rpartition(".")[2] == "lr"
-
-
 def _input(port: Port, inputs: Mapping[Key, torch.Tensor]) -> torch.Tensor:
     if port.key in inputs:
         return inputs[port.key]
@@ -331,19 +295,11 @@ def _check_same(whole: _Program, ranked: _Program) -> None:
             lacking = "rank" if (role, name) in ours else "global"
             raise ProgramsDiffer(problem=f"the {lacking} program has no {role} {name!r} among its {kind}")
         for key, port in ours.items():
-            if port.global_type != theirs[key].global_type:
-                problem = (
-                    f"{port} is a {port.global_type} in the one and a {theirs[key].global_type} in the other"
-                )
-                raise ProgramsDiffer(problem=problem)
+            one, other = port.global_type, theirs[key].global_type
+            if one != other:
+                raise ProgramsDiffer(problem=f"{port} is a {one} in the one and a {other} in the other")
     held = {port.key: port for port in ranked.arguments}
     for port in ranked.results:
-        before = held.get(port.key)
-        if (
-            before
-            and before.sharding
-            and port.sharding
-            and before.sharding.normal() != port.sharding.normal()
-        ):
-            problem = f"{port} comes in as {before.sharding} and goes out as {port.sharding}"
-            raise ProgramsDiffer(problem=problem)
+        before = held[port.key].sharding if port.key in held else None
+        if before and port.sharding and before.normal() != port.sharding.normal():
+            raise ProgramsDiffer(problem=f"{port} comes in as {before} and goes out as {port.sharding}")

@@ -80,9 +80,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Proof:
-    """A program compared with the single-device one in f64 (``exact``, to 1e-9), and in its ``own``
-    precision.
-    """
+    """A program compared with the single-device one in f64 (``exact``, to 1e-9) and in its own precision."""
 
     exact: Comparison
     own: Comparison

@@ -41,23 +41,21 @@ class Port:
 
 
 def read_arguments(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
-    """Raises BadArguments for one that is not a tensor."""
+    """Return the arguments in order. Raises BadArguments for one that is not a tensor."""
     types = [a.type for a in step.regions[0].blocks[0].arguments]
-    return _ports("argument", types, _dicts(step, "arg_attrs", len(types)), codec)
+    return _ports(step, "argument", types, "arg_attrs", codec)
 
 
 def read_results(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
+    """Return the results in order. Raises BadArguments for one that is not a tensor."""
     types = ir.FunctionType(ir.TypeAttr(step.attributes["function_type"]).value).results
-    return _ports("result", types, _dicts(step, "res_attrs", len(types)), codec)
-
-
-def _dicts(step: ir.Operation, name: str, count: int) -> list[ir.DictAttr | dict]:
-    return list(step.attributes[name]) if name in step.attributes else [{}] * count
+    return _ports(step, "result", types, "res_attrs", codec)
 
 
 def _ports(
-    kind: str, types: list[ir.Type], dicts: list[ir.DictAttr | dict], codec: ShardingCodec
+    step: ir.Operation, kind: str, types: list[ir.Type], name: str, codec: ShardingCodec
 ) -> list[Port]:
+    dicts = list(step.attributes[name]) if name in step.attributes else [{}] * len(types)
     return [_port(kind, i, t, d, codec) for i, (t, d) in enumerate(zip(types, dicts, strict=True))]
 
 
@@ -65,31 +63,26 @@ def _port(
     kind: str, index: int, type_: ir.Type, attributes: ir.DictAttr | dict, codec: ShardingCodec
 ) -> Port:
     role, name = _text(attributes, "dist.role", kind), _text(attributes, "dist.name", str(index))
-    own = read_type(type_)
-    whole = (
-        read_type(ir.TypeAttr(attributes["dist.global_type"]).value)
-        if "dist.global_type" in attributes
-        else own
-    )
+    own = whole = read_type(type_)
+    if "dist.global_type" in attributes:
+        whole = read_type(ir.TypeAttr(attributes["dist.global_type"]).value)
     if own is None or whole is None:
         raise BadArguments(argument=f"{role} {name!r}", problem=f"{type_} is not a tensor of static shape")
     sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else None
-    padded = tuple(attributes["dist.padded"]) if "dist.padded" in attributes else whole.shape
+    padded = whole.shape
+    if "dist.padded" in attributes:
+        padded = tuple(ir.DenseI64ArrayAttr(attributes["dist.padded"]))
     if sharding is None and own.shape != padded:
-        raise BadArguments(
-            argument=f"{role} {name!r}", problem="it has a dist.global_type but no dist.sharding"
-        )
+        problem = "it has a dist.global_type but no dist.sharding"
+        raise BadArguments(argument=f"{role} {name!r}", problem=problem)
     stored = Interleaving.read(attributes[ATTRIBUTE]) if ATTRIBUTE in attributes else None
     return Port(role, name, own, whole, padded, sharding, stored)
 
 
 def holds_blocks(ports: list[Port], mesh: Mesh) -> bool:
     """Whether the step is one rank's (level 3): every argument and result has the shape of its block."""
-    return all(
-        port.sharding is not None
-        and port.type.shape == without_time(port.sharding, mesh).local_shape(port.padded)
-        for port in ports
-    )
+    shardings = [p.sharding and without_time(p.sharding, mesh) for p in ports]
+    return all(s and p.type.shape == s.local_shape(p.padded) for s, p in zip(shardings, ports, strict=True))
 
 
 def _text(attributes: ir.DictAttr | dict, key: str, default: str) -> str:

@@ -1,5 +1,4 @@
-"""What a pipeline that updates its stages by themselves must make: the step before it was cut, on old
-weights.
+"""What a pipeline that updates its stages separately must make: the uncut step, on old weights.
 
 The micro-batches run one after the other, each whole, on the versions of the weights that the schedule says
 its stages see. There are no stages, sends or orders here, so what a pipeline makes can be held against it.
@@ -42,12 +41,17 @@ def stages_of_state(module: ir.Module) -> dict[Key, int]:
     """State that a pipeline's optimizers replace, by role and name -> the stage that does."""
     found: dict[Key, int] = {}
     for function in rank_functions(module):
-        returned = list(function.regions[0].blocks[0].operations)[-1].operation.operands
-        for value, attributes in zip(returned, function.attributes["res_attrs"], strict=True):
+        returned = function.regions[0].blocks[0].operations[-1].operation.operands
+        for value, key in zip(returned, _result_keys(function), strict=True):
             action = _action(value)
             if action is not None and action.kind == OPTIMIZER:
-                found[attributes["dist.role"].value, attributes["dist.name"].value] = action.stage
+                found[key] = action.stage
     return found
+
+
+def _result_keys(function: ir.Operation) -> list[Key]:
+    attributes = [ir.DictAttr(a) for a in function.attributes["res_attrs"]]
+    return [(ir.StringAttr(a["dist.role"]).value, ir.StringAttr(a["dist.name"]).value) for a in attributes]
 
 
 def _action(value: ir.Value) -> Action | Collective | None:
@@ -60,10 +64,7 @@ def _action(value: ir.Value) -> Action | Collective | None:
 
 
 class StaleStep:
-    """The step of level 3 in ``module``, run with the old weights of ``schedule``.
-
-    ``stages``: state by role and name -> its stage.
-    """
+    """The step of level 3 in ``module`` on old weights of ``schedule``. ``stages``: state -> its stage."""
 
     def __init__(self, module: ir.Module, schedule: Schedule, stages: Mapping[Key, int]) -> None:
         assert schedule.updates is not None
@@ -109,10 +110,8 @@ class _Run:
             if sums is None:
                 sums = inits
             elif m % step._every == 0:
-                sums = [
-                    init if n in step._grouped else s
-                    for n, (init, s) in enumerate(zip(inits, sums, strict=True))
-                ]
+                both = enumerate(zip(inits, sums, strict=True))
+                sums = [init if n in step._grouped else s for n, (init, s) in both]
             sums = self._micro_batch(m, sums, values)
             if (m + 1) % step._every == 0:
                 results = self._after(sums)
@@ -139,17 +138,13 @@ class _Run:
         for instruction in self._instructions[self._at + 1 :]:
             self._machine.run_instruction(instruction, values)
         found = [self._machine.value_of(v, values) for v in self._end.op.operands]
-        attributes = [ir.DictAttr(a) for a in self._program.function.attributes["res_attrs"]]
-        return {
-            (a["dist.role"].value, a["dist.name"].value): v for a, v in zip(attributes, found, strict=True)
-        }
+        return dict(zip(_result_keys(self._program.function), found, strict=True))
 
 
 def _sums_for(program: StepProgram, stages: Mapping[Key, int]) -> set[int]:
     """The numbers of the sums that updates of state read."""
-    returned = list(list(program.block.operations)[-1].operation.operands)
-    attributes = [ir.DictAttr(a) for a in program.function.attributes["res_attrs"]]
-    keys = [(a["dist.role"].value, a["dist.name"].value) for a in attributes]
+    returned = program.block.operations[-1].operation.operands
+    keys = _result_keys(program.function)
     needed = {value for value, key in zip(returned, keys, strict=True) if key in stages}
     for op in reversed(program.outside):
         if any(result in needed for result in op.results):

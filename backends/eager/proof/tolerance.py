@@ -22,8 +22,7 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Bounds on errors: ``relative`` on losses, gradients, buffers; ``square`` times that on optimizer state,
-    which holds squares.
+    """Bounds on errors: ``relative``, times ``square`` on optimizer state, which holds squares.
 
     Parameters may lie a further ``drift`` learning rates apart for each step since they were equal: Adam
     divides a gradient by its own magnitude, so where the gradient is rounding error, so is the direction of
@@ -44,9 +43,7 @@ class Tolerance:
 
 
 def in_f64() -> Tolerance:
-    """Of programs run in f64: 1e-9 of everything. Errors seen stay below 3e-12 (three steps of
-    eight models).
-    """
+    """Bounds for programs run in f64: 1e-9. Errors seen stay below 3e-12 (three steps of eight models)."""
     return Tolerance(1e-9)
 
 

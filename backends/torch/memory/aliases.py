@@ -17,8 +17,7 @@ from shardc.runtime.first_run import may_share
 class Group:
     """Values that may share memory.
 
-    ``foreign``: somebody outside of the block may share it, too. ``stored``: it has become a state tensor's
-    memory.
+    ``foreign``: somebody outside may share it, too. ``stored``: it has become a state tensor's memory.
     """
 
     members: list[ir.Value]
@@ -27,9 +26,7 @@ class Group:
 
 
 class Aliases:
-    """The groups of one block's values. The ``foreign`` ones, and all that share with them, are somebody
-    else's.
-    """
+    """The groups of one block's values. ``foreign`` ones, and what shares with them, have other owners."""
 
     def __init__(self, foreign: Iterable[ir.Value]) -> None:
         self._groups: dict[ir.Value, Group] = {}
@@ -45,9 +42,7 @@ class Aliases:
         return found
 
     def add(self, step: Step, reused: bool = False, alone: bool = False) -> None:
-        """Note what a step's results share. ``reused``: its result takes the operand's place; ``alone``:
-        a group of one.
-        """
+        """Note what a step's results share. ``reused``: the operand's memory; ``alone``: a group of one."""
         if reused or alone or shares(step):
             for value in (*step.operands, *step.results):
                 self.join(step.results[0], value)

@@ -1,5 +1,4 @@
-"""How much memory a program needs: it is run on tensors without data (the meta device), and what lives is
-counted.
+"""How much memory a program needs: it is run on the meta device, and what lives is counted.
 
 The program itself says when each value is made, shared and freed, so that the figure is that of its tensors,
 to the byte, and of its kernels' workspaces. Not in it: what ATen, oneDNN and communication use inside of a
@@ -10,9 +9,10 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import FrameType
 from typing import Any
 
 import torch
@@ -20,8 +20,22 @@ from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
 from shardc.diagnostics.memory import PeakUnknown
-from shardc.runtime.kernels.kernel_call import KEPT_WORKSPACE_BYTES, Output
-from shardc.runtime.torch_private import TorchDispatchMode, disable_current_modes, pytree, storage_address
+from shardc.runtime.kernels.kernel_call import (
+    KEPT_WORKSPACE_BYTES,
+    Batch,
+    Checks,
+    Kernel,
+    Member,
+    Output,
+    Outputs,
+)
+from shardc.runtime.torch_private import (
+    OpOverload,
+    TorchDispatchMode,
+    disable_current_modes,
+    pytree,
+    storage_address,
+)
 
 META = torch.device("meta")
 FILE = "<dry run>"
@@ -47,7 +61,7 @@ class Peak:
 
 
 def dry_run(
-    text: str, entry: str, arguments: Callable[[], Sequence[Any]], workspace: Workspace | None = None
+    text: str, entry: str, arguments: Callable[[], Sequence[object]], workspace: Workspace | None = None
 ) -> Peak:
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
@@ -58,10 +72,8 @@ def dry_run(
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
     exec(compile(text, FILE, "exec"), program)
     meter = _Meter(text.splitlines())
-    with (
-        torch.no_grad(),
-        disable_current_modes(),
-    ):  # a compile goes on under fake tensors, which keep what they meet
+    # a compile goes on under fake tensors, which keep what they meet
+    with torch.no_grad(), disable_current_modes():
         given = list(arguments())
         meter.start(given)
         try:
@@ -72,7 +84,7 @@ def dry_run(
     return meter.peak()
 
 
-def _emptied(given: list[Any]) -> list[Any]:
+def _emptied(given: list[object]) -> list[object]:
     """The arguments for one call, after which the list refers to none of them."""
     copy = list(given)
     given.clear()
@@ -85,20 +97,20 @@ class _Meter(TorchDispatchMode):
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
         self._lines = lines
-        self._live: dict[int, tuple[int, int, weakref.ref[Any]]] = {}
+        self._live: dict[int, tuple[int, int, weakref.ref[torch.UntypedStorage]]] = {}
         self._now = self._most = self._given = self._line = 0
         self._held: list[tuple[int, int]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        run = MEANINGS.get(
-            str(func).removesuffix(".default"), func
-        )  # libraries have no kernels for tensors without data
-        made = run(*args, **(kwargs or {}))
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
+        # libraries have no kernels for tensors without data
+        made = MEANINGS.get(str(func).removesuffix(".default"), func)(*args, **(kwargs or {}))
         for value in pytree.tree_leaves(made):
             self.note(value)
         return made
 
-    def note(self, value: Any) -> None:
+    def note(self, value: object) -> None:
         """Count the memory of a tensor, if it is new."""
         if not isinstance(value, Tensor):
             return
@@ -113,7 +125,7 @@ class _Meter(TorchDispatchMode):
             self._most, self._line = self._now, line
             self._held = [(size, made) for size, made, _ in self._live.values()]
 
-    def start(self, given: Any) -> None:
+    def start(self, given: Sequence[object]) -> None:
         """The program begins with these arguments."""
         for value in pytree.tree_leaves(given):
             self.note(value)
@@ -129,7 +141,7 @@ class _Meter(TorchDispatchMode):
 
     def _position(self) -> int:
         """The line of the program that runs, from 1; 0 outside of it."""
-        frame: Any = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename != FILE:
             frame = frame.f_back
         return 0 if frame is None else frame.f_lineno
@@ -140,9 +152,7 @@ class _Meter(TorchDispatchMode):
     def _source(self, line: int) -> str:
         """The comment above a line that says where in the user's code it is from."""
         above = (text.strip() for text in reversed(self._lines[:line]))
-        comments = (
-            text.removeprefix("# ") for text in above if text.startswith("# ") and not text.startswith("# --")
-        )
+        comments = (t.removeprefix("# ") for t in above if t.startswith("# ") and not t.startswith("# --"))
         return next(comments, "")
 
 
@@ -155,22 +165,16 @@ def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 class _Kernels:
-    """As :class:`shardc.runtime.kernels.library.Library`, without the kernels: results, and memory to work
-    in.
-    """
+    """:class:`shardc.runtime.kernels.library.Library` without kernels: results, and memory to work in."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._kept: Tensor | None = None
 
     def kernel(
-        self,
-        name: str,
-        outputs: Sequence[Output],
-        size: int | None = None,
-        checks: Mapping[int, str] | None = None,
-    ) -> Callable[..., tuple[Tensor, ...]]:
-        def call(*given: Any) -> tuple[Tensor, ...]:
+        self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
+    ) -> Kernel:
+        def call(*given: Tensor | int) -> tuple[Tensor, ...]:
             numbers = [n for n in given if not isinstance(n, Tensor)]
             made = tuple(_result(output, given, numbers) for output in outputs)
             self._work(self._workspace(name, numbers))
@@ -178,25 +182,23 @@ class _Kernels:
 
         return call
 
-    def batch(
-        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
-    ) -> Callable[..., list[tuple[Tensor, ...]]]:
+    def batch(self, name: str, members: Sequence[Member]) -> Batch:
         calls = [self.kernel(name, outputs) for _, outputs in members]
         return lambda *given: [call(*tensors) for call, tensors in zip(calls, given, strict=True)]
 
     def _work(self, size_bytes: int) -> None:
-        """A thread keeps a small workspace for its later calls
-        (:mod:`shardc.runtime.kernels.kernel_call`).
-        """
+        """A thread keeps a small workspace for later calls (:mod:`shardc.runtime.kernels.kernel_call`)."""
         if size_bytes > KEPT_WORKSPACE_BYTES:
             _empty((size_bytes,), torch.uint8)
         elif size_bytes and (self._kept is None or self._kept.nbytes < size_bytes):
             self._kept = _empty((size_bytes,), torch.uint8)
 
 
-def _result(output: Output, given: Sequence[Any], numbers: Sequence[int]) -> Tensor:
+def _result(output: Output, given: Sequence[Tensor | int], numbers: Sequence[int]) -> Tensor:
     if isinstance(output, int):
-        return given[output] if given[output].is_contiguous() else given[output].contiguous()
+        tensor = given[output]
+        assert isinstance(tensor, Tensor)
+        return tensor if tensor.is_contiguous() else tensor.contiguous()
     shape, dtype = output
     return _empty([n if isinstance(n, int) else _size(n, numbers) for n in shape], dtype)
 

@@ -9,14 +9,14 @@ from collections.abc import Collection, Mapping
 from torch_mlir import ir
 
 from shardc.backends.torch.memory.aliases import Aliases
-from shardc.backends.torch.memory.schedule import Schedule, Step
+from shardc.backends.torch.memory.schedule import Schedule
+from shardc.backends.torch.step import Step
 
 
 class Overwrites:
     """The rules for one block. ``whole`` holds the aliases of all its steps.
 
-    ``writes``: new value -> the argument that takes it in the end; ``returned`` are values that callers are
-    given.
+    ``writes``: new value -> the argument that takes it in the end; ``returned``: what callers are given.
     """
 
     def __init__(

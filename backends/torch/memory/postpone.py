@@ -7,6 +7,7 @@ between them the first takes memory that nothing reads.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 import torch
@@ -14,7 +15,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.memory.aliases import shares
-from shardc.backends.torch.step import Step
+from shardc.backends.torch.step import Step, size_bytes
 from shardc.dialects.aten.python_numbers import is_python_number
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import read_type
@@ -36,7 +37,7 @@ def postpone(
     only at run time leaves all as they are.
     """
     steps = list(steps)
-    sizes = {v: _size_bytes(v) for v in (*given, *(r for s in steps for r in s.results))}
+    sizes = {v: size_bytes(read_type(v.type)) for v in (*given, *(r for s in steps for r in s.results))}
     if math.inf in sizes.values():
         return steps
     wanted = set(wanted)
@@ -56,12 +57,9 @@ def postpone(
 def _moved(steps: list[Step], position: int, wanted: Collection[ir.Value]) -> list[Step]:
     """With one of them right before the first that reads it, or last."""
     step = steps[position]
-    reader = next((i for i in range(position + 1, len(steps)) if _reads(steps[i], step)), len(steps))
+    made, after = set(step.results), range(position + 1, len(steps))
+    reader = next((i for i in after if not made.isdisjoint(steps[i].operands)), len(steps))
     return [*steps[:position], *steps[position + 1 : reader], step, *steps[reader:]]
-
-
-def _reads(step: Step, other: Step) -> bool:
-    return not set(other.results).isdisjoint(step.operands)
 
 
 def _peak(
@@ -71,9 +69,7 @@ def _peak(
     wanted: Collection[ir.Value],
     sizes: dict[ir.Value, float],
 ) -> tuple[float, list[int]]:
-    """The most bytes at once, and the steps up to there whose results nothing has read by then, the largest
-    first.
-    """
+    """The most bytes at once, and the steps up to there with unread results, the largest first."""
     roots = _roots(steps, given)
     last: dict[ir.Value, int] = {}
     first: dict[ir.Value, int] = {}
@@ -85,9 +81,9 @@ def _peak(
     live = {roots[v]: sizes[v] for v in given}
     now = peak = sum(live.values())
     at, alive = 0, set(live)
-    ending: dict[int, list[ir.Value]] = {}
+    ending: defaultdict[int, list[ir.Value]] = defaultdict(list)
     for root, position in last.items():
-        ending.setdefault(position, []).append(root)
+        ending[position].append(root)
     for position, step in enumerate(steps):
         for value in step.results:
             if roots[value] not in live:
@@ -95,7 +91,7 @@ def _peak(
                 now += sizes[value]
         if now > peak:
             peak, at, alive = now, position, set(live)
-        for root in (*ending.get(position, ()), *(roots[v] for v in step.results if roots[v] not in last)):
+        for root in (*ending[position], *(roots[v] for v in step.results if roots[v] not in last)):
             now -= live.pop(root, 0)
     idle = [
         (-sum(sizes[v] for v in step.results), position)
@@ -132,10 +128,3 @@ def _is_movable(step: Step) -> bool:
     if step.call is None or is_python_number(step.call.spec.target):
         return False
     return torch.Tag.nondeterministic_seeded not in overload(step.call.spec.target).tags and not shares(step)
-
-
-def _size_bytes(value: ir.Value) -> float:
-    type_ = read_type(value.type)
-    if type_ is None:
-        return 0
-    return type_.size_bytes if type_.is_static else math.inf

@@ -23,9 +23,7 @@ PREPARING = VIEWS | {"aten.cat", "aten._to_copy"}
 
 @dataclass
 class _Gather:
-    """A gather, last of the steps that make its operand from what the block is given.
-    Its result is needed at ``first``.
-    """
+    """A gather behind the steps that make its operand from what is given; needed at ``first``."""
 
     steps: list[int]
     first: int
@@ -34,8 +32,7 @@ class _Gather:
 
 
 def prefetch(steps: Sequence[Step]) -> list[Step]:
-    """The steps with gathers moved up, each to where an earlier one of its phase is first needed, if not
-    further.
+    """The steps with gathers moved up, each to where an earlier one of its phase is first needed, or less.
 
     The order of the gathers stays as it was. So device and network work at once, and what was gathered too
     early stays below ``PREFETCH_BYTES``.

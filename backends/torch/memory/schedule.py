@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -11,8 +10,8 @@ from torch_mlir import ir
 from shardc.backends.torch.batch import batch_kernels
 from shardc.backends.torch.kernels import KERNEL
 from shardc.backends.torch.memory.prefetch import prefetch
-from shardc.backends.torch.messages import PIPE, post_receives
-from shardc.backends.torch.step import Step
+from shardc.backends.torch.memory.receives import PIPE, post_receives
+from shardc.backends.torch.step import Step, size_bytes
 from shardc.cost.memory import IN_FLIGHT_BYTES
 from shardc.dialects.aten.call import CallReader, is_constant
 from shardc.dialects.aten.types import read_type
@@ -26,8 +25,7 @@ from shardc.dialects.kern.kernel import kernel_operands, kernel_results
 class Schedule:
     """The steps of a block that matter to its end, and where their values are first and last needed.
 
-    ``first`` and ``last`` hold the positions of a value's first and last user; ``end`` is one past the last
-    step.
+    ``first`` and ``last`` hold the positions of a value's first and last user; ``end`` is behind all steps.
     """
 
     steps: list[Step]
@@ -44,22 +42,18 @@ class Schedule:
         self.first[value] = min(self.first.get(value, position), position)
         self.last[value] = max(self.last.get(value, position), position)
 
-    def size_bytes(self, value: ir.Value) -> float:
-        """The size of a value of this block, or of an argument; 0 for an integer and for an absent result.
+    def need_at_end(self, values: Iterable[ir.Value]) -> None:
+        """Note that these are needed when all steps are done."""
+        for value in values:
+            self.need(value, self.end)
 
-        Infinite where it is known only at run time.
-        """
+    def size_bytes(self, value: ir.Value) -> float:
+        """The size of a value of this block, or of an argument, as of :func:`size_bytes`."""
         step = self.steps[self.made[value]] if value in self.made else None
-        if (
-            step is not None and step.call is not None
-        ):  # the call has its results' types; reading them anew is slow
-            results = step.call.spec.results
-            type_ = results[step.results.index(value) if len(results) > 1 else 0]
-        else:
-            type_ = read_type(value.type)
-        if type_ is None:
-            return 0
-        return type_.size_bytes if type_.is_static else math.inf
+        if step is None or step.call is None:
+            return size_bytes(read_type(value.type))
+        results = step.call.spec.results  # the call has its results' types; reading them anew is slow
+        return size_bytes(results[step.results.index(value) if len(results) > 1 else 0])
 
     def waits(self) -> dict[int, list[ir.Value]]:
         """Position -> results of collectives that are waited for just before it.
@@ -69,7 +63,7 @@ class Schedule:
         of backward.
         """
         at: dict[ir.Value, int] = {}
-        pending: list[tuple[int, ir.Value, int]] = []
+        pending: list[tuple[int, ir.Value, float]] = []
         for position, step in enumerate(self.steps):
             if not step.starts:
                 continue

@@ -23,7 +23,7 @@ from shardc.runtime.comm.groups import Group, place_of
 from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.comm.mesh import Axes, Mesh
 from shardc.runtime.kernels.loaders import Kernels
-from shardc.runtime.pipeline import Part, part_of
+from shardc.runtime.program import Part, part_of
 
 
 def graph_peak(

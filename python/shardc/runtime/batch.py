@@ -1,26 +1,24 @@
-"""A batch as the list of tensors that the program takes, each checked against the manifest.
-
-The tree of a batch in the manifest: ``{"mapping": {key: tree}}``, ``{"sequence": [tree]}``,
-``{"leaf": name}``, ``{"constant": value}`` for a number, string or None, ``{"repr": text}`` for a constant
-that JSON can't hold.
-"""
+"""A batch as the list of tensors that the program takes, each checked against the manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from torch import Tensor
 
+from .check import Json
 from .comm.layout import Leaf
 from .errors import BatchMismatch
 
 HINT = "pass a batch like the example that the step was compiled with, or compile for this one"
 
 
-def leaves_of(batch: Any, tree: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a batch by leaf name. Raises BatchMismatch naming the leaf that does not fit
-    the tree.
+def leaves_of(batch: object, tree: Json) -> dict[str, Tensor]:
+    """Return the tensors of a batch by leaf name. Raises BatchMismatch naming the leaf that does not fit.
+
+    The manifest's ``tree`` is ``{"mapping": {key: tree}}``, ``{"sequence": [tree]}``, ``{"leaf": name}``,
+    ``{"constant": value}`` for a number, string or None, or ``{"repr": text}`` for a constant that JSON can't
+    hold.
     """
     if isinstance(batch, Tensor) and len(tree.get("sequence", ())) == 1:
         batch = (batch,)
@@ -35,12 +33,11 @@ def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...])
     if tuple(value.shape) != shape or value.dtype != leaf.dtype:
         got = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         expected = f"{str(leaf.dtype).removeprefix('torch.')} {list(shape)}"
-        raise BatchMismatch(
-            f"batch leaf {leaf.name!r} is {got}; the program takes {expected}", leaf.name, HINT
-        )
+        what = f"batch leaf {leaf.name!r} is {got}; the program takes {expected}"
+        raise BatchMismatch(what, leaf.name, HINT)
 
 
-def _walk(batch: Any, tree: dict[str, Any], path: str) -> Iterator[tuple[str, Tensor]]:
+def _walk(batch: object, tree: Json, path: str) -> Iterator[tuple[str, Tensor]]:
     if "leaf" in tree:
         if not isinstance(batch, Tensor):
             raise _wrong(tree["leaf"], "a tensor", batch)
@@ -52,42 +49,43 @@ def _walk(batch: Any, tree: dict[str, Any], path: str) -> Iterator[tuple[str, Te
         if not isinstance(batch, (list, tuple)) or len(batch) != len(parts):
             raise _wrong(path, f"a list or tuple of {len(parts)}", batch)
         for i, (part, below) in enumerate(zip(batch, parts, strict=True)):
-            yield from _walk(part, below, f"{path}{'.' if path else ''}{i}")
-    else:
-        same = repr(batch) == tree["repr"] if "repr" in tree else _same(batch, tree["constant"])
-        if not same:
-            raise _wrong(
-                path, f"{tree.get('repr', repr(tree.get('constant')))}, a constant of the program", batch
-            )
+            yield from _walk(part, below, _below(path, i))
+    elif not _is_constant(batch, tree):
+        constant = tree.get("repr", repr(tree.get("constant")))
+        raise _wrong(path, f"{constant}, a constant of the program", batch)
 
 
-def _walk_mapping(batch: Any, trees: dict[str, Any], path: str) -> Iterator[tuple[str, Tensor]]:
+def _walk_mapping(batch: object, trees: dict[str, Json], path: str) -> Iterator[tuple[str, Tensor]]:
     if not isinstance(batch, Mapping):
         raise _wrong(path, f"a mapping with {', '.join(trees)}", batch)
     items = {str(key): value for key, value in batch.items()}
-    for what, names in (
-        ("lacks", trees.keys() - items.keys()),
-        ("has the unknown", items.keys() - trees.keys()),
-    ):
+    lacking, unknown = trees.keys() - items.keys(), items.keys() - trees.keys()
+    for what, names in (("lacks", lacking), ("has the unknown", unknown)):
         if names:
-            leaf = f"{path}{'.' if path else ''}{min(names)}"
+            leaf = _below(path, min(names))
             raise BatchMismatch(f"the batch {what} leaf {leaf!r}", leaf, HINT)
     for key, below in trees.items():
-        yield from _walk(items[key], below, f"{path}{'.' if path else ''}{key}")
+        yield from _walk(items[key], below, _below(path, key))
 
 
-def _same(value: Any, constant: Any) -> bool:
-    return type(value) is type(constant) and value == constant
+def _below(path: str, key: object) -> str:
+    return f"{path}{'.' if path else ''}{key}"
 
 
-def _wrong(path: str, expected: str, got: Any) -> BatchMismatch:
-    found = _described(got)
+def _is_constant(value: object, tree: Json) -> bool:
+    if "repr" in tree:
+        return repr(value) == tree["repr"]
+    return type(value) is type(tree["constant"]) and value == tree["constant"]
+
+
+def _wrong(path: str, expected: str, got: object) -> BatchMismatch:
+    leaf = path or "batch"
     return BatchMismatch(
-        f"batch leaf {path or 'batch'!r} is {found}; the program takes {expected}", path or "batch", HINT
+        f"batch leaf {leaf!r} is {_described(got)}; the program takes {expected}", leaf, HINT
     )
 
 
-def _described(value: Any) -> str:
+def _described(value: object) -> str:
     """A leaf or container in words: a container by its parts, never by the numbers of its tensors."""
     if isinstance(value, Tensor):
         return f"a tensor {list(value.shape)}"

@@ -9,13 +9,13 @@ from typing import Any
 
 from .errors import BadArtefact
 
+Json = dict[str, Any]
+"""A JSON object: a manifest, or an entry of one."""
 MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 4
 WHOLE_HASH_BYTES = 256 << 20
-"""Files larger than this are checked for their size alone at every start: hashing takes a second for each 1.5
-GB.
-"""
+"""Larger files are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
 
 FIELDS = {
     "mesh": list,
@@ -36,39 +36,32 @@ FIELDS = {
 """What a manifest must hold, and the JSON type of each."""
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Json:
     """The manifest of an artefact, its form checked, its files not. Raises BadArtefact."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text())
     except FileNotFoundError:
-        raise _bad(
-            "there is no manifest, so this is no artefact of shardc",
-            path,
-            "name a folder that `shardc compile` wrote",
-        ) from None
+        what = "there is no manifest, so this is no artefact of shardc"
+        raise _bad(what, path, "name a folder that `shardc compile` wrote") from None
     except (ValueError, OSError) as error:
         raise _bad(f"the manifest is truncated or no JSON ({error})", path) from None
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
         raise _bad(f"the manifest's schema is {schema!r}, not {SCHEMA_NAME!r}", path)
-    if schema.get("version") != SCHEMA_VERSION:
-        raise _bad(
-            f"the artefact is of version {schema.get('version')!r}; this runtime reads version "
-            f"{SCHEMA_VERSION}",
-            path,
-            "compile the model again with this shardc, or run it with the runtime inside the folder",
-        )
+    version = schema.get("version")
+    if version != SCHEMA_VERSION:
+        what = f"the artefact is of version {version!r}; this runtime reads version {SCHEMA_VERSION}"
+        hint = "compile the model again with this shardc, or run it with the runtime inside the folder"
+        raise _bad(what, path, hint)
     for field, type_ in FIELDS.items():
         if not isinstance(manifest.get(field), type_):
             raise _bad(f"the manifest's field {field!r} is missing or not of type {type_.__name__}", path)
     return manifest
 
 
-def check_files(folder: Path, manifest: dict[str, Any]) -> None:
-    """Compare every file with the size and SHA-256 in the manifest.
-    Raises BadArtefact naming the first that differs.
-    """
+def check_files(folder: Path, manifest: Json) -> None:
+    """Compare each file with its size and SHA-256. Raises BadArtefact for the first that differs."""
     for name, entry in manifest["files"].items():
         path = folder / name
         if not path.is_file():

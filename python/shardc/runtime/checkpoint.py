@@ -17,8 +17,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.storage import WriteResult
 
@@ -39,14 +40,13 @@ def save(folder: Path, values: Mapping[str, Tensor]) -> None:
     saves left is removed. Raises StateMismatch if the folder holds something else than a checkpoint.
     """
     if not is_for_checkpoints(folder):
-        raise StateMismatch(
-            "the folder is not empty and holds no checkpoint", str(folder), "name another folder"
-        )
+        what = "the folder is not empty and holds no checkpoint"
+        raise StateMismatch(what, str(folder), "name another folder")
     is_first = not dist.is_initialized() or dist.get_rank() == 0
     if is_first:
         _remove_dead(folder)
     try:
-        dcp.save(dict(values), storage_writer=_Writer(folder, _payload_name()))
+        state_dict_saver.save(dict(values), storage_writer=_Writer(folder, _payload_name()))
     finally:
         if is_first:
             _remove_dead(folder)
@@ -64,27 +64,25 @@ def load(folder: Path, values: Mapping[str, Tensor]) -> None:
 
     Raises StateMismatch, before anything is changed, if there is no checkpoint or it lacks one of them.
     """
-    reader = dcp.FileSystemReader(folder)
+    reader = FileSystemReader(folder)
     try:
         saved = reader.read_metadata().state_dict_metadata
     except (OSError, EOFError) as error:
-        raise StateMismatch(
-            f"there is no readable checkpoint ({error})", str(folder), "name a folder that `save` wrote"
-        ) from None
+        what = f"there is no readable checkpoint ({error})"
+        raise StateMismatch(what, str(folder), "name a folder that `save` wrote") from None
     for name, value in values.items():
-        found = saved.get(name)
-        if not isinstance(found, TensorStorageMetadata):
-            raise StateMismatch(
-                f"the checkpoint has no tensor {name!r}", str(folder), "it is of another program"
-            )
-        if tuple(found.size) != tuple(value.shape):
-            raise StateMismatch(
-                f"{name!r} has shape {list(found.size)} in the checkpoint and {list(value.shape)} in the "
-                f"program",
-                str(folder),
-                "it is of another program",
-            )
-    dcp.load(dict(values), storage_reader=reader)
+        if what := _misfit(name, value, saved.get(name)):
+            raise StateMismatch(what, str(folder), "it is of another program")
+    state_dict_loader.load(dict(values), storage_reader=reader)
+
+
+def _misfit(name: str, value: Tensor, found: object) -> str | None:
+    """What a checkpoint has amiss at ``name``, in words."""
+    if not isinstance(found, TensorStorageMetadata):
+        return f"the checkpoint has no tensor {name!r}"
+    if tuple(found.size) == tuple(value.shape):
+        return None
+    return f"{name!r} has shape {list(found.size)} in the checkpoint and {list(value.shape)} in the program"
 
 
 def number(value: float) -> Tensor:
@@ -92,7 +90,7 @@ def number(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-class _Writer(dcp.FileSystemWriter):
+class _Writer(FileSystemWriter):
     """Writes tensors into ``payload`` in the checkpoint's folder, and ``.metadata`` beside that."""
 
     def __init__(self, folder: Path, payload: str) -> None:

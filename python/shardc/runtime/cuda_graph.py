@@ -15,16 +15,16 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, cuda
 
 from .comm.collectives import Rank
 from .kernels.kernel_call import check
 from .torch_private import foreach_copy_
 
-cuda: Any = torch.cuda
+T = TypeVar("T")
 WARM_UPS = 2
 """Steps that run before one is captured."""
 
@@ -35,9 +35,8 @@ class CudaGraphWarning(UserWarning):
 
 @dataclass
 class Capture:
-    """What a capture leaves to be done after it (``fills``: device memory and what belongs there, which stays
-    there), or after each replay (``checks``: integers of :func:`~shardc.runtime.kernels.kernel_call.check`,
-    with their messages).
+    """What a capture leaves to be done: ``fills``, after it, of device memory that keeps what belongs there;
+    ``checks``, after each replay, of integers with their messages (:func:`~.kernels.kernel_call.check`).
     """
 
     fills: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -48,9 +47,7 @@ _active: Capture | None = None
 
 
 def on_device(table: Tensor, device: torch.device) -> Tensor:
-    """``table`` of the host on a device. In a capture, where nothing can be copied, it is there before any
-    replay.
-    """
+    """``table`` of the host on a device. A capture cannot copy, so there it is copied before any replay."""
     if _active is None:
         return table.to(device)
     made = torch.empty_like(table, device=device)
@@ -59,22 +56,17 @@ def on_device(table: Tensor, device: torch.device) -> Tensor:
 
 
 def check_index(found: Tensor, message: str) -> None:
-    """``check`` of what a kernel found. That of a captured step is made when the next step begins.
-
-    Raises IndexOutOfRange.
-    """
+    """Check what a kernel found, in a captured step when the next one begins. Raises IndexOutOfRange."""
     if _active is None:
         check(int(found.item()), message)
     else:
         _active.checks.append((found, message))
 
 
-class Captured:
-    """``work()`` as a graph: ``results`` are what it gave, in memory of the graph, which each replay writes
-    anew.
-    """
+class Captured(Generic[T]):
+    """``work()`` as a graph: ``results`` are in the graph's memory, which each replay writes anew."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    def __init__(self, work: Callable[[], T]) -> None:
         """Raises RuntimeError where ``work`` cannot be captured; nothing of it was done then."""
         self._graph = cuda.CUDAGraph()
         with (
@@ -88,7 +80,7 @@ class Captured:
             made.copy_(table)
         self._messages = [message for _, message in capture.checks]
         self._fills = capture.fills
-        self._late: tuple[Tensor, Any] | None = None
+        self._late: tuple[Tensor, cuda.Event] | None = None
 
     def replay(self) -> None:
         """Do the work; what its checks find is left for ``finish``."""
@@ -111,21 +103,23 @@ class Captured:
             check(number, message)
 
 
+Key = tuple[int | tuple[torch.Size, torch.dtype], ...]
+"""Where what stays lies, and the form of what is copied."""
+
+
 @dataclass(frozen=True)
 class _Graph:
     """A captured step, whose result is its loss, and the memory of its arguments."""
 
-    key: tuple[Any, ...]
+    key: Key
     arguments: list[Tensor]
-    work: Captured
+    work: Captured[Tensor]
 
 
 class GraphedStep:
-    """``function(rank, *values)`` as a graph. ``kept`` says of each argument whether its memory stays: state
-    and constants.
-    """
+    """``function(rank, *values)`` as a graph; ``kept``: which arguments stay in place (state, constants)."""
 
-    def __init__(self, function: Callable[..., tuple[Any, ...]], rank: Rank, kept: Sequence[bool]) -> None:
+    def __init__(self, function: Callable[..., tuple[Tensor, ...]], rank: Rank, kept: Sequence[bool]) -> None:
         self._function, self._rank, self._kept = function, rank, list(kept)
         self._steps = self.captures = 0
         self._graph: _Graph | None = None
@@ -137,7 +131,8 @@ class GraphedStep:
         self._steps += 1
         if self._steps <= WARM_UPS or self._refused:
             return self._function(self._rank, *values)[0]
-        key = self._key(values)
+        given = zip(values, self._kept, strict=True)
+        key = tuple(v.data_ptr() if stays else (v.shape, v.dtype) for v, stays in given)
         if self._graph is None or self._graph.key != key:
             self._graph = None  # its memory is free for the next
             self._graph = self._captured(key, values)
@@ -150,13 +145,7 @@ class GraphedStep:
         if self._graph is not None:
             self._graph.work.finish()
 
-    def _key(self, values: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Where what stays lies, and the form of what is copied."""
-        return tuple(
-            v.data_ptr() if stays else (v.shape, v.dtype) for v, stays in zip(values, self._kept, strict=True)
-        )
-
-    def _captured(self, key: tuple[Any, ...], values: Sequence[Tensor]) -> _Graph | None:
+    def _captured(self, key: Key, values: Sequence[Tensor]) -> _Graph | None:
         """None if the step cannot be captured."""
         arguments = [v if stays else v.clone() for v, stays in zip(values, self._kept, strict=True)]
 
@@ -190,15 +179,13 @@ class GraphedStep:
 
 
 def first_line(error: Exception) -> str:
-    """Of what an error says."""
+    """The first line of what an error says."""
     return str(error).strip().partition("\n")[0]
 
 
 @contextmanager
 def _in_its_stream() -> Iterator[None]:
-    """Around a capture: where that is broken off, PyTorch stays in the capture's stream, and raises that it
-    was instead of why.
-    """
+    """Around a capture: one that fails leaves PyTorch in its stream, with an error that hides why."""
     stream = cuda.current_stream()
     try:
         yield

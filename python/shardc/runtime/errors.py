@@ -31,9 +31,7 @@ class BadVariable(RuntimeFailure):
 
 
 class MissingOperator(RuntimeFailure):
-    """The program calls a custom operator that is not registered,
-    or a library given with ``--import`` can't be imported.
-    """
+    """A custom operator of the program is not registered, or a library of ``--import`` can't be imported."""
 
 
 class WorldMismatch(RuntimeFailure):
@@ -65,9 +63,7 @@ class OutOfDeviceMemory(RuntimeFailure):
 
 
 class ResultMismatch(RuntimeFailure):
-    """A call returned another dtype or shape than the program was compiled for, or memory that it shares
-    unforeseen.
-    """
+    """A call returned another dtype or shape than compiled for, or memory that it shares unforeseen."""
 
 
 class RankStopped(RuntimeFailure):

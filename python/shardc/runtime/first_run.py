@@ -16,47 +16,41 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from .check import Json
 from .errors import ResultMismatch
+from .source import place_above
 from .torch_private import DispatchKey, OpOverload, schema_of, storage_address
 
 HINT = (
     "the fake implementation of this operator is wrong: correct it if it is yours "
-    "(torch.library.register_fake), else "
-    "report it; with fuse=False calls take what comes, and this is a warning"
+    "(torch.library.register_fake), else report it; with fuse=False calls take what comes, "
+    "and this is a warning"
 )
 _UNDECLARED = ("aten::_unsafe_view", "aten::_reshape_alias", "_c10d_functional::wait_tensor")
 """Operators whose results may be their operand although their schemas do not say so."""
 
 _TYPE = re.compile(r"(\w+)\[([\d?, ]*)(?:; ([\d, ]*))?\]|None")
 _CALL = re.compile(rf" = \w+\(.*\)  # ((?:{_TYPE.pattern})(?:, (?:{_TYPE.pattern}))*)$")
-_PLACE = re.compile(r"\s*# (\S.*:\d+)$")
 
 Type = tuple[tuple[int | None, ...], torch.dtype, tuple[int, ...] | None]
-"""Shape, dtype and strides. None for a size that differs from call to call, and for strides that do not
-matter.
-"""
+"""Shape, dtype and strides. None for a size that differs between calls, and strides that do not matter."""
 
 
 class ResultMismatchWarning(UserWarning):
-    """A :class:`ResultMismatch` that makes no number wrong: in strides, or in a program without kernels,
-    whose calls take what comes.
-    """
+    """A :class:`ResultMismatch` that makes no number wrong: of strides, or in a program without kernels."""
 
 
 class FirstRun:
-    """Checks the calls of the program ``text``, whose globals are ``names``, until it is ended or has seen
-    all.
+    """Checks each call of the program ``text`` once; ``names`` are its globals, ``ops`` operators in them.
 
-    ``ops`` are the operators that it calls, by their names in it. A mismatch raises ResultMismatch if
-    ``strict``, else it is warned of.
+    A mismatch raises ResultMismatch if ``strict``, else it is warned of.
     """
 
-    def __init__(self, text: str, names: dict[str, Any], ops: Mapping[str, OpOverload], strict: bool) -> None:
+    def __init__(self, text: str, names: Json, ops: Mapping[str, OpOverload], strict: bool) -> None:
         self._text, self._names, self._strict = text, names, strict
         self._functions = {name: names[name] for name in ops}
         self._left: dict[int, list[Type | None]] | None = None
@@ -67,15 +61,15 @@ class FirstRun:
         self._names.update(self._functions)
         self._text, self._left, self._functions = "", {}, {}
 
-    def _checked(self, op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def _checked(self, op: OpOverload, function: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
             made = function(*args, **kwargs)
             self._see(op, sys._getframe(1).f_lineno, made, (*args, *kwargs.values()))
             return made
 
         return call
 
-    def _see(self, op: OpOverload, number: int, made: Any, args: tuple[Any, ...]) -> None:
+    def _see(self, op: OpOverload, number: int, made: object, args: Sequence[object]) -> None:
         if self._left is None:
             self._left = _expected(self._text)
         if number in self._left:
@@ -85,7 +79,7 @@ class FirstRun:
             self.end()
 
     def _compare(
-        self, op: Any, number: int, made: Any, expected: list[Type | None], args: tuple[Any, ...]
+        self, op: OpOverload, number: int, made: object, expected: list[Type | None], args: Sequence[object]
     ) -> None:
         results = made if isinstance(made, tuple | list) else (made,)
         problem = _difference(results, expected) or (None if may_share(op) else _shared(results, args))
@@ -93,24 +87,23 @@ class FirstRun:
         problem = problem or _laid_otherwise(results, expected)
         if problem is None:
             return
-        error = ResultMismatch(f"{op} gave {problem}", _place(self._text, number), HINT)
+        place = place_above(self._text.splitlines(), number - 1) or f"line {number} of the program"
+        error = ResultMismatch(f"{op} gave {problem}", place, HINT)
         if self._strict and not is_harmless:
             raise error
         warnings.warn(str(error), ResultMismatchWarning, stacklevel=4)
 
 
-def called_operators(names: Mapping[str, Any]) -> dict[str, OpOverload]:
+def called_operators(names: Mapping[str, object]) -> dict[str, OpOverload]:
     """The operators among a program's globals."""
     return {name: value for name, value in names.items() if isinstance(value, OpOverload)}
 
 
-def type_text(type_: Sequence[Any], strides: Sequence[int] | None = None) -> str:
+def type_text(shape: Sequence[int | None], dtype: torch.dtype, strides: Sequence[int] | None = None) -> str:
     """A shape, dtype and strides as programs have them: ``float32[4, ?]``, ``float32[4, 5; 1, 4]``."""
-    shape, dtype = type_[:2]
+    sizes = ", ".join("?" if n is None else str(n) for n in shape)
     more = "" if strides is None else f"; {', '.join(map(str, strides))}"
-    return (
-        f"{str(dtype).removeprefix('torch.')}[{', '.join('?' if n is None else str(n) for n in shape)}{more}]"
-    )
+    return f"{str(dtype).removeprefix('torch.')}[{sizes}{more}]"
 
 
 @cache
@@ -135,59 +128,47 @@ def _type(match: re.Match[str]) -> Type | None:
     return sizes, getattr(torch, match[1]), strides
 
 
-def _difference(results: Iterable[Any], expected: Iterable[Type | None]) -> str | None:
+def _difference(results: Iterable[object], expected: Iterable[Type | None]) -> str | None:
     """The first result that is not what the program has, in words."""
     for number, (made, type_) in enumerate(zip(results, expected, strict=False)):
         if type_ is not None and not _is(made, *type_[:2]):
-            return f"{_text(made)} as result {number}, where the program has {type_text(type_)}"
+            return f"{_text(made)} as result {number}, where the program has {type_text(*type_[:2])}"
     return None
 
 
-def _is(made: Any, shape: tuple[int | None, ...], dtype: torch.dtype) -> bool:
+def _is(made: object, shape: tuple[int | None, ...], dtype: torch.dtype) -> bool:
     if not isinstance(made, Tensor) or made.dtype != dtype or made.dim() != len(shape):
         return False
     return all(n is None or n == size for n, size in zip(shape, made.shape, strict=True))
 
 
-def _laid_otherwise(results: Iterable[Any], expected: Iterable[Type | None]) -> str | None:
+def _laid_otherwise(results: Iterable[object], expected: Iterable[Type | None]) -> str | None:
     """The first result of other strides than the program has, of dims that have more than one element."""
     for number, (made, type_) in enumerate(zip(results, expected, strict=False)):
-        if type_ is None or type_[2] is None or not made.numel():
+        if type_ is None or type_[2] is None or not isinstance(made, Tensor) or not made.numel():
             continue
         if any(a != b for a, b, n in zip(made.stride(), type_[2], made.shape, strict=True) if n > 1):
-            return (
-                f"strides {made.stride()} of result {number}, where the program has "
-                f"{type_text(type_[:2], type_[2])}"
-            )
+            wanted = type_text(*type_)
+            return f"strides {made.stride()} of result {number}, where the program has {wanted}"
     return None
 
 
-def _shared(results: Iterable[Any], args: tuple[Any, ...]) -> str | None:
+def _shared(results: Iterable[object], args: Iterable[object]) -> str | None:
     """A result of an operator that makes new memory, in an argument's memory."""
     held = {storage_address(x.untyped_storage()) for x in _tensors(args)}
-    for number, made in enumerate(_tensors(tuple(results))):
+    for number, made in enumerate(_tensors(results)):
         if storage_address(made.untyped_storage()) in held:
             return f"result {number} in the memory of an argument, where the program has new memory"
     return None
 
 
-def _tensors(args: tuple[Any, ...]) -> Iterator[Tensor]:
+def _tensors(args: Iterable[object]) -> Iterator[Tensor]:
     for arg in args:
         if isinstance(arg, Tensor):
             yield arg
         elif isinstance(arg, tuple | list):
-            yield from _tensors(tuple(arg))
+            yield from _tensors(arg)
 
 
-def _place(text: str, number: int) -> str:
-    """The user's line, which a comment above the call names; else the program's."""
-    for line in reversed(text.splitlines()[: number - 1]):
-        if found := _PLACE.match(line):
-            return found[1]
-        if line.startswith("def "):
-            break
-    return f"line {number} of the program"
-
-
-def _text(made: Any) -> str:
-    return type_text((tuple(made.shape), made.dtype)) if isinstance(made, Tensor) else repr(made)
+def _text(made: object) -> str:
+    return type_text(made.shape, made.dtype) if isinstance(made, Tensor) else repr(made)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from difflib import get_close_matches
-from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
+from .check import Json
 from .errors import HyperparameterMismatch
 from .torch_private import mark_stepped
 
@@ -18,18 +19,18 @@ class Hyperparameters(MutableMapping[str, float]):
     ``entries`` and ``baked`` are those of the manifest. Unknown names raise HyperparameterMismatch.
     """
 
-    def __init__(self, entries: list[dict[str, Any]], baked: list[dict[str, Any]]) -> None:
+    def __init__(self, entries: list[Json], baked: list[Json]) -> None:
         self._entries = {e["name"]: e for e in entries}
         self._baked = baked
         self._values = {e["name"]: float(e["value"]) for e in entries}
-        self._optimizer: Any = None
+        self._optimizer: Optimizer | None = None
         self._is_restored = False
 
     def __getitem__(self, name: str) -> float:
         entry = self._known(name)
         if self._optimizer is None:
             return self._values[name]
-        held = self._held(entry)
+        held = self._group(entry)[entry["key"]]
         return float(held if entry.get("index") is None else held[entry["index"]])
 
     def __setitem__(self, name: str, value: float) -> None:
@@ -39,9 +40,8 @@ class Hyperparameters(MutableMapping[str, float]):
             self._write(entry, float(value))
 
     def __delitem__(self, name: str) -> None:
-        raise HyperparameterMismatch(
-            f"hyperparameter {name!r} can't be deleted", name, "set it to another value"
-        )
+        what = f"hyperparameter {name!r} can't be deleted"
+        raise HyperparameterMismatch(what, name, "set it to another value")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -49,7 +49,7 @@ class Hyperparameters(MutableMapping[str, float]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def bind(self, optimizer: Any) -> None:
+    def bind(self, optimizer: Optimizer) -> None:
         """Take the numbers from this optimizer from now on, as its schedulers set them.
 
         After ``restore`` without an optimizer, the first one that is bound is given the restored numbers.
@@ -66,30 +66,25 @@ class Hyperparameters(MutableMapping[str, float]):
         self._is_restored = self._optimizer is None
 
     def at_step(self, step: int) -> dict[str, float]:
-        """The numbers for step ``step``, counted from 0. Raises HyperparameterMismatch if a baked setting
-        changed.
-        """
+        """The numbers for ``step``, from 0 on. Raises HyperparameterMismatch if a baked setting changed."""
         if self._optimizer is not None:
             self._check()
             mark_stepped(self._optimizer)  # torch's schedulers warn unless the optimizer has stepped
         first = {n: e["first_step"] for n, e in self._entries.items() if e.get("first_step") is not None}
         return {**self, **first} if step == 0 else dict(self)
 
-    def _known(self, name: str) -> dict[str, Any]:
+    def _known(self, name: str) -> Json:
         """The manifest's entry."""
         if name in self._entries:
             return self._entries[name]
         near = get_close_matches(name, self._entries, 3) or list(self._entries)
-        raise HyperparameterMismatch(
-            f"the program has no hyperparameter {name!r}",
-            name,
-            f"one of {', '.join(near) or 'none: it has none'}",
-        )
+        hint = f"one of {', '.join(near) or 'none: it has none'}"
+        raise HyperparameterMismatch(f"the program has no hyperparameter {name!r}", name, hint)
 
-    def _write(self, entry: dict[str, Any], value: float) -> None:
+    def _write(self, entry: Json, value: float) -> None:
         """A tensor is written in place, because others may hold it."""
-        group, key, index = self._optimizer.param_groups[entry["group"]], entry["key"], entry.get("index")
-        held = self._held(entry) if index is None else self._held(entry)[index]
+        group, key, index = self._group(entry), entry["key"], entry.get("index")
+        held = group[key] if index is None else group[key][index]
         if isinstance(held, torch.Tensor):
             held.fill_(value)
         elif index is None:
@@ -100,28 +95,27 @@ class Hyperparameters(MutableMapping[str, float]):
     def _check(self) -> None:
         """Raises HyperparameterMismatch if the optimizer lacks a number, or a baked setting changed."""
         for entry in self._entries.values():
-            self._held(entry)
+            self._group(entry)
         for entry in self._baked:
-            held, baked = _plain(self._held(entry)), entry["value"]
+            held, baked = _plain(self._group(entry)[entry["key"]]), entry["value"]
             if held != baked:
                 name = f"group{entry['group']}.{entry['key']}"
-                raise HyperparameterMismatch(
-                    f"{name} is now {held!r}; the program was compiled with {baked!r}, as a constant",
-                    name,
-                    "set it back, or compile again with the new value",
-                )
+                what = f"{name} is now {held!r}; the program was compiled with {baked!r}, as a constant"
+                raise HyperparameterMismatch(what, name, "set it back, or compile again with the new value")
 
-    def _held(self, entry: dict[str, Any]) -> Any:
-        try:
-            return self._optimizer.param_groups[entry["group"]][entry["key"]]
-        except (IndexError, KeyError):
-            name = f"group{entry['group']}.{entry['key']}"
-            raise HyperparameterMismatch(
-                f"the optimizer has no {name}", name, "bind an optimizer like the one that was compiled"
-            ) from None
+    def _group(self, entry: Json) -> Json:
+        """The group of the bound optimizer that holds a number. Raises HyperparameterMismatch."""
+        assert self._optimizer is not None
+        groups, number, key = self._optimizer.param_groups, entry["group"], entry["key"]
+        if number < len(groups) and key in groups[number]:
+            return groups[number]
+        hint = "bind an optimizer like the one that was compiled"
+        raise HyperparameterMismatch(
+            f"the optimizer has no group{number}.{key}", f"group{number}.{key}", hint
+        )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """A setting as the manifest holds it."""
     if isinstance(value, torch.Tensor):
         return value.tolist()

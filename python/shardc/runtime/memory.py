@@ -4,31 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
+from torch import cuda
 
 from .errors import OutOfDeviceMemory
 
-cuda: Any = torch.cuda
 HINT = "use a smaller batch, more micro-batches, more ranks, or a plan that shards parameters (plan='zero3')"
 
 
 def check_memory(planned_bytes: int, device: torch.device, rank: int) -> None:
-    """Raises OutOfDeviceMemory if a step's tensors alone are more than all memory of ``device``.
-
-    0 bytes: how many is not known.
-    """
+    """Raises OutOfDeviceMemory if a step's tensors (0 bytes: unknown) exceed the memory of ``device``."""
     if device.type != "cuda":
         return
     _, total = cuda.mem_get_info(device)
     if planned_bytes > total:
-        raise OutOfDeviceMemory(
-            f"the step was planned to take {_size(planned_bytes)} at its peak, and the GPU has "
-            f"{_size(total)}",
-            f"rank {rank}, {device}",
-            HINT,
-        )
+        planned = _size(planned_bytes)
+        what = f"the step was planned to take {planned} at its peak, and the GPU has {_size(total)}"
+        raise OutOfDeviceMemory(what, f"rank {rank}, {device}", HINT)
 
 
 @contextmanager
@@ -40,14 +33,12 @@ def told(planned_bytes: int, device: torch.device, rank: int) -> Iterator[None]:
         free, total = cuda.mem_get_info(device)
         own = cuda.memory_allocated(device)
         planned = _size(planned_bytes) if planned_bytes else "an unknown number of bytes"
-        raise OutOfDeviceMemory(
+        what = (
             f"the step ran out of memory: it was planned to take {planned} at its peak; of the GPU's "
-            f"{_size(total)}"
-            f" this process holds {_size(own)} in tensors, and {_size(free)} are free"
-            f" ({str(error).partition(chr(10))[0]})",
-            f"rank {rank}, {device}",
-            HINT,
-        ) from error
+            f"{_size(total)} this process holds {_size(own)} in tensors, and {_size(free)} are free"
+            f" ({str(error).partition(chr(10))[0]})"
+        )
+        raise OutOfDeviceMemory(what, f"rank {rank}, {device}", HINT) from error
 
 
 def _size(size_bytes: int) -> str:

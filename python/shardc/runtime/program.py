@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
+from torch import Tensor
 
-from .comm.mesh import Axes
+from .check import Json
+from .comm.layout import Leaf
+from .comm.mesh import Axes, Axis, Mesh
 from .first_run import FirstRun, called_operators
 from .kernels.library import BadLibrary
 from .kernels.loaders import Kernels, loader_of
+from .source import listed
 
 ANYWHERE = (
     "run `shardc compile` again on this machine (or for its --target: cpu, sm_90, ...), or with --no-fuse "
-    "(fuse=False) for "
-    "a program without compiled kernels"
+    "(fuse=False) for a program without compiled kernels"
 )
-
-
-_numbers = itertools.count()
+Step = Callable[..., tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,14 @@ class Program:
     ``2F0``, and ``stages`` the functions that do it, by their names in ``names``, the program's globals.
     """
 
-    steps: tuple[Callable[..., tuple[Any, ...]], ...]
+    steps: tuple[Step, ...]
     groups: tuple[Axes, ...]
     actions: tuple[tuple[str, ...], ...]
-    names: dict[str, Any]
+    names: Json
     first_run: FirstRun
 
     @property
-    def stages(self) -> dict[str, Callable[..., tuple[Any, ...]]]:
+    def stages(self) -> dict[str, Step]:
         return {name: value for name, value in self.names.items() if name.startswith("stage_")}
 
     @staticmethod
@@ -61,23 +59,40 @@ class Program:
     @staticmethod
     def of(text: str, library: Kernels | None = None) -> Program:
         """From the program's text."""
-        names, file = _given(library), f"<program {next(_numbers)}>"
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        exec(compile(text, file, "exec"), names)
+        names = _given(library)
+        exec(compile(text, listed(text, "program"), "exec"), names)
         return Program._read(names, text, library)
 
     @staticmethod
-    def _read(names: dict[str, Any], text: str, library: Kernels | None) -> Program:
+    def _read(names: Json, text: str, library: Kernels | None) -> Program:
         actions = tuple(tuple(text.split()) for text in names.get("ACTIONS", ()))
         steps = tuple(names.get("STEPS") or (names["step"],))
         first_run = FirstRun(text, names, called_operators(names), strict=library is not None)
         return Program(steps, tuple(names["GROUPS"]), actions, names, first_run)
 
 
-def library_of(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
-    """The compiled kernels of an artefact, None if it has none.
-    Raises BadLibrary, BadTriton or BadDriver where they cannot run.
-    """
+@dataclass(frozen=True)
+class Part:
+    """What of a program is a rank's: the ``number`` of its function; ``axis`` is a pipeline's, or None."""
+
+    number: int
+    arguments: list[Leaf]
+    axis: Axis | None = None
+
+
+def part_of(pipeline: Sequence[Json], leaves: Sequence[Leaf], mesh: Mesh, rank: int) -> Part:
+    """Return what ``rank`` runs and takes. ``pipeline`` is the manifest's: empty, or of one entry."""
+    if not pipeline:
+        return Part(0, list(leaves))
+    (entry,) = pipeline
+    axis = next((name, 1, size) for name, size in mesh.space if name == entry["name"])
+    number = mesh.coordinate(rank, axis)
+    named = {(leaf.role, leaf.name): leaf for leaf in leaves}
+    return Part(number, [named[role, name] for role, name in entry["arguments"][number]], axis)
+
+
+def library_of(folder: Path, manifest: Json) -> Kernels | None:
+    """The compiled kernels of an artefact, or None. Raises BadLibrary, BadTriton or BadDriver."""
     loader = loader_of(manifest)
     if loader is None:
         return None
@@ -88,26 +103,23 @@ def library_of(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
         raise BadLibrary(failure.what, str(path), ANYWHERE) from None
 
 
-def _given(library: Kernels | None) -> dict[str, Any]:
+def _given(library: Kernels | None) -> Json:
     """What a program finds among its globals."""
     if library is None:
         return {}
     return {"kernel": library.kernel, "kernels": library.batch, "empty": library.empty}
 
 
-def device_of(manifest: Mapping[str, Any]) -> str | None:
-    """What a program's kernels run on, where that is not this rank's own device: the CPU. None if the program
-    runs anywhere.
-    """
+def device_of(manifest: Json) -> str | None:
+    """The device that a program's kernels need, if not this rank's own: the CPU. None if it runs anywhere."""
     loader = loader_of(manifest)
     return "cpu" if loader is not None and loader.device().type == "cpu" else None
 
 
-def check_device(manifest: Mapping[str, Any], device: torch.device, rank: int) -> None:
+def check_device(manifest: Json, device: torch.device, rank: int) -> None:
     """Raises BadLibrary if the program has kernels that do not run on this rank's device."""
     loader = loader_of(manifest)
     if loader is not None and device.type != loader.device().type:
         target = manifest["target"].partition(" ")[0]
-        raise BadLibrary(
-            f"the program has compiled kernels for {target}, and rank {rank} is on {device}", hint=ANYWHERE
-        )
+        what = f"the program has compiled kernels for {target}, and rank {rank} is on {device}"
+        raise BadLibrary(what, hint=ANYWHERE)

@@ -22,9 +22,7 @@ from .tensor_file import TensorFile
 
 
 def main(folder: Path) -> None:
-    """Train, print each step's loss on rank 0, and end the process: 0, 1 if a step failed, 2 for
-    bad input.
-    """
+    """Train, print each step's loss on rank 0, and exit: 0, 1 if a step failed, 2 for bad input."""
     options = _options()
     rank = RANK.get()
     try:
@@ -55,17 +53,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="where to write a checkpoint at the end")
     parser.add_argument("--batches", type=Path, help="batches, as `<number>/<leaf>` in a safetensors file")
     parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph")
-    parser.add_argument(
-        "--trace", type=Path, help="where to write the last step's actions, as a Chrome trace"
-    )
-    parser.add_argument(
-        "--import",
-        dest="libraries",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="a module, or a .py file, that registers the custom operators of the program",
-    )
+    trace_help = "where to write the last step's actions, as a Chrome trace"
+    parser.add_argument("--trace", type=Path, help=trace_help)
+    many = {"dest": "libraries", "action": "append", "default": [], "metavar": "MODULE"}
+    import_help = "a module, or a .py file, that registers the custom operators of the program"
+    parser.add_argument("--import", help=import_help, **many)
     return parser.parse_args()
 
 
@@ -86,16 +78,14 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
     for number in range(options.steps):
         _drill(step.rank, number)
         start_s = time.perf_counter()
-        traced = options.trace is not None and number == options.steps - 1
+        trace: Path | None = options.trace if number == options.steps - 1 else None
         batch = next(batches)
-        loss = float(step.trace_leaves(batch, options.trace) if traced else step.step_leaves(batch))
+        loss = float(step.step_leaves(batch) if trace is None else step.trace_leaves(batch, trace))
         if step.rank == 0:
             elapsed_ms = (time.perf_counter() - start_s) * 1e3
             if number == 0 and (counts := step.symmetric_collectives()):
-                print(
-                    f"by symmetric memory: {', '.join(f'{n} {name}' for name, n in counts.items())}",
-                    flush=True,
-                )
+                taken = ", ".join(f"{n} {name}" for name, n in counts.items())
+                print(f"by symmetric memory: {taken}", flush=True)
             print(f"step {step.steps_done}  loss {loss:.6g}  {elapsed_ms:.1f} ms", flush=True)
     if options.save:
         step.save_checkpoint(options.save)
@@ -112,9 +102,8 @@ def _batches(path: Path) -> Iterator[dict[str, Tensor]]:
         number, _, leaf = name.partition("/")
         batches.setdefault(int(number) if number.isdigit() else -1, {})[leaf] = name
     if not batches or -1 in batches:
-        raise BatchMismatch(
-            "the file holds no batches named `<number>/<leaf>`", str(path), "write them as `0/input_ids`"
-        )
+        what = "the file holds no batches named `<number>/<leaf>`"
+        raise BatchMismatch(what, str(path), "write them as `0/input_ids`")
     while True:
         for number in sorted(batches):
             yield {leaf: file.mapped(name) for leaf, name in batches[number].items()}

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import re
+from collections.abc import Sequence
 from functools import cache
 
-_PLACE = re.compile(r"\s*# (\S+:\d+)$")
+_PLACE = re.compile(r"\s*# (\S.*:\d+)$")
+_numbers = itertools.count()
+
+
+def listed(text: str, name: str) -> str:
+    """Return a new file name of a program's ``text``, under which tracebacks and ``user_line`` find it."""
+    file = f"<{name} {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    return file
 
 
 @cache
 def user_line(file: str, line: int) -> str | None:
     """``model.py:12`` for a line, counted from 1, of a program's file; None if nothing above it names one."""
-    for text in reversed(linecache.getlines(file)[:line]):
+    return place_above(linecache.getlines(file), line)
+
+
+def place_above(lines: Sequence[str], line: int) -> str | None:
+    """:func:`user_line` of a program's ``lines``."""
+    for text in reversed(lines[:line]):
         if found := _PLACE.match(text.rstrip()):
             return found[1]
         if text.startswith("def "):

@@ -1,5 +1,4 @@
-"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown to the user as
-DTensors.
+"""Parameters, optimizer state and buffers: one local tensor each on every rank, shown as DTensors.
 
 A block that holds padding is shown without it, as a view. Where ranks hold other blocks than DTensor has
 (whole heads, where it has equal rows; some queries, keys and values, where it has all queries), the user is
@@ -33,10 +32,7 @@ Source = Mapping[str, Tensor] | Initialiser | None
 
 
 class State:
-    """The state of one rank by name. A tensor object stays the same for good; steps replace what it holds.
-
-    Padding holds zeros.
-    """
+    """One rank's state by name; tensor objects stay, steps replace what they hold. Padding holds zeros."""
 
     def __init__(
         self,
@@ -46,9 +42,7 @@ class State:
         every: Iterable[Leaf] = (),
         apart: Axis | None = None,
     ) -> None:
-        """``leaves`` are the rank's, ``every`` those of all ranks, if they differ along the axis ``apart``,
-        a pipeline's.
-        """
+        """``leaves`` are the rank's; ``every``: of all ranks, if they differ along ``apart``."""
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
         self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES} or self.leaves
         self._apart = apart
@@ -73,9 +67,7 @@ class State:
             self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
 
     def dtensors(self, *roles: str) -> dict[str, DTensor]:
-        """The state as DTensors, by name; of all roles if none is named. All ranks call it together if it
-        copies.
-        """
+        """Return the state as DTensors by name, of these roles or all. All ranks call it if it copies."""
         meshes = self._meshes or self._make_meshes()
         if not self._dtensors:
             self._dtensors = {
@@ -146,14 +138,12 @@ class State:
             return self._stored(leaf, block.to(self._place.device, leaf.dtype))
         if leaf.fill is not None:
             held = leaf.held_shape(self._mesh, self._place.rank)
-            return self._stored(
-                leaf, torch.full(held, leaf.fill, dtype=leaf.dtype, device=self._place.device)
-            )
-        raise StateMismatch(
-            f"{leaf.role} {leaf.name!r} ({leaf.describe()}) has no initial value: the artefact carries none",
-            leaf.name,
-            "pass `state=`: a state dict, or a function (name, shape, dtype, slices) -> tensor",
-        )
+            filled = torch.full(held, leaf.fill, dtype=leaf.dtype, device=self._place.device)
+            return self._stored(leaf, filled)
+        name = f"{leaf.role} {leaf.name!r} ({leaf.describe()})"
+        what = f"{name} has no initial value: the artefact carries none"
+        hint = "pass `state=`: a state dict, or a function (name, shape, dtype, slices) -> tensor"
+        raise StateMismatch(what, leaf.name, hint)
 
     def _block(self, leaf: Leaf, source: Initialiser) -> Tensor | None:
         parts = []
@@ -163,11 +153,9 @@ class State:
                 return None
             held = tuple(part.stop - part.start for part in block)
             if tuple(found.shape) != held:
-                raise StateMismatch(
-                    f"the initialiser gave {list(found.shape)} for a block of {list(held)}",
-                    leaf.name,
-                    f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}",
-                )
+                what = f"the initialiser gave {list(found.shape)} for a block of {list(held)}"
+                hint = f"return the slice that it is asked for, of a tensor of shape {list(leaf.shape)}"
+                raise StateMismatch(what, leaf.name, hint)
             parts.append(found.detach())
         # Our own memory, whatever the caller does with his tensor later.
         whole = _joined(leaf, parts)
@@ -188,24 +176,16 @@ def _from_mapping(
     missing = [n for n, leaf in leaves.items() if leaf.role == "param" and n not in named]
     unknown = [n for n in named if n not in leaves]
     if missing or unknown:
-        parts = [
-            f"{what} {', '.join(map(repr, names[:5]))}{' ...' if len(names) > 5 else ''}"
-            for what, names in (("lacks", missing), ("has unknown", unknown))
-            if names
-        ]
-        raise StateMismatch(
-            f"the state dict {' and '.join(parts)}",
-            "state",
-            "pass the state dict of the model that was compiled",
-        )
+        found = [(what, names) for what, names in (("lacks", missing), ("has unknown", unknown)) if names]
+        parts = [f"{w} {', '.join(map(repr, n[:5]))}{' ...' if len(n) > 5 else ''}" for w, n in found]
+        hint = "pass the state dict of the model that was compiled"
+        raise StateMismatch(f"the state dict {' and '.join(parts)}", "state", hint)
     for name, value in named.items():
         _check_shape(leaves[name], tuple(value.shape), "state")
 
     last: dict[str, Tensor | None] = {}
 
-    def block(
-        name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]
-    ) -> Tensor | None:
+    def block(name: str, _: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]) -> Tensor | None:
         if name not in last:  # a rank may ask for several blocks, and all ranks gather once
             value = named.get(name)
             last.clear()
@@ -218,23 +198,17 @@ def _from_mapping(
 
 def _check_shape(leaf: Leaf, shape: tuple[int, ...], where: str) -> None:
     if shape != leaf.shape:
-        raise StateMismatch(
-            f"{leaf.role} {leaf.name!r} has shape {list(shape)}; the program was compiled for "
-            f"{list(leaf.shape)}",
-            where,
-            "use the state of the model that was compiled, or compile this one",
-        )
+        own = f"{leaf.role} {leaf.name!r} has shape {list(shape)}"
+        what = f"{own}; the program was compiled for {list(leaf.shape)}"
+        raise StateMismatch(what, where, "use the state of the model that was compiled, or compile this one")
 
 
 def _check_divides(leaf: Leaf, mesh: Mesh) -> None:
     for d, (size, axes) in enumerate(zip(leaf.padded or leaf.shape, leaf.space_dims(mesh), strict=True)):
         if size % ways(axes):
-            raise StateMismatch(
-                f"dim {d} of {leaf.role} {leaf.name!r} has size {size}, which {ways(axes)} ranks do not "
-                f"divide",
-                leaf.name,
-                "compile with a sharding that divides it",
-            )
+            dim = f"dim {d} of {leaf.role} {leaf.name!r} has size {size}"
+            what = f"{dim}, which {ways(axes)} ranks do not divide"
+            raise StateMismatch(what, leaf.name, "compile with a sharding that divides it")
 
 
 def local_of(tensor: DTensor) -> Tensor:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 
 from . import checkpoint
 from .batch import check_leaf, leaves_of
-from .check import check_files, read_manifest
+from .check import Json, check_files, read_manifest
 from .comm.collectives import Rank
 from .comm.connect import TIMEOUT_S, connect
 from .comm.flights import Flights
-from .comm.groups import Group, Groups
-from .comm.host_group import HostGroup
+from .comm.groups import Group, Groups, HostGroup
 from .comm.layout import Leaf, cut, with_padding
 from .comm.mesh import Mesh
 from .comm.symmetric import taken, use_symmetric_memory
@@ -34,8 +33,7 @@ from .operators import (
     sampling,  # noqa: F401
 )
 from .operators.registered import check_operators
-from .pipeline import part_of
-from .program import Program, check_device, device_of, library_of
+from .program import Program, check_device, device_of, library_of, part_of
 from .state import ROLES, Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
@@ -44,14 +42,13 @@ from .timeline import check_traceable, recorded, write_timeline
 class TrainStep:
     """One rank's step. All ranks make it, call it, save and load together, with equal arguments.
 
-    ``seed`` is the base of the random numbers: step ``i`` runs with ``seed + i``. ``steps_done`` counts the
-    steps.
+    ``seed`` is the base of the random numbers: step ``i``, as ``steps_done`` counts, runs with ``seed + i``.
     """
 
     def __init__(
         self,
         program: Program,
-        manifest: dict[str, Any],
+        manifest: Json,
         constants: Mapping[str, Tensor] | TensorFile | None = None,
         *,
         file: TensorFile | None = None,
@@ -84,9 +81,8 @@ class TrainStep:
         self.steps_done = 0
         self._is_first = True
         self._graphed: GraphedStep | None = None
-        self._constants = {
-            leaf.name: self._constant(leaf, constants) for leaf in self._arguments if leaf.role == "constant"
-        }
+        held = [leaf for leaf in self._arguments if leaf.role == "constant"]
+        self._constants = {leaf.name: self._constant(leaf, constants) for leaf in held}
         self.state = State(self._arguments, self._mesh, self._place, every, part.axis)
         self.state.initialise(state, file, manifest["tied"])
 
@@ -98,8 +94,7 @@ class TrainStep:
         state: Source = None,
         timeout_s: float = TIMEOUT_S,
     ) -> TrainStep:
-        """The step of an artefact. ``state`` gives initial values: a state dict, or a function for each
-        block.
+        """Return an artefact's step. ``state``: initial values, as a dict or a function for each block.
 
         Raises BadArtefact, BadLibrary, MissingOperator, WorldMismatch or StateMismatch.
         """
@@ -130,13 +125,11 @@ class TrainStep:
         """How many collectives of this rank went through symmetric memory until now, by name."""
         return dict(taken(self._groups))
 
-    def __call__(self, batch: Any) -> Tensor:
+    def __call__(self, batch: object) -> Tensor:
         return self.step(batch)
 
-    def step(self, batch: Any) -> Tensor:
-        """One step on a global batch, the same on every rank, each taking its own part. Returns the loss,
-        0-d.
-        """
+    def step(self, batch: object) -> Tensor:
+        """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss."""
         with self._watch.guard(self.steps_done):
             return self._step_whole(leaves_of(batch, self._manifest["batch"]))
 
@@ -145,9 +138,8 @@ class TrainStep:
         with self._watch.guard(self.steps_done):
             return self._step_whole(values)
 
-    def trace(self, batch: Any, path: Path | str) -> Tensor:
-        """``step`` of a pipeline, whose actions rank 0 writes to ``path`` as a Chrome trace, a thread for
-        each rank.
+    def trace(self, batch: object, path: Path | str) -> Tensor:
+        """Run ``step`` of a pipeline; rank 0 writes its actions to ``path`` as a Chrome trace.
 
         On a GPU each action is waited for, so the step itself is slower. Raises NothingToTrace.
         """
@@ -164,16 +156,14 @@ class TrainStep:
         """Raises NothingToTrace if ``trace`` would."""
         check_traceable(self._program)
 
-    def local(self, batch: Any) -> Tensor:
+    def local(self, batch: object) -> Tensor:
         """One step where each rank passes its own part of the batch alone."""
         with self._watch.guard(self.steps_done):
             values = leaves_of(batch, self._manifest["batch"])
             for leaf in self._inputs.values():
                 check_leaf(values, leaf, leaf.held_shape(self._mesh, self._place.rank))
-            blocks = {
-                n: with_padding(values[n], leaf.local_shape(self._mesh)) for n, leaf in self._inputs.items()
-            }
-            return self._advance(blocks)
+            shapes = {name: leaf.local_shape(self._mesh) for name, leaf in self._inputs.items()}
+            return self._advance({n: with_padding(values[n], shape) for n, shape in shapes.items()})
 
     def use_cuda_graph(self) -> None:
         """Capture the step as a CUDA graph after two more steps, and start that from then on.
@@ -182,9 +172,8 @@ class TrainStep:
         told of one step late. Raises GraphNotCaptured on a CPU.
         """
         if self._place.device.type != "cuda":
-            raise GraphNotCaptured(
-                f"CUDA graphs are for GPUs, and rank {self.rank} is on {self._place.device}"
-            )
+            where = f"rank {self.rank} is on {self._place.device}"
+            raise GraphNotCaptured(f"CUDA graphs are for GPUs, and {where}")
         kept = [leaf.role in ROLES or leaf.role == "constant" for leaf in self._arguments]
         self._graphed = GraphedStep(self._function, self._rank, kept)
         if self._manifest["pipeline"]:
@@ -192,7 +181,7 @@ class TrainStep:
         elif self._mesh.world_size > 1 and not self._place.nccl:
             self._graphed.refuse("its collectives go over Gloo, which works on the host")
 
-    def bind(self, optimizer: Any) -> None:
+    def bind(self, optimizer: Optimizer) -> None:
         """Take hyperparameters from this optimizer before each step, so that torch's schedulers work on it.
 
         If none was bound at ``load_checkpoint``, the first that is bound after it is given the checkpoint's.
@@ -207,9 +196,7 @@ class TrainStep:
         return iter(self.state.dtensors("param").items())
 
     def state_dict(self) -> dict[str, DTensor]:
-        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow later
-        steps.
-        """
+        """Parameters, optimizer state (``<parameter>/<key>``) and buffers, as DTensors that follow steps."""
         return self.state.dtensors()
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
@@ -242,7 +229,8 @@ class TrainStep:
         found = {f"shardc/{name}": torch.tensor(value) for name, value in numbers.items()}
         return found | {f"shardc/{name}": checkpoint.number(value) for name, value in self.hyper.items()}
 
-    def _constant(self, leaf: Leaf, constants: Any) -> Tensor:
+    def _constant(self, leaf: Leaf, constants: Mapping[str, Tensor] | TensorFile | None) -> Tensor:
+        assert constants is not None
         whole = constants.mapped(leaf.name) if isinstance(constants, TensorFile) else constants[leaf.name]
         whole = with_padding(whole, leaf.padded)
         return cut(whole, leaf.dims, self._mesh, self._place.rank).to(self._place.device, copy=True)

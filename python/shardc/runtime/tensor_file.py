@@ -72,11 +72,8 @@ class TensorFile:
         dtype = self.dtype(name)
         if (self._start + low) % dtype.itemsize:
             data = data.clone()  # a view needs an offset in whole elements, which the format does not promise
-        return (
-            data.view(dtype).view(self.shape(name))
-            if prod(self.shape(name))
-            else torch.empty(self.shape(name), dtype=dtype)
-        )
+        shape = self.shape(name)
+        return data.view(dtype).view(shape) if prod(shape) else torch.empty(shape, dtype=dtype)
 
     def read(self, name: str, slices: tuple[slice, ...] = ()) -> Tensor:
         """A copy of one block of a tensor."""
@@ -84,6 +81,5 @@ class TensorFile:
 
 
 def _broken(path: Path, why: str) -> BadArtefact:
-    return BadArtefact(
-        f"{path.name} can't be read: {why}", str(path), "compile again, or copy the folder again"
-    )
+    hint = "compile again, or copy the folder again"
+    return BadArtefact(f"{path.name} can't be read: {why}", str(path), hint)

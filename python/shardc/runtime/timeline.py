@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,8 +14,7 @@ import torch.distributed as dist
 from .comm.connect import Place
 from .comm.mesh import Mesh
 from .errors import NothingToTrace
-from .pipeline import Part
-from .program import Program
+from .program import Part, Program
 
 Span = tuple[str, float, float]
 """An action such as ``2F0``, its start and its end in seconds since 1970."""
@@ -31,10 +29,7 @@ def check_traceable(program: Program) -> None:
 
 @contextmanager
 def recorded(program: Program, part: Part, place: Place) -> Iterator[list[Span]]:
-    """While it lasts, the actions of this rank's next step are noted in what it gives.
-
-    All ranks begin together. Raises NothingToTrace.
-    """
+    """Note the actions of this rank's next step. All ranks begin together. Raises NothingToTrace."""
     check_traceable(program)
     spans: list[Span] = []
     actions = iter(program.actions[part.number])
@@ -49,12 +44,12 @@ def recorded(program: Program, part: Part, place: Place) -> Iterator[list[Span]]
 
 
 def _timed(
-    stage: Callable[..., Any], actions: Iterator[str], spans: list[Span], place: Place
-) -> Callable[..., Any]:
+    stage: Callable[..., object], actions: Iterator[str], spans: list[Span], place: Place
+) -> Callable[..., object]:
     """``stage`` with a span for each call; the calls of all stages are ``actions`` in order."""
     finished = torch.cuda.synchronize if place.device.type == "cuda" else lambda: None
 
-    def run(*arguments: Any) -> Any:
+    def run(*arguments: object) -> object:
         finished()
         start_s = time.time()
         results = stage(*arguments)
@@ -66,9 +61,7 @@ def _timed(
 
 
 def write_timeline(spans: list[Span], part: Part, mesh: Mesh, place: Place, path: Path) -> None:
-    """Gathers the spans of a pipeline's ranks (those with place 0 on all other axes) and lets rank 0 write
-    them.
-    """
+    """Gather the spans of a pipeline's ranks (those with place 0 on all other axes); rank 0 writes them."""
     rows: list[tuple[int, list[Span]] | None] = [None] * mesh.world_size
     others = tuple((name, 1, size) for name, size in mesh.space if part.axis is None or name != part.axis[0])
     mine = None if any(mesh.coordinate(place.rank, axis) for axis in others) else (part.number, spans)
@@ -81,7 +74,7 @@ def write_timeline(spans: list[Span], part: Part, mesh: Mesh, place: Place, path
         path.write_text(json.dumps({"traceEvents": list(_events(found)), "displayTimeUnit": "ms"}) + "\n")
 
 
-def _events(rows: list[tuple[int, list[Span]]]) -> Iterator[dict[str, Any]]:
+def _events(rows: list[tuple[int, list[Span]]]) -> Iterator[dict[str, object]]:
     """Chrome's form: microseconds from the first action on."""
     first_s = min((start_s for _, spans in rows for _, start_s, _ in spans), default=0.0)
     for number, spans in rows:

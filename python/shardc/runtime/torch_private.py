@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
+from torch.utils import checkpoint
 
 from .errors import PrivateNameMissing
 
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
     from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
     from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
+    from torch.autograd.graph import Node
     from torch.distributed.tensor import DTensor
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Name(NamedTuple):
@@ -40,6 +42,18 @@ class Name(NamedTuple):
     why: str
     instead: str = "none yet"
 
+
+_AOT = "torch._functorch.aot_autograd"
+_AOT_PARTS = "torch._functorch._aot_autograd"
+_AOT_CACHE = f"{_AOT_PARTS}.autograd_cache"
+_AOT_RESULT = f"{_AOT_PARTS}.aot_autograd_result"
+_ALIASES = f"{_AOT_PARTS}.runtime_wrappers:_AnalyzeCustomOpInputOutputMode"
+_C10D = "torch.distributed.distributed_c10d"
+_DISPATCH = "torch.utils._python_dispatch"
+_FAKE = "torch._subclasses.fake_tensor"
+_FUNCTIONAL = "torch._subclasses.functional_tensor"
+_FUNCTIONALIZE = "torch.func.functionalize"
+_PRIMS = "torch._prims_common"
 
 NAMES = {
     # Operators and graphs
@@ -53,112 +67,65 @@ NAMES = {
         "torch.fx._lazy_graph_module:_use_lazy_graph_module", "a trace in a fifth less time"
     ),
     "get_decompositions": Name(
-        "torch._decomp:get_decompositions", "some of PyTorch's", "torch.export.default_decompositions"
+        "torch._decomp:get_decompositions", "PyTorch's", "torch.export.default_decompositions"
     ),
     "check": Name("torch:_check", "asserts what a size that depends on values is"),
     "weight_norm": Name("torch:_weight_norm", "what torch.nn.utils.parametrizations.weight_norm calls"),
     "foreach_copy_": Name("torch:_foreach_copy_", "many copies in one launch", "Tensor.copy_ for each"),
     "empty_strided_cpu": Name(
-        "torch._C._dynamo.guards:_empty_strided_cpu", "half the time of the public one", "torch.empty_strided"
+        "torch._C._dynamo.guards:_empty_strided_cpu", "in half the time", "torch.empty_strided"
     ),
     # Tracing
-    "FakeTensor": Name("torch._subclasses.fake_tensor:FakeTensor", "tensors without data"),
-    "FakeTensorMode": Name("torch._subclasses.fake_tensor:FakeTensorMode", "makes them"),
-    "DataDependentOutputException": Name(
-        "torch._subclasses.fake_tensor:DataDependentOutputException", "a trace that asks for a value"
-    ),
-    "DynamicOutputShapeException": Name(
-        "torch._subclasses.fake_tensor:DynamicOutputShapeException", "a trace with a size that is a value"
-    ),
-    "UnsupportedFakeTensorException": Name(
-        "torch._subclasses.fake_tensor:UnsupportedFakeTensorException", "ops without a fake implementation"
-    ),
-    "FunctionalTensor": Name(
-        "torch._subclasses.functional_tensor:FunctionalTensor", "what a model sees while it is traced"
-    ),
-    "FunctionalTensorMode": Name(
-        "torch._subclasses.functional_tensor:FunctionalTensorMode",
-        "writes as values",
-        "torch.func.functionalize",
-    ),
-    "dispatch_functionalize": Name(
-        "torch._subclasses.functional_tensor:dispatch_functionalize", "the same", "torch.func.functionalize"
-    ),
-    "TorchDispatchMode": Name("torch.utils._python_dispatch:TorchDispatchMode", "counts a program's memory"),
-    "disable_current_modes": Name(
-        "torch.utils._python_dispatch:_disable_current_modes", "real tensors within a trace"
-    ),
-    "compile_session": Name(
-        "torch.compiler:_compile_session_context", "libraries ask torch.compiler.is_compiling in a trace"
-    ),
-    "sequence_number": Name(
-        "torch.autograd:_get_sequence_nr", "which forward op a backward op is of: its source line"
-    ),
+    "FakeTensor": Name(f"{_FAKE}:FakeTensor", "tensors without data"),
+    "FakeTensorMode": Name(f"{_FAKE}:FakeTensorMode", "makes them"),
+    "DataDependentOutputException": Name(f"{_FAKE}:DataDependentOutputException", "a trace asks for a value"),
+    "DynamicOutputShapeException": Name(f"{_FAKE}:DynamicOutputShapeException", "a size that is a value"),
+    "UnsupportedFakeTensorException": Name(f"{_FAKE}:UnsupportedFakeTensorException", "ops without a fake"),
+    "FunctionalTensor": Name(f"{_FUNCTIONAL}:FunctionalTensor", "what a model sees while it is traced"),
+    "FunctionalTensorMode": Name(f"{_FUNCTIONAL}:FunctionalTensorMode", "writes as values", _FUNCTIONALIZE),
+    "dispatch_functionalize": Name(f"{_FUNCTIONAL}:dispatch_functionalize", "the same", _FUNCTIONALIZE),
+    "TorchDispatchMode": Name(f"{_DISPATCH}:TorchDispatchMode", "counts a program's memory"),
+    "disable_current_modes": Name(f"{_DISPATCH}:_disable_current_modes", "real tensors within a trace"),
+    "compile_session": Name("torch.compiler:_compile_session_context", "is_compiling is true in a trace"),
+    "sequence_number": Name("torch.autograd:_get_sequence_nr", "a backward op's forward op: its source line"),
     "current_autograd_node": Name("torch._C:_current_autograd_node", "the same"),
     "functorch_level": Name("torch._C._functorch:maybe_current_level", "whether torch.func transforms"),
-    "elementwise_strides": Name(
-        "torch._prims_common:compute_elementwise_output_strides", "how ATen's iterator lays a result out"
-    ),
+    "elementwise_strides": Name(f"{_PRIMS}:compute_elementwise_output_strides", "how ATen lays a result out"),
     "channels_last_strides": Name(
-        "torch._prims_common:make_channels_last_strides_for",
-        "strides of a shape",
-        "torch.empty(memory_format=)",
+        f"{_PRIMS}:make_channels_last_strides_for", "strides of a shape", "torch.empty(memory_format=)"
     ),
     "suggested_memory_format": Name(
-        "torch._prims_common:suggest_memory_format",
-        "the format ATen keeps",
-        "Tensor.is_contiguous(memory_format=)",
+        f"{_PRIMS}:suggest_memory_format", "the format ATen keeps", "Tensor.is_contiguous(memory_format=)"
     ),
     # torch.compile
     "dynamo_config": Name("torch._dynamo.config", "settings under which no trace is kept"),
     "compiled_autograd": Name("torch._dynamo.compiled_autograd", "whether it is on"),
     "TorchDynamoException": Name("torch._dynamo.exc:TorchDynamoException", "is Dynamo's to handle"),
-    "aot_autograd": Name(
-        "torch._dynamo.backends.common:aot_autograd", "traces forward and backward; PyTorch's manual names it"
-    ),
+    "aot_autograd": Name("torch._dynamo.backends.common:aot_autograd", "traces both ways; is in the manual"),
     "boxed_nop": Name(
-        "torch._dynamo.backends.debugging:boxed_nop", "a graph as it is", "torch.fx.Interpreter, slower"
+        "torch._dynamo.backends.debugging:boxed_nop", "a graph", "torch.fx.Interpreter, slower"
     ),
-    "functorch_config": Name(
-        "torch._functorch.config", "settings of AOTAutograd, for a block", "functorch.compile"
-    ),
+    "functorch_config": Name("torch._functorch.config", "AOTAutograd's for a block", "functorch.compile"),
     "inductor_config": Name("torch._inductor.config", "settings that AOTAutograd reads: part of a key"),
     "TracingContext": Name("torch._guards:TracingContext", "which inputs and results CUDA graphs copy"),
     "OutputCode": Name("torch._inductor.output_code:OutputCode", "a program that AOTAutograd can write down"),
-    "SerializableCompiler": Name(
-        "torch._functorch.aot_autograd:SerializableAOTDispatchCompiler", "a compiler of such programs"
-    ),
-    "NotKept": Name(
-        "torch._functorch._aot_autograd.autograd_cache:BypassAOTAutogradCache",
-        "a program that is not on disk",
-    ),
-    "Gone": Name(
-        "torch._functorch._aot_autograd.autograd_cache:FXGraphCacheMiss", "a program that was on disk"
-    ),
-    "trace_from_disk": Name(
-        "torch._functorch._aot_autograd.aot_autograd_result:deserialize_bundled_cache_entry",
-        "a trace that AOTAutograd wrote down, as a function",
-    ),
-    "AliasAnalysis": Name(
-        "torch._functorch._aot_autograd.runtime_wrappers:_AnalyzeCustomOpInputOutputMode",
-        "under it ATen forgets conjugations (pytorch#198118)",
-    ),
-    "get_current_dispatch_mode": Name("torch.utils._python_dispatch:_get_current_dispatch_mode", "the same"),
-    "pop_mode_temporarily": Name("torch.utils._python_dispatch:_pop_mode_temporarily", "the same"),
+    "SerializableCompiler": Name(f"{_AOT}:SerializableAOTDispatchCompiler", "a compiler of such programs"),
+    "NotKept": Name(f"{_AOT_CACHE}:BypassAOTAutogradCache", "a program that is not on disk"),
+    "Gone": Name(f"{_AOT_CACHE}:FXGraphCacheMiss", "a program that was on disk"),
+    "trace_from_disk": Name(f"{_AOT_RESULT}:deserialize_bundled_cache_entry", "a kept trace as a function"),
+    "AliasAnalysis": Name(_ALIASES, "under it ATen forgets conjugations (pytorch#198118)"),
+    "get_current_dispatch_mode": Name(f"{_DISPATCH}:_get_current_dispatch_mode", "the same"),
+    "pop_mode_temporarily": Name(f"{_DISPATCH}:_pop_mode_temporarily", "the same"),
     # Devices and processes
     "storage_uses": Name("torch._C:_storage_Use_Count", "whether what a CUDA graph lent is still held"),
     "symmetric_memory": Name(
         "torch.distributed._symmetric_memory", "small collectives by the GPUs themselves"
     ),
-    "default_store": Name(
-        "torch.distributed.distributed_c10d:_get_default_store", "signs of life of all ranks"
-    ),
-    "process_group": Name(
-        "torch.distributed.distributed_c10d:_resolve_process_group", "the group of a traced collective"
-    ),
+    "default_store": Name(f"{_C10D}:_get_default_store", "signs of life of all ranks"),
+    "process_group": Name(f"{_C10D}:_resolve_process_group", "the group of a traced collective"),
     # Functions of PyTorch's classes, called with the object
     "is_zero_tensor": Name(
-        "torch:Tensor._is_zerotensor", "gradients without memory, which kernels cannot read"
+        "torch:Tensor._is_zerotensor", "gradients without memory, which kernels can't read"
     ),
     "without_autocast": Name("torch._C:_DisableAutocast", "measures what is called", "torch.autocast"),
 }
@@ -170,7 +137,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attributes = NAMES[name].path.partition(":")
     try:
-        if module.startswith("torch._functorch._aot_autograd"):
+        if module.startswith(_AOT_PARTS):
             import_module("torch._dynamo")  # they import each other, which works in this order alone
         found: Any = import_module(module)
         for attribute in filter(None, attributes.split(".")):
@@ -200,7 +167,7 @@ def schema_of(op: OpOverload) -> torch.FunctionSchema:
     return op._schema
 
 
-def direct_call(op: OpOverload) -> Callable[..., Any]:
+def direct_call(op: OpOverload) -> Callable[..., object]:
     """``OpOverload._op``: an operator in three quarters of a small call's time. Instead: the operator."""
     return op._op
 
@@ -210,7 +177,7 @@ def storage_address(storage: torch.UntypedStorage) -> int:
     return storage._cdata
 
 
-def sequence_number_of(node: Any) -> int:
+def sequence_number_of(node: Node) -> int:
     """``Node._sequence_nr`` of autograd's graph, as ``sequence_number`` counts them. Instead: none yet."""
     return node._sequence_nr()
 
@@ -231,9 +198,9 @@ def show(local: torch.Tensor, made: DTensor) -> None:
     made._local_tensor = local
 
 
-def mark_stepped(optimizer: Any) -> None:
+def mark_stepped(optimizer: torch.optim.Optimizer) -> None:
     """``Optimizer._opt_called``: schedulers warn unless it has stepped. Instead: a warnings filter."""
-    optimizer._opt_called = True
+    optimizer._opt_called = True  # pyright: ignore[reportAttributeAccessIssue]
 
 
 # What has to hold for the length of a trace, and has no mode of PyTorch's own. All of it is put back.
@@ -246,7 +213,7 @@ def recomputation_unchecked() -> Iterator[None]:
     ``torch.utils.checkpoint._allowed_determinism_checks_to_fns``. Instead: ``determinism_check="none"``,
     which only the model itself can pass to ``checkpoint``.
     """
-    checks = torch.utils.checkpoint._allowed_determinism_checks_to_fns
+    checks = checkpoint._allowed_determinism_checks_to_fns
     saved = dict(checks)
     checks["default"] = checks["none"]
     try:
@@ -283,8 +250,7 @@ def autocast_for_all() -> Iterator[None]:
     def init(
         self: torch.autocast, device_type: str, dtype: torch.dtype | None = None, *args: Any, **kw: Any
     ) -> None:
-        dtype = dtype or torch.get_autocast_dtype(device_type)
-        original(self, "cpu", dtype, *args, **kw)
+        original(self, "cpu", dtype or torch.get_autocast_dtype(device_type), *args, **kw)
 
     torch.autocast.__init__ = init
     try:

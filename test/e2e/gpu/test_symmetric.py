@@ -40,7 +40,7 @@ class OwnGroups:
     def items(self) -> list[tuple[Any, Group]]:
         return [(AXES, self.group)]
 
-    def replace(self, axes: Any, group: Group) -> None:
+    def __setitem__(self, axes: Any, group: Group) -> None:
         self.group = group
 
 

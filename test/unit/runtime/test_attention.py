@@ -384,7 +384,7 @@ def test_bad_operands_are_named(change, message):
 
 
 def test_a_copy_of_the_module_reuses_the_ops():
-    spec = importlib.util.spec_from_file_location("copy_of_attention", module.__file__)
+    spec = importlib.util.spec_from_file_location("shardc.runtime.operators.copy", module.__file__)
     copy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copy)
     operands, mask, _ = make(Case(), torch.float32)

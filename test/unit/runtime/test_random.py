@@ -168,7 +168,7 @@ def test_bad_arguments_are_named(change, message):
 
 
 def test_a_copy_of_the_module_reuses_the_op():
-    spec = importlib.util.spec_from_file_location("copy_of_random", random.__file__)
+    spec = importlib.util.spec_from_file_location("shardc.runtime.operators.copy", random.__file__)
     copy = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copy)
     again = copy.uniform(torch.tensor(1234), 7, [3, 3], [0, 0], [3, 3], dtype=torch.float32)

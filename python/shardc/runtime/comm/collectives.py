@@ -8,10 +8,9 @@ another dim the blocks are moved to the front, which copies only where the dims 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +20,7 @@ from ..errors import CommunicationError
 from ..kernels import pool
 from ..source import user_line
 from .flights import Flights
-from .groups import Group, Groups
+from .groups import Group, Started
 from .mesh import Axes, Mesh
 
 REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
@@ -40,8 +39,7 @@ class Done:
 
 
 class Pending:
-    """A started collective. ``wait`` gives its result, once. It raises CommunicationError if another rank is
-    gone.
+    """A started collective. ``wait``, once, gives its result; CommunicationError if another rank is gone.
 
     ``start`` is what was started: its name, its group, and the program's file and line. With ``flights``,
     whether the device gets past it is watched.
@@ -51,10 +49,10 @@ class Pending:
 
     def __init__(
         self,
-        work: Any,
+        work: Started | None,
         kept: Tensor,
         result: Tensor,
-        finish: Callable[[Tensor], Tensor] | None,
+        finish: Finish | None,
         start: Start,
         flights: Flights | None = None,
     ) -> None:
@@ -63,7 +61,8 @@ class Pending:
 
     def wait(self) -> Tensor:
         try:
-            self.work.wait()
+            if self.work is not None:
+                self.work.wait()
         except RuntimeError as error:  # c10d has no class of its own for Gloo's errors
             raise CommunicationError(str(error), described(self.start)) from error
         if self.flights is not None:
@@ -72,6 +71,7 @@ class Pending:
 
 
 Start = tuple[str, Group, str, int]
+Finish = Callable[[Tensor], Tensor]
 
 
 def described(start: Start) -> str:
@@ -82,9 +82,7 @@ def described(start: Start) -> str:
 
 
 class Message:
-    """What another rank of a pipeline sends. ``wait`` gives its tensors, once.
-    It raises CommunicationError if that rank is gone.
-    """
+    """What another pipeline rank sends. ``wait``, once, gives its tensors or raises CommunicationError."""
 
     __slots__ = ("parts",)
 
@@ -97,12 +95,15 @@ class Message:
 
 
 class Rank:
-    """One rank of the mesh: its number, its device, and its groups. Collectives are called by all ranks
-    alike.
-    """
+    """One rank of the mesh: number, device, groups. Collectives are called by all ranks alike."""
 
     def __init__(
-        self, mesh: Mesh, number: int, device: torch.device, groups: Groups, flights: Flights | None = None
+        self,
+        mesh: Mesh,
+        number: int,
+        device: torch.device,
+        groups: Mapping[Axes, Group],
+        flights: Flights | None = None,
     ) -> None:
         self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
         self._flights = flights
@@ -125,9 +126,7 @@ class Rank:
 
     @contextmanager
     def late_stores(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
-        """Inside of the block nothing is stored: the list that it gives has what the caller is to copy, in
-        order.
-        """
+        """Store nothing inside of the block: its list has what the caller is to copy, in order."""
         self._late = []
         try:
             yield self._late
@@ -137,8 +136,7 @@ class Rank:
     def send(self, values: Sequence[Tensor], *, to: int, axes: Axes) -> None:
         """Start sending ``values`` to the rank with index ``to`` over ``axes``.
 
-        Two ranks start what goes between them, both ways, in one order: messages have no tags (NCCL knows
-        none).
+        Two ranks start what goes between them, both ways, in one order: messages have no tags.
         """
         group = self._groups[axes]
         for x in values:
@@ -148,9 +146,7 @@ class Rank:
     def receive(
         self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes
     ) -> Message:
-        """Start receiving tensors of these shapes and dtypes from the rank with index ``source`` over
-        ``axes``.
-        """
+        """Start receiving tensors of these shapes and dtypes from the rank with index ``source``."""
         group = self._groups[axes]
         parts = []
         for shape, dtype in kinds:
@@ -200,9 +196,7 @@ class Rank:
         return self._pending("reduce_scatter", group, work, blocks, out, _typed(x))
 
     def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
-        """Cut ``split_dim`` into a block for each rank over ``axes``, and join what they send along
-        ``concat_dim``.
-        """
+        """Cut ``split_dim`` into a block for each rank, and join what they send along ``concat_dim``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
@@ -224,14 +218,10 @@ class Rank:
     def permute(
         self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes
     ) -> Done | Pending:
-        """The block that layout ``target`` gives this rank, from the rank over ``axes`` that has it in
-        ``source``.
-        """
+        """The block that layout ``target`` gives this rank, from the rank that has it in ``source``."""
         group = self._groups[axes]
         senders = self._senders(group, source, target)
-        sends = [
-            sum(senders[r] == self.number and r == to for r in group.ranks) for to in sorted(group.ranks)
-        ]
+        sends = [int(senders[to] == self.number) for to in sorted(group.ranks)]
         receives = [int(senders[self.number] == r) for r in sorted(group.ranks)]
         block = _plain(x).contiguous()
         pack = block.expand(sum(sends), *block.shape).contiguous().view(-1)
@@ -241,17 +231,11 @@ class Rank:
         return self._pending("permute", group, work, pack, out, _typed(x))
 
     def _pending(
-        self,
-        name: str,
-        group: Group,
-        work: Any,
-        kept: Tensor,
-        result: Tensor,
-        finish: Callable[[Tensor], Tensor] | None,
+        self, name: str, group: Group, work: Started | None, kept: Tensor, out: Tensor, finish: Finish | None
     ) -> Pending:
         caller = sys._getframe(2)  # the program's line
         start = (name, group, caller.f_code.co_filename, caller.f_lineno)
-        return Pending(work, kept, result, finish, start, self._flights)
+        return Pending(work, kept, out, finish, start, self._flights)
 
     def _senders(self, group: Group, source: tuple[Axes, ...], target: tuple[Axes, ...]) -> dict[int, int]:
         """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""
@@ -276,8 +260,7 @@ def _empty(shape: Sequence[int], like: Tensor) -> Tensor:
 def _plain(x: Tensor) -> Tensor:
     """``x`` with a dtype that every backend communicates: bool as bytes, complex as pairs.
 
-    Never ``x`` itself: a state tensor may get other memory (``Rank.store``) while a collective still reads
-    this.
+    Never ``x`` itself: a state tensor may get other memory while a collective still reads this.
     """
     if x.dtype == torch.bool:
         return x.contiguous().view(torch.uint8)
@@ -290,7 +273,7 @@ def _retype(out: Tensor, x: Tensor) -> Tensor:
     return torch.view_as_complex(out.contiguous()) if x.is_complex() else out
 
 
-def _typed(x: Tensor) -> Callable[[Tensor], Tensor] | None:
+def _typed(x: Tensor) -> Finish | None:
     """The way back from ``_plain``, None where there is none to go."""
     if x.dtype != torch.bool and not x.is_complex():
         return None
@@ -298,13 +281,13 @@ def _typed(x: Tensor) -> Callable[[Tensor], Tensor] | None:
     return lambda out: _retype(out, like)
 
 
-def _joined(group: Group, dim: int, x: Tensor) -> Callable[[Tensor], Tensor]:
+def _joined(group: Group, dim: int, x: Tensor) -> Finish:
     """From what the ranks of a group sent to their blocks along ``dim``, in the type of ``x``."""
     like = x.new_empty(0)
     return lambda parts: _retype(_join(group.ordered(parts), dim), like)
 
 
-def _op(reduction: str, x: Tensor) -> Any:
+def _op(reduction: str, x: Tensor) -> dist.ReduceOp.RedOpType:
     # The sum of truth values is "any"; as bytes it would leave values that are no truth values.
     return REDUCE["max" if x.dtype == torch.bool and reduction == "sum" else reduction]
 

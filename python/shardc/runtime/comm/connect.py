@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,21 +16,14 @@ TIMEOUT_S = environment.TIMEOUT_S.get()
 """How long a rank waits for the others in one collective before it gives up, in seconds."""
 
 AFTER = timedelta(seconds=30)
-"""How much longer NCCL's own watchdog waits, which ends the process without saying what the
-program was at.
-"""
-
-
+"""How much longer NCCL's own watchdog waits, which ends the process without naming the collective."""
 GPU_HINT = "install the GPU's driver and a torch for it, or compile for the CPU (target='cpu', --target cpu)"
 OTHER_HINT = "leave the device out: each rank then takes its own"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands: its rank, the device of its tensors, and how long it waits for others.
-
-    ``nccl``: collectives are work of the device's, on a stream of their own.
-    """
+    """This process's rank, device and patience; with ``nccl`` collectives run on a stream of the device."""
 
     rank: int
     device: torch.device
@@ -42,41 +34,35 @@ class Place:
 def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: float = TIMEOUT_S) -> Place:
     """Join the process group that torchrun describes; a mesh of one rank needs none.
 
-    ``device`` is that of this rank's tensors: its own if not given, and ``"cuda"`` is the GPU that is its
-    own.
+    ``device`` is that of this rank's tensors: its own if not given, or if it is ``"cuda"``.
 
-    Raises WorldMismatch if the number of ranks is not the size of the mesh, NoSuchDevice for a GPU that is
-    not here.
+    Raises WorldMismatch for another number of ranks than the mesh's, NoSuchDevice for an absent GPU.
     """
     world = dist.get_world_size() if dist.is_initialized() else environment.WORLD_SIZE.get()
     if world != mesh.world_size:
-        raise WorldMismatch(
-            f"the program is for a mesh of {mesh.world_size} ranks ({mesh.describe()}), but {world} are "
-            f"running",
-            "the number of processes",
-            f"start it with `torchrun --nproc-per-node {mesh.world_size} ...`, or compile it for another "
-            f"mesh",
-        )
+        count = mesh.world_size
+        what = f"the program is for a mesh of {count} ranks ({mesh.describe()}), but {world} are running"
+        hint = f"start it with `torchrun --nproc-per-node {count} ...`, or compile it for another mesh"
+        raise WorldMismatch(what, "the number of processes", hint)
     timeout = timedelta(seconds=timeout_s)
     place = own_device() if device is None else _found(torch.device(device))
     if place.type == "cuda":
         torch.cuda.set_device(place)
     if world > 1:
         _join(place, timeout)
-        backend = backend_of(None, place) if place.type == "cuda" else "gloo"
-        return Place(dist.get_rank(), place, timeout, backend == "nccl")
+        nccl = place.type == "cuda" and backend_of(None, place) == "nccl"
+        return Place(dist.get_rank(), place, timeout, nccl)
     return Place(0, place, timeout)
 
 
 def ensure_group(timeout: timedelta) -> None:
-    """A process group of one for a lone rank, made when DTensors are first asked for: they can't
-    do without.
-    """
+    """Make a process group of one for a lone rank, when DTensors are first asked for: they need one."""
     if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timeout)
+        store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage]: its manual names it
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timeout)
 
 
-def backend_of(group: Any, device: torch.device) -> str:
+def backend_of(group: dist.ProcessGroup | None, device: torch.device) -> str:
     """What moves tensors of a device in a group (None: of all ranks), such as ``nccl``; empty for nothing."""
     named = dist.get_backend_config(group)  # "cpu:gloo,cuda:nccl"
     return dict(pair.split(":") for pair in named.split(",")).get(device.type, "")
@@ -96,21 +82,15 @@ def _found(device: torch.device) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if (device.index or 0) >= count:
         seen = f"torch {torch.__version__} sees {count or 'no'} GPU{'s' * (count > 1)} here"
-        raise NoSuchDevice(
-            f"there is no device {str(device)!r}: {seen}", hint=GPU_HINT if count == 0 else OTHER_HINT
-        )
+        hint = GPU_HINT if count == 0 else OTHER_HINT
+        raise NoSuchDevice(f"there is no device {str(device)!r}: {seen}", hint=hint)
     return own_device() if device.index is None else device
 
 
 def _join(device: torch.device, timeout: timedelta) -> None:
     if dist.is_initialized():
         return
-    if device.type != "cuda" or _shares_device():
+    if device.type != "cuda" or environment.LOCAL_WORLD_SIZE.get() > torch.cuda.device_count():
         dist.init_process_group("gloo", timeout=timeout)
     else:
         dist.init_process_group("cpu:gloo,cuda:nccl", timeout=timeout + AFTER)
-
-
-def _shares_device() -> bool:
-    """Whether ranks of this host have a GPU together."""
-    return environment.LOCAL_WORLD_SIZE.get() > torch.cuda.device_count()

@@ -11,26 +11,21 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
-
-cuda: Any = torch.cuda
+from torch import cuda
 
 
 @dataclass
 class Flights:
     """The collectives of one rank, in the order of their stream."""
 
-    _left: deque[tuple[Any, str]] = field(default_factory=deque)
-    _free: list[Any] = field(default_factory=list)
+    _left: deque[tuple[cuda.Event, str]] = field(default_factory=deque)
+    _free: list[cuda.Event] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _since: tuple[Any, float] | None = None
+    _since: tuple[cuda.Event, float] | None = None
 
     def passed(self, what: str) -> None:
-        """The current stream now waits for the collective ``what``. Nothing is noted while a graph is
-        captured.
-        """
+        """The current stream now waits for the collective ``what``; not noted while a graph is captured."""
         if cuda.is_current_stream_capturing():
             return
         with self._lock:

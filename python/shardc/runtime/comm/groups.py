@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,12 @@ _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tenso
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
+class Started(Protocol):
+    """What was started: ``wait`` makes the process, or its current stream, wait for its end."""
+
+    def wait(self) -> object: ...
+
+
 @dataclass(frozen=True)
 class Group:
     """The ranks that differ from this one on some axes alone, in the order of their index over these axes.
@@ -26,7 +33,7 @@ class Group:
     """
 
     ranks: tuple[int, ...]
-    handle: Any
+    handle: dist.ProcessGroup | None
     place: tuple[int, ...] | None
 
     @property
@@ -46,26 +53,73 @@ class Group:
 
     # What c10d is told to start, each giving something to wait for.
 
-    def all_reduce(self, out: Tensor, op: Any) -> Any:
+    def all_reduce(self, out: Tensor, op: dist.ReduceOp.RedOpType) -> Started | None:
         return dist.all_reduce(out, op, self.handle, async_op=True)
 
-    def all_gather(self, out: Tensor, block: Tensor) -> Any:
+    def all_gather(self, out: Tensor, block: Tensor) -> Started | None:
         return _gather(out, block, self.handle, async_op=True)
 
-    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Any:
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: dist.ReduceOp.RedOpType) -> Started | None:
         return _reduce_scatter(out, blocks, op, self.handle, async_op=True)
 
-    def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Any:
+    def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Started | None:
         return dist.all_to_all_single(out, blocks, *sizes, group=self.handle, async_op=True)
 
-    def send(self, block: Tensor, to: int) -> Any:
+    def send(self, block: Tensor, to: int) -> Started | None:
         return dist.isend(block, self.ranks[to], self.handle)
 
-    def receive(self, out: Tensor, source: int) -> Any:
+    def receive(self, out: Tensor, source: int) -> Started | None:
         return dist.irecv(out, self.ranks[source], self.handle)
 
-    def broadcast(self, out: Tensor, source: int) -> Any:
+    def broadcast(self, out: Tensor, source: int) -> Started | None:
         return dist.broadcast(out, source, self.handle, async_op=True)
+
+
+class Staged:
+    """A collective on copies in the host's memory; ``wait`` brings what it made back."""
+
+    __slots__ = ("host", "into", "work")
+
+    def __init__(self, work: Started | None, host: Tensor, into: Tensor | None) -> None:
+        self.work, self.host, self.into = work, host, into
+
+    def wait(self) -> None:
+        if self.work is not None:
+            self.work.wait()
+        if self.into is not None:
+            self.into.copy_(self.host)
+
+
+class HostGroup(Group):
+    """A :class:`Group` of ranks that share a GPU, which NCCL refuses: Gloo's, through the host."""
+
+    def all_reduce(self, out: Tensor, op: dist.ReduceOp.RedOpType) -> Staged:
+        host = out.to("cpu", copy=True)
+        return Staged(super().all_reduce(host, op), host, out)
+
+    def all_gather(self, out: Tensor, block: Tensor) -> Staged:
+        host = torch.empty_like(out, device="cpu")
+        return Staged(super().all_gather(host, block.cpu()), host, out)
+
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: dist.ReduceOp.RedOpType) -> Staged:
+        host = torch.empty_like(out, device="cpu")
+        return Staged(super().reduce_scatter(host, blocks.cpu(), op), host, out)
+
+    def all_to_all(self, out: Tensor, blocks: Tensor, *sizes: list[int]) -> Staged:
+        host = torch.empty_like(out, device="cpu")
+        return Staged(super().all_to_all(host, blocks.cpu(), *sizes), host, out)
+
+    def broadcast(self, out: Tensor, source: int) -> Staged:
+        host = out.to("cpu", copy=True)
+        return Staged(super().broadcast(host, source), host, out)
+
+    def send(self, block: Tensor, to: int) -> Staged:
+        host = block.cpu()
+        return Staged(super().send(host, to), host, None)
+
+    def receive(self, out: Tensor, source: int) -> Staged:
+        host = torch.empty_like(out, device="cpu")
+        return Staged(super().receive(host, source), host, out)
 
 
 def place_of(ranks: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -74,45 +128,34 @@ def place_of(ranks: tuple[int, ...]) -> tuple[int, ...] | None:
     return None if order == list(ranks) else tuple(order.index(r) for r in ranks)
 
 
-class Groups:
-    """The groups of one rank by the axes that they span."""
+class Groups(dict[Axes, Group]):
+    """The groups of one rank by the axes that they span, in the same order on every rank."""
 
     def __init__(
-        self, mesh: Mesh, rank: int, wanted: Iterable[Axes], timeout: Any = None, make: type[Group] = Group
+        self,
+        mesh: Mesh,
+        rank: int,
+        wanted: Iterable[Axes],
+        timeout: timedelta | None = None,
+        make: type[Group] = Group,
     ) -> None:
-        self._group = make
-        self._by_axes: dict[Axes, Group] = {}
-        self._handles: dict[frozenset[frozenset[int]], Any] = {}
+        super().__init__()
+        self._handles: dict[frozenset[frozenset[int]], dist.ProcessGroup | None] = {}
         for axes in wanted:
-            self._by_axes[axes] = self._make(mesh, rank, axes, timeout)
+            parts = mesh.partition(axes)
+            ranks = next(p for p in parts if rank in p)
+            self[axes] = make(
+                ranks, None if len(ranks) == 1 else self._handle(parts, timeout), place_of(ranks)
+            )
 
-    def __getitem__(self, axes: Axes) -> Group:
-        return self._by_axes[axes]
-
-    def items(self) -> list[tuple[Axes, Group]]:
-        """The groups by their axes, in the same order on every rank."""
-        return list(self._by_axes.items())
-
-    def replace(self, axes: Axes, group: Group) -> None:
-        """Another way for the ranks over ``axes`` to communicate."""
-        self._by_axes[axes] = group
-
-    def _make(self, mesh: Mesh, rank: int, axes: Axes, timeout: Any) -> Group:
-        parts = mesh.partition(axes)
-        ranks = next(p for p in parts if rank in p)
-        return self._group(
-            ranks, None if len(ranks) == 1 else self._handle(parts, rank, timeout), place_of(ranks)
-        )
-
-    def _handle(self, parts: list[tuple[int, ...]], rank: int, timeout: Any) -> Any:
-        """One c10d group for each part; axes in another order, or other names of the same ranks,
-        share them.
-        """
+    def _handle(self, parts: list[tuple[int, ...]], timeout: timedelta | None) -> dist.ProcessGroup | None:
+        """Make one c10d group for each part; other axes or orders of the same ranks share them."""
         key = frozenset(frozenset(p) for p in parts)
         if key not in self._handles:
-            if len(parts) == 1:
-                self._handles[key] = dist.group.WORLD
-            else:
+            made = dist.group.WORLD
+            if len(parts) > 1:
                 lists = [sorted(p) for p in parts]
-                self._handles[key] = dist.new_subgroups_by_enumeration(lists, timeout=timeout)[0]
+                made, _ = dist.new_subgroups_by_enumeration(lists, timeout=timeout)
+                assert not isinstance(made, int), "every rank is in one of them"
+            self._handles[key] = made
         return self._handles[key]

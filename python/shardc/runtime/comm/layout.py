@@ -1,16 +1,14 @@
-"""Where one rank's block of a global tensor lies. A layout is, for each dim, the axes that cut it, major
-first.
-"""
+"""Where a rank's block of a global tensor lies. A layout lists each dim's axes that cut it, major first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..check import Json
 from .mesh import Axes, Mesh, ways
 
 
@@ -66,22 +64,12 @@ class Leaf:
     interleaved: Interleaved | None = None
 
     @staticmethod
-    def read(entry: dict[str, Any]) -> Leaf:
+    def read(entry: Json) -> Leaf:
         dims = tuple(tuple((str(n), int(p), int(s)) for n, p, s in dim) for dim in entry["sharding"]["dims"])
         dtype = getattr(torch, entry["dtype"])
-        padded = tuple(entry.get("padded", ()))
-        parts = entry.get("interleaved")
+        shape, padded, parts = tuple(entry["shape"]), tuple(entry.get("padded", ())), entry.get("interleaved")
         stored = None if parts is None else Interleaved(parts["dim"], parts["ways"], tuple(parts["sizes"]))
-        return Leaf(
-            entry["name"],
-            entry["role"],
-            tuple(entry["shape"]),
-            dtype,
-            dims,
-            entry.get("fill"),
-            padded,
-            stored,
-        )
+        return Leaf(entry["name"], entry["role"], shape, dtype, dims, entry.get("fill"), padded, stored)
 
     def describe(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
@@ -101,17 +89,13 @@ class Leaf:
         return tuple(s.stop - s.start for s in self.slices(mesh, rank))
 
     def slices(self, mesh: Mesh, rank: int) -> tuple[slice, ...]:
-        """What the rank's block holds as a slice of each dim, as they are stored;
-        no axis of time may come before one of space in a dim.
-        """
+        """The stored slice of each dim that the block holds; axes of time come after those of space."""
         blocks = zip(self.local_shape(mesh), self.space_dims(mesh), self.shape, strict=True)
         found = ((n, mesh.index(rank, dim), size) for n, dim, size in blocks)
         return tuple(slice(min(n * i, size), min(n * i + n, size)) for n, i, size in found)
 
     def blocks(self, mesh: Mesh, rank: int) -> list[tuple[slice, ...]]:
-        """The blocks of the tensor that, joined along the interleaved dim, are what the rank's block holds;
-        one, mostly.
-        """
+        """The blocks (mostly one) that, joined along the interleaved dim, are what the rank's block holds."""
         stored = self.slices(mesh, rank)
         if self.interleaved is None:
             return [stored]
@@ -134,9 +118,7 @@ def chunked_shape(leaf: Leaf, mesh: Mesh) -> tuple[int, ...]:
 
 
 def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """``value`` with zeros at the end of its dims, up to ``shape``; itself if it has it, or ``shape`` is
-    empty.
-    """
+    """``value`` with zeros at the end of its dims, up to ``shape``; itself if it has it, or that is empty."""
     if not shape or tuple(value.shape) == shape:
         return value
     whole = value.new_zeros(shape)

@@ -59,7 +59,7 @@ class Mesh:
 
     def partition(self, axes: Axes) -> list[tuple[int, ...]]:
         """All ranks in groups that differ on ``axes`` alone, each in the order of the index over ``axes``."""
-        rest = self._complement(axes)
+        rest = [p for p in self.finest(axes) if not any(inside(p, a) for a in axes)]
         groups: dict[tuple[int, ...], list[int]] = {}
         for rank in range(self.world_size):
             groups.setdefault(tuple(self.coordinate(rank, a) for a in rest), []).append(rank)
@@ -71,9 +71,6 @@ class Mesh:
         for name, pre, size in used:
             cuts.setdefault(name, set()).update((pre, pre * size))
         return tuple(part for name, ways in self.space for part in _parts(name, ways, cuts.get(name, set())))
-
-    def _complement(self, axes: Axes) -> Axes:
-        return tuple(p for p in self.finest(axes) if not any(inside(p, a) for a in axes))
 
 
 def _parts(name: str, ways: int, cuts: set[int]) -> list[Axis]:

@@ -28,8 +28,7 @@ Order = tuple[Axes, ...]
 class DeviceMeshes:
     """The DeviceMeshes that the leaves of one program need. All ranks must make it together.
 
-    Along the axis ``apart`` ranks have leaves of their own: a leaf lies on the part of a DeviceMesh at one
-    place there.
+    Along the axis ``apart`` ranks have leaves of their own, on a DeviceMesh's part at one place there.
     """
 
     def __init__(
@@ -65,9 +64,7 @@ class DeviceMeshes:
         return {p: d for d, axes in dims for a in axes for p in self._parts if inside(p, a)}
 
     def _order(self, leaf: Leaf) -> Order:
-        """Mesh order, unless the leaf has axes of one dim the other way round, or a padded dim
-        with several.
-        """
+        """Mesh order, unless axes of one dim are the other way round, or several axes cut a padded dim."""
         dims = self._dims(leaf)
         place = {part: i for i, part in enumerate(self._parts)}
         wanted = sorted(dims, key=dims.__getitem__)

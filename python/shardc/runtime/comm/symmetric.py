@@ -15,29 +15,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, cuda
 
 from .. import torch_private
 from ..environment import LOCAL_RANK, LOCAL_WORLD_SIZE, SYMMETRIC_BYTES
 from ..torch_private import foreach_copy_
-from .groups import Group, Groups
+from .groups import Group, Groups, Started
 
 ONE_SHOT_BYTES = 128 << 10
-"""Up to which every rank reads all; PyTorch's Inductor has the same limit. Larger sums are made
-part by part.
-"""
+"""Up to which every rank reads all, as in PyTorch's Inductor. Larger sums are made part by part."""
 SIZES = (2, 4, 8)
 """Of groups that PyTorch has kernels of their own for."""
 SUMMED = (torch.float32, torch.bfloat16)
 ALIGNED = 16
 """Bytes that the kernels read at a time."""
 
-cuda: Any = torch.cuda
-kernels: Any = torch.ops.symm_mem
+kernels = torch.ops.symm_mem
 
 
 class Unfit(Exception):
@@ -50,7 +48,7 @@ class Enqueued:
     early.
     """
 
-    def __init__(self, event: Any, *held: Tensor) -> None:
+    def __init__(self, event: cuda.Event, *held: Tensor) -> None:
         self._event, self._held = event, held
 
     def wait(self) -> None:
@@ -65,11 +63,11 @@ class SymmetricMemory:
     group_name: str
     buffer: Tensor
     handle: Any
-    stream: Any
+    stream: cuda.Stream
     limit_bytes: int
     taken: Counter[str] = field(default_factory=Counter)
 
-    def adds(self, x: Tensor, op: Any) -> bool:
+    def adds(self, x: Tensor, op: dist.ReduceOp.RedOpType) -> bool:
         """Whether it has sums of such tensors."""
         return op == dist.ReduceOp.SUM and x.dtype in SUMMED and 0 < _bytes(x) <= self.limit_bytes
 
@@ -113,9 +111,7 @@ class SymmetricMemory:
 
     @contextmanager
     def _aside(self, *tensors: Tensor) -> Iterator[Enqueued]:
-        """The stream of collectives, after what the current one has to do; the handle of what is started
-        there on ``tensors``.
-        """
+        """The handle of what is started on ``tensors`` on the stream of collectives, after this one."""
         event = cuda.Event()
         self.stream.wait_stream(cuda.current_stream())
         with cuda.stream(self.stream):
@@ -129,22 +125,20 @@ class SymmetricGroup(Group):
 
     memory: SymmetricMemory
 
-    def all_reduce(self, out: Tensor, op: Any) -> Any:
+    def all_reduce(self, out: Tensor, op: dist.ReduceOp.RedOpType) -> Started | None:
         return self.memory.all_reduce(out) if self.memory.adds(out, op) else super().all_reduce(out, op)
 
-    def all_gather(self, out: Tensor, block: Tensor) -> Any:
+    def all_gather(self, out: Tensor, block: Tensor) -> Started | None:
         fits = 0 < _bytes(block) <= self.memory.limit_bytes
         return self.memory.all_gather(out, block) if fits else super().all_gather(out, block)
 
-    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: Any) -> Any:
+    def reduce_scatter(self, out: Tensor, blocks: Tensor, op: dist.ReduceOp.RedOpType) -> Started | None:
         fits = self.memory.adds(blocks, op) and _bytes(blocks) <= ONE_SHOT_BYTES
         return self.memory.reduce_scatter(out, blocks) if fits else super().reduce_scatter(out, blocks, op)
 
 
 def use_symmetric_memory(groups: Groups, device: torch.device, nccl: bool) -> list[str]:
-    """Gives each group that it fits its buffer; a line for each group of more than one rank says what was
-    chosen.
-    """
+    """Give each group that fits its buffer; a line for each group of more than one rank tells the choice."""
     stream = cuda.Stream(device) if nccl and device.type == "cuda" else None
     found: dict[tuple[int, ...], SymmetricMemory | str] = {}
     lines: dict[tuple[int, ...], str] = {}
@@ -156,16 +150,14 @@ def use_symmetric_memory(groups: Groups, device: torch.device, nccl: bool) -> li
             found[key] = _memory_of(group, device, nccl, stream)
         memory = found[key]
         if isinstance(memory, SymmetricMemory):
-            groups.replace(axes, SymmetricGroup(group.ranks, group.handle, group.place, memory))
+            groups[axes] = SymmetricGroup(group.ranks, group.handle, group.place, memory)
         lines[key] = f"ranks {', '.join(map(str, key))}: {_described(memory)}"
     return list(lines.values())
 
 
 def taken(groups: Groups) -> Counter[str]:
-    """The collectives that went through symmetric memory until now, by name. Of a CUDA graph its capture
-    counts.
-    """
-    memories = {id(g.memory): g.memory for _, g in groups.items() if isinstance(g, SymmetricGroup)}
+    """The collectives that went through symmetric memory, by name. A CUDA graph counts when captured."""
+    memories = {id(g.memory): g.memory for g in groups.values() if isinstance(g, SymmetricGroup)}
     return sum((memory.taken for memory in memories.values()), Counter())
 
 
@@ -175,8 +167,7 @@ def _described(memory: SymmetricMemory | str) -> str:
     size = f"{memory.limit_bytes >> 10} KiB"
     return (
         f"by symmetric memory all_reduce of sums in float32 and bfloat16 and all_gather up to {size}, "
-        f"reduce_scatter "
-        f"up to {min(ONE_SHOT_BYTES, memory.limit_bytes) >> 10} KiB; the rest by NCCL"
+        f"reduce_scatter up to {min(ONE_SHOT_BYTES, memory.limit_bytes) >> 10} KiB; the rest by NCCL"
     )
 
 
@@ -185,7 +176,9 @@ def limit_bytes() -> int:
     return SYMMETRIC_BYTES.get() >> 10 << 10
 
 
-def _memory_of(group: Group, device: torch.device, nccl: bool, stream: Any) -> SymmetricMemory | str:
+def _memory_of(
+    group: Group, device: torch.device, nccl: bool, stream: cuda.Stream | None
+) -> SymmetricMemory | str:
     """The group's memory, tried, or why it has none. All its ranks call this together, and get the same."""
     if not nccl:
         return f"by Gloo (tensors are on {device}; symmetric memory is for GPUs that NCCL connects)"
@@ -236,13 +229,15 @@ def check_fit(group: Group, device: torch.device) -> None:
             raise Unfit(f"cuda:{own} does not reach the memory of cuda:{other}")
 
 
-def _module() -> Any:
+def _module() -> ModuleType:
     return torch_private.symmetric_memory
 
 
-def _rendezvous(group: Group, device: torch.device, stream: Any, limit: int) -> SymmetricMemory:
-    symmetric = _module()
-    name = group.handle.group_name
+def _rendezvous(
+    group: Group, device: torch.device, stream: cuda.Stream | None, limit: int
+) -> SymmetricMemory:
+    assert stream is not None and group.handle is not None
+    symmetric, name = _module(), group.handle.group_name
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # newer PyTorch enables groups by itself, and says so
         symmetric.enable_symm_mem_for_group(name)
@@ -251,35 +246,25 @@ def _rendezvous(group: Group, device: torch.device, stream: Any, limit: int) -> 
 
 
 def _try(memory: SymmetricMemory) -> None:
-    """Raises Unfit unless sums and gathers of small integers come out right, twice, of each dtype
-    and form.
-    """
+    """Raises Unfit unless sums and gathers of small integers are right, twice, of each dtype and form."""
     rank, size = memory.handle.rank, memory.handle.world_size
     device, largest = memory.buffer.device, memory.limit_bytes
     for dtype in SUMMED * 2:
         for count in {37, largest // dtype.itemsize}:
             x = torch.arange(count, device=device).remainder(7).add(rank).to(dtype)
-            expected = (
-                torch.arange(count, device=device)
-                .remainder(7)
-                .mul(size)
-                .add(size * (size - 1) // 2)
-                .to(dtype)
-            )
+            parts = torch.arange(count, device=device).remainder(7).mul(size)
+            expected = parts.add(size * (size - 1) // 2).to(dtype)
             memory.all_reduce(x).wait()
             if not torch.equal(x, expected):
                 raise Unfit(f"a sum of {dtype} by symmetric memory came out wrong")
-        own, every = (
-            torch.full((5,), rank, dtype=dtype, device=device),
-            torch.empty(size, 5, dtype=dtype, device=device),
-        )
+        own = torch.full((5,), rank, dtype=dtype, device=device)
+        every = torch.empty(size, 5, dtype=dtype, device=device)
         memory.all_gather(every, own).wait()
         wanted = torch.arange(size, device=device).to(dtype)
         scattered = torch.empty(5, dtype=dtype, device=device)
         memory.reduce_scatter(scattered, wanted.repeat_interleave(5)).wait()
-        if not torch.equal(every, wanted[:, None].expand(size, 5)) or not bool(
-            (scattered == rank * size).all()
-        ):
+        is_scattered = bool((scattered == rank * size).all())
+        if not is_scattered or not torch.equal(every, wanted[:, None].expand(size, 5)):
             raise Unfit(f"a gather of {dtype} by symmetric memory came out wrong")
     memory.taken.clear()
 

@@ -1,5 +1,4 @@
-"""Finding out who is to blame when a collective fails: signs of life of every rank, in the process group's
-store.
+"""Finds out which rank made a collective fail, by signs of life of all ranks in the process group's store.
 
 Each rank writes a counter twice a second from a thread of its own. A rank whose collective raised (the
 connection broke, or the time-out passed) looks at the others: one whose counter stands still has died or
@@ -18,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch.distributed as dist
 
@@ -29,9 +27,7 @@ from .flights import Flights
 
 BEAT_S = 0.5
 PATIENCE_S = 4.0
-"""A counter that stands still for so long belongs to a rank that is gone: eight beats, for loaded
-machines.
-"""
+"""A counter that stands still for so long is a rank's that is gone: eight beats, for loaded machines."""
 LINGER_S = 4 * BEAT_S
 """How long the process that holds the store stays after a failure, for the others to read the reason."""
 NOTHING = ""
@@ -65,7 +61,8 @@ class Watch:
         self._reason: str | None = None
         self._waits_in: str | None = None
         if world_size > 1:
-            self._store: Any = dist.PrefixStore(f"shardc/{next(NUMBERS)}", default_store())
+            name = f"shardc/{next(NUMBERS)}"
+            self._store = dist.PrefixStore(name, default_store())  # pyright: ignore[reportPrivateImportUsage]
             self._store.set("reason", NOTHING)
             self._write()
             dist.barrier()  # so that no look finds a key missing, which would block
@@ -73,9 +70,7 @@ class Watch:
 
     @contextmanager
     def guard(self, step: int) -> Iterator[None]:
-        """Around what all ranks do together at ``step``: an error that another rank caused names that rank
-        instead.
-        """
+        """Around what all ranks do at ``step``: an error that another rank caused names that rank."""
         self._step = step
         self._forget()
         try:
@@ -87,8 +82,7 @@ class Watch:
             raise blamed from error
 
     def explain(self, error: Exception) -> RuntimeFailure | None:
-        """Who made this rank's ``error`` happen; None if nobody else did: then the reason is left for the
-        others.
+        """Return who made this rank's ``error`` happen; None, and leave the reason, if nobody else did.
 
         Takes up to PATIENCE_S seconds, and LINGER_S more on the rank that holds the store.
         """
@@ -122,9 +116,7 @@ class Watch:
                 return  # the store is gone: the program ends, or its next collective will say so
 
     def _is_stuck(self, flights: Flights) -> bool:
-        """Whether the GPU waits for a collective that will not end; the process is ended then, with the
-        reason.
-        """
+        """Whether the GPU waits for a collective that will not end; the process then ends, saying why."""
         stuck = flights.stuck()
         if stuck is None or stuck[1] < min(PATIENCE_S, self._timeout_s):
             return False

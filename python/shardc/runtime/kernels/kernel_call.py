@@ -1,5 +1,4 @@
-"""One call of a compiled kernel, as a Python function written for the number of its tensors: about 1.5 us
-beside the kernel.
+"""One call of a compiled kernel as a Python function for its tensors: about 1.5 us beside the kernel.
 
 The machine code takes one pointer, to the addresses of inputs, outputs and workspace. The arrays of addresses
 are kept between calls; each call has one to itself.
@@ -16,18 +15,31 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import torch_private
 from ..errors import IndexOutOfRange
 from . import pool
 
 Shape = tuple[int | str, ...]
+Sizes = tuple[int, ...]
 Output = tuple[Shape, torch.dtype] | int
 """Shape and dtype of a new tensor, or the number of the input whose memory the result takes.
 
-A size that differs from call to call is text, ``"n0 * 64"``, in the integers ``n0``, ``n1``, ... that follow
-the call's tensors.
+A size that differs from call to call is text in the integers that follow the tensors: ``"n0 * 64"``.
 """
+
+Outputs = Sequence[Output]
+Member = tuple[int, Outputs]
+"""The number of elements, and the outputs, of one of several calls of a flat kernel."""
+Checks = Mapping[int, str]
+"""Results, an integer each, which are FINE, or the call raises IndexOutOfRange with this message, in which
+the result stands for ``{}``.
+"""
+Kernel = Callable[..., tuple[Tensor, ...]]
+Batch = Callable[..., list[tuple[Tensor, ...]]]
+Parallel = Callable[[ctypes.c_void_p, int, int, int], None]
+"""Runs machine code on an address with so many threads; the last number holds flags of OpenMP."""
 
 KEPT_WORKSPACE_BYTES = 1 << 24
 FINE = -(1 << 63)
@@ -37,9 +49,7 @@ _of_thread = threading.local()
 
 @dataclass(frozen=True)
 class Figures:
-    """What a call needs to know of a kernel: how many ``inputs`` and, after them, integers (``sizes``) it
-    takes; the bytes of workspace that all threads share, and that each has. Text is in the integers.
-    """
+    """How many ``inputs`` and then integers (``sizes``; texts are in them) a kernel takes, and workspaces."""
 
     inputs: int
     sizes: int
@@ -52,23 +62,20 @@ class Figures:
 def caller(
     entry: Any,
     figures: Figures,
-    outputs: Sequence[Output],
-    parallel: Any,
+    outputs: Outputs,
+    parallel: Parallel,
     size: int | None = None,
-    checks: Mapping[int, str] | None = None,
-) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The function of CPU tensors, and integers, that calls ``entry`` and gives a tensor for each of
-    ``outputs``.
+    checks: Checks | None = None,
+) -> Kernel:
+    """Return the function of CPU tensors, and integers, that calls ``entry`` and gives all ``outputs``.
 
-    ``parallel`` runs an address on several threads. A result in an input's memory is that input, or, if that
-    was not contiguous, a new tensor. ``size`` is the number of elements that a flat kernel is called for.
-    ``checks``: a result, an integer, is FINE or the call raises IndexOutOfRange with this message, in which
-    the result stands for ``{}``.
+    A result in an input's memory is that input, or, if that was not contiguous, a new tensor. ``size`` is the
+    number of elements that a flat kernel is called for.
     """
     first = () if size is None else (1, size)
     new = sum(isinstance(o, tuple) for o in outputs)
     arrays = _Arrays(len(first) + figures.inputs + new + figures.sizes + 1)
-    names: dict[str, Any] = {
+    names: dict[str, object] = {
         "entry": entry,
         "function": ctypes.cast(entry, ctypes.c_void_p),
         "parallel": parallel,
@@ -91,15 +98,16 @@ def caller(
             makers.append(output)
             continue
         shape, dtype = output
-        names[f"dtype{number}"] = dtype
-        if any(isinstance(n, str) for n in shape):
-            form = f"{_tuple(shape)}, {_tuple(_stride_texts(shape))}, dtype{number}"
+        names[f"dtype{number}"], static = dtype, _static(shape)
+        if len(static) < len(shape):
+            strides = [_product(shape[d + 1 :]) for d in range(len(shape))]
+            form = f"{_tuple(shape)}, {_tuple(strides)}, dtype{number}"
             large = f"(size := {_product((*shape, dtype.itemsize))}) >= {pool.POOLED_BYTES}"
             makers.append(f"pooled({form}, size) if {large} else empty({form})")
         else:
             makers.append(f"empty{number}(shape{number}, strides{number}, dtype{number})")
-            names |= {f"shape{number}": shape, f"strides{number}": _strides(shape)}
-            names[f"empty{number}"] = _maker(prod(shape) * dtype.itemsize)
+            names |= {f"shape{number}": static, f"strides{number}": _strides(static)}
+            names[f"empty{number}"] = _maker(prod(static) * dtype.itemsize)
     threads = f"min({figure['max_threads']}, threads_now())" if figures.max_threads != 1 else ""
     if isinstance(figures.max_threads, str):
         threads = f"{threads} if {figures.max_threads} > 1 else 1"
@@ -108,25 +116,15 @@ def caller(
         scratch = f"{figure['shared_bytes']} + {'threads * ' if threads else ''}{figure['thread_bytes']}"
     checks = checks or {}
     names |= {f"message{number}": message for number, message in checks.items()} | {"check": check}
-    form = (
-        first,
-        figures.inputs,
-        figures.sizes,
-        tuple(makers),
-        threads,
-        scratch,
-        tuple(checks),
-        tuple(names),
-    )
-    return _writer(*form)(**names)
+    counts = figures.inputs, figures.sizes
+    return _writer(first, *counts, tuple(makers), threads, scratch, tuple(checks), tuple(names))(**names)
 
 
 def check(found: int, message: str) -> None:
     """Raises IndexOutOfRange unless ``found`` is FINE."""
     if found != FINE:
-        raise IndexOutOfRange(
-            message.format(found), hint="find the op that gives these indices; ranges are [0, size)"
-        )
+        hint = "find the op that gives these indices; ranges are [0, size)"
+        raise IndexOutOfRange(message.format(found), hint=hint)
 
 
 @cache
@@ -139,7 +137,7 @@ def _writer(
     scratch: str,
     checked: tuple[int, ...],
     names: tuple[str, ...],
-) -> Any:
+) -> Callable[..., Kernel]:
     """Compiles the text of a call once for all kernels of one form: what makes each output (or which input it
     is), how many ``threads`` there are (one, where there is no text), the bytes of ``scratch``, which outputs
     are ``checked``.
@@ -156,19 +154,14 @@ def _writer(
     addresses += [*numbers, *(["scratch.data_ptr()"] if scratch else [])]
     lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
     lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
-    lines += [
-        "parallel(function, address, threads, 0) if threads > 1 else entry(address)"
-        if threads
-        else "entry(address)"
-    ]
+    lines.append(
+        f"{'parallel(function, address, threads, 0) if threads > 1 else ' * bool(threads)}entry(address)"
+    )
     lines += ["give_back(held)", *(f"check({made[n]}.item(), message{n})" for n in checked)]
     lines += [f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
     body = "\n".join(f"        {line}" for line in lines)
-    found: dict[str, Any] = {}
-    text = (
-        f"def write({', '.join(names)}):\n    def call({', '.join([*read, *numbers])}):\n{body}\n    "
-        f"return call\n"
-    )
+    head = f"def write({', '.join(names)}):\n    def call({', '.join([*read, *numbers])}):\n"
+    text, found = f"{head}{body}\n    return call\n", dict[str, Callable[..., Kernel]]()
     exec(compile(text, "<call of a kernel>", "exec"), found)
     return found["write"]
 
@@ -180,15 +173,11 @@ def _tuple(texts: Sequence[object]) -> str:
 def batch_caller(
     entry: Any,
     inputs: int,
-    members: Sequence[tuple[int, Sequence[Output]]],
+    members: Sequence[Member],
     elements_per_thread: int,
-    parallel: Any,
-) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
-    """The function that calls a flat kernel once for several tuples of tensors, and gives a tuple of results
-    for each.
-
-    ``members`` are the number of elements and the outputs of each.
-    """
+    parallel: Parallel,
+) -> Batch:
+    """Return the function that calls a flat kernel once for several tuples of tensors: results for each."""
     function = ctypes.cast(entry, ctypes.c_void_p)
     new = sum(isinstance(o, tuple) for o in members[0][1])
     arrays = _Arrays(1 + len(members) * (1 + inputs + new))
@@ -196,7 +185,7 @@ def batch_caller(
     forms = [[_form(o) for o in outputs] for _, outputs in members]
     sizes = [size for size, _ in members]
 
-    def call(*given: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+    def call(*given: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         addresses, results = [len(given)], []
         for size, outputs, tensors in zip(sizes, forms, given, strict=True):
             read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
@@ -221,10 +210,10 @@ class _Arrays:
     """
 
     def __init__(self, size: int) -> None:
-        self.free: list[tuple[Any, int]] = []
+        self.free: list[tuple[ctypes.Array[ctypes.c_void_p], int]] = []
         self._type = ctypes.c_void_p * size
 
-    def new(self) -> tuple[Any, int]:
+    def new(self) -> tuple[ctypes.Array[ctypes.c_void_p], int]:
         made = self._type()
         return made, ctypes.addressof(made)
 
@@ -233,44 +222,42 @@ def _product(shape: Shape) -> str:
     return " * ".join(f"({n})" if isinstance(n, str) else str(n) for n in shape) or "1"
 
 
-def _stride_texts(shape: Shape) -> list[str]:
-    """Of a contiguous tensor."""
-    return [_product(shape[d + 1 :]) for d in range(len(shape))]
+def _static(shape: Shape) -> Sizes:
+    """The sizes that are numbers."""
+    return tuple(n for n in shape if isinstance(n, int))
 
 
-def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a contiguous tensor."""
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * max(size, 1))
-    return tuple(reversed(strides)) if shape else ()
+def _strides(shape: Sizes) -> Sizes:
+    """The strides of a contiguous tensor."""
+    return tuple(prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
-def _plain_empty(shape: Shape, strides: Shape, dtype: torch.dtype) -> torch.Tensor:
+def _plain_empty(shape: Sizes, strides: Sizes, dtype: torch.dtype) -> Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype)
 
 
+_empty: Callable[[Sizes, Sizes, torch.dtype], Tensor]
 _empty = torch_private.optional("empty_strided_cpu") or _plain_empty
 
 
-def _maker(size_bytes: int) -> Callable[[Shape, Shape, torch.dtype], torch.Tensor]:
+def _maker(size_bytes: int) -> Callable[[Sizes, Sizes, torch.dtype], Tensor]:
     """What makes a result of so many bytes."""
     return partial(pool.empty, size_bytes=size_bytes) if size_bytes >= pool.POOLED_BYTES else _empty
 
 
-def _form(output: Output) -> int | Callable[[], torch.Tensor]:
+def _form(output: Output) -> int | Callable[[], Tensor]:
     """The number of an input, or what makes a new tensor."""
     if isinstance(output, int):
         return output
-    shape, dtype = output
+    shape, dtype = _static(output[0]), output[1]
     return partial(_maker(prod(shape) * dtype.itemsize), shape, _strides(shape), dtype)
 
 
-def _workspace(size_bytes: int) -> torch.Tensor:
+def _workspace(size_bytes: int) -> Tensor:
     """Memory for one call. A thread keeps a small one between its calls, which do not overlap."""
     if size_bytes > KEPT_WORKSPACE_BYTES:
         return pool.contiguous((size_bytes,), torch.uint8)
-    kept: torch.Tensor | None = getattr(_of_thread, "workspace", None)
+    kept: Tensor | None = getattr(_of_thread, "workspace", None)
     if kept is None or kept.nbytes < size_bytes:
         kept = _of_thread.workspace = pool.contiguous((size_bytes,), torch.uint8)
     return kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,29 +17,15 @@ from typing import Any
 import torch
 
 from ..errors import RuntimeFailure
-from .kernel_call import Figures, Output, batch_caller, caller
+from .kernel_call import Batch, Checks, Figures, Kernel, Member, Outputs, batch_caller, caller
 from .pool import contiguous
 from .team import openmp_path, parallel
 
 SEAL = b"shardc-kernels-1"
 """Ends every library, before the SHA-256 of all that stands before the seal."""
 
-_INSTRUCTION_SETS = (
-    "avx",
-    "sse",
-    "ssse",
-    "fma",
-    "f16c",
-    "bmi",
-    "amx",
-    "popcnt",
-    "lzcnt",
-    "abm",
-    "vaes",
-    "gfni",
-    "sve",
-    "asimd",
-)
+_X86 = ("avx", "sse", "ssse", "fma", "f16c", "bmi", "amx", "popcnt", "lzcnt", "abm", "vaes", "gfni")
+_ARM = ("sve", "asimd")
 
 
 class BadLibrary(RuntimeFailure):
@@ -47,12 +33,7 @@ class BadLibrary(RuntimeFailure):
 
 
 class Library:
-    """A shared object of compiled kernels.
-
-    Raises:
-        BadLibrary: the file is not whole, does not load, or is for a CPU with instructions that this one
-        lacks.
-    """
+    """A shared object of compiled kernels. Raises BadLibrary if it is broken, or this CPU lacks features."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -64,52 +45,33 @@ class Library:
             self._library = ctypes.CDLL(str(self.path))
         except OSError as error:
             raise BadLibrary(f"{path} does not load: {error}") from None
-        target = ctypes.string_at(
-            ctypes.addressof(ctypes.c_char.in_dll(self._library, "shardc_target"))
-        ).decode()
-        missing = sorted(set(target.split()[1:]) - cpu_features())
+        missing = sorted(set(self._string("shardc_target").decode().split()[1:]) - cpu_features())
         if missing:
-            raise BadLibrary(
-                f"{path} was compiled for a CPU with {' '.join(missing)}; compile it on this machine"
-            )
+            features = " ".join(missing)
+            raise BadLibrary(f"{path} was compiled for a CPU with {features}; compile it on this machine")
 
     def kernel(
-        self,
-        name: str,
-        outputs: Sequence[Output],
-        size: int | None = None,
-        checks: Mapping[int, str] | None = None,
-    ) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The kernel ``name`` as a function of CPU tensors that gives a tensor for each of ``outputs``.
+        self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
+    ) -> Kernel:
+        """Return the kernel ``name`` as a function of CPU tensors that gives all ``outputs``.
 
         After the tensors it takes the integers that its symbolic sizes are in, if it has any. Shapes and
         dtypes of the inputs are those that the kernel was compiled for; they are not looked at. ``size`` is
-        the number of elements where the kernel takes any. ``checks`` are of
-        :func:`~shardc.runtime.kernels.kernel_call.caller`.
+        the number of elements where the kernel takes any.
 
-        Raises:
-            BadLibrary: no kernel of that name, another number of outputs, a size where none is taken or none
-            where one is.
+        Raises BadLibrary for an unknown name, another number of outputs, or a size given or missing wrongly.
         """
         entry, (inputs, _, max_threads, shared_bytes, thread_bytes, per_thread) = self._entry(name, [outputs])
         if (per_thread > 0) != (size is not None):
-            raise BadLibrary(
-                f"kernel {name!r} {'takes' if per_thread else 'does not take'} a number of elements"
-            )
+            takes = "takes" if per_thread else "does not take"
+            raise BadLibrary(f"kernel {name!r} {takes} a number of elements")
         if size is not None:
             max_threads = max(1, size // per_thread)
         figures = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
         return caller(entry, figures, outputs, parallel, size, checks)
 
-    def batch(
-        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
-    ) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
-        """The kernel ``name``, of any number of elements, as a function of tuples of its tensors: one call
-        for all.
-
-        ``members`` are the numbers of elements and the outputs for each tuple. Raises BadLibrary as
-        :meth:`kernel`.
-        """
+    def batch(self, name: str, members: Sequence[Member]) -> Batch:
+        """Return the flat kernel ``name``, called once for several tuples of tensors. Raises BadLibrary."""
         entry, (inputs, *_, per_thread) = self._entry(name, [outputs for _, outputs in members])
         if not per_thread:
             raise BadLibrary(f"kernel {name!r} does not take a number of elements")
@@ -120,9 +82,7 @@ class Library:
         return contiguous(shape, dtype)
 
     def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
-        """What a call of the kernel ``name`` works in with torch's number of threads; ``sizes`` are the
-        integers that its symbolic sizes are in. Raises BadLibrary.
-        """
+        """Return the bytes of a call's workspace with torch's number of threads and these integers."""
         _, (inputs, _, max_threads, shared_bytes, thread_bytes, _) = self._entry(name, [])
         found = self._symbolic(name, inputs) or Figures(inputs, 0, max_threads, shared_bytes, thread_bytes)
         numbers = {f"n{number}": size for number, size in enumerate(sizes)}
@@ -132,7 +92,7 @@ class Library:
         )
         return shared + max(1, min(most, torch.get_num_threads())) * each
 
-    def _entry(self, name: str, calls: Sequence[Sequence[Output]]) -> tuple[Any, list[int]]:
+    def _entry(self, name: str, calls: Sequence[Outputs]) -> tuple[Any, list[int]]:
         """The machine code, and its figures: see ``info`` in ``backends/cpu/object_code/lower.py``."""
         try:
             entry = getattr(self._library, name)
@@ -146,15 +106,17 @@ class Library:
         entry.argtypes, entry.restype = [ctypes.c_void_p], None
         return entry, list(figures)
 
+    def _string(self, symbol: str) -> bytes:
+        """The text of the library that has this name. Raises ValueError if there is none."""
+        return ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self._library, symbol)))
+
     def _symbolic(self, name: str, inputs: int) -> Figures | None:
-        """The figures of a kernel with symbolic sizes: see ``sizes`` in
-        ``backends/cpu/object_code/lower.py``.
-        """
+        """The figures of symbolic sizes: see ``sizes`` in ``backends/cpu/object_code/lower.py``."""
         try:
-            symbol = ctypes.c_char.in_dll(self._library, f"{name}_sizes")
+            text = self._string(f"{name}_sizes")
         except ValueError:
             return None
-        found = json.loads(ctypes.string_at(ctypes.addressof(symbol)))
+        found = json.loads(text)
         work, per_thread = _text(found["work"]), found["work_per_thread"]
         threads = max(1, work // per_thread) if isinstance(work, int) else f"({work}) // {per_thread}"
         return Figures(inputs, found["sizes"], threads, _text(found["shared"]), _text(found["thread"]))
@@ -164,27 +126,16 @@ def _text(terms: list[list[int]]) -> int | str:
     """A sum of products of sizes; a number, where it is one."""
     if terms == [[terms[0][0]]]:
         return terms[0][0]
-    return " + ".join(
-        " * ".join([str(factor), *(f"n{number}" for number in numbers)]) for factor, *numbers in terms
-    )
+    return " + ".join(" * ".join([str(factor), *(f"n{n}" for n in numbers)]) for factor, *numbers in terms)
 
 
 @cache
 def cpu_features() -> frozenset[str]:
     """The instruction sets of this machine's CPU, as Linux names them."""
-    found = [
-        line.split(":", 1)[1] for line in _lines("/proc/cpuinfo") if line.startswith(("flags", "Features"))
-    ]
-    words = set(found[0].split()) if found else set()
-    return frozenset(w for w in words if w.startswith(_INSTRUCTION_SETS))
-
-
-def _lines(path: str) -> list[str]:
-    """Of a file of Linux; none on other systems."""
-    try:
-        return Path(path).read_text().splitlines()
-    except FileNotFoundError:
-        return []
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.is_file() else []
+    found = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
+    return frozenset(w for w in found.split(":", 1)[1].split() if w.startswith((*_X86, *_ARM)))
 
 
 def sealed(library: bytes) -> bytes:
@@ -193,9 +144,7 @@ def sealed(library: bytes) -> bytes:
 
 
 def is_whole(content: bytes) -> bool:
-    """Whether ``content`` is a library with its seal, unchanged. Opening one that was cut off would end the
-    process.
-    """
+    """Whether ``content`` is a library with its seal, unchanged: opening a truncated one ends the process."""
     size = len(content) - len(SEAL) - 32
     seal, digest = content[size : size + len(SEAL)], content[size + len(SEAL) :]
     return size > 0 and seal == SEAL and hashlib.sha256(content[:size]).digest() == digest

@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
-from .kernel_call import Output
+from ..check import Json
+from .kernel_call import Batch, Checks, Kernel, Member, Outputs
 from .library import Library
-from .triton_kernels import Modules, interprets
-
-Tensors = tuple[torch.Tensor, ...]
+from .triton_kernels import Modules, kernel_device
 
 
 class Kernels(Protocol):
-    """The compiled kernels of a program."""
+    """The compiled kernels of a program; methods are those of :class:`~.library.Library`."""
 
     def kernel(
-        self,
-        name: str,
-        outputs: Sequence[Output],
-        size: int | None = None,
-        checks: Mapping[int, str] | None = None,
-    ) -> Callable[..., Tensors]:
-        """The kernel ``name`` as a function of tensors, and of the integers that its symbolic sizes are in,
-        that gives a tensor for each of ``outputs``. ``size`` is the number of elements where the kernel takes
-        any; ``checks``: a result, an integer, is that of no wrong index, or the call raises IndexOutOfRange
-        with this message.
-        """
+        self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
+    ) -> Kernel: ...
 
-    def batch(
-        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
-    ) -> Callable[..., list[Tensors]]:
-        """The kernel ``name``, of any number of elements, as a function of tuples of its tensors: one call
-        for all.
-        """
+    def batch(self, name: str, members: Sequence[Member]) -> Batch: ...
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """Memory for a result that an op of ATen writes."""
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor: ...
 
-    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int:
-        """What a call of the kernel ``name`` works in."""
+    def workspace_bytes(self, name: str, sizes: Sequence[int] = ()) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -56,22 +39,18 @@ class Loader:
     prefixes: tuple[str, ...]
     file: str
     is_folder: bool
-    load: Callable[[Path], Any]
+    load: Callable[[Path], Kernels]
     device: Callable[[], torch.device]
 
 
-def _triton_device() -> torch.device:
-    return torch.device("cpu" if interprets() else "cuda")
-
-
 LOADERS = [
-    Loader(("sm_", "gfx"), "kernels", True, Modules, _triton_device),
+    Loader(("sm_", "gfx"), "kernels", True, Modules, kernel_device),
     Loader(("",), "kernels.so", False, Library, lambda: torch.device("cpu")),
 ]
 """The first that fits a target is its loader."""
 
 
-def loader_of(manifest: Mapping[str, Any]) -> Loader | None:
+def loader_of(manifest: Json) -> Loader | None:
     """What opens the kernels of an artefact; None if it has none."""
     if not manifest["kernels"]:
         return None

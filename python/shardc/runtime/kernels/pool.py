@@ -15,10 +15,9 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import torch
 
@@ -30,8 +29,7 @@ ALIGNMENT_BYTES = 64
 
 
 class Pool:
-    """Blocks of mapped segments. Any thread may take one; blocks come back whenever Python finds a tensor
-    dead.
+    """Blocks of mapped segments. Any thread may take one; they come back when Python finds a tensor dead.
 
     A block that comes back lies in the bin of its size, for the next of that size. Where a bin is empty, all
     that lies in bins becomes free memory again, neighbours one, and a block is cut from the smallest piece
@@ -53,16 +51,11 @@ class Pool:
         return self._cut_bytes - sum(size * len(bin_) for size, bin_ in list(self._bins.items()))
 
     def bin(self, size: int) -> list[int]:
-        """Addresses of free blocks of ``size`` bytes, a multiple of the alignment. Appending
-        gives one back.
-        """
+        """Addresses of free blocks of ``size`` bytes, a multiple of the alignment. Appending frees one."""
         return self._bins.setdefault(size, [])
 
     def take(self, size: int) -> int:
-        """The address of ``size`` bytes, a multiple of the alignment, with whatever stands there.
-
-        Raises MemoryError if the system has no more.
-        """
+        """Return the address of ``size`` (aligned) bytes, whatever stands there. Raises MemoryError."""
         try:
             return self.bin(size).pop()
         except IndexError:
@@ -90,9 +83,7 @@ class Pool:
             return self._unmap(self.mapped_bytes)
 
     def _collect(self) -> None:
-        """Empties the bins. Threads without the lock may add and take meanwhile: pop and append
-        are atomic.
-        """
+        """Empty the bins. Threads without the lock may add and take meanwhile: pop and append are atomic."""
         for size, bin_ in list(self._bins.items()):
             while bin_:
                 try:
@@ -131,9 +122,7 @@ class Pool:
         self._add(segment.address, segment.size)
 
     def _unmap(self, size: int) -> int:
-        """Unmaps free segments until ``size`` bytes are given back, if there are so many; how
-        many it were.
-        """
+        """Unmap free segments until ``size`` bytes are given back, if there are so many; return how many."""
         given = 0
         for segment in [s for s in self._segments if self._starts.get(s.address) == s.size]:
             if given >= size:
@@ -149,8 +138,7 @@ class Pool:
 class _Segment:
     """Mapped memory that starts at a huge page; unmapped when nothing refers to ``memory``.
 
-    Private: what Python maps by default stays one memory after a fork, and parent and child would write into
-    each other's.
+    Private: Python's default stays one memory after a fork, into which parent and child would write.
     """
 
     memory: mmap.mmap
@@ -180,23 +168,21 @@ os.register_at_fork(
 
 
 @lru_cache(maxsize=1024)
-def _block_type(size: int) -> Any:
+def _block_type(size: int) -> type[ctypes.Array[ctypes.c_char]]:
     """Memory of the pool as a Python object, whose end is that of the tensor's storage."""
     free = _pool.bin(size)
 
     class Block(ctypes.c_char * size):  # type: ignore[misc]
-        def __del__(self, give_back: Any = free.append, address_of: Any = ctypes.addressof) -> None:
+        def __del__(
+            self, give_back: Callable[[int], None] = free.append, address_of=ctypes.addressof
+        ) -> None:
             give_back(address_of(self))
 
     return Block
 
 
 def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, size_bytes: int) -> torch.Tensor:
-    """A new CPU tensor in memory of the pool; ``strides`` in elements, ``size_bytes`` is what they span (at
-    least 1).
-
-    Raises MemoryError.
-    """
+    """Return a new CPU tensor in the pool, whose ``strides`` span ``size_bytes`` > 0. Raises MemoryError."""
     size = -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
     block = _block_type(size).from_address(_pool.take(size))
     return torch.frombuffer(block, dtype=dtype).as_strided_(shape, strides)
@@ -205,11 +191,9 @@ def empty(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, size
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """A new contiguous CPU tensor; of the pool if it is large. Raises MemoryError."""
     strides, size_bytes = _form(shape, dtype)
-    return (
-        empty(shape, strides, dtype, size_bytes)
-        if size_bytes >= POOLED_BYTES
-        else torch.empty(shape, dtype=dtype)
-    )
+    if size_bytes < POOLED_BYTES:
+        return torch.empty(shape, dtype=dtype)
+    return empty(shape, strides, dtype, size_bytes)
 
 
 @lru_cache(maxsize=4096)
@@ -221,11 +205,7 @@ def _form(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ...], 
 
 def statistics() -> dict[str, int]:
     """Bytes in tensors now and at most so far, and bytes mapped."""
-    return {
-        "used_bytes": _pool.used_bytes,
-        "peak_bytes": _pool.peak_bytes,
-        "mapped_bytes": _pool.mapped_bytes,
-    }
+    return {name: getattr(_pool, name) for name in ("used_bytes", "peak_bytes", "mapped_bytes")}
 
 
 def release() -> int:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,7 +25,7 @@ _forked: int | None = None
 _leader: ThreadPoolExecutor | None = None
 
 
-def parallel(function: Any, data: int, threads: int, flags: int = 0) -> None:
+def parallel(function: ctypes.c_void_p, data: int, threads: int, flags: int = 0) -> None:
     """``function(data)`` on each of so many threads of torch's OpenMP: its pool, and no second one."""
     if threading.get_ident() == _forked:
         _lead().submit(_gomp_parallel(), function, data, threads, flags).result()
@@ -34,7 +34,7 @@ def parallel(function: Any, data: int, threads: int, flags: int = 0) -> None:
 
 
 @cache
-def _gomp_parallel() -> Any:
+def _gomp_parallel() -> Callable[[ctypes.c_void_p, int, int, int], None]:
     function = ctypes.CDLL(openmp_path()).GOMP_parallel
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
     function.restype = None

@@ -1,5 +1,4 @@
-"""Calls Triton kernels of ``backends/triton``: a folder with a Python module for each kernel. Needs torch and
-triton.
+"""Calls Triton kernels of ``backends/triton``: a folder with a Python module for each kernel.
 
 ``Modules(folder).kernel(name, outputs=[(shape, dtype), ...])`` gives a function of tensors, as
 :meth:`shardc.runtime.kernels.library.Library.kernel` does for CPUs. Kernels run on the current stream of the
@@ -11,33 +10,34 @@ from __future__ import annotations
 import base64
 import ctypes
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..cuda_graph import check_index, on_device
 from ..environment import TRITON_INTERPRET
 from ..errors import RuntimeFailure
-from .kernel_call import Output
-from .triton_launch import with_launchers
+from ..python_file import imported_file
+from .kernel_call import Batch, Checks, Kernel, Member, Outputs, Shape
+from .triton_launch import triton_version, with_launchers
 
 OLDEST = (3, 6)
 """The Triton that generated modules need."""
 CACHE = "cache"
 """The folder, beside the modules, of binaries: a folder for each key of Triton's own cache."""
 KEY = "key"
-"""The JSON file beside a binary: ``triton``, the version that made it; ``metadata``, the name of that file;
-``rest``, Triton's key of it, less the part that stands for Triton's own files.
-"""
+"""The JSON file beside a binary: Triton's version, the name of its metadata, the rest of Triton's key."""
+
+
+Table = tuple[Tensor, Tensor, bool]
 
 
 class BadTriton(RuntimeFailure):
@@ -62,38 +62,22 @@ class Modules:
 
     def __init__(self, folder: str | Path) -> None:
         check_triton()
-        self.folder, self.device = Path(folder), torch.device("cpu" if interprets() else "cuda")
+        self.folder, self.device = Path(folder), kernel_device()
         if not interprets():
             check_driver()
             fill_cache(self.folder / CACHE)
 
     def kernel(
-        self,
-        name: str,
-        outputs: Sequence[Output],
-        size: int | None = None,
-        checks: Mapping[int, str] | None = None,
-    ) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The kernel ``name`` as a function that gives a tensor for each of ``outputs``; forms are those of
-        :meth:`shardc.runtime.kernels.library.Library.kernel`.
+        self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
+    ) -> Kernel:
+        """Return the kernel ``name``. Raises BadModules if it is absent or has other outputs."""
+        return caller(self._module(name), outputs, checks or {}, self.device, size)
 
-        Raises:
-            BadModules: no kernel of that name, or another number of outputs.
-        """
-        module = self._module(name)
-        return caller(module, outputs, checks or {}, self.device, size)
+    def batch(self, name: str, members: Sequence[Member]) -> Batch:
+        """Return the flat kernel ``name`` as a function of tuples of its tensors: one launch for all."""
+        return batch_caller(self._module(name), [outputs for _, outputs in members])
 
-    def batch(
-        self, name: str, members: Sequence[tuple[int, Sequence[Output]]]
-    ) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
-        """The kernel ``name``, of any number of elements, as a function of tuples of its tensors: one launch
-        for all.
-
-        Raises BadModules as :meth:`kernel`.
-        """
-        return batch_caller(self._module(name), [outputs for _, outputs in members], self.device)
-
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Memory for a result that an op of ATen writes."""
         return torch.empty(shape, dtype=dtype, device=self.device)
 
@@ -105,19 +89,13 @@ class Modules:
     def _module(self, name: str) -> ModuleType:
         path = self.folder / f"{name}.py"
         if not path.is_file():
-            raise BadModules(
-                f"there is no kernel {name!r}", where=str(path), hint="compile the artefact again"
-            )
-        spec = importlib.util.spec_from_file_location(f"shardc_kernels.{name}", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+            raise BadModules(f"there is no kernel {name!r}", str(path), "compile the artefact again")
+        module = imported_file(f"shardc_kernels.{name}", path)
         return module if interprets() else with_launchers(module)
 
 
 def fill_cache(binaries: Path) -> None:
-    """Puts binaries where Triton looks before it compiles: found under the same target, Triton version and
-    source, else not.
+    """Put binaries where Triton looks first, by target, Triton's version and source.
 
     Triton's key has a hash of its own files, too, which differ between its builds for different Pythons: here
     stands that of the Triton that is here.
@@ -149,20 +127,20 @@ def interprets() -> bool:
     return TRITON_INTERPRET.get()
 
 
+def kernel_device() -> torch.device:
+    """The kind of device whose tensors kernels take."""
+    return torch.device("cpu" if interprets() else "cuda")
+
+
 def check_triton() -> None:
     """Raises BadTriton unless a Triton is there that generated modules run with."""
+    hint = f"pip install 'triton>={'.'.join(map(str, OLDEST))}'"
     try:
         import triton
     except ImportError as error:
-        raise BadTriton(
-            f"Triton does not import: {error}", hint=f"pip install 'triton>={_text(OLDEST)}'"
-        ) from None
-    found = tuple(int(n) for n in triton.__version__.split("+")[0].split(".")[:2])
-    if found < OLDEST:
-        raise BadTriton(
-            f"Triton {triton.__version__} is too old for these kernels",
-            hint=f"pip install 'triton>={_text(OLDEST)}'",
-        )
+        raise BadTriton(f"Triton does not import: {error}", hint=hint) from None
+    if triton_version() < OLDEST:
+        raise BadTriton(f"Triton {triton.__version__} is too old for these kernels", hint=hint)
 
 
 def check_driver() -> None:
@@ -178,11 +156,9 @@ def check_driver() -> None:
     is_late = torch.cuda.get_device_capability() >= (10, 0)
     needed = (knobs.nvidia.ptxas_blackwell if is_late else knobs.nvidia.ptxas).version
     if found // 1000 < int(needed.partition(".")[0]):
-        raise BadDriver(
-            f"the GPU's driver is for CUDA {found // 1000}.{found % 1000 // 10}; these kernels need one "
-            f"for {needed}",
-            hint="install a newer driver, or a Triton that comes with an older assembler",
-        )
+        own = f"{found // 1000}.{found % 1000 // 10}"
+        hint = "install a newer driver, or a Triton that comes with an older assembler"
+        raise BadDriver(f"the GPU's driver is for CUDA {own}; these kernels need one for {needed}", hint=hint)
 
 
 def driver_version() -> int:
@@ -192,38 +168,29 @@ def driver_version() -> int:
     return found.value
 
 
-def _text(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
-
-
 def caller(
-    module: ModuleType,
-    outputs: Sequence[Output],
-    checks: Mapping[int, str],
-    device: torch.device,
-    size: int | None = None,
-) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The function that calls ``module.launch``, written for the number of its tensors.
+    module: ModuleType, outputs: Outputs, checks: Checks, device: torch.device, size: int | None = None
+) -> Kernel:
+    """Return the function that calls ``module.launch``, written for the number of its tensors.
 
-    ``size`` is the number of elements where the kernel takes any. ``checks``: a result, an integer, is that
-    of no wrong index, or the call raises IndexOutOfRange with this message; that waits for the device.
+    ``size`` is the number of elements where it takes any. Unless captured, ``checks`` wait for the device.
     """
-    new = [n for n, output in enumerate(outputs) if isinstance(output, tuple)]
+    new = {n: output for n, output in enumerate(outputs) if isinstance(output, tuple)}
     if len(new) != module.OUTPUTS:
         raise BadModules(f"kernel {module.__name__!r} has {module.OUTPUTS} outputs, not {len(new)}")
     read = [f"a{n}" for n in range(module.INPUTS)]
     numbers = [f"n{n}" for n in range(getattr(module, "SIZES", 0))]
     sizes = numbers if size is None else [str(size)]
     on = f"{read[0]}.device" if read else "device"
-    names: dict[str, Any] = {
+    names: dict[str, object] = {
         "launch": module.launch,
         "empty": torch.empty,
         "device": device,
         "check": check_index,
     }
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
-    for n in new:
-        shape, names[f"dtype{n}"] = outputs[n]
+    for n, (shape, dtype) in new.items():
+        names[f"dtype{n}"] = dtype
         lines.append(f"r{n} = empty(({''.join(f'{size}, ' for size in shape)}), dtype=dtype{n}, device={on})")
     lines.append(f"launch({', '.join([*read, *(f'r{n}' for n in new), *sizes])})")
     for n, message in checks.items():
@@ -231,46 +198,43 @@ def caller(
         lines.append(f"check(r{n}, message{n})")
     results = [read[output] if isinstance(output, int) else f"r{n}" for n, output in enumerate(outputs)]
     body = "\n".join(f"    {line}" for line in [*lines, f"return ({''.join(f'{r}, ' for r in results)})"])
-    exec(compile(f"def call({', '.join([*read, *numbers])}):\n{body}\n", "<call of a kernel>", "exec"), names)
-    return names["call"]
+    text, found = f"def call({', '.join([*read, *numbers])}):\n{body}\n", dict[str, Kernel]()
+    exec(compile(text, "<call of a kernel>", "exec"), names, found)
+    return found["call"]
 
 
-def batch_caller(
-    module: ModuleType, members: Sequence[Sequence[Output]], device: torch.device
-) -> Callable[..., list[tuple[torch.Tensor, ...]]]:
-    """The function that calls ``module.launch_all`` once for several tuples of tensors, and gives a tuple of
-    results for each.
+def batch_caller(module: ModuleType, members: Sequence[Outputs]) -> Batch:
+    """Return the function that calls ``module.launch_all`` once for several tuples of tensors.
 
-    Addresses stand in a table on the device, which is kept for as long as the tensors of a call are where
-    those of the last call were.
+    Addresses stand in a table on the device, kept while a call's tensors are where the last call's were.
     """
-    kept: dict[str, Any] = {}
+    kept: list[int] = []
+    tables: list[Table] = []
 
-    def call(*given: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
+    def call(*given: tuple[Tensor, ...]) -> list[tuple[Tensor, ...]]:
         rows, results = [], []
         for outputs, tensors in zip(members, given, strict=True):
             read = [t if t.is_contiguous() else t.contiguous() for t in tensors]
-            made = [
-                read[o] if isinstance(o, int) else torch.empty(o[0], dtype=o[1], device=read[0].device)
-                for o in outputs
-            ]
+            made = [read[o] if isinstance(o, int) else _new(o, read[0].device) for o in outputs]
             rows.append([*read, *(t for t, o in zip(made, outputs, strict=True) if not isinstance(o, int))])
             results.append(tuple(made))
         addresses = [t.data_ptr() for row in rows for t in row]
-        if kept.get("addresses") != addresses:
-            kept.update(addresses=addresses, tables=_tables(module, rows))
-        for table in kept["tables"]:
+        if kept != addresses:
+            tables[:], kept[:] = _tables(module, rows), addresses
+        for table in tables:
             module.launch_all(*table)
         return results
 
     return call
 
 
-def _tables(
-    module: ModuleType, rows: Sequence[Sequence[torch.Tensor]]
-) -> list[tuple[torch.Tensor, torch.Tensor, bool]]:
-    """For each tuple of tensors its first program, number of elements and addresses; the tuple of each
-    program.
+def _new(output: tuple[Shape, torch.dtype], device: torch.device) -> Tensor:
+    shape, dtype = output
+    return torch.empty([n for n in shape if isinstance(n, int)], dtype=dtype, device=device)
+
+
+def _tables(module: ModuleType, rows: Sequence[Sequence[Tensor]]) -> list[Table]:
+    """For each tuple of tensors its first program, element count and addresses; each program's tuple.
 
     A table for those whose addresses and numbers of elements are multiples of 16, which are read 16 bytes at
     a time, and one for the others.

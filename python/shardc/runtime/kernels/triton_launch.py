@@ -1,5 +1,4 @@
-"""Starts Triton's compiled kernels without Triton's Python: what a launch needs is looked up by a key of a
-few numbers.
+"""Starts Triton's compiled kernels without Triton's Python: a key of a few numbers finds what is needed.
 
 Triton's own launch (``JITFunction.run``) binds and inspects every argument and builds texts of them to find a
 compiled kernel. A :class:`Launcher` leaves that to Triton for the first call of a kind, keeps the compiled
@@ -14,13 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from triton.runtime import JITFunction
 
 KNOWN = ((3, 6),)
 """The versions of Triton whose launch is as :func:`_direct` takes it."""
 _OPTIONS = ("num_warps", "num_stages")
+Ints = tuple[int, ...]
+Start = tuple[Callable[..., object], tuple[object, ...]]
 
 _DIRECT = """
 def launch(grid, {names}, *, {constants}):
@@ -63,21 +68,25 @@ def _cdiv(count: int, block: int) -> int:
 
 def is_known() -> bool:
     """Whether the launch of the Triton that is here is known."""
+    return triton_version() in KNOWN and torch.version.hip is None
+
+
+def triton_version() -> tuple[int, ...]:
+    """The first two numbers of the version that is here."""
     import triton
 
-    version = tuple(int(n) for n in triton.__version__.split("+")[0].split(".")[:2])
-    return version in KNOWN and torch.version.hip is None
+    return tuple(int(n) for n in triton.__version__.split("+")[0].split(".")[:2])
 
 
 class Launcher:
     """One kernel: ``launcher[grid](*tensors_and_integers, **constants)``, as Triton's own."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: JITFunction) -> None:
         self._function = function
         self._call: Callable[..., None] | None = None
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        def start(*given: Any, **constants: int) -> None:
+        def start(*given: Tensor | int, **constants: int) -> None:
             if self._call is None:
                 self._call = _written(self._function, given, tuple(constants))
             self._call(grid, *given, **constants)
@@ -85,18 +94,20 @@ class Launcher:
         return start
 
 
-def _written(function: Any, given: Sequence[Any], constants: tuple[str, ...]) -> Callable[..., None]:
+def _written(
+    function: JITFunction, given: Sequence[Tensor | int], constants: tuple[str, ...]
+) -> Callable[..., None]:
     """The function that starts a kernel whose arguments are of the types of ``given``."""
     from triton import knobs
     from triton.runtime import driver
 
     names = [f"a{n}" for n in range(len(given))]
-    tensors = [n for n, value in zip(names, given, strict=True) if isinstance(value, torch.Tensor)]
+    tensors = [n for n, value in zip(names, given, strict=True) if isinstance(value, Tensor)]
     sizes = [n for n in names if n not in tensors]
-    kernels: dict[tuple[int, ...], tuple[Any, tuple[Any, ...]]] = {}
+    kernels: dict[Ints, Start] = {}
 
     def ordinary(
-        device: int, key: tuple[int, ...], aligned: bool, grid: Any, values: Any, numbers: Any
+        device: int, key: Ints, aligned: bool, grid: Ints, values: tuple[Tensor | int, ...], numbers: Ints
     ) -> None:
         """Triton's own launch, whose kernel is kept."""
         compiled = function[grid](*values, **dict(zip(constants, numbers, strict=True)))
@@ -104,7 +115,7 @@ def _written(function: Any, given: Sequence[Any], constants: tuple[str, ...]) ->
             kernels[device, *key] = _direct(compiled)
 
     key = [f"({n} == 1) + 2 * ({n} & 15 == 0) + 4 * ({n} > 0x7FFFFFFF)" for n in sizes] + list(constants)
-    parameters = [p.name for p in function.params]  # constants stand where the function has them
+    parameters = [str(p.name) for p in function.params]  # constants stand where the function has them
     place = dict(zip([n for n in parameters if n not in constants], names, strict=True))
     passed = [place.get(n, n) for n in parameters if n not in _OPTIONS]
     text = _DIRECT.format(
@@ -115,11 +126,12 @@ def _written(function: Any, given: Sequence[Any], constants: tuple[str, ...]) ->
         key=", ".join(key),
         given=", ".join(f"p{n}" if n in tensors else n for n in passed),
     )
+    active: Any = driver.active
     found = {
         "ordinary": ordinary,
         "kernels": kernels,
-        "current_device": driver.active.get_current_device,
-        "current_stream": driver.active.get_current_stream,
+        "current_device": active.get_current_device,
+        "current_stream": active.get_current_stream,
         "enter": knobs.runtime.launch_enter_hook,
         "leave": knobs.runtime.launch_exit_hook,
     }
@@ -127,9 +139,8 @@ def _written(function: Any, given: Sequence[Any], constants: tuple[str, ...]) ->
     return found["launch"]
 
 
-def _direct(compiled: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The function that starts a compiled kernel, and what stands between the stream and the kernel's
-    arguments.
+def _direct(compiled: Any) -> Start:
+    """What starts a compiled kernel, and what stands between the stream and the kernel's arguments.
 
     That is the C function itself, unless the kernel wants memory of its own at each launch (tensor
     descriptors do): Triton's launcher asks for that.

@@ -1,5 +1,4 @@
-"""``shardc::attention`` and ``shardc::attention_backward``: scaled dot product attention as one op on every
-device.
+"""``shardc::attention`` and its backward: scaled dot product attention as one op on every device.
 
 Shapes: q [B, H, Sq, D], k [B, Hkv, Sk, D], v [B, Hkv, Sk, Dv], where Hkv divides H and query head h uses key
 head h // (H / Hkv); mask [B|1, H|1, Sq|1, Sk|1], added to the scores where it is floating and kept where it
@@ -17,8 +16,7 @@ FlashAttention, 2022, appendix B). Both accumulate in lse's dtype. The probabili
 exp(score - lse): a row whose every score is about finfo.min has lost log(n) in lse to rounding and so gets
 gradients n times too large, as in every flash kernel; mask such rows with -inf.
 
-The ops are defined when this module is imported. It needs torch only: every artefact carries a copy of this
-file.
+The ops are defined when this module is imported.
 """
 
 from __future__ import annotations
@@ -30,6 +28,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from .define import define
 
 SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale, int q_offset=0) -> "
@@ -48,13 +48,9 @@ where flash has none.
 """
 
 CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}
-"""Scores that the plain path holds at once: few enough for the cache, or for the memory. Backward holds three
-such.
-"""
+"""Scores that the plain path holds at once, for cache or memory. Backward holds three such."""
 EFFICIENT_ROWS, BIAS_COLUMNS = 32, 16
-"""Rows whose multiple memory-efficient attention pads lse to, and columns that a row of its bias has a
-multiple of.
-"""
+"""Memory-efficient attention pads lse's rows, and aligns its bias's columns, to multiples of these."""
 CHUNK_ROWS = 32
 """Rows that a chunk has at least: fewer make poor matmuls."""
 
@@ -138,18 +134,14 @@ def _chunks(problem: Problem) -> Iterator[tuple[slice, slice]]:
 
 
 def _grouped(x: Tensor, rows: slice, kv_heads: int, dtype: torch.dtype) -> Tensor:
-    """Rows of [B, H, S, D] with the query heads of each key head one under the other: [B, Hkv, H / Hkv *
-    rows, D].
-    """
+    """Rows of [B, H, S, D] with each key head's query heads stacked: [B, Hkv, H / Hkv * rows, D]."""
     batch, heads, _, size = x.shape
     height = heads // kv_heads * (rows.stop - rows.start)
     return x[:, :, rows].to(dtype).reshape(batch, kv_heads, height, size)
 
 
 def _scores(problem: Problem, q: Tensor, k: Tensor, rows: slice, cols: slice) -> Tensor:
-    """Masked scores [B, H, rows, cols]; q holds these rows, grouped and scaled, k [B, Hkv, cols, D] these
-    columns.
-    """
+    """Masked scores [B, H, rows, cols] of q, these rows grouped and scaled, and k [B, Hkv, cols, D]."""
     scores = (q @ k.mT).view(q.shape[0], -1, rows.stop - rows.start, cols.stop)
     mask = _cut(problem.mask, rows, cols)
     if mask is not None and mask.dtype == torch.bool:
@@ -207,28 +199,22 @@ def plain_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 
 
 def _fusable(problem: Problem) -> Problem | None:
-    """The problem by the library that has a fused kernel for it; None if torch has none here. On CPU it
-    crashes on empty operands.
-    """
+    """The problem by the library that has a fused kernel for it, or None. On CPU empty operands crash one."""
     q = problem.q
     if min(*q.shape, *problem.v.shape) == 0 or q.shape[3] != problem.v.shape[3]:
         return None
     if q.device.type == "cpu":
         return problem if q.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16) else None
-    if (
-        q.device.type != "cuda"
-        or torch.version.cuda is None
-        or torch.cuda.get_device_capability(q.device) < (8, 0)
-    ):
+    if q.device.type != "cuda" or torch.version.cuda is None:
+        return None
+    if torch.cuda.get_device_capability(q.device) < (8, 0):
         return None
     library = library_for(problem)
     return None if library is None else problem._replace(library=library)
 
 
 def library_for(problem: Problem) -> str | None:
-    """Which library computes this on an NVIDIA GPU: the one that is asked for, if it takes it, else flash
-    attention or memory-efficient kernels, else None. Looks at shapes and dtypes alone.
-    """
+    """The first of the wanted library, flash and efficient kernels that takes these shapes and dtypes."""
     return next((name for name in (problem.library, FLASH, EFFICIENT) if _takes(name, problem)), None)
 
 
@@ -236,13 +222,8 @@ def _takes(library: str, problem: Problem) -> bool:
     """Causal masks are squares from a corner to them, or wider."""
     q, k, v, mask, causal, _, q_offset, _ = problem
     square = not causal or k.shape[2] >= q.shape[2] + q_offset or q_offset >= k.shape[2] - 1
-    if (
-        0 in (*q.shape, *v.shape)
-        or q.shape[3] != v.shape[3]
-        or q.shape[3] % 8
-        or q.shape[3] > 256
-        or not square
-    ):
+    width = q.shape[3]
+    if 0 in (*q.shape, *v.shape) or width != v.shape[3] or width % 8 or width > 256 or not square:
         return False
     if library == EFFICIENT:
         fits = mask is None or (not causal and mask.dtype in (torch.bool, q.dtype))
@@ -251,8 +232,7 @@ def _takes(library: str, problem: Problem) -> bool:
 
 
 def _pieces(problem: Problem) -> list[tuple[slice, slice, bool]]:
-    """Rectangles of rows and columns, and whether each is causal from its corner, that hold every visible
-    score once.
+    """Rectangles of rows and columns, whether each is causal, that hold every visible score once.
 
     Columns below the offset are seen by every row; from there on the mask starts at the corner. With a
     negative offset the first rows see nothing.
@@ -282,9 +262,8 @@ def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if mask is None:
         return None
     if mask.dtype == torch.bool:
-        return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(
-            mask.logical_not(), -math.inf
-        )
+        zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+        return zeros.masked_fill_(mask.logical_not(), -math.inf)
     return _dense(mask if mask.dtype == dtype else mask.to(_wide(dtype)))
 
 
@@ -308,21 +287,17 @@ def _piece_forward(piece: Problem) -> tuple[Tensor, Tensor]:
     """out and lse of one piece by the device's kernel."""
     q, k, v, mask, causal, scale, _, library = piece
     if q.device.type == "cuda" and library == CUDNN:
-        made = torch.ops.aten._scaled_dot_product_cudnn_attention(
-            q, k, v, None, True, 0.0, causal, scale=scale
-        )
+        kernel = torch.ops.aten._scaled_dot_product_cudnn_attention
+        made = kernel(q, k, v, None, True, 0.0, causal, scale=scale)
         return made[0], made[1].reshape(q.shape[:3])
     if q.device.type == "cuda" and library == EFFICIENT:
         k, v = (_each_head(x, q.shape[1]) for x in (k, v))
-        bias = _bias(mask, q, k)
-        made = torch.ops.aten._scaled_dot_product_efficient_attention(
-            q, k, v, bias, True, 0.0, causal, scale=scale
-        )
+        kernel = torch.ops.aten._scaled_dot_product_efficient_attention
+        made = kernel(q, k, v, _bias(mask, q, k), True, 0.0, causal, scale=scale)
         return _without_dead_rows(made[0], made[1].narrow(2, 0, q.shape[2]), mask)
     if q.device.type == "cuda":
-        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[
-            :2
-        ]
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention
+        return kernel(q, k, v, 0.0, causal, False, scale=scale)[:2]
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     out, lse = kernel(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
     if mask is not None:
@@ -359,7 +334,7 @@ def _library_backward(piece: Problem, grad_out: Tensor, out: Tensor, lse: Tensor
     every = [_each_head(x, q.shape[1]) for x in (k, v)]
     bias = _bias(mask, q, k)
     made = kernel(grad_out, q, *every, bias, out, padded, unused, unused, 0.0, wanted, causal, scale=scale)
-    return made[0], *(_of_groups(x, k.shape[1]) for x in made[1:3])
+    return made[0], _of_groups(made[1], k.shape[1]), _of_groups(made[2], k.shape[1])
 
 
 def _each_head(x: Tensor, heads: int) -> Tensor:
@@ -373,9 +348,7 @@ def _of_groups(x: Tensor, kv_heads: int) -> Tensor:
 
 
 def _bias(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-    """A floating mask for every score, with rows that begin where memory-efficient kernels load them: at
-    multiples of ``BIAS_COLUMNS``.
-    """
+    """A floating mask for every score; rows begin at multiples of ``BIAS_COLUMNS``, for loads."""
     if mask is None:
         return None
     columns = k.shape[2]
@@ -430,23 +403,40 @@ def fused_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, ls
 # The ops.
 
 
-def attention(*operands: Any, library: str = FLASH) -> tuple[Tensor, Tensor]:
-    """What ``shardc::attention`` runs: out and lse, contiguous on CPUs. Raises ValueError for operands that
-    do not fit.
-    """
-    problem = Problem(*operands, library=library)  # type: ignore[misc]
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float,
+    q_offset: int = 0,
+    *,
+    library: str = FLASH,
+) -> tuple[Tensor, Tensor]:
+    """Run ``shardc::attention``: out and lse, contiguous on CPUs. Raises ValueError for unfit operands."""
+    problem = Problem(q, k, v, mask, causal, scale, q_offset, library)
     _check(problem)
     fused = _fusable(problem)
     return plain_attention(problem) if fused is None else fused_attention(fused)
 
 
 def attention_backward(
-    grad_out: Tensor, q, k, v, mask, out: Tensor, lse: Tensor, *settings: Any, library: str = FLASH
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    causal: bool,
+    scale: float,
+    q_offset: int,
+    *,
+    library: str = FLASH,
 ) -> Grads:
-    """What ``shardc::attention_backward`` runs: dq, dk and dv in the shapes and dtype of q, k and v,
-    contiguous on CPUs.
-    """
-    problem = Problem(q, k, v, mask, *settings, library=library)  # type: ignore[misc]
+    """Run ``shardc::attention_backward``: dq, dk, dv like q, k and v, contiguous on CPUs."""
+    problem = Problem(q, k, v, mask, causal, scale, q_offset, library)
     _check(problem)
     fused = _fusable(problem)
     if fused is None:
@@ -454,25 +444,25 @@ def attention_backward(
     return fused_attention_backward(fused, grad_out, out, lse)
 
 
-def _fake_attention(*operands: Any) -> tuple[Tensor, Tensor]:
-    problem = Problem(*operands)
-    _check(problem)
-    q, v = problem.q, problem.v
+def _fake_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, q_offset: int = 0
+) -> tuple[Tensor, Tensor]:
+    _check(Problem(q, k, v, mask, causal, scale, q_offset))
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=_wide(q.dtype))
 
 
-def _fake_attention_backward(grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Grads:
+def _fake_attention_backward(grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: object) -> Grads:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _setup_context(
+    ctx: Any, inputs: tuple[Tensor | float | None, ...], output: tuple[Tensor, Tensor]
+) -> None:
     """Save what the backward pass needs; lse has no gradient of its own."""
     q, k, v, mask, *ctx.settings = inputs
     if ctx.needs_input_grad[3]:
-        raise RuntimeError(
-            "shardc::attention has no gradient for its mask, but the mask requires grad. "
-            "Detach it, or write this attention as matmul and softmax."
-        )
+        what = "shardc::attention has no gradient for its mask, but the mask requires grad."
+        raise RuntimeError(f"{what} Detach it, or write this attention as matmul and softmax.")
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(q, k, v, mask, *output)
@@ -487,29 +477,13 @@ def _autograd(ctx: Any, grad_out: Tensor | None, grad_lse: None) -> tuple[Tensor
 
 
 def _no_second_derivative(ctx: Any, *grads: Tensor | None) -> None:
-    raise RuntimeError(
-        "shardc::attention_backward has no derivative: use matmul and softmax for second derivatives."
-    )
+    what = "shardc::attention_backward has no derivative: use matmul and softmax for second derivatives."
+    raise RuntimeError(what)
 
 
-def _define() -> None:
-    """Define the ops, unless another copy of this module has done so."""
-    if hasattr(torch.ops.shardc, "attention"):
-        return
-    ops = (
-        ("shardc::attention", SCHEMA, attention, _fake_attention),
-        ("shardc::attention_backward", BACKWARD_SCHEMA, attention_backward, _fake_attention_backward),
-    )
-    for name, schema, run, fake in ops:
-        for overload in ("", *LIBRARIES):
-            whole = f"{name}.{overload}" if overload else name
-            torch.library.define(whole, schema, tags=(torch.Tag.pt2_compliant_tag,))
-            torch.library.impl(
-                whole, "CompositeExplicitAutograd", partial(run, library=overload) if overload else run
-            )
-            torch.library.register_fake(whole, fake)
+_forward = {name: partial(attention, library=name) for name in LIBRARIES}
+_backward = {name: partial(attention_backward, library=name) for name in LIBRARIES}
+define("attention_backward", BACKWARD_SCHEMA, attention_backward, _fake_attention_backward, _backward)
+if define("attention", SCHEMA, attention, _fake_attention, _forward):
     torch.library.register_autograd("shardc::attention", _autograd, setup_context=_setup_context)
     torch.library.register_autograd("shardc::attention_backward", _no_second_derivative)
-
-
-_define()

@@ -1,5 +1,4 @@
-"""``shardc::linear_cross_entropy`` and its backward: a linear layer and the log_softmax of its logits at one
-class a row.
+"""``shardc::linear_cross_entropy`` and its backward: a linear layer and its log_softmax at one class a row.
 
 Shapes: rows [m, k], weight [n, k], bias [n] or None, of one dtype; index [m] of i64. With
 ``logits = rows weight^T + bias``: logp [m] is log_softmax(logits)[m, index[m]], lse [m] the logarithm of each
@@ -12,7 +11,7 @@ alone; lse is that of all classes then. ``weight_again`` is the weight, where it
 Programs hold the ops where kernels stand for them; what runs here, a chunk of rows at a time, is for kernels
 that do not compile. An index that names no class raises IndexError.
 
-The ops are defined when this module is imported. It needs torch only.
+The ops are defined when this module is imported.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+
+from .define import define
 
 Three = tuple[Tensor, Tensor, Tensor]
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -104,18 +105,5 @@ def _fake_backward(grad: Tensor, rows: Tensor, weight: Tensor, *_: object, **__:
     return rows.new_empty(rows.shape), weight.new_empty(weight.shape), weight.new_empty(weight.shape[0])
 
 
-def _define() -> None:
-    """Registers the ops, unless another copy of this module has done so."""
-    if hasattr(torch.ops.shardc, "linear_cross_entropy"):
-        return
-    forward, backward = linear_cross_entropy, linear_cross_entropy_backward
-    for name, schema, run, fake in (
-        ("shardc::linear_cross_entropy", SCHEMA, forward, _fake),
-        ("shardc::linear_cross_entropy_backward", BACKWARD_SCHEMA, backward, _fake_backward),
-    ):
-        torch.library.define(name, schema, tags=(torch.Tag.pt2_compliant_tag,))
-        torch.library.impl(name, "CompositeExplicitAutograd", run)
-        torch.library.register_fake(name, fake)
-
-
-_define()
+define("linear_cross_entropy", SCHEMA, linear_cross_entropy, _fake)
+define("linear_cross_entropy_backward", BACKWARD_SCHEMA, linear_cross_entropy_backward, _fake_backward)

@@ -12,8 +12,7 @@ float64 can hold; a narrower dtype truncates the same number, so that programs o
 An op that needs several numbers an element (``sampling.py``) takes draw ``d`` from streams ``2 d`` and
 ``2 d + 1``.
 
-The op is defined when this module is imported. It needs torch only: every artefact carries a copy of this
-file.
+The op is defined when this module is imported.
 """
 
 from __future__ import annotations
@@ -24,10 +23,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .define import define
+
 SCHEMA = (
     "(Tensor seed, int op, SymInt[] size, SymInt[] offsets, SymInt[] global_size, *, ScalarType "
     "dtype) -> Tensor"
 )
+
+Sizes = Sequence[int]
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -38,23 +41,18 @@ BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16:
 """Random bits of a number of each dtype: as many as it holds exactly, so that 1.0 is never returned."""
 
 CHUNK_BLOCKS = {"cpu": 1 << 17, "cuda": 1 << 22}
-"""Blocks made at once: the temporaries (8 bytes a block each) stay in the cache, or small beside
-the memory.
-"""
+"""Blocks made at once: temporaries (8 bytes a block each) stay in the cache, or small beside the memory."""
 
 
 def philox(counter: Tensor, op: int, stream: int, seed: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four words of each block. ``counter`` is int64 of any shape and is overwritten; ``seed`` is 0-d
-    int64.
+    """The four words of each block. ``counter``, int64, is overwritten; ``seed`` is 0-d int64.
 
     The words are int64 tensors whose low 32 bits count: the upper bits are not cleared, as one mask less
     is one pass over the memory less. Products wrap modulo 2**64, so their bits are those of unsigned ones.
     """
     turns = torch.arange(ROUNDS, device=seed.device)
-    keys = [
-        (half + turns * step).bitwise_and_(MASK)
-        for half, step in zip((seed, seed >> 32), KEY_STEPS, strict=True)
-    ]
+    halves = zip((seed, seed >> 32), KEY_STEPS, strict=True)
+    keys = [(half + turns * step).bitwise_and_(MASK) for half, step in halves]
     one, three = counter >> 32, torch.full_like(counter, stream)
     zero, two = counter.bitwise_and_(MASK), torch.full_like(counter, op)
     for turn in range(ROUNDS):
@@ -65,9 +63,7 @@ def philox(counter: Tensor, op: int, stream: int, seed: Tensor) -> tuple[Tensor,
     return zero, one, two, three
 
 
-def _row_numbers(
-    size: Sequence[int], offsets: Sequence[int], whole: Sequence[int], device: torch.device
-) -> Tensor:
+def _row_numbers(size: Sizes, offsets: Sizes, whole: Sizes, device: torch.device) -> Tensor:
     """The global row-major index over the leading dims of each local row, int64 [rows]."""
     rows = torch.zeros(1, dtype=torch.int64, device=device)
     for n, start, extent in zip(size[:-1], offsets[:-1], whole[:-1], strict=True):
@@ -89,42 +85,31 @@ def _fill(out: Tensor, counter: Tensor, op: int, seed: Tensor, draw: int) -> Non
         out[:, column] = word
 
 
-def _check(
-    seed: Tensor,
-    op: int,
-    size: Sequence[int],
-    offsets: Sequence[int],
-    whole: Sequence[int],
-    dtype: torch.dtype,
-) -> None:
+def _check(seed: Tensor, op: int, size: Sizes, offsets: Sizes, whole: Sizes, dtype: torch.dtype) -> None:
     """Raise ValueError for arguments that mean nothing."""
     if seed.dtype != torch.int64 or seed.dim() != 0:
-        raise ValueError(
-            f"shardc::uniform: seed must be a 0-d int64 tensor, got {seed.dtype} {list(seed.shape)}"
-        )
+        got = f"{seed.dtype} {list(seed.shape)}"
+        raise ValueError(f"shardc::uniform: seed must be a 0-d int64 tensor, got {got}")
     if dtype not in BITS:
         raise ValueError(f"shardc::uniform: dtype {dtype} is not one of {', '.join(map(str, BITS))}")
     if not 0 <= op <= MASK:
         raise ValueError(f"shardc::uniform: op must be at least 0 and below 2**32, got {op}")
     if not len(size) == len(offsets) == len(whole):
-        raise ValueError(
-            f"shardc::uniform: size {list(size)}, offsets {list(offsets)} and global_size {list(whole)} "
-            f"differ in rank"
-        )
+        got = f"size {list(size)}, offsets {list(offsets)} and global_size {list(whole)}"
+        raise ValueError(f"shardc::uniform: {got} differ in rank")
 
 
 def uniform(
     seed: Tensor,
     op: int,
-    size: Sequence[int],
-    offsets: Sequence[int],
-    global_size: Sequence[int],
+    size: Sizes,
+    offsets: Sizes,
+    global_size: Sizes,
     *,
     dtype: torch.dtype,
     draw: int = 0,
 ) -> Tensor:
-    """The shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1), on the seed's
-    device.
+    """The shard of ``size`` at ``offsets`` of a tensor of ``global_size``, uniform in [0, 1).
 
     ``seed`` is a 0-d int64 tensor and ``op`` the number of the random op in the program; ``draw`` tells apart
     the numbers that one op needs for an element. Elements past ``global_size`` (padding) get some number in
@@ -150,25 +135,10 @@ def uniform(
 
 
 def _fake(
-    seed: Tensor,
-    op: int,
-    size: Sequence[int],
-    offsets: Sequence[int],
-    global_size: Sequence[int],
-    *,
-    dtype: torch.dtype,
+    seed: Tensor, op: int, size: Sizes, offsets: Sizes, global_size: Sizes, *, dtype: torch.dtype
 ) -> Tensor:
     _check(seed, op, size, offsets, global_size, dtype)
     return seed.new_empty(size, dtype=dtype)
 
 
-def _define() -> None:
-    """Define the op, unless another copy of this module has done so."""
-    if hasattr(torch.ops.shardc, "uniform"):
-        return
-    torch.library.define("shardc::uniform", SCHEMA, tags=(torch.Tag.pt2_compliant_tag,))
-    torch.library.impl("shardc::uniform", "CompositeExplicitAutograd", uniform)
-    torch.library.register_fake("shardc::uniform", _fake)
-
-
-_define()
+define("uniform", SCHEMA, uniform, _fake)

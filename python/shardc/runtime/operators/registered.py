@@ -1,58 +1,41 @@
-"""The custom operators that a program calls: they are the user's, and must be registered before
-it is loaded.
-"""
+"""The custom operators that a program calls: the user's, registered before it is loaded."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from ..check import Json
 from ..errors import MissingOperator
+from ..python_file import imported_file
 
 
 def import_library(name: str) -> None:
     """Import what registers operators: a module by name, or a Python file by path. Raises MissingOperator."""
     try:
         if name.endswith(".py"):
-            _import_file(Path(name))
+            path = Path(name)
+            imported_file(path.stem, path, listed=True)
         else:
             importlib.import_module(name)
     except (ImportError, OSError) as error:
-        raise MissingOperator(
-            f"{name} can't be imported: {error}", "--import", "name a module that Python finds, or a .py file"
-        ) from None
+        hint = "name a module that Python finds, or a .py file"
+        raise MissingOperator(f"{name} can't be imported: {error}", "--import", hint) from None
 
 
-def check_operators(manifest: Mapping[str, Any]) -> None:
-    """Raises MissingOperator if an operator that the program calls is not registered with PyTorch in this
-    process.
-    """
+def check_operators(manifest: Json) -> None:
+    """Raises MissingOperator if an operator of the program is not registered in this process."""
     missing = [entry["name"] for entry in manifest["operators"] if not _is_registered(entry["name"])]
     if missing:
-        raise MissingOperator(
-            f"the program calls {', '.join(missing)}, which no library has registered with PyTorch in this "
-            f"process",
-            hint="import the module that registers it before the artefact is loaded; "
-            "run, check and run.py take --import MODULE",
-        )
+        names = ", ".join(missing)
+        what = f"the program calls {names}, which no library has registered with PyTorch in this process"
+        hint = "import the module that registers it before the artefact is loaded; "
+        raise MissingOperator(what, hint=f"{hint}run, check and run.py take --import MODULE")
 
 
 def _is_registered(name: str) -> bool:
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     return hasattr(getattr(getattr(torch.ops, namespace), base, None), overload or "default")
-
-
-def _import_file(path: Path) -> None:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError("it is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)

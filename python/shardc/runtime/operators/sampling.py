@@ -1,23 +1,22 @@
-"""``shardc::poisson``, ``shardc::binomial``, ``shardc::standard_gamma``: samples whose number of draws
-depends on values.
+"""``shardc::poisson``, ``binomial`` and ``standard_gamma``, whose number of draws depends on values.
 
 Each element draws from ``shardc::uniform``'s counters until it is done, on its own: its sample depends on the
 seed, the op, its place in the whole tensor and its parameters, and on nothing else. Everything is computed in
 float64.
 
-The op is defined when this module is imported. It needs torch only: every artefact carries a copy of this
-file.
+The ops are defined when this module is imported.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from .random import uniform
+from .define import define
+from .random import Sizes, uniform
 
 PLACE = "Tensor seed, int op, SymInt[] offsets, SymInt[] global_size) -> Tensor"
 SCHEMAS = {
@@ -31,20 +30,14 @@ REJECTION_FROM = 10.0
 TERMS = 128
 """Of the inversion. The chance of more, at a mean below 10, is under 1e-80."""
 ROUNDS = 64
-"""Of rejection. Seven in ten proposals are accepted or more; what is left after all of them has no
-distribution (a parameter is not a number) and becomes NaN.
-"""
+"""Of rejection, which accepts seven in ten or more: what is left has a NaN parameter, and becomes NaN."""
 
 Numbers = Callable[[int], Tensor]
 """The uniform numbers of a draw, float64, in the parameters' shape."""
 
 
-def poisson(
-    rate: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
-) -> Tensor:
-    """Counts of events at ``rate`` [n...], in its dtype; NaN where a rate is negative. ``rate`` is the block
-    at ``offsets`` of a tensor of ``global_size``.
-    """
+def poisson(rate: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Sizes) -> Tensor:
+    """Counts of events at ``rate`` [n...] (of a shard), in its dtype; NaN where a rate is negative."""
     numbers = _numbers(rate, seed, op, offsets, global_size)
     rates = rate.double()
     small = rates < REJECTION_FROM
@@ -54,11 +47,9 @@ def poisson(
 
 
 def binomial(
-    count: Tensor, prob: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
+    count: Tensor, prob: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Sizes
 ) -> Tensor:
-    """Successes among ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype;
-    NaN where these mean nothing.
-    """
+    """Successes in ``count`` [n...] trials of chance ``prob`` [n...], in count's dtype; NaN where invalid."""
     numbers = _numbers(count, seed, op, offsets, global_size)
     counts, chance = count.double(), prob.double()
     p = torch.minimum(chance, 1 - chance)
@@ -70,9 +61,7 @@ def binomial(
     return torch.where(valid, torch.where(chance > 0.5, counts - made, made), math.nan).to(count.dtype)
 
 
-def standard_gamma(
-    alpha: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
-) -> Tensor:
+def standard_gamma(alpha: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Sizes) -> Tensor:
     """Samples of shape ``alpha`` [n...] > 0 and rate 1, in its dtype, never below its smallest normal number.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", TOMS 2000; section 6 for alpha < 1.
@@ -95,19 +84,12 @@ def standard_gamma(
     return (made * scale).clamp(min=torch.finfo(alpha.dtype).tiny).to(alpha.dtype)
 
 
-def _numbers(
-    like: Tensor, seed: Tensor, op: int, offsets: Sequence[int], global_size: Sequence[int]
-) -> Numbers:
-    def numbers(draw: int) -> Tensor:
-        return uniform(seed, op, like.shape, offsets, global_size, dtype=torch.float64, draw=draw)
-
-    return numbers
+def _numbers(like: Tensor, seed: Tensor, op: int, offsets: Sizes, global_size: Sizes) -> Numbers:
+    return lambda draw: uniform(seed, op, like.shape, offsets, global_size, dtype=torch.float64, draw=draw)
 
 
 def _invert(numbers: Numbers, first: Tensor, ratio: Callable[[int], Tensor], wanted: Tensor) -> Tensor:
-    """How many terms of a distribution lie below a uniform number: its first term, and each by the one
-    before.
-    """
+    """How many terms of a distribution lie below a uniform number: the first term, then each by its ratio."""
     found, below, term, left = torch.zeros_like(first), first, first, numbers(0)
     for k in range(1, TERMS):
         beyond = wanted & (left >= below)
@@ -171,14 +153,5 @@ def _fake(parameter: Tensor, *others: object) -> Tensor:
     return torch.empty_like(parameter, memory_format=torch.contiguous_format)
 
 
-def _define() -> None:
-    """Define the ops, unless another copy of this module has done so."""
-    for function in (poisson, binomial, standard_gamma):
-        name = function.__name__
-        if not hasattr(torch.ops.shardc, name):
-            torch.library.define(f"shardc::{name}", SCHEMAS[name], tags=(torch.Tag.pt2_compliant_tag,))
-            torch.library.impl(f"shardc::{name}", "CompositeExplicitAutograd", function)
-            torch.library.register_fake(f"shardc::{name}", _fake)
-
-
-_define()
+for _function in (poisson, binomial, standard_gamma):
+    define(_function.__name__, SCHEMAS[_function.__name__], _function, _fake)

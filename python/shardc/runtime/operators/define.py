@@ -1,0 +1,23 @@
+"""Defines the runtime's own operators with PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+Work = Callable[..., object]
+
+
+def define(
+    name: str, schema: str, run: Work, fake: Work, overloads: Mapping[str, Work] | None = None
+) -> bool:
+    """Define ``shardc::name`` and its ``overloads``; False if another copy of the caller has done so."""
+    if hasattr(torch.ops.shardc, name):
+        return False
+    for overload, function in {"": run, **(overloads or {})}.items():
+        whole = f"shardc::{name}.{overload}" if overload else f"shardc::{name}"
+        torch.library.define(whole, schema, tags=(torch.Tag.pt2_compliant_tag,))
+        torch.library.impl(whole, "CompositeExplicitAutograd", function)
+        torch.library.register_fake(whole, fake)
+    return True
