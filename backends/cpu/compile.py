@@ -20,13 +20,7 @@ from shardc.backends.cpu.emit.emitted import Emitted
 from shardc.backends.cpu.emit.entries import entries
 from shardc.backends.cpu.emit.loops import BARRIER
 from shardc.backends.cpu.emit.scatter import emit_scatter
-from shardc.backends.cpu.host import (
-    check_target,
-    has_tables,
-    scales_by_powers_of_two,
-    target,
-    without,
-)
+from shardc.backends.cpu.host import check_target, has_tables, scales_by_powers_of_two, target, without
 from shardc.backends.cpu.object_code.link import shared_object, system_linker
 from shardc.backends.cpu.object_code.lower import SCALES, TABLES
 from shardc.backends.cpu.object_code.object_code import object_code

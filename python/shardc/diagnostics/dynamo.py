@@ -4,8 +4,6 @@ uncompiled.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
@@ -19,8 +17,8 @@ class GraphNotCompiled(ShardcError):
     Falls back: ``x * 1j`` in a model. Compiles: the same with the number as a tensor, ``x * i``.
     """
 
-    template: ClassVar[str] = "shardc runs a graph through ATen, uncompiled, because of {op}: {reason}"
-    hint: ClassVar[str] = "results are those of eager PyTorch; rewrite this line to have the graph compiled"
+    template = "shardc runs a graph through ATen, uncompiled, because of {op}: {reason}"
+    hint = "results are those of eager PyTorch; rewrite this line to have the graph compiled"
 
 
 class GraphFailed(ShardcError):
@@ -28,8 +26,8 @@ class GraphFailed(ShardcError):
     through ATen.
     """
 
-    template: ClassVar[str] = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
-    hint: ClassVar[str] = "results are those of eager PyTorch; please report this message with the model"
+    template = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
+    hint = "results are those of eager PyTorch; please report this message with the model"
 
 
 class GraphNotTraced(ShardcError):
@@ -37,12 +35,8 @@ class GraphNotTraced(ShardcError):
     eagerly.
     """
 
-    template: ClassVar[str] = (
-        "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
-    )
-    hint: ClassVar[str] = (
-        'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
-    )
+    template = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
+    hint = 'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
 
 
 class KernelNotCompiled(ShardcError):
@@ -50,8 +44,8 @@ class KernelNotCompiled(ShardcError):
     one by one.
     """
 
-    template: ClassVar[str] = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
-    hint: ClassVar[str] = "results are right; please report this message with the model"
+    template = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
+    hint = "results are right; please report this message with the model"
 
 
 class NoCudaGraph(ShardcError):
@@ -61,5 +55,5 @@ class NoCudaGraph(ShardcError):
     Is captured: a model whose tensors are on a GPU, and whose ops do not wait for it.
     """
 
-    template: ClassVar[str] = "shardc runs a graph of torch.compile without a CUDA graph: {reason}"
-    hint: ClassVar[str] = 'results are right; leave out options={{"cuda_graphs": True}} to be told no more'
+    template = "shardc runs a graph of torch.compile without a CUDA graph: {reason}"
+    hint = 'results are right; leave out options={{"cuda_graphs": True}} to be told no more'

@@ -14,8 +14,7 @@ class TraceFailed(ShardcError):
     template = "the training step could not be traced: {reason}"
     hint = (
         "see that model, batch and loss work together without shardc; if they do, write this part of the "
-        "model with "
-        "out-of-place torch functions on tensors of fixed shape"
+        "model with out-of-place torch functions on tensors of fixed shape"
     )
 
 
@@ -28,8 +27,8 @@ class DataDependent(ShardcError):
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
     hint = (
-        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in "
-        "every step"
+        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in every "
+        "step"
     )
 
 
@@ -54,8 +53,7 @@ class UnsupportedRandomOp(ShardcError):
     template = "{op} draws random numbers in a way that cannot be tied to the step's seed{detail}"
     hint = (
         "use torch's random functions without a generator, without seeding inside the step, and not the "
-        "kernels behind "
-        "them; or pass the random numbers in with the batch"
+        "kernels behind them; or pass the random numbers in with the batch"
     )
 
 

@@ -35,8 +35,8 @@ class BadRuleText(ShardcError):
 
     template = "the rule {text!r} of {op} can't be read: {problem}"
     hint = (
-        "write it as ([i,k],[k,j])->([i,j]) reduce={{k}}: each tensor's dims in brackets, "
-        "then reduce, replicate, linear"
+        "write it as ([i,k],[k,j])->([i,j]) reduce={{k}}: each tensor's dims in brackets, then reduce, "
+        "replicate, linear"
     )
 
 

@@ -30,8 +30,8 @@ class ReplicasDiffer(ShardcError):
     """Two ranks that must hold the same block do not: the program they ran is wrong, or not deterministic."""
 
     template = (
-        "ranks {first} and {second} must hold the same block of a value laid out as {sharding}, "
-        "but differ in {count} of {size} elements, by up to {difference}"
+        "ranks {first} and {second} must hold the same block of a value laid out as {sharding}, but differ "
+        "in {count} of {size} elements, by up to {difference}"
     )
     hint = "look for an op that depends on the rank, or for a collective that is missing before this value"
     exit_code = 1
