@@ -48,9 +48,7 @@ def find_target(name: str) -> Target:
 
 
 def known_target(described: str) -> Target | None:
-    """The target of an artefact, by what it says that its kernels are for; None if there is none of that
-    name.
-    """
+    """The target of an artefact, by what it says that its kernels are for; None if there is none."""
     try:
         return find_target(described)
     except UnknownTarget:
@@ -72,8 +70,6 @@ def target_names() -> tuple[str, ...]:
 
 
 def target_for(device: torch.device) -> Target | None:
-    """The target that kernels of a device are made for; None where there is none, and a warning says why, if
-    one might be expected.
-    """
+    """The target of a device's kernels; None if there is none, with a warning if one might be expected."""
     found = (backend_class(backend).of_device(device) for backend in reversed(BACKENDS))
     return next((target for target in found if target is not None), None)

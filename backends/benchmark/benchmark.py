@@ -63,10 +63,10 @@ def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = 
     if found is not None and found.name in [c.name for c in candidates]:
         return found
     with deciding(key):
-        return find_choice(key) or _held(key, subject, candidates, clock)
+        return find_choice(key) or _decided_now(key, subject, candidates, clock)
 
 
-def _held(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
+def _decided_now(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
     """The winner of a benchmark that is run now, remembered."""
     seconds = measure(candidates, clock)
     found = Choice(_winner(candidates[0].name, seconds), seconds)

@@ -1,6 +1,4 @@
-"""The CPU that code is made for: the host's, by its name and the instruction sets that it has,
-or one with fewer of them.
-"""
+"""The CPU that code is made for: the host's name and instruction sets, or fewer of these."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def features() -> frozenset[str]:
 
 
 def check_target() -> None:
-    """Raises UnsupportedTarget if there are no loops for the target, or this machine cannot
-    compile for it.
-    """
+    """Raises UnsupportedTarget if the target has no loops, or this machine cannot compile for it."""
     needed = NEEDED.get(architecture())
     if platform.system() != "Linux" or needed is None:
         raise UnsupportedTarget(
@@ -54,9 +50,7 @@ def check_target() -> None:
 
 
 def without() -> str:
-    """LLVM's attribute of a function that must do without what this machine has and the target has not:
-    ``-avx512f,...``.
-    """
+    """LLVM's attribute of a function that must do without what the target lacks: ``-avx512f,...``."""
     return ",".join(
         f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features())
     )

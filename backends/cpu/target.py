@@ -25,14 +25,15 @@ RUN_JOB = "shardc.backends.cpu.tuning.run_job:run"
 
 
 class CpuTarget(Target):
-    """Loops in machine code, in a shared object; instruction sets are this machine's, or those that
-    ``$SHARDC_TARGET`` names.
-    """
+    """Machine code in a shared object, for this machine's instruction sets or ``$SHARDC_TARGET``'s."""
 
     backend = CPU
-    name = CPU
     pooled = True
     runs_on_host = True
+
+    @property
+    def name(self) -> str:
+        return CPU
 
     @staticmethod
     def names() -> Sequence[str]:
@@ -40,9 +41,7 @@ class CpuTarget(Target):
 
     @classmethod
     def named(cls, name: str) -> CpuTarget | None:
-        """Also by what an artefact says, which may be of another CPU: an architecture and
-        instruction sets.
-        """
+        """Also by what an artefact says, maybe of another CPU: an architecture and instruction sets."""
         return cls() if name.partition(" ")[0] in (CPU, *NEEDED) else None
 
     @classmethod

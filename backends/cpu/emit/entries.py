@@ -1,6 +1,4 @@
-"""The entry of each kernel, which a thread pool can call, and what a library says of its kernels:
-LLVM's dialect, as text.
-"""
+"""The entry of each kernel, for a thread pool to call, and what a library says of its kernels, as LLVM IR."""
 
 from __future__ import annotations
 
@@ -150,9 +148,7 @@ def _plain_entry(kernel: Emitted) -> str:
 
 
 def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
-    """Where each buffer begins: the shared ones, then each thread's private ones, then the parts of all
-    threads.
-    """
+    """Where each buffer begins: shared ones, then each thread's private ones, then parts of all threads."""
     privates = arithmetic.at("%workspace", arithmetic.total(buffers.shared))
     private = arithmetic.total(buffers.private)
     mine = arithmetic.at(privates, arithmetic.times("%thread", private))
@@ -200,8 +196,6 @@ def _bound(sizes: list[AnySize]) -> AnySize:
 
 
 def _terms(size: AnySize) -> list[list[int]]:
-    """``[[64, 0, 1]]`` for ``64 * s0 * s1``: products to be added, each a factor and the numbers
-    of symbols.
-    """
+    """``[[64, 0, 1]]`` for ``64 * s0 * s1``: products to be added, each a factor and numbers of symbols."""
     terms = size.terms if isinstance(size, Size) else (((), size),)
     return [[factor, *(s.number for s in monomial)] for monomial, factor in terms]

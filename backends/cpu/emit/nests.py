@@ -1,6 +1,4 @@
-"""Which roots share loops: nests of a row loop, cut over the threads, with everything that a row needs
-inside.
-"""
+"""Which roots share loops: nests of a row loop, cut over the threads, with all that a row needs inside."""
 
 from __future__ import annotations
 
@@ -17,9 +15,8 @@ from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.emit.parts import part_axes
 from shardc.dialects.kern.size import hint
 
-PARALLEL_ROWS = (
-    16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
-)
+PARALLEL_ROWS = 16
+"""With fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums."""
 
 
 @dataclass(eq=False)
@@ -52,34 +49,34 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
     remaining = list(roots.items)
     near_ones = components(remaining)
     while remaining:
-        if product := next(
-            (r for r in remaining if is_contraction(r) and is_ready(r, done, roots, reads)), None
-        ):
+        ready = (r for r in remaining if is_contraction(r) and is_ready(r, done, roots, reads))
+        if product := next(ready, None):
             nests.append(_matmul(product, remaining, done, roots, reads))
-            done |= set(nests[-1].roots)
-            remaining = [r for r in remaining if r not in done]
-            continue
-        near = [r for r in remaining if near_ones[r] == near_ones[remaining[0]] and not is_contraction(r)]
-        rows, members = max(
-            (
-                (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
-                for rows in _candidates(near, reads)
-            ),
-            key=lambda found: (bool(found[1]), not _strided(*found, reads), len(found[1])),
-        )
-        nests.append(_nest(rows, members, reads))
-        done |= set(members)
+        else:
+            near = [r for r in remaining if near_ones[r] == near_ones[remaining[0]] and not is_contraction(r)]
+            rows, members = _best_rows(near, done, roots, reads)
+            nests.append(_nest(rows, members, reads))
+        done |= set(nests[-1].roots)
         remaining = [r for r in remaining if r not in done]
     _place_barriers(nests, roots, reads)
     return nests
 
 
+def _best_rows(
+    near: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
+) -> tuple[frozenset[Axis], list[Root]]:
+    """The row axes that most roots can share, and these roots; reductions step along memory if they can."""
+    choices = [
+        (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
+        for rows in _candidates(near, reads)
+    ]
+    return max(choices, key=lambda c: (bool(c[1]), not _strided(*c, reads), len(c[1])))
+
+
 def _matmul(
     product: Root, remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> Nest:
-    """A contraction with the roots over its result's loops that read nothing but this, there, and what is
-    done.
-    """
+    """A contraction with the roots over its result's loops that read only it, there, and what is done."""
     index = product.result_index(0)
 
     def reads_here(root: Root) -> bool:

@@ -1,6 +1,4 @@
-"""Axes that number the parts of which a tensor was put together: each element of a concatenation chooses its
-part.
-"""
+"""Axes that number the parts of a concatenation: each element of the result chooses its part."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
 def part_axes(members: list[Root], reads: dict[Root, Reads], sizes: Mapping[Axis, AnySize]) -> set[Axis]:
-    """Axes whose position is compared with numbers. With a number for the position,
-    each part is a plain vector loop.
-    """
+    """Axes whose position is compared with numbers: given a number, each part is a plain vector loop."""
     found: set[Axis] = set()
     for root in members:
         bodies = [(v.generic, v.generic.dims_at(v.number, index)) for v, index in reads[root].between]

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import product
+from math import prod
 
 from torch_mlir import ir
 from torch_mlir.dialects import arith, vector
 
 from shardc.backends.body.graph import Graph
-from shardc.backends.body.linear import Axis, row_major
+from shardc.backends.body.linear import Axis
 from shardc.backends.body.roots import Root
-from shardc.backends.cpu.emit.buffers import Buffers, count_of, width_bytes
+from shardc.backends.cpu.emit.buffers import Buffers, width, width_bytes
 from shardc.backends.cpu.emit.element import Elements, Place
 from shardc.backends.cpu.emit.loops import bounded_loop
 from shardc.backends.cpu.emit.nests import Nest
+from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.emit.stages import Loop, Stages
 from shardc.backends.cpu.host import architecture
+from shardc.backends.cpu.lanes.scalars import call_intrinsic
 from shardc.cost.machine import Cpu
 
 LINE_BYTES = Cpu.line_bytes
@@ -41,8 +44,7 @@ def streams_of(
     if architecture() != "x86_64" or nest.transposed or graph.flat:
         return {}
     near = read_again(nest, stages, graph, read_later)
-    loops = (loop for stage in stages.stages for loop in stage)
-    return {loop: found for loop in loops if (found := streamed(nest, loop, near, far_bytes))}
+    return {loop: found for loop in stages.loops if (found := streamed(nest, loop, near, far_bytes))}
 
 
 def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> list[Root]:
@@ -61,18 +63,14 @@ def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> 
 
 
 def _in_lines(root: Root, axis: Axis, nest: Nest, far_bytes: int) -> bool:
-    size, shape, element = nest.sizes[axis], root.value.shape, root.value.element
-    if not all(isinstance(n, int) for n in (size, *shape)) or element.width < 8:
+    size, result = nest.sizes[axis], Result(root)
+    if not all(isinstance(n, int) for n in (size, *result.shape)) or width(result.element) < 8:
         return False
-    bytes_ = width_bytes(element)
-    offset = row_major(root.dims, shape)
-    steps = [
-        size,
-        offset.constant,
-        *(factor for other, factor in offset.terms if other not in {axis, *nest.merged}),
-    ]
+    bytes_, offset = width_bytes(result.element), result.offset
+    others = [factor for other, factor in offset.terms if other not in {axis, *nest.merged}]
+    steps = [size, offset.constant, *others]
     whole = all(isinstance(n, int) and n * bytes_ % LINE_BYTES == 0 for n in steps)
-    return whole and offset.factor(axis) == 1 and count_of(shape) * bytes_ >= far_bytes
+    return whole and offset.factor(axis) == 1 and int(result.count) * bytes_ >= far_bytes
 
 
 class Stream:
@@ -85,8 +83,8 @@ class Stream:
         self, root: Root, axis: Axis, parts: dict[Axis, int], piece: int, target: ir.Value, buffers: Buffers
     ) -> None:
         self.root, self.axis, self.parts, self.piece, self.target = root, axis, parts, piece, target
-        self.offset = row_major(root.dims, root.value.shape)
-        self.buffer = buffers.add("private", piece * count_of(tuple(parts.values())), root.value.element)
+        self.offset, self.element = Result(root).offset, Result(root).element
+        self.buffer = buffers.add("private", piece * prod(parts.values()), self.element)
 
     def at(self, elements: Elements, place: Place, first: ir.Value) -> ir.Value:
         """Where in the buffer of a piece that begins at ``first`` a place's element lies."""
@@ -99,27 +97,18 @@ class Stream:
 
     def write(self, elements: Elements, place: Place, first: ir.Value, end: ir.Value) -> None:
         """Moves the piece from ``first`` to before ``end`` to its place in the result."""
-        element = self.root.value.element
-        lanes = LINE_BYTES // width_bytes(element)
-        type_ = ir.VectorType.get([lanes], element)
+        lanes = LINE_BYTES // width_bytes(self.element)
+        type_ = ir.VectorType.get([lanes], self.element)
         for steps in product(*map(range, self.parts.values())):
             parts = {part: elements.number(n) for part, n in zip(self.parts, steps, strict=True)}
-            with bounded_loop(elements, first, end, lanes) as (position, _):
+            with bounded_loop(elements, first, end, lanes) as position:
                 inside = Place({**place.axes, **parts, self.axis: position})
-                line = vector.load(
-                    type_, self.buffer, [self.at(elements, inside, first)], alignment=LINE_BYTES
-                )
+                at = self.at(elements, inside, first)
+                line = vector.load(type_, self.buffer, [at], alignment=LINE_BYTES)
                 to = elements.position(self.offset, inside)
                 vector.store(line, self.target, [to], nontemporal=True, alignment=LINE_BYTES)
 
 
 def order_stores() -> None:
     """What comes after this finds all streams in memory: they are not in the order of other stores."""
-    ir.Operation.create(
-        "llvm.call_intrinsic",
-        attributes={
-            "intrin": ir.StringAttr.get("llvm.x86.sse.sfence"),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]),
-        },
-    )
+    call_intrinsic("llvm.x86.sse.sfence", [], [])

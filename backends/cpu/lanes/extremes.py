@@ -12,6 +12,7 @@ from torch_mlir.dialects import arith
 
 from shardc.backends.body.roots import Root
 from shardc.backends.cpu.emit.element import Elements, Place
+from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.host import architecture
 
 _PLAIN = {"arith.maximumf": "arith.maxnumf", "arith.minimumf": "arith.minnumf"}
@@ -26,28 +27,27 @@ def is_extreme(root: Root) -> bool:
     is read at computed indices, or made of the loop's own position.
     """
     found = root.combiners or []
-    if (
-        architecture() != "x86_64"
-        or len(found) != 1
-        or found[0].op not in _PLAIN
-        or any(op.operation.name in _PLACED for op in root.generic.block)
-    ):
+    if architecture() != "x86_64" or len(found) != 1 or found[0].op not in _PLAIN:
         return False
-    return isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
+    placed = any(op.operation.name in _PLACED for op in Result(root).generic.block)
+    return not placed and isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
 
 
-def step(root: Root, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place) -> list[ir.Value]:
+def step(
+    result: Result, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place
+) -> tuple[ir.Value, ir.Value]:
     """The extreme and the sum of squares with one more term. The extreme is any number if a term was NaN."""
-    op, joined = root.generic.join(0)
-    term = elements.part(root.generic, joined, root.dims, place)
+    join = result.generic.join(0)
+    assert join is not None
+    term = elements.part(result.generic, join.term, result.root.dims, place)
     larger = ir.Operation.create(
-        _PLAIN[op.name],
+        _PLAIN[join.op.name],
         results=[term.type],
         operands=[term, so_far],
         attributes={"fastmath": _flags("nnan,nsz")},
     )
     square = arith.mulf(term, term, fastmath=_flags("contract"))
-    return [larger.result, arith.addf(squares, square, fastmath=_flags("reassoc,contract"))]
+    return larger.result, arith.addf(squares, square, fastmath=_flags("reassoc,contract"))
 
 
 def _flags(names: str) -> ir.Attribute:

@@ -30,9 +30,7 @@ _ERF_STEP, _ERF_IS_ONE = 4435 / 2**14, 4.0
 
 
 def _exp(s: Scalars, x: ir.Value) -> ir.Value:
-    """2**(x log2(e)). Of x log2(e) and its next sixteenth the difference is exact before the rest
-    is added.
-    """
+    """2**(x log2(e)), whose difference from its next sixteenth is exact before the rest is added."""
     shifted = s.fma(x, s.number(_LOG2_E), s.number(_SIXTEENTHS))
     n = s.sub(shifted, s.number(_SIXTEENTHS))
     r = s.fma(x, s.number(_LOG2_E_REST), s.fma(x, s.number(_LOG2_E), s.arithmetic("arith.negf", n)))
@@ -81,9 +79,7 @@ TABLED: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
     "math.exp2": _exp2,
     "math.erf": _erf,
 }
-"""What takes the place of :data:`shardc.backends.cpu.lanes.polynomials.EXPANSIONS` in vectors of
-:data:`LANES`.
-"""
+"""Replacements of :data:`~shardc.backends.cpu.lanes.polynomials.EXPANSIONS` in vectors of ``LANES``."""
 
 
 @cache

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf, vector
 
+from shardc.backends.cpu.emit.element import copied
 from shardc.backends.cpu.emit.loops import LOOP
 from shardc.backends.cpu.lanes.polynomials import is_expanded, walk
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
@@ -36,9 +37,7 @@ def vectorize(module: ir.Module) -> None:
 
 @dataclass(eq=False)
 class _Lanes:
-    """One loop. ``kinds``: how what it computes changes from step to step; what is not in it comes from
-    outside.
-    """
+    """One loop. ``kinds``: how each value changes from step to step; other values come from outside."""
 
     loop: scf.ForOp
     kinds: dict[ir.Value, str] = field(default_factory=dict)
@@ -46,16 +45,13 @@ class _Lanes:
     def understood(self) -> bool:
         """Whether the loop is to be put in lanes, and can be. Fills ``kinds``."""
         *ops, end = (view.operation for view in self.loop.body.operations)
-        if (
-            not any(op.name in TABLED and is_expanded(op) for op in ops)
-            or _constant(self.loop.operands[2]) != 1
-        ):
+        tabled = any(op.name in TABLED and is_expanded(op) for op in ops)
+        if not tabled or _constant(self.loop.operands[2]) != 1:
             return False
         self.kinds[self.loop.induction_variable] = _NEXT
         added = dict(zip(self.loop.inner_iter_args, end.operands, strict=True))
-        for accumulator, total in added.items():
-            if not _adds(total, accumulator):
-                return False
+        if not all(_adds(total, accumulator) for accumulator, total in added.items()):
+            return False
         for op in ops:
             if any(result in added.values() for result in op.results):
                 continue
@@ -78,8 +74,7 @@ class _Lanes:
             return None
         if set(kinds) <= {_SAME}:
             return _SAME
-        (type_,) = (r.type for r in op.results)
-        if isinstance(type_, ir.IndexType):
+        if isinstance(op.results[0].type, ir.IndexType):
             steps = op.name == "arith.addi" or (op.name == "arith.subi" and kinds[0] == _NEXT)
             return _NEXT if steps and sorted(kinds) == sorted([_NEXT, _SAME]) else None
         if op.name == "arith.index_cast":
@@ -89,9 +84,7 @@ class _Lanes:
         return _LANES
 
     def _apart(self, ops: list[ir.Operation]) -> bool:
-        """Whether a buffer that is written is read and written at one position alone: no step
-        sees another's.
-        """
+        """Whether a written buffer is read and written at one position only: no step sees another's."""
         touched: dict[ir.Value, set[ir.Value]] = {}
         for op in ops:
             if op.name in ("memref.load", "memref.store"):
@@ -123,9 +116,7 @@ class _Lanes:
         whole.operation.erase()
 
     def _around(self) -> scf.ForOp | None:
-        """The loop around this one, if all it does with its carried values is to hand them to this one and
-        on.
-        """
+        """The loop around this one, if it only hands its carried values to this one and on."""
         parent = self.loop.operation.parent
         if parent is None or parent.name != "scf.for" or not len(self.loop.inner_iter_args):
             return None
@@ -215,7 +206,7 @@ class _Lanes:
             return
         (result,) = op.results
         if self.kinds[result] != _LANES:
-            values[result] = _again(op, [values.get(v, v) for v in op.operands], result.type)
+            values[result] = copied(op, [values.get(v, v) for v in op.operands]).result
         elif op.name == "memref.load":
             buffer, position = op.operands
             type_, position = _lanes(result.type), values.get(position, position)
@@ -229,7 +220,7 @@ class _Lanes:
             values[result] = arith.addi(vector.broadcast(_lanes(result.type), first), _numbered(result.type))
         else:
             operands = [self._vector(v, values) for v in op.operands]
-            values[result] = _again(op, operands, _lanes(result.type))
+            values[result] = copied(op, operands, [_lanes(result.type)]).result
 
     def _vector(self, value: ir.Value, values: dict[ir.Value, ir.Value]) -> ir.Value:
         found = values.get(value, value)
@@ -241,9 +232,7 @@ class _Lanes:
 
 
 def _adds(total: ir.Value, accumulator: ir.Value) -> bool:
-    """Whether ``total`` adds one more term, in whatever order, and nothing else reads it or the
-    accumulator.
-    """
+    """Whether ``total`` adds one more term, in any order, and nothing else reads it or the accumulator."""
     if isinstance(total, ir.BlockArgument) or not isinstance(total.type, ir.F32Type):
         return False
     op = total.owner.operation
@@ -292,11 +281,6 @@ def _sum(lanes: ir.Value, start: ir.Value) -> ir.Value:
 
 def _mask(left: ir.Value) -> ir.Value:
     return vector.create_mask(_lanes(ir.IntegerType.get_signless(1)), [left])
-
-
-def _again(op: ir.Operation, operands: list[ir.Value], type_: ir.Type) -> ir.Value:
-    attributes = {name: op.attributes[name] for name in op.attributes}
-    return ir.Operation.create(op.name, results=[type_], operands=operands, attributes=attributes).result
 
 
 def _lanes(element: ir.Type) -> ir.Type:

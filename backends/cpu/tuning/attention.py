@@ -17,9 +17,7 @@ from shardc.dialects.kern.size import hint
 
 KEYS = (16, 32, 64, 128, 256, 512)
 AWAY = 0.03
-"""What a value that is not the default's adds: blocks of 16 to 64 queries by 32 to 256 keys are
-within 10%.
-"""
+"""What a value other than the default's adds: 16 to 64 queries by 32 to 256 keys are within 10%."""
 
 
 def sketch(spec: Attention, backward: bool, threads: int, machine: Cpu) -> Sketch:

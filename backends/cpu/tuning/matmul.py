@@ -23,9 +23,7 @@ from shardc.cost.machine import Cpu
 
 BLOCKS = {"block_m": (48, 96, 192, 768), "block_n": (128, 256, 1024, 4096), "block_k": (256, 512, 1024, 4096)}
 SUMS = 12
-"""Vectors that a register tile adds up at least, if the matmul has so many: fewer leave multiply-adds
-waiting.
-"""
+"""Vectors that a register tile adds up at least, if there are so many: fewer leave multiply-adds idle."""
 BEHIND = 0.2
 """Part of the time of reading the left operand again, where it lies, that products do not hide."""
 
@@ -204,9 +202,7 @@ class _Matmul:
         return bound + rows * t.m + machine.vector * vectors + 0.08 * fetched + pages
 
     def _right(self, t: Tiles, item: int, together: int, block: float, row_blocks: int, lies: bool) -> float:
-        """Cycles to bring the right operand near: packed in blocks of so many bytes, or read for each block
-        of rows.
-        """
+        """Cycles to bring the right operand near: packed in blocks of ``block`` bytes, or in place."""
         p, cost, (_, read) = self.product, partial(_bytes_cycles, self.machine), self.operands.read_bytes
         columns = -(-p.n // t.n) * t.n / together
         if lies:

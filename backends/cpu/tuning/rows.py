@@ -83,9 +83,7 @@ class _Rows:
     effect: Callable[[Mapping[str, int]], object]
 
     def refusal(self, values: Mapping[str, int]) -> str | None:
-        """A value that does what one before it does is that one; the default's own comes before
-        all others.
-        """
+        """A value that does what an earlier one does is that one; the default's own comes first."""
         effect = self.effect(values)
         for name, known in ((p.name, p.values) for p in self.parameters):
             value = values[name]

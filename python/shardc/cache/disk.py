@@ -81,9 +81,7 @@ def alone(name: str) -> Iterator[None]:
 
 
 def keep(name: str, content: bytes) -> Path:
-    """Writes ``content``, sealed, for every process to find; where that is not allowed, for this process
-    alone.
-    """
+    """Writes ``content``, sealed, for every process; where that is not allowed, for this one alone."""
     assert OUR_NAME.fullmatch(name), f"{name!r} would never be removed"
     try:
         path = _write(cache_folder(), name, content)
@@ -112,9 +110,7 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Removes what of ours was not used for longest until the rest is within the limit.
-    A library that is open stays usable.
-    """
+    """Removes the least recently used files of ours beyond the limit. An open library stays usable."""
     found = _named_as_ours(folder)
     if sum(size for _, size, _ in found) <= CACHE_BYTES.get():
         return
@@ -143,9 +139,7 @@ def _named_as_ours(folder: Path) -> list[tuple[int, int, Path]]:
 
 
 def _has_seal(path: Path) -> bool:
-    """Whether the file ends as :func:`~shardc.runtime.kernels.library.sealed` ends it; its hash is not
-    computed.
-    """
+    """Whether the file ends with a seal (:func:`~shardc.runtime.kernels.library.sealed`); no hash is made."""
     try:
         with path.open("rb") as file:
             file.seek(-len(SEAL) - 32, os.SEEK_END)

@@ -118,9 +118,7 @@ def excess(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
 
 
 def _passing(b: Blocks, s: Scores, gpu: Gpu) -> int:
-    """Registers of a thread for a block of the rows that pass by: in tf32 they are factors of products both
-    ways.
-    """
+    """Registers of a thread for rows that pass by: in tf32 they are factors of products both ways."""
     if s.element_bytes < 4 or not s.matrix or s.kind == "forward" or gpu.backend == "hip":
         return 0
     others = b.queries if s.kind == "dkdv" else b.keys
@@ -171,9 +169,7 @@ def blocks(s: Scores, gpu: Gpu) -> tuple[Blocks, ...]:
 
 
 def candidates_of(gpu: Gpu) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Warps and stages. On AMD loads of several stages pass through registers, of which 8 warps have half as
-    many.
-    """
+    """Warps and stages. On AMD stages pass through registers, of which 8 warps have half as many."""
     return ((4,), (1,)) if gpu.backend == "hip" else ((4, 8), (2, 3, 4))
 
 

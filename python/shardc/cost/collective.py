@@ -1,6 +1,4 @@
-"""What collectives send, by the usual bandwidth-optimal algorithms (Thakur, Rabenseifner and Gropp 2005; Chan
-et al. 2007).
-"""
+"""What bandwidth-optimal collectives send (Thakur, Rabenseifner, Gropp 2005; Chan et al. 2007)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What kernels take on a GPU, from plain numbers: the roofline, programs that a unit holds, and functions
-that read and write tensors once.
-"""
+"""What kernels take on a GPU: the roofline, resident programs, and kernels that stream tensors once."""
 
 from __future__ import annotations
 

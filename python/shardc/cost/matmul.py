@@ -113,9 +113,7 @@ class Tiling:
 
 
 def shared_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """What a program takes of shared memory: a buffer a stage, of which sm_80 and AMD, where products read
-    registers, need one less.
-    """
+    """Shared memory of a program: a buffer a stage, one less where products read registers (sm_80, AMD)."""
     stages = t.stages if gpu.has_groups else max(1, t.stages - 1)
     bytes_ = stages * (t.block_m + t.block_n) * t.block_k * p.element_bytes
     if (

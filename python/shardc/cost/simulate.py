@@ -21,9 +21,7 @@ def link_of_sender(sender: int, receiver: int) -> Hashable:
 
 
 def links_of_nodes(ranks_per_node: int) -> Link:
-    """Ranks of a node each have a link to each other one; all ranks of a node share the one that
-    leaves it.
-    """
+    """Ranks of a node have a link to each other one; all of them share the one that leaves the node."""
 
     def link(sender: int, receiver: int) -> Hashable:
         node, other = sender // ranks_per_node, receiver // ranks_per_node

@@ -1,6 +1,4 @@
-"""Which tiles a matmul may have on a GPU: the legal set in closed form, without those that only waste, and
-the one of the smallest estimate.
-"""
+"""Which tiles a matmul may have on a GPU, without those that only waste, and the one estimated fastest."""
 
 from __future__ import annotations
 

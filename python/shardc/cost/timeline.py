@@ -25,9 +25,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a simulated or a measured run did when. ``spans`` are in the order in which they
-    began, by rank.
-    """
+    """What a simulated or a measured run did when. ``spans``: by rank, in the order in which they began."""
 
     spans: tuple[tuple[Span, ...], ...]
     transfers: tuple[Span, ...] = ()
@@ -50,9 +48,7 @@ class Timeline:
 
     @property
     def bubble_rate(self) -> float:
-        """The share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, section
-        5.3).
-        """
+        """Share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, 5.3)."""
         return 1 - self.busy_s / self.longest_span_s
 
     @property

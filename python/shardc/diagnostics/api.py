@@ -13,9 +13,7 @@ class MeshIsNotTheWorld(ShardcError):
 
 
 class BadArgument(ShardcError):
-    """An argument of ``compile_step`` of a wrong kind. Bad: ``loss="mse"``. Good:
-    ``loss=lambda out, batch: ...``.
-    """
+    """An argument of the wrong kind. Bad: ``loss="mse"``. Good: ``loss=lambda out, batch: ...``."""
 
     template = "{argument} is {given}, not {expected}"
     hint = "{hint}"

@@ -1,6 +1,4 @@
-"""What ``torch.compile(backend="shardc")`` says when it leaves a graph to ATen. The model still runs,
-uncompiled.
-"""
+"""What ``torch.compile(backend="shardc")`` says when a graph is left to ATen: the model still runs."""
 
 from __future__ import annotations
 
@@ -22,27 +20,21 @@ class GraphNotCompiled(ShardcError):
 
 
 class GraphFailed(ShardcError):
-    """A bug in shardc, or in what it builds on, met while a graph was compiled; the graph runs
-    through ATen.
-    """
+    """A bug in shardc, or in what it builds on, met while compiling a graph, which runs through ATen."""
 
     template = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
     hint = "results are those of eager PyTorch; please report this message with the model"
 
 
 class GraphNotTraced(ShardcError):
-    """AOTAutograd, which traces a graph's forward and backward for shardc, cannot take it; the graph runs
-    eagerly.
-    """
+    """AOTAutograd, which traces forward and backward for shardc, cannot take a graph; it runs eagerly."""
 
     template = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
     hint = 'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
 
 
 class KernelNotCompiled(ShardcError):
-    """A group of ops was fused, and its kernel could not be compiled; these ops run through ATen,
-    one by one.
-    """
+    """A fused group of ops, whose kernel could not be compiled, runs through ATen, one op at a time."""
 
     template = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
     hint = "results are right; please report this message with the model"

@@ -131,9 +131,7 @@ class OptimizerStateUnknown(ShardcError):
 
 
 class OptimizerParameterUnknown(ShardcError):
-    """The optimizer holds a tensor that is no parameter of the model (built before the model was copied,
-    often).
-    """
+    """The optimizer holds a tensor that is no parameter of the model, often as the model was copied later."""
 
     template = (
         "parameter {index} of group {group} of {optimizer} (shape {shape}) is not a parameter of the model"

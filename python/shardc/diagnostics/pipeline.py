@@ -176,9 +176,7 @@ class NoMicroBatches(PipelineError):
 
 
 class SeveralLoops(PipelineError):
-    """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics
-    are.
-    """
+    """A value of all micro-batches is needed within forward or backward, as batch norm's statistics are."""
 
     template = "forward and backward of one micro-batch cannot run without waiting for the others"
     hint = "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"

@@ -69,9 +69,7 @@ class PatternMatchesNothing(ShardcError):
 
 
 class TooManyWays(ShardcError):
-    """A dim is to be cut into more blocks than it has elements: a batch of 3 over 4 devices.
-    5 over 4 works (2, 2, 1, 0).
-    """
+    """A dim is to be cut into more blocks than it has elements: 3 over 4 devices (5 over 4: 2, 2, 1, 0)."""
 
     template = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
     hint = "cut it over an axis of at most {size}, or leave it whole"

@@ -6,9 +6,7 @@ from shardc.diagnostics.base import ShardcError
 
 
 class NoRuleToProve(ShardcError):
-    """A rule was to be proved of a call for which none is registered, or whose rule declines
-    these arguments.
-    """
+    """A rule was to be proved of a call for which none is registered, or which its rule declines."""
 
     template = "{op} has no sharding rule for these arguments: {args}"
     hint = "register one with @rule_for({op!r}) in its family's module under dialects/rules/"
@@ -29,9 +27,7 @@ class UnsoundRule(ShardcError):
 
 
 class BadRuleText(ShardcError):
-    """A rule's text can't be read. Bad: ``[i]->[i]``. Good: ``([i])->([i])``,
-    or ``([i,k],[k,j])->([i,j]) reduce={k}``.
-    """
+    """A rule's text can't be read. Bad: ``[i]->[i]``. Good: ``([i,k],[k,j])->([i,j]) reduce={k}``."""
 
     template = "the rule {text!r} of {op} can't be read: {problem}"
     hint = (
