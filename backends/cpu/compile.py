@@ -16,8 +16,8 @@ from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.structured import Structured, read_structured
 from shardc.backends.cpu.attention.backward import emit_backward
 from shardc.backends.cpu.attention.forward import emit_forward
+from shardc.backends.cpu.emit.buffers import Emitted
 from shardc.backends.cpu.emit.emit import emit
-from shardc.backends.cpu.emit.emitted import Emitted
 from shardc.backends.cpu.emit.entries import entries
 from shardc.backends.cpu.emit.loops import BARRIER
 from shardc.backends.cpu.emit.scatter import emit_scatter

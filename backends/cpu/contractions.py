@@ -19,8 +19,7 @@ from shardc.runtime.torch_private import schema_of
 def measured_form(contraction: Contraction) -> str:
     """The name of the fastest of the contraction's forms on this machine.
 
-    Small ones are ATen's: what a library gains is less than its longer call costs. Large ones are measured on
-    a smaller one.
+    Small ones are ATen's: a library's call takes longer. Large ones are measured on a smaller one.
     """
     if contraction.flops < SMALL_FLOPS:
         return "aten"

@@ -15,9 +15,8 @@ LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "b
 
 
 def target() -> str:
-    """``x86_64 avx avx2 ...``: the architecture and its instruction sets, in one line.
-
-    ``$SHARDC_TARGET``, in the same form, names one that has fewer than this machine.
+    """``x86_64 avx avx2 ...``: the architecture and its instruction sets. ``$SHARDC_TARGET``, in the same
+    form, names one that has fewer than this machine.
     """
     return " ".join([architecture(), *sorted(features())])
 

@@ -1,9 +1,7 @@
-"""``kern.attention_backward`` as loops: probabilities again from lse (Dao et al., FlashAttention, 2022,
-appendix B).
+"""``kern.attention_backward`` as loops: probabilities again from lse (FlashAttention, Dao et al., 2022, B).
 
-A thread takes a head of keys whole, or where there are more threads than heads every so many'th block of its
-keys. So dk and dv are sums of its own over all queries of the group, with sizes in lanes. What the parts of a
-head add to dq is added up at the end.
+A thread takes a head of keys whole, or every so many'th block of them where threads outnumber heads. So dk
+and dv are its own sums over all queries of the group, with sizes in lanes. Parts of dq are added at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from torch_mlir.dialects import arith, math, scf
 from shardc.backends.body.structured import Structured
 from shardc.backends.cpu.attention.mask import seen_blocks
 from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
-from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.backends.cpu.emit.buffers import Emitted
 from shardc.backends.cpu.emit.loops import barrier, carrying_loop, when
 from shardc.backends.cpu.lanes.lanes import Matrix
 from shardc.dialects.kern.attention_backward import attention_backward_of

@@ -10,7 +10,7 @@ from torch_mlir.dialects import arith, math, scf
 from shardc.backends.body.structured import Structured
 from shardc.backends.cpu.attention.mask import seen_blocks
 from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
-from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.backends.cpu.emit.buffers import Emitted
 from shardc.backends.cpu.emit.loops import carrying_loop
 from shardc.backends.cpu.lanes.lanes import Matrix
 from shardc.dialects.kern.attention import attention_of

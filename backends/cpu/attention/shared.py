@@ -19,9 +19,8 @@ from torch_mlir.dialects import arith
 from shardc.backends.body.structured import Structured
 from shardc.backends.cpu.attention.turning import Turning
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import Buffers, memory_of
+from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory_of
 from shardc.backends.cpu.emit.element import Count
-from shardc.backends.cpu.emit.emitted import Emitted
 from shardc.backends.cpu.emit.loops import bounded_loop
 from shardc.backends.cpu.host import vector_lanes, vector_registers
 from shardc.backends.cpu.lanes.lanes import Initial, Lanes, Matrix, Product

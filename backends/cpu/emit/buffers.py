@@ -1,8 +1,9 @@
-"""The memory that a kernel's function is handed: inputs, outputs, and a workspace cut into buffers."""
+"""A kernel's function: the memory that it is handed, and what is known of it once it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from torch_mlir import ir
@@ -60,6 +61,28 @@ class Buffers:
         self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(
             [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
         )
+
+
+@dataclass(eq=False)
+class Emitted:
+    """A function ``@name_body``: how many tensors it takes and makes, how many threads pay, and its
+    workspace.
+
+    ``outputs`` are those with memory of their own. ``elements_per_thread`` (0: sizes are known) are those of
+    a flat kernel below which another thread does not pay. A kernel with symbolic sizes takes so many
+    ``sizes``; ``work``, in additions, of which a thread is worth ``work_per_thread``, says then how many
+    threads pay, and ``max_threads`` is an estimate.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    max_threads: int
+    buffers: Buffers
+    elements_per_thread: int = 0
+    sizes: int = 0
+    work: AnySize = 0
+    work_per_thread: int = 1
 
 
 def padded(count: AnySize) -> AnySize:

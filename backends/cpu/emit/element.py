@@ -58,7 +58,7 @@ class Elements:
 
     entry: ir.Block
     buffers: dict[Value, ir.Value]
-    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
+    symbols: Mapping[Symbol, ir.Value] = field(default_factory=dict)
     sizes: dict[ir.Value, AnySize] = field(default_factory=dict)
     kept: dict[tuple[Value, Index], Kept] = field(default_factory=dict)
     merged: set[Axis] = field(default_factory=set)

@@ -18,9 +18,8 @@ from shardc.backends.body.linear import Axis, Index, Linear
 from shardc.backends.body.nest import check_in_place, recursion
 from shardc.backends.body.roots import Root, Roots, find_roots
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import Buffers, memory, padded
+from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, padded
 from shardc.backends.cpu.emit.element import Elements, Kept, Place
-from shardc.backends.cpu.emit.emitted import Emitted
 from shardc.backends.cpu.emit.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.emit.result import Result, results_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from itertools import count
 
-from shardc.backends.cpu.emit.buffers import ALIGNMENT_BYTES, Buffers
-from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.backends.cpu.emit.buffers import ALIGNMENT_BYTES, Buffers, Emitted
 from shardc.dialects.kern.size import AnySize, Size, evaluate, hint
 
 INFO_SUFFIX = "_info"

@@ -33,7 +33,8 @@ def carrying_loop(
     elements: Elements, low: Count, high: Count, carry: Sequence[ir.Value], step: Count = 1
 ) -> Iterator[tuple[ir.Value, scf.ForOp]]:
     """The same for a body that carries values, and ends with a yield of them."""
-    loop = scf.ForOp(*map(elements.number, (low, high, step)), list(carry))
+    first, end, by = map(elements.number, (low, high, step))
+    loop = scf.ForOp(first, end, by, list(carry))
     with ir.InsertionPoint(loop.body):
         yield loop.induction_variable, loop
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from torch_mlir import ir
+
 from shardc.backends.body import nest as body
 from shardc.backends.body.contraction import Contraction, find_contraction, is_contraction
-from shardc.backends.body.graph import Argument
+from shardc.backends.body.graph import Argument, Generic
 from shardc.backends.body.linear import Axis, Index, Picked, row_major
 from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.backends.cpu.emit.parts import part_axes
-from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.generic import loop_of
+from shardc.dialects.kern.size import AnySize, hint
 
 PARALLEL_ROWS = 16
 """With fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums."""
+MAX_PARTS = 16
+"""The most parts of a nest's concatenations together: each part is a copy of the loop's body."""
+
+CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
 @dataclass(eq=False)
@@ -28,7 +34,7 @@ class Nest(body.Nest):
     therefore run through in short pieces; ``turned`` are arguments of which a piece is copied first, so that
     it is contiguous along the row. A nest with a ``contraction`` has no rows: its loops are those of a
     matmul, and what reads the result is over them too. ``written_out`` are axes inside the rows (see
-    :func:`~shardc.backends.cpu.emit.parts.part_axes`) whose steps stand one after the other, without a loop.
+    :func:`part_axes`) whose steps stand one after the other, without a loop.
     """
 
     split: bool = False
@@ -182,3 +188,40 @@ def read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict[Root, Re
     others = [r for other in nests if other is not nest for r in other.roots]
     found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
     return found & set(nest.roots)
+
+
+def part_axes(members: list[Root], reads: dict[Root, Reads], sizes: Mapping[Axis, AnySize]) -> set[Axis]:
+    """Axes that number the parts of a concatenation: their position is compared with numbers. Given a number,
+    each part is a plain vector loop.
+    """
+    found: set[Axis] = set()
+    for root in members:
+        bodies = [(v.generic, v.generic.dims_at(v.number, index)) for v, index in reads[root].between]
+        bodies += [(root.generic, root.dims)] if root.generic else []
+        for generic, dims in bodies:
+            found |= {a for dim in _chosen_by(generic) for a, _ in dims[dim].terms if a in sizes}
+    static = all(isinstance(sizes[a], int) for a in found)
+    return found if static and prod(sizes[a] for a in found) <= MAX_PARTS else set()
+
+
+def _chosen_by(generic: Generic) -> Iterator[int]:
+    """Dims of ``generic`` whose index is compared with numbers."""
+    for op in generic.body_ops:
+        if (loop := loop_of(op.results[0])) is not None and _is_compared(op.results[0]):
+            yield loop
+
+
+def _is_compared(value: ir.Value) -> bool:
+    """Whether every use of ``value`` is a comparison with a number."""
+    for user in (use.owner.operation for use in value.uses):
+        if user.name == "arith.cmpi":
+            same = any(_is_number(v) for v in user.operands)
+        else:
+            same = user.name in CASTS and _is_compared(user.results[0])
+        if not same:
+            return False
+    return True
+
+
+def _is_number(value: ir.Value) -> bool:
+    return not isinstance(value, ir.BlockArgument) and value.owner.operation.name == "arith.constant"

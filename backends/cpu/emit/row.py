@@ -11,7 +11,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, scf
 
 from shardc.backends.body.combiner import combine
-from shardc.backends.body.graph import Computed, Generic
+from shardc.backends.body.graph import Computed, Generic, Value
 from shardc.backends.body.linear import Axis, Index, Linear, row_major
 from shardc.backends.body.roots import Root
 from shardc.backends.cpu.config import Config
@@ -32,11 +32,9 @@ Targets = dict[Result, ir.Value]
 
 @dataclass(eq=False)
 class Row:
-    """Writes rows. ``targets``: memory of each result that has some; ``sums``: where carried terms are added
-    (buffer, base).
-
-    ``bounds`` replaces the bounds of an axis, where a thread takes part of it. ``streams`` are the results of
-    each loop that are written past the caches.
+    """Writes rows. ``targets``: memory of results; ``sums``: where carried terms are added (buffer, base);
+    ``bounds`` replaces those of an axis of which a thread takes a part; ``streams``: results of each loop
+    that are written past the caches.
     """
 
     nest: Nest
@@ -148,7 +146,7 @@ class Row:
         registers = self._registers(loop)
         accumulators = dict(zip(registers, carry, strict=False))
         squares = dict(zip(self._extremes(loop), carry[len(registers) :], strict=True))
-        hidden = {key: elements.kept.pop(key) for key in loop.kept}
+        hidden: dict[tuple[Value, Index], Kept] = {key: elements.kept.pop(key) for key in loop.kept}
         for key, kept in hidden.items():
             elements.store(elements.element(*key, place), kept.buffer, elements.position(kept.offset, place))
         self._store(loop, place)

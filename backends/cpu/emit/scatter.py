@@ -19,9 +19,8 @@ from torch_mlir.dialects import arith, memref, scf
 
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import Buffers, memory, memory_of, width_bytes
+from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, memory_of, width_bytes
 from shardc.backends.cpu.emit.element import Elements
-from shardc.backends.cpu.emit.emitted import Emitted
 from shardc.backends.cpu.emit.loops import barrier, bounded_loop, carrying_loop, share, when
 from shardc.backends.cpu.emit.streams import LINE_BYTES
 from shardc.dialects.kern.scatter_add import scatter_add_of

@@ -18,9 +18,7 @@ from shardc.dialects.kern.size import AnySize, hint
 @dataclass(eq=False)
 class Loop:
     """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
-
-    ``ahead`` is what the first stage of the next row reads, contiguous along the axis of this loop, which
-    fetches it.
+    ``ahead``: what the next row's first stage reads, contiguous along this loop's axis, which fetches it.
     """
 
     axes: list[Axis]

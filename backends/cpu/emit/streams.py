@@ -30,8 +30,8 @@ LINE_BYTES = Cpu.line_bytes
 
 
 def read_again(nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root]) -> set[Root]:
-    """The roots of a nest that are not written past the caches: those that something reads again
-    (``read_later``: other nests do), and those that are written where an operand was.
+    """The roots of a nest that are not written past the caches: those that are read again (``read_later``: by
+    other nests), and those that are written where an operand was.
     """
     in_place = {r for r in nest.roots if any(n in graph.in_place for stored in r.stores for n in stored)}
     return {*read_later, *in_place, *stages.again.values()}
@@ -48,9 +48,8 @@ def streams_of(
 
 
 def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> list[Root]:
-    """The roots of a loop that are stored past the caches: results of ``far_bytes`` and more whose lines are
-    written whole, one after the other. Those in ``kept`` are read again. None of a loop that accumulates in a
-    register: it does not run in pieces.
+    """The roots of a loop that are stored past the caches: results of ``far_bytes`` and more, not ``kept``,
+    in whole lines. None of a loop that accumulates in a register: it does not run in pieces.
     """
     if any(root.is_reduction and not any(a in root.parallel for a in loop.axes) for root in loop.roots):
         return []
@@ -74,9 +73,8 @@ def _in_lines(root: Root, axis: Axis, nest: Nest, far_bytes: int) -> bool:
 
 
 class Stream:
-    """A piece of one result in a buffer, and the way from there to ``target``.
-
-    ``axis`` is the loop's, ``parts`` are the axes inside of it that are written out, with their sizes.
+    """A piece of one result in a buffer, and the way from there to ``target``. ``axis`` is the loop's;
+    ``parts`` are the axes inside of it that are written out, with their sizes.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Largest and smallest values, NaN where there is one, by two instructions a vector instead of four.
 
-x86's instruction for the larger of two gives the second where one is NaN (aarch64's gives NaN). So the terms'
-squares are added up beside: their sum is NaN where a term is, and nowhere else, for no square is negative
-infinity.
+x86's instruction for the larger of two returns the second where one is NaN (aarch64's returns NaN). So the
+terms' squares are added up too: their sum is NaN where a term is, and nowhere else.
 """
 
 from __future__ import annotations

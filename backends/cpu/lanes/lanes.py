@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -19,7 +19,7 @@ class Lanes:
 
     entry: ir.Block
     width: int
-    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
+    symbols: Mapping[Symbol, ir.Value] = field(default_factory=dict)
     elements: Elements = field(init=False)
 
     def __post_init__(self) -> None:

@@ -1,12 +1,11 @@
-"""exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, instead of calls of
+"""exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, not as calls of
 libm.
 
 f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions of exp and
 log, the coefficients of log, sin and cos are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S.
-Moshier), of erf the minimax polynomials that N. Juffa published (StackOverflow 35148198), of tanh the
-rational one of Eigen (``MathFunctionsImpl.h``); those of exp are least squares of the relative error,
-reweighted until it is even. Errors, in ulp against f64, are asserted in
-``test/unit/cpu/test_polynomials.py``.
+Moshier), of erf those that N. Juffa published (StackOverflow 35148198), of tanh Eigen's
+(``MathFunctionsImpl.h``); those of exp are least squares of the relative error, reweighted until it is even.
+Errors, in ulp against f64, are asserted in ``test/unit/cpu/test_polynomials.py``.
 """
 
 from __future__ import annotations
@@ -108,17 +107,19 @@ def _log_edges(s: Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Val
     return s.select(bad, s.number(float("nan")), result)
 
 
-def _log(s: Scalars, x: ir.Value) -> ir.Value:
+def _any_log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """The same of a positive number that may be subnormal."""
     tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
     e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
-    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
-    return _log_edges(s, x, 0.0, _log_of(s, e, f))
+    return s.select(tiny, s.sub(e, s.number(25.0)), e), f
+
+
+def _log(s: Scalars, x: ir.Value) -> ir.Value:
+    return _log_edges(s, x, 0.0, _log_of(s, *_any_log_parts(s, x)))
 
 
 def _log2(s: Scalars, x: ir.Value) -> ir.Value:
-    tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
-    e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
-    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
+    e, f = _any_log_parts(s, x)
     part = _log_of(s, s.number(0.0), f)
     return _log_edges(s, x, 0.0, s.fma(part, s.number(1.4426950408889634), e))
 
@@ -147,9 +148,8 @@ def _erf(s: Scalars, x: ir.Value) -> ir.Value:
             -1.28717512e-1,
         ],
     )
-    n, minus_one = _exp_parts(
-        s, s.fma(outer, t, s.arithmetic("arith.negf", t))
-    )  # of -20 to 0: a normal number
+    exponent = s.fma(outer, t, s.arithmetic("arith.negf", t))  # -20 to 0: a normal number
+    n, minus_one = _exp_parts(s, exponent)
     outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
     inner = s.polynomial(
         q, [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
@@ -176,8 +176,7 @@ def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
 
 
 def _quarters(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """x = (n + f) pi / 2 with an integer n and f in [-1/2, 1/2], for every f32: n as an i32, modulo 4, and f
-    pi / 2.
+    """x = (n + f) pi / 2, an integer n and f in [-1/2, 1/2], for every f32: n as i32, modulo 4, and f pi / 2.
 
     1 / (2 pi) stands in parts of 28 bits, so that products with x are exact in f64, and so is what is left of
     them without whole turns (Payne and Hanek, 1983, in floating point). Without the quarters that it has by
@@ -235,8 +234,7 @@ EXPANSIONS: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
 
 
 def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
-    """Replaces the functions of :data:`EXPANSIONS` of f32, and vectors of it (and f16, bf16 through f32), all
-    over ``module``.
+    """Replaces the functions of :data:`EXPANSIONS` of f32 (f16, bf16 through f32) and vectors of them.
 
     ``scales``: the target multiplies a vector by powers of two with one instruction (AVX-512's
     ``vscalefps``). ``tables``: it has the instructions of :mod:`shardc.backends.cpu.lanes.tables`.
@@ -252,9 +250,8 @@ def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
 
 def is_expanded(op: ir.Operation) -> bool:
     """Whether arithmetic takes the place of ``op``."""
-    return op.name in EXPANSIONS and isinstance(
-        _scalar(op.results[0].type), ir.F32Type | ir.F16Type | ir.BF16Type
-    )
+    narrow = ir.F32Type | ir.F16Type | ir.BF16Type
+    return op.name in EXPANSIONS and isinstance(_scalar(op.results[0].type), narrow)
 
 
 def _shape(type_: ir.Type) -> list[int] | None:

@@ -13,9 +13,8 @@ OLT, OGT, OEQ, ULT = 4, 2, 1, 11  # arith.cmpf predicates; ordered ones are fals
 
 
 class Scalars:
-    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one.
-
-    ``contract`` allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
+    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one. ``contract``
+    allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
     """
 
     def __init__(self, shape: list[int] | None, scales: bool) -> None:

@@ -1,7 +1,6 @@
-"""Innermost loops with functions of ``tables.py`` run in vectors that are written here.
+"""Innermost loops with functions of ``tables.py`` run in vectors that are written here, if all is understood.
 
-LLVM's loop vectorizer knows no numbers in registers that are looked up. It is left all loops without such
-functions, and all that hold what is not understood here.
+LLVM's loop vectorizer cannot look numbers up in registers; all other loops are left to it.
 """
 
 from __future__ import annotations
@@ -93,9 +92,8 @@ class _Lanes:
         return all(len(touched[op.operands[1]]) == 1 for op in ops if op.name == "memref.store")
 
     def write(self) -> None:
-        """Puts vectors in the place of the loop: several steps of them at once, then single ones, the last of
-        which has lanes that do nothing. Sums stay vectors through the loop around it, if that only hands them
-        on.
+        """Replaces the loop by vectors: several steps of them at once, then single ones, the last with idle
+        lanes. Sums stay vectors through the loop around it, if that only hands them on.
         """
         count = _length(*list(self.loop.operands)[:2])
         copies = _SUMS if len(self.loop.inner_iter_args) else 1
@@ -130,7 +128,8 @@ class _Lanes:
         self, around: scf.ForOp, count: int | None, sums: list[list[ir.Value]]
     ) -> list[list[ir.Value]]:
         """The loop around, with vectors in the place of what it carries, and this loop's vectors in it."""
-        wide = scf.ForOp(*list(around.operands)[:3], [v for vectors in sums for v in vectors])
+        low, high, step = list(around.operands)[:3]
+        wide = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
         *ops, _ = (view.operation for view in around.body.operations)
         at = ops.index(self.loop.operation)
         for op in ops[:at]:

@@ -6,7 +6,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, memref, scf, vector
 
 from shardc.backends.cpu.emit.buffers import width
-from shardc.backends.cpu.emit.element import Elements
+from shardc.backends.cpu.emit.element import Count, Elements
 from shardc.backends.cpu.emit.loops import carrying_loop
 from shardc.backends.cpu.lanes.scalars import call_intrinsic
 from shardc.backends.cpu.matmul.pack import Left, Right
@@ -19,7 +19,7 @@ def register_tile(
     left: tuple[Left, ir.Value, ir.Value],
     right: tuple[Right, ir.Value],
     result: tuple[ir.Value, ir.Value],
-    count: ir.Value | int,
+    count: Count,
     first: ir.Value | None,
 ) -> None:
     """Adds ``count`` terms to a tile. Each operand is memory and where the tile begins in it, the left one

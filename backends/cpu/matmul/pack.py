@@ -1,8 +1,6 @@
-"""Operands of a matmul in the order in which register tiles read them; what is computed from a tensor (a
-cast, a scale) is computed once, on the way.
+"""Operands of a matmul in the order in which register tiles read them, casts and scales computed on the way.
 
-Rows and columns beyond the matmul's repeat its last one: tiles are always whole, and what the surplus gives
-is not stored.
+Rows and columns beyond the matmul's repeat its last one: tiles are always whole; the surplus is not stored.
 """
 
 from __future__ import annotations

@@ -38,8 +38,7 @@ PACKED, IN_PLACE = 1, 2
 class Product:
     """``batch`` times [m, k] by [k, n]. Elements of the sums take ``sum_bytes``, packed ones of the operands
     ``sum_bytes // terms``, of which an instruction multiplies ``terms`` neighbours along k. ``left_lies``:
-    the left operand is memory that is contiguous along k; ``right_lies``: the right one is, along the
-    columns.
+    the left operand is memory contiguous along k; ``right_lies``: the right one is, along the columns.
     """
 
     batch: int

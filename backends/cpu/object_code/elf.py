@@ -1,9 +1,7 @@
-"""Links one x86-64 object file of LLVM's large code model into a shared object, where a machine has no
-linker.
+"""Links an x86-64 object file of LLVM's large code model into a shared object, without a system's linker.
 
 The layout is the least that ``dlopen`` takes: one segment of headers, symbols, code and constants, one of the
-global offset table and the dynamic section. Formats and relocations: System V ABI, AMD64 supplement, chapters
-4 and 5.
+global offset table and the dynamic section. Source: System V ABI, AMD64 supplement, chapters 4 and 5.
 """
 
 from __future__ import annotations

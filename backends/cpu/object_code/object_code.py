@@ -36,13 +36,10 @@ def start_worker() -> None:
 
 
 def object_code(module: ir.Module, entries: str, without: str) -> bytes:
-    """The object file of the functions of ``module`` and of ``entries``
-    (:func:`shardc.backends.cpu.emit.entries.entries`).
+    """The object file of ``module``'s functions and of ``entries``, without the instruction sets that
+    :func:`shardc.backends.cpu.host.without` names.
 
-    It does ``without`` the instruction sets that :func:`shardc.backends.cpu.host.without` names.
-
-    Raises:
-        KernelNotLowered: MLIR or LLVM refused the module, or ended its process.
+    Raises:     KernelNotLowered: MLIR or LLVM refused the module, or ended its process.
     """
     return _made_by(_ask_worker, module, entries, without)
 

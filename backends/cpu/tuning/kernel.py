@@ -29,9 +29,8 @@ from shardc.dialects.kern.size import hint
 
 
 def sketches(functions: ir.Module, threads: int, machine: Cpu | None = None) -> tuple[Sketch, ...]:
-    """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
-
-    Raises KernelNotSupported as the backend does.
+    """The sketches of a module of :func:`shardc.backends.body.extract.extract` with one function. Raises
+    KernelNotSupported as the backend does.
     """
     machine = machine or this_machine()
     function = functions.body.operations[0].operation

@@ -1,9 +1,8 @@
 """What was compiled, on disk: libraries and programs, found by the hash of what they were made from.
 
 A file ends with a seal (:func:`shardc.runtime.kernels.library.sealed`), appears in one step, and the least
-recently used go when all together are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB). The folder may
-hold a user's files, too: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and
-removed.
+recently used go when all are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB). A user's files may be in
+the folder: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and removed.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ def _whole(name: str) -> tuple[Path, bytes] | None:
 
 @contextmanager
 def alone(name: str) -> Iterator[None]:
-    """While one process makes the file ``name``, others that want to wait: the ranks of a step compile the
-    same library.
-
+    """Lets one process make the file ``name`` while others that want it wait, as the ranks of a step do.
     Where the cache folder cannot be written nobody waits, and each makes its own.
     """
     try:

@@ -1,9 +1,7 @@
-"""How attention is cut into blocks: the legal configurations in closed form, and an estimate of the time of
-each.
+"""How attention is cut into blocks: the legal configurations in closed form, and estimates of their times.
 
 A program keeps a block of its own rows (queries; of ``dkdv`` keys) and lets blocks of the others pass by. The
-estimate counts matrix instructions, exponentials with what stands around them (some of which overlap), and
-what is fetched from L2.
+estimate counts matrix instructions, exponentials with their surroundings (some overlap), and L2 fetches.
 """
 
 from __future__ import annotations

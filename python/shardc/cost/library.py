@@ -1,8 +1,6 @@
-"""What a call of a library takes on a GPU that is not here: cuBLAS, flash attention, or one of ATen's
-kernels.
+"""What a call of a library (cuBLAS, flash attention, ATen's kernels) takes on a GPU that is not here.
 
-A library's matmul is estimated by the model of ours, with the best of all tilings and none of what ours
-computes beside it.
+A library's matmul is estimated by our model, with the best of all tilings and nothing computed beside it.
 """
 
 from __future__ import annotations

@@ -16,10 +16,8 @@ _UNKNOWN = Assumed("links of one speed: the cost of a chain is the bytes that it
 
 @dataclass(frozen=True)
 class LinkModel:
-    """Bandwidth (bytes/s a device) and latency (s a collective) of mesh axes, by name; others take the
-    defaults.
-
-    A collective over several axes goes at the pace of the slowest.
+    """Bandwidth (bytes/s a device) and latency (s a collective) of mesh axes, by name; others have the
+    defaults. A collective over several axes goes at the pace of the slowest.
     """
 
     bandwidths: tuple[tuple[str, float], ...] = ()

@@ -1,7 +1,5 @@
-"""Machines as data: GPUs and CPU cores, each figure with its origin.
-
-Facts of an instruction set decide what is legal (shared memory, registers); rates and times steer estimates
-only.
+"""Machines as data: GPUs and CPU cores, each figure with its origin. Facts of an instruction set decide what
+is legal (shared memory, registers); rates and times steer estimates only.
 """
 
 from __future__ import annotations
@@ -104,9 +102,8 @@ _RANKS = Assumed("ranks what was measured on a Zen 5 (decision 43)")
 
 @dataclass(frozen=True)
 class Cpu:
-    """One core of a CPU. Models of its kernels count cycles; rates are bytes a cycle.
-
-    ``caches``: bytes of each level; ``rates``: from each, and from memory.
+    """One core of a CPU. Models of its kernels count cycles; rates are bytes a cycle. ``caches``: bytes of
+    each level; ``rates``: from each, and from memory.
     """
 
     vector_bytes: Annotated[int, _HERE]

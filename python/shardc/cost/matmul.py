@@ -94,9 +94,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Tiling:
-    """One configuration. ``group`` rows of tiles run together; ``split`` programs share the terms of a sum;
-    ``persistent``: each unit has one program, which takes tile after tile. Names are those of
-    ``#kern.config``.
+    """One configuration, as ``#kern.config`` names it. ``group`` rows of tiles run together; ``split``
+    programs share the terms of a sum; ``persistent``: each unit has one program, which takes tile after tile.
     """
 
     block_m: int
@@ -137,9 +136,8 @@ def registers(t: Tiling, p: Product, gpu: Gpu) -> int:
 
 
 def spill_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """Of a thread, once a tile: what of the sums and of what lives with them has no register while the tile
-    is written (measured by compiling: decision 57). What would be spilled at every step along the sum is
-    refused instead.
+    """What a thread spills, once a tile: sums, and what lives with them, without a register while the tile is
+    written (measured by compiling: decision 57). Spills at every step along the sum are refused instead.
     """
     if t.split > 1:
         return 0

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one micro-batch costs in one stage.
-
-    ``transfer_s``: sending its activation to the next stage, or that one's gradient back.
-    ``activation_bytes`` are held from forward on; of them ``weight_bytes`` from the input gradient until the
-    weight gradient, and the rest not.
+    """What one micro-batch costs in one stage. ``transfer_s``: sending its activation on, or the gradient
+    back. ``activation_bytes`` are held from forward on; of them ``weight_bytes`` from the input gradient
+    until the weight gradient, and the rest not.
     """
 
     forward_s: float

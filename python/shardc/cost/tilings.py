@@ -27,9 +27,8 @@ WARPS, STAGES, GROUPS, SPLITS = (1, 2, 4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16), (1
 
 
 def refusal(t: Tiling, p: Product, gpu: Gpu) -> str | None:
-    """Why it does not fit into shared memory or registers; None if it does (measured: spills exactly from 256
-    sums a thread on). What is spilled once a tile costs
-    time (:func:`estimate_s`), and is refused where it is more than half of the registers of a thread.
+    """Why it does not fit into shared memory or registers; None if it does (measured: spills from 256 sums a
+    thread on). Spills once a tile cost time (:func:`estimate_s`), up to half of a thread's registers.
     """
     if (needed := gpu.reserved_bytes + shared_bytes(t, p, gpu)) > gpu.shared_bytes:
         return f"{t.stages} stages take {needed} bytes of shared memory of {gpu.shared_bytes}"
