@@ -36,23 +36,20 @@ def check_target() -> None:
     """Raises UnsupportedTarget if the target has no loops, or this machine cannot compile for it."""
     needed = NEEDED.get(architecture())
     if platform.system() != "Linux" or needed is None:
-        raise UnsupportedTarget(
-            target=f"{architecture()} ({platform.system()})", problem="there are no loops for it"
-        )
+        named = f"{architecture()} ({platform.system()})"
+        raise UnsupportedTarget(target=named, problem="there are no loops for it")
     if missing := needed - features():
         raise UnsupportedTarget(target=target(), problem=f"it lacks {' '.join(sorted(missing))}")
     if architecture() != platform.machine() or not features() <= cpu_features():
         lacks = " ".join(sorted(features() - cpu_features())) or architecture()
-        raise UnsupportedTarget(
-            target=target(), problem=f"code is made for this machine alone, which lacks {lacks}"
-        )
+        problem = f"code is made for this machine alone, which lacks {lacks}"
+        raise UnsupportedTarget(target=target(), problem=problem)
 
 
 def without() -> str:
     """LLVM's attribute of a function that must do without what the target lacks: ``-avx512f,...``."""
-    return ",".join(
-        f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features())
-    )
+    missing = sorted(cpu_features() - features())
+    return ",".join(f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in missing)
 
 
 def vector_bytes() -> int:

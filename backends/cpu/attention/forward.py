@@ -75,9 +75,8 @@ class _Forward:
             scf.YieldOp([lanes.maximum(self._score(n, start), top) for start, top in held])
         tops = [lanes.instead(top, -inf, 0.0) for top in loop.results]
         decays = [math.exp(arith.subf(old, top)) for old, top in zip(before, tops, strict=True)]
-        totals = [
-            arith.mulf(self._get(self.total, start), d) for start, d in zip(starts, decays, strict=True)
-        ]
+        kept = zip(starts, decays, strict=True)
+        totals = [arith.mulf(self._get(self.total, start), decay) for start, decay in kept]
         with carrying_loop(lanes.elements, 0, keys.count, totals) as (n, sums):
             made = []
             for start, top, total in zip(starts, tops, sums.inner_iter_args, strict=True):

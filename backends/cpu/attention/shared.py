@@ -215,9 +215,8 @@ class Blocks:
             for start in self.lane_starts():
                 at = scores.at(self.lanes, n, start)
                 score = self.lanes.load(scores.buffer, at)
-                self.lanes.store(
-                    self.lanes.since(score, self.lanes.sum(beyond, -start), -inf), scores.buffer, at
-                )
+                seen = self.lanes.since(score, self.lanes.sum(beyond, -start), -inf)
+                self.lanes.store(seen, scores.buffer, at)
 
     # Products
 

@@ -74,9 +74,7 @@ class Turning:
 
     def _multiple(self, count: Count) -> ir.Value:
         """``count`` without what makes no whole vector."""
-        width = self.lanes.width
+        index, width = self.lanes.index, self.lanes.width
         if isinstance(count, int):
-            return self.lanes.index(count // width * width)
-        return arith.muli(
-            arith.divui(self.lanes.index(count), self.lanes.index(width)), self.lanes.index(width)
-        )
+            return index(count // width * width)
+        return arith.muli(arith.divui(index(count), index(width)), index(width))

@@ -58,9 +58,8 @@ class Buffers:
         types = [a.type for a in self.block.arguments]
         self.function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, []))
         alias = {"llvm.noalias": ir.UnitAttr.get()}
-        self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
-        )
+        attributes = [ir.DictAttr.get({} if isinstance(t, ir.IndexType) else alias) for t in types]
+        self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
 
 
 @dataclass(eq=False)

@@ -117,9 +117,7 @@ class Elements:
             position = position if kept.start is None else arith.subi(position, kept.start)
             made = self.load(kept.buffer, position, value.element)
         elif value in self.buffers:
-            made = self.load(
-                self.buffers[value], self.position(row_major(index, value.shape), place), value.element
-            )
+            made = self._in_memory(value, value, index, place)
         elif isinstance(value, Slice):
             made = self.element(value.source, value.source_index(index), place)
         elif isinstance(value, View):
@@ -138,9 +136,12 @@ class Elements:
         source = base(value)
         if isinstance(source, Splat):
             return self.scalar(source.scalar)
-        return self.load(
-            self.buffers[source], self.position(row_major(index, value.shape), place), value.element
-        )
+        return self._in_memory(source, value, index, place)
+
+    def _in_memory(self, source: Value, value: Value, index: Index, place: Place) -> ir.Value:
+        """Element ``index`` of ``value``, which lies where ``source`` does."""
+        position = self.position(row_major(index, value.shape), place)
+        return self.load(self.buffers[source], position, value.element)
 
     def results(
         self, generic: Generic, dims: Index, accumulators: dict[int, ir.Value], place: Place

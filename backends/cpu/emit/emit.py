@@ -139,9 +139,8 @@ class _Writer:
         for loop, members in streams_of(nest, stages, self.graph, read_later, config.streamed_bytes).items():
             axis, *parts = loop.axes
             sizes = {part: int(nest.sizes[part]) for part in parts}
-            found[loop] = [
-                Stream(r, axis, sizes, config.piece, targets[Result(r)], self.buffers) for r in members
-            ]
+            into = [(root, targets[Result(root)]) for root in members]
+            found[loop] = [Stream(r, axis, sizes, config.piece, t, self.buffers) for r, t in into]
         return found
 
     def _begin(self, nest: Nest, read_later: set[Root]) -> Targets:
@@ -184,9 +183,7 @@ class _Writer:
 
     def _part(self, result: Result, thread: ir.Value | None = None) -> ir.Value:
         """Where a thread's part of a partial result begins."""
-        return arith.muli(
-            self.thread if thread is None else thread, self.elements.number(padded(result.count))
-        )
+        return arith.muli(thread or self.thread, self.elements.number(padded(result.count)))
 
     def _rows(self, nest: Nest, row: Row, partials: Targets) -> None:
         number = self.elements.number

@@ -128,9 +128,8 @@ def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) 
 
 def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:
     """Whether a reduction inside the rows would step across what lies contiguous: a vector lane at a time."""
-    return any(
-        root.reduced and rows <= root.parallel and fast_axis([root], reads) in rows for root in members
-    )
+    inside = (root for root in members if root.reduced and rows <= root.parallel)
+    return any(fast_axis([root], reads) in rows for root in inside)
 
 
 def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> Nest:
@@ -146,9 +145,8 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         return nest
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)
-    nest.transposed = any(
-        o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows
-    )
+    apart = [o for o in offsets if hint(o.factor(fast)) > 1]
+    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows)
     if nest.transposed and len(nest.rows) == 1:
         nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     elif not nest.transposed:  # inside of the loop over ``fast``, what the parts both read is loaded once

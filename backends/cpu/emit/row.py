@@ -70,10 +70,10 @@ class Row:
         registers = self._registers(loop)
         carry = [self._start(result, place) for result in registers]
         carry += [self._zero(result) for result in self._extremes(loop)]
-        in_pieces = self._fetches(loop) or self.streams.get(loop)
-        ends = (
-            self._in_pieces(loop, place, carry) if in_pieces else self._nested(loop, loop.axes, place, carry)
-        )
+        if self._fetches(loop) or self.streams.get(loop):
+            ends = self._in_pieces(loop, place, carry)
+        else:
+            ends = self._nested(loop, loop.axes, place, carry)
         found = dict(zip(registers, ends, strict=False))
         for result, squares in zip(self._extremes(loop), ends[len(registers) :], strict=True):
             found[result] = checked(found[result], squares)

@@ -56,9 +56,8 @@ def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> 
     axis, *rest = loop.axes or [None]
     if axis is None or axis in nest.written_out or not set(rest) <= set(nest.written_out):
         return []
-    return [
-        r for r in loop.roots if not r.is_reduction and r not in kept and _in_lines(r, axis, nest, far_bytes)
-    ]
+    stored = (r for r in loop.roots if not r.is_reduction and r not in kept)
+    return [r for r in stored if _in_lines(r, axis, nest, far_bytes)]
 
 
 def _in_lines(root: Root, axis: Axis, nest: Nest, far_bytes: int) -> bool:

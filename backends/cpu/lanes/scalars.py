@@ -27,9 +27,8 @@ class Scalars:
     def make(
         self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute
     ) -> ir.Value:
-        return ir.Operation.create(
-            name, results=[type_ or operands[0].type], operands=list(operands), attributes=attributes
-        ).result
+        types = [type_ or operands[0].type]
+        return ir.Operation.create(name, types, list(operands), attributes).result
 
     def of(self, scalar: ir.Type) -> ir.Type:
         return scalar if self.shape is None else ir.VectorType.get(self.shape, scalar)

@@ -164,9 +164,8 @@ class _Lanes:
     ) -> list[list[ir.Value]]:
         """A loop with a vector of each list of ``sums``; lanes from ``end`` on do nothing."""
         loop = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
-        loop.operation.attributes[LOOP] = ir.Attribute.parse(
-            "#llvm.loop_annotation<unroll = <disable = true>>"
-        )
+        not_unrolled = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
+        loop.operation.attributes[LOOP] = not_unrolled
         made: list[ir.Value] = []
         with ir.InsertionPoint(loop.body):
             for number, held in enumerate(_chunks(loop.inner_iter_args, len(sums))):

@@ -31,9 +31,8 @@ def register_tile(
     rows = [arith.addi(a, packed.offset(elements, i, last)) for i in range(tiles.m)]
     type_ = ir.VectorType.get([lanes], ir.MemRefType(memory.type).element_type)
     zero = elements.scalar(ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, 0.0)))
-    places = [
-        arith.addi(c, number(i * tiles.n + j)) for i in range(tiles.m) for j in range(0, tiles.n, lanes)
-    ]
+    offsets = (i * tiles.n + j for i in range(tiles.m) for j in range(0, tiles.n, lanes))
+    places = [arith.addi(c, number(offset)) for offset in offsets]
     loaded = ir.VectorType.get([lanes * tiles.terms], ir.MemRefType(panel.buffer.type).element_type)
     with carrying_loop(elements, 0, count, [zero] * len(places), tiles.terms) as (k, loop):
         row = arith.addi(b, arith.muli(k, number(panel.step)))

@@ -38,13 +38,12 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
         PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
         _move_bits(module)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
+        passed = ir.ArrayAttr.get([ir.StringAttr.get("noinline"), *limits])
         for function in module.body:
             for block in function.regions[0].blocks:
                 _annotate(block.operations[len(block.operations) - 1].operation)
             if len(function.regions[0].blocks):
-                function.attributes["passthrough"] = ir.ArrayAttr.get(
-                    [ir.StringAttr.get("noinline"), *limits]
-                )
+                function.attributes["passthrough"] = passed
         _append(ir.Module.parse(entries), module)
 
 

@@ -115,9 +115,7 @@ def shared_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
     """Shared memory of a program: a buffer a stage, one less where products read registers (sm_80, AMD)."""
     stages = t.stages if gpu.has_groups else max(1, t.stages - 1)
     bytes_ = stages * (t.block_m + t.block_n) * t.block_k * p.element_bytes
-    if (
-        p.element_bytes == 4 and gpu.arch == 100
-    ):  # tensor cores of sm_100 take tf32 with the terms side by side: turned copies
+    if p.element_bytes == 4 and gpu.arch == 100:  # tf32 terms must lie side by side: turned copies
         bytes_ += 2 * max(t.block_m, t.block_n) * t.block_k * p.element_bytes
     if t.persistent:  # the next tile is loaded while this one is written
         bytes_ += t.block_m * t.block_n * p.finish_bytes
@@ -208,7 +206,6 @@ def _memory_bytes(t: Tiling, p: Product, gpu: Gpu, held: int) -> float:
     waves = max(1.0, rows * columns / wave)
     left, right = p.read
     once = p.m * p.k + p.n * p.k
-    again = (
-        max(1.0, min(waves * read * p.k / once, 8.0)) if 2 * once * p.element_bytes > gpu.l2_bytes else 1.0
-    )
+    fits = 2 * once * p.element_bytes <= gpu.l2_bytes
+    again = 1.0 if fits else max(1.0, min(waves * read * p.k / once, 8.0))
     return p.batch * (again * (p.m * left + p.n * right) * p.k + p.m * p.n * p.result_bytes)

@@ -21,21 +21,15 @@ class StageCost:
     weight_bytes: float = 0.0
 
     def seconds(self, kind: str) -> float:
-        """Of one action."""
-        whole = self.input_gradient_s + self.weight_gradient_s
-        return {"F": self.forward_s, "B": whole, "I": self.input_gradient_s, "W": self.weight_gradient_s}[
-            kind
-        ]
+        """The time of one action."""
+        inputs, weights = self.input_gradient_s, self.weight_gradient_s
+        return {"F": self.forward_s, "B": inputs + weights, "I": inputs, "W": weights}[kind]
 
     def held_bytes(self, kind: str) -> tuple[float, float]:
         """What an action adds when it starts, and when it ends."""
-        rest = self.weight_bytes - self.activation_bytes
-        return {
-            "F": (self.activation_bytes, 0.0),
-            "B": (0.0, -self.activation_bytes),
-            "I": (0.0, rest),
-            "W": (0.0, -self.weight_bytes),
-        }[kind]
+        held, weights = self.activation_bytes, self.weight_bytes
+        ends = {"F": 0.0, "B": -held, "I": weights - held, "W": -weights}
+        return held if kind == "F" else 0.0, ends[kind]
 
 
 def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:

@@ -36,9 +36,8 @@ def refusal(t: Tiling, p: Product, gpu: Gpu) -> str | None:
     if (taken := registers(t, p, gpu)) >= limit:
         return f"a thread holds {taken} values, and spills from {limit} on"
     if (spilled := spill_bytes(t, p, gpu)) > (most := 2 * thread_registers(t, gpu)):
-        return (
-            f"a thread spills {spilled} bytes for each tile, and more than {most} are half of its registers"
-        )
+        more = f"more than {most} are half of its registers"
+        return f"a thread spills {spilled} bytes for each tile, and {more}"
     if not p.matrix and (t.block_m * t.block_n > FMA_BLOCK or t.block_k > 32):
         return f"without matrix instructions tiles have at most {FMA_BLOCK} elements and 32 terms"
     return None
