@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 
 import torch
@@ -29,13 +28,10 @@ def register_target(backend: type[Target]) -> None:
 def backend_class(name: str) -> type[Target]:
     """The class of a backend. Raises KeyError."""
     found = BACKENDS[name]
-    return _imported(found) if isinstance(found, str) else found
-
-
-@cache
-def _imported(path: str) -> type[Target]:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    if not isinstance(found, str):
+        return found
+    module, _, class_name = found.partition(":")
+    return getattr(import_module(module), class_name)
 
 
 def find_target(name: str) -> Target:

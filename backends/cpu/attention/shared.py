@@ -121,7 +121,7 @@ class Blocks:
     def tensor(self, role: str, b: ir.Value, h: ir.Value, first: Count = 0) -> Matrix:
         """Rows (queries or keys) of a tensor from ``first`` on; ``h`` is its own head or its group's."""
         layout = self.spec.tensors[role]
-        over, row, column = (layout.stride(d) for d in ("h", *_inner(role)))
+        over, row, column = (layout.stride(d) for d in ("h", *(ROLES[role] + "-")[2:4]))
         start = self.lanes.sum((b, layout.stride("b")), (h, over), (first, row))
         return Matrix(self.memory[role], start, row, column)
 
@@ -232,11 +232,6 @@ class Blocks:
     def kept(self, into: Matrix) -> Initial:
         """Sums that go on from what is there."""
         return lambda position, vector: self.lanes.load(into.buffer, position)
-
-
-def _inner(role: str) -> str:
-    """The dims of a tensor's rows and columns."""
-    return (ROLES[role] + "-")[2:4]
 
 
 def block_of_queries(count: int, most: int, width: int) -> int:

@@ -26,17 +26,13 @@ def entries(kernels: list[Emitted], target: str) -> str:
     functions = [_flat_entry(k) if k.elements_per_thread else _plain_entry(k) for k in kernels]
     pairs = zip(functions, map(_info, kernels), strict=True)
     parts = [part for pair in pairs for part in pair]
-    return "\n".join(["module {", _DECLARATIONS, _target(target), *parts, "}"])
+    named = f'llvm.mlir.global constant @{TARGET_SYMBOL}("{target}\\00") {{addr_space = 0 : i32}}'
+    return "\n".join(["module {", _DECLARATIONS, named, *parts, "}"])
 
 
 _DECLARATIONS = """
 llvm.func @omp_get_thread_num() -> i32
 llvm.func @omp_get_num_threads() -> i32"""
-
-
-def _target(target: str) -> str:
-    text = target + "\\00"
-    return f'llvm.mlir.global constant @{TARGET_SYMBOL}("{text}") {{addr_space = 0 : i32}}'
 
 
 _THREADS = """

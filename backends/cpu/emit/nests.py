@@ -213,13 +213,10 @@ def _is_compared(value: ir.Value) -> bool:
     """Whether every use of ``value`` is a comparison with a number."""
     for user in (use.owner.operation for use in value.uses):
         if user.name == "arith.cmpi":
-            same = any(_is_number(v) for v in user.operands)
+            made = [v.owner.operation for v in user.operands if not isinstance(v, ir.BlockArgument)]
+            same = any(op.name == "arith.constant" for op in made)
         else:
             same = user.name in CASTS and _is_compared(user.results[0])
         if not same:
             return False
     return True
-
-
-def _is_number(value: ir.Value) -> bool:
-    return not isinstance(value, ir.BlockArgument) and value.owner.operation.name == "arith.constant"

@@ -69,7 +69,8 @@ class Row:
             self.elements.kept[value, index] = Kept(buffer, self._offset(loop.axes))
         registers = self._registers(loop)
         carry = [self._start(result, place) for result in registers]
-        carry += [self._zero(result) for result in self._extremes(loop)]
+        zeros = [ir.FloatAttr.get(r.combiner.identity.type, 0.0) for r in self._extremes(loop)]
+        carry += map(self.elements.scalar, zeros)
         if self._fetches(loop) or self.streams.get(loop):
             ends = self._in_pieces(loop, place, carry)
         else:
@@ -216,9 +217,6 @@ class Row:
 
     def _init(self, result: Result, place: Place) -> ir.Value:
         return self.elements.element(result.init, result.index, place)
-
-    def _zero(self, result: Result) -> ir.Value:
-        return self.elements.scalar(ir.FloatAttr.get(result.combiner.identity.type, 0.0))
 
     def _close_register(self, result: Result, end: ir.Value, place: Place) -> None:
         elements = self.elements

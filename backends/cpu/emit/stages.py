@@ -109,7 +109,8 @@ def _keep(
         for loop in stage:
             for root in loop.roots:
                 for value, index in reads[root].between:
-                    if loop.axes and set(loop.axes) == _inner_axes(nest, index):
+                    axes = {a for position in index for a, _ in position.terms}
+                    if loop.axes and set(loop.axes) == axes - set(nest.rows) - nest.merged:
                         made.setdefault((value, index), loop)
     return again
 
@@ -122,10 +123,6 @@ def _remember(found: tuple[Computed, Index], loop: Loop, again: dict[tuple[Compu
         again[found] = root
     else:
         loop.kept.append(found)
-
-
-def _inner_axes(nest: Nest, index: Index) -> set[Axis]:
-    return {a for position in index for a, _ in position.terms} - set(nest.rows) - nest.merged
 
 
 def cost(value: Value, roots: Roots, known: dict[Value, int]) -> int:

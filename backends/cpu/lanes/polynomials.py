@@ -243,7 +243,7 @@ def expand_math(module: ir.Module, scales: bool, tables: bool) -> None:
         for op in list(walk(module.operation)):
             if is_expanded(op):
                 with ir.InsertionPoint(op):
-                    made = _expanded(Scalars(_shape(op.results[0].type), scales), op, tables)
+                    made = _expanded(op, scales, tables)
                 op.results[0].replace_all_uses_with(made)
                 op.erase()
 
@@ -254,19 +254,15 @@ def is_expanded(op: ir.Operation) -> bool:
     return op.name in EXPANSIONS and isinstance(_scalar(op.results[0].type), narrow)
 
 
-def _shape(type_: ir.Type) -> list[int] | None:
-    return list(ir.VectorType(type_).shape) if isinstance(type_, ir.VectorType) else None
-
-
 def _scalar(type_: ir.Type) -> ir.Type:
     return ir.VectorType(type_).element_type if isinstance(type_, ir.VectorType) else type_
 
 
-def _expanded(scalars: Scalars, op: ir.Operation, tables: bool) -> ir.Value:
-    expansion = EXPANSIONS[op.name]
+def _expanded(op: ir.Operation, scales: bool, tables: bool) -> ir.Value:
+    type_, expansion = op.results[0].type, EXPANSIONS[op.name]
+    scalars = Scalars(list(type_.shape) if isinstance(type_, ir.VectorType) else None, scales)
     if tables and scalars.shape == [LANES]:
         expansion = TABLED.get(op.name, expansion)
-    type_ = op.results[0].type
     if type_ == scalars.float:
         return expansion(scalars, op.operands[0])
     wide = scalars.make("arith.extf", op.operands[0], type_=scalars.float)

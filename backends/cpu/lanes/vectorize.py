@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf, vector
 
-from shardc.backends.cpu.emit.element import copied
+from shardc.backends.cpu.emit.element import REASSOCIATE, copied
 from shardc.backends.cpu.emit.loops import LOOP
 from shardc.backends.cpu.lanes.polynomials import is_expanded, walk
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
@@ -102,13 +102,17 @@ class _Lanes:
         around = self._around()
         whole = around or self.loop
         with ir.InsertionPoint(whole.operation):
-            nothing = [self._splat(_NOTHING, a.type) for a in self.loop.inner_iter_args]
+            nothing = [_splat(_lanes(a.type), _NOTHING) for a in self.loop.inner_iter_args]
             if around is None:
                 found = self._vectors(count, [nothing] * copies)
             else:
                 found = self._around_vectors(around, count, [nothing] * copies)
             joined = [_joined(vectors) for vectors in zip(*found, strict=True)]
-            ends = [_sum(v, start) for v, start in zip(joined, list(whole.operands)[3:], strict=True)]
+            add, reassociate = vector.CombiningKind.ADD, ir.Attribute.parse(REASSOCIATE)
+            ends = [
+                vector.reduction(start.type, add, lanes, acc=start, fastmath=reassociate)
+                for lanes, start in zip(joined, list(whole.operands)[3:], strict=True)
+            ]
         for old, new in zip(whole.results, ends, strict=True):
             old.replace_all_uses_with(new)
         whole.operation.erase()
@@ -171,7 +175,9 @@ class _Lanes:
             for number, held in enumerate(_chunks(loop.inner_iter_args, len(sums))):
                 at = loop.induction_variable
                 at = arith.addi(at, _index(number * LANES)) if number else at
-                mask = None if end is None else _mask(arith.subi(end, at))
+                mask = None
+                if end is not None:
+                    mask = vector.create_mask(_lanes(ir.IntegerType.get_signless(1)), [arith.subi(end, at)])
                 made += self._step(at, held, mask)
             scf.YieldOp(made)
         return _chunks(loop.results, len(sums))
@@ -188,7 +194,7 @@ class _Lanes:
                 (term,) = (v for v in op.operands if v != accumulators[n])
                 term = self._vector(term, values)
                 if mask is not None:
-                    term = arith.select(mask, term, self._splat(_NOTHING, accumulators[n].type))
+                    term = arith.select(mask, term, _splat(_lanes(accumulators[n].type), _NOTHING))
                 sums[n] = arith.addf(sums[n], term)
             else:
                 self._op(op, values, mask)
@@ -211,8 +217,7 @@ class _Lanes:
             if mask is None:
                 values[result] = vector.load(type_, buffer, [position])
             else:
-                zero = arith.constant(type_, _splat_of(type_, 0))
-                values[result] = vector.maskedload(type_, buffer, [position], mask, zero)
+                values[result] = vector.maskedload(type_, buffer, [position], mask, _splat(type_, 0))
         elif op.name == "arith.index_cast":
             first = arith.index_cast(result.type, values.get(op.operands[0], op.operands[0]))
             values[result] = arith.addi(vector.broadcast(_lanes(result.type), first), _numbered(result.type))
@@ -223,10 +228,6 @@ class _Lanes:
     def _vector(self, value: ir.Value, values: dict[ir.Value, ir.Value]) -> ir.Value:
         found = values.get(value, value)
         return found if isinstance(found.type, ir.VectorType) else vector.broadcast(_lanes(found.type), found)
-
-    def _splat(self, number: float, type_: ir.Type) -> ir.Value:
-        lanes = _lanes(type_)
-        return arith.constant(lanes, _splat_of(lanes, number))
 
 
 def _adds(total: ir.Value, accumulator: ir.Value) -> bool:
@@ -272,15 +273,6 @@ def _joined(vectors: Sequence[ir.Value]) -> ir.Value:
     return found[0]
 
 
-def _sum(lanes: ir.Value, start: ir.Value) -> ir.Value:
-    reassociate = ir.Attribute.parse("#arith.fastmath<reassoc>")
-    return vector.reduction(start.type, vector.CombiningKind.ADD, lanes, acc=start, fastmath=reassociate)
-
-
-def _mask(left: ir.Value) -> ir.Value:
-    return vector.create_mask(_lanes(ir.IntegerType.get_signless(1)), [left])
-
-
 def _lanes(element: ir.Type) -> ir.Type:
     return ir.VectorType.get([LANES], element)
 
@@ -291,11 +283,11 @@ def _numbered(element: ir.Type) -> ir.Value:
     return arith.constant(lanes, ir.DenseElementsAttr.get(numbers, lanes))
 
 
-def _splat_of(lanes: ir.Type, number: float) -> ir.Attribute:
+def _splat(lanes: ir.Type, number: float) -> ir.Value:
     element = ir.VectorType(lanes).element_type
     integer = isinstance(element, ir.IntegerType)
     scalar = ir.IntegerAttr.get(element, int(number)) if integer else ir.FloatAttr.get(element, number)
-    return ir.DenseElementsAttr.get_splat(lanes, scalar)
+    return arith.constant(lanes, ir.DenseElementsAttr.get_splat(lanes, scalar))
 
 
 def _index(number: int) -> ir.Value:

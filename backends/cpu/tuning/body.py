@@ -10,7 +10,6 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.backends.body.graph import Argument, Graph, Value
-from shardc.backends.body.linear import Index
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit.buffers import width_bytes
@@ -141,7 +140,9 @@ class Loops:
                 v: width_bytes(v.element)
                 for r in loop.roots
                 for v, i in self.reads[r].ends
-                if isinstance(v, Argument) and self._changes(i, loop)
+                # what does not move along with a loop of the row is read once
+                if isinstance(v, Argument)
+                and (i is None or any(a in loop.axes for position in i for a in position.axes))
             }
             again = {key for r in loop.roots for key in self.reads[r].between if key in kept}
             stored = [Result(r) for r in loop.roots if not r.is_reduction]
@@ -162,10 +163,6 @@ class Loops:
                 )
             )
         return found
-
-    def _changes(self, index: Index | None, loop: Loop) -> bool:
-        """Whether a read moves along with a loop of the row: what does not is read once."""
-        return index is None or any(a in loop.axes for position in index for a in position.axes)
 
     def threads(self, config: Config, most: int) -> int:
         """How many threads share the kernel."""
