@@ -99,17 +99,9 @@ class Blocks:
         threads = hint(work) // per_thread
         if isinstance(units, int):
             threads = min(threads, units)
-        return Emitted(
-            self.body.name,
-            len(self.memory) - self.outputs,
-            self.outputs,
-            max(1, threads),
-            self.buffers,
-            0,
-            len(self.body.symbols),
-            work,
-            per_thread,
-        )
+        inputs, outputs, sizes = len(self.memory) - self.outputs, self.outputs, len(self.body.symbols)
+        threads, name, buffers = max(1, threads), self.body.name, self.buffers
+        return Emitted(name, inputs, outputs, threads, buffers, 0, sizes, work, per_thread)
 
     # Places
 

@@ -35,6 +35,7 @@ class Buffers:
         with ir.InsertionPoint(module.body):
             self.function = func.FuncOp(f"{name}_body", ([*[index] * (2 + sizes), *memory], []))
         self.block: ir.Block = self.function.add_entry_block()
+        self.thread, self.threads = self.block.arguments[0], self.block.arguments[1]
         self.shared: list[AnySize] = []
         self.private: list[AnySize] = []
         self.partial: list[AnySize] = []

@@ -78,39 +78,21 @@ class _Writer:
         self.computed = {(v.generic, v.number): v for v in graph.computed}
 
     def finish(self) -> Emitted:
-        self.buffers.finish()
+        graph, buffers, per_thread = self.graph, self.buffers, self.config.work_per_thread
+        buffers.finish()
         work = work_of(self.roots)
-        graph, per_thread = self.graph, self.config.work_per_thread
-        if graph.flat and self.buffers.kinds:
+        if graph.flat and buffers.kinds:
             raise KernelNotSupported(what="a flat kernel that keeps values in memory")
-        return Emitted(
-            graph.name,
-            graph.inputs,
-            len(self.outputs) - len(graph.in_place),
-            max(1, hint(work) // per_thread),
-            self.buffers,
-            max(1, per_thread * SIZE // work) if graph.flat else 0,
-            len(graph.symbols),
-            work,
-            per_thread,
-        )
+        outputs, threads = len(self.outputs) - len(graph.in_place), max(1, hint(work) // per_thread)
+        flat, sizes = max(1, per_thread * SIZE // work) if graph.flat else 0, len(graph.symbols)
+        return Emitted(graph.name, graph.inputs, outputs, threads, buffers, flat, sizes, work, per_thread)
 
     def matmul(self, nest: Nest, contraction: Contraction, read_later: set[Root]) -> None:
         """The loops of a nest that holds a contraction."""
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
-            Matmul(
-                nest,
-                contraction,
-                self.roots,
-                self.computed[Result(contraction.root).generic, 0],
-                self.config,
-                self.elements,
-                self.buffers,
-                targets,
-                self.thread,
-                self.threads,
-            ).emit()
+            value, config = self.computed[Result(contraction.root).generic, 0], self.config
+            Matmul(nest, contraction, self.roots, value, config, self.elements, self.buffers, targets).emit()
             self._written(targets)
 
     def nest(self, nest: Nest, stages: Stages, read_later: set[Root]) -> None:

@@ -176,11 +176,7 @@ class Row:
                 elements.store(value, self.targets[result], elements.position(result.offset, place))
 
     def _accumulate(
-        self,
-        root: Root,
-        accumulators: dict[Result, ir.Value],
-        lanes: dict[Result, tuple[ir.Value, ir.Value]],
-        place: Place,
+        self, root: Root, accumulators: Targets, lanes: dict[Result, tuple[ir.Value, ir.Value]], place: Place
     ) -> None:
         """Adds a term to each result of a root, in a register (``accumulators``) or in memory (``lanes``)."""
         elements, results = self.elements, results_of(root)

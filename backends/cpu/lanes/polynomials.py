@@ -79,20 +79,9 @@ def _log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 def _log_of(s: Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
     """e ln 2 + log(1 + f)."""
-    p = s.polynomial(
-        f,
-        [
-            7.0376836292e-2,
-            -1.1514610310e-1,
-            1.1676998740e-1,
-            -1.2420140846e-1,
-            1.4249322787e-1,
-            -1.6668057665e-1,
-            2.0000714765e-1,
-            -2.4999993993e-1,
-            3.3333331174e-1,
-        ],
-    )
+    high = [7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1]
+    low = [-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1]
+    p = s.polynomial(f, high + low)
     square = s.mul(f, f)
     tail = s.fma(s.mul(p, square), f, s.mul(e, s.number(-2.12194440e-4)))
     tail = s.fma(square, s.number(-0.5), tail)
@@ -136,24 +125,14 @@ def _log1p(s: Scalars, x: ir.Value) -> ir.Value:
 def _erf(s: Scalars, x: ir.Value) -> ir.Value:
     """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
     t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
-    outer = s.polynomial(
-        t,
-        [
-            -1.72853470e-5,
-            3.83197126e-4,
-            -3.88396438e-3,
-            2.42546219e-2,
-            -1.06777877e-1,
-            -6.34846687e-1,
-            -1.28717512e-1,
-        ],
-    )
+    high = [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2]
+    low = [-1.06777877e-1, -6.34846687e-1, -1.28717512e-1]
+    outer = s.polynomial(t, high + low)
     exponent = s.fma(outer, t, s.arithmetic("arith.negf", t))  # -20 to 0: a normal number
     n, minus_one = _exp_parts(s, exponent)
     outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
-    inner = s.polynomial(
-        q, [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
-    )
+    near = [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
+    inner = s.polynomial(q, near)
     far = s.compare(OGT, t, s.number(0.927734375))
     return s.select(far, s.arithmetic("math.copysign", outer, x), s.fma(inner, x, x))
 
@@ -162,15 +141,8 @@ def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
     """The polynomials' quotient is near 1 where x is subnormal, and times x it is more than 1 at 9.7."""
     t = s.clamp(x, -9.7, 9.7)
     q = s.mul(t, t)
-    above = [
-        -2.76076847742355e-16,
-        2.00018790482477e-13,
-        -8.60467152213735e-11,
-        5.12229709037114e-08,
-        1.48572235717979e-05,
-        6.37261928875436e-04,
-        4.89352455891786e-03,
-    ]
+    high = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08]
+    above = [*high, 1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]
     below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
     return s.clamp(s.mul(t, s.div(s.polynomial(q, above), s.polynomial(q, below))), -1.0, 1.0)
 

@@ -35,8 +35,6 @@ class Matmul:
     elements: Elements
     buffers: Buffers
     targets: Targets
-    thread: ir.Value
-    threads: ir.Value
 
     def __post_init__(self) -> None:
         self.product, *self.operands = find_product(self.nest, self.contraction, self.value, self.roots)
@@ -58,7 +56,7 @@ class Matmul:
         self.partial = self.buffers.add("private", kept * self.tiles.block_m * self.tiles.n, self.element)
         low, high = number(0), number(self.batch)
         if self.alone:
-            low, high = share(e, self.batch, self.thread, self.threads)
+            low, high = share(e, self.batch, self.buffers.thread, self.buffers.threads)
         with bounded_loop(e, low, high) as b:
             place = Place(self._spread(self.contraction.batch, b))
             with bounded_loop(e, 0, self.n, step) as n:
@@ -69,7 +67,7 @@ class Matmul:
         number, block = self.elements.number, self.tiles.block_n
         if block >= min(self.n, self.most):
             return number(block)
-        return arith.minui(arith.muli(self.threads, number(block)), number(self.most))
+        return arith.minui(arith.muli(self.buffers.threads, number(block)), number(self.most))
 
     def _left(self) -> Left:
         """Where the left operand is read."""
@@ -101,7 +99,7 @@ class Matmul:
         by_columns = not self.alone and self.product.by_columns(tiles, self.config)
         low, high = number(0), number(self.m)
         if not self.alone and not by_columns:
-            low, high = share(e, self.m, self.thread, self.threads, multiple=tiles.m)
+            low, high = share(e, self.m, self.buffers.thread, self.buffers.threads, multiple=tiles.m)
         with bounded_loop(e, low, high, tiles.block_m) as m:
             end = arith.minui(arith.addi(m, number(tiles.block_m)), high)
             self._rows(place, (m, end), n, mine if by_columns else (number(0), panels))
@@ -115,8 +113,8 @@ class Matmul:
         with bounded_loop(self.elements, *panels) as p:
             first = arith.addi(n, arith.muli(p, self.elements.number(self.tiles.n)))
             sizes, lines = (self.n, self.k), self._lines(place)
-            buffer, start = self.right.buffer, self._panel(p)
-            self.packing.pack_right(buffer, start, get, first, sizes, right.along_k, lines)
+            into = self.right.buffer, self._panel(p)
+            self.packing.pack_right(into, get, first, sizes, right.along_k, lines)
         if not self.alone:
             barrier()
 
@@ -185,8 +183,8 @@ class Matmul:
     def _part(self, total: ir.Value) -> tuple[ir.Value, ir.Value]:
         """This thread's part of so many panels."""
         one = self.elements.number(1)
-        bounds = (self.thread, arith.addi(self.thread, one))
-        low, high = (arith.divui(arith.muli(total, t), self.threads) for t in bounds)
+        bounds = (self.buffers.thread, arith.addi(self.buffers.thread, one))
+        low, high = (arith.divui(arith.muli(total, t), self.buffers.threads) for t in bounds)
         return low, high
 
     def _finish(self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, at: ir.Value) -> None:

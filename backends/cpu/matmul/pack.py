@@ -21,6 +21,8 @@ from shardc.dialects.kern.size import AnySize
 
 At = Callable[[ir.Value, ir.Value], ir.Value]
 """An element of the operand: ``at(row or column, k)``."""
+Into = tuple[ir.Value, ir.Value]
+"""Packed memory, and where a panel begins in it."""
 
 LINE = 16
 """Elements between rows of the left operand, so that they do not fall into one set of the cache."""
@@ -97,18 +99,11 @@ class Packing:
             return
         with bounded_loop(e, 0, padded, m) as r:
             row, start = arith.addi(first, r), arith.muli(r, number(left.per_row))
-            tile = partial(self._across, left.buffer, start, (row, m), k, count)
+            tile = partial(self._across, (left.buffer, start), (row, m), k, count)
             self._whole_or_clamped(tile, at, row, m, last, uneven)
 
     def pack_right(
-        self,
-        buffer: ir.Value,
-        base: ir.Value,
-        at: At,
-        first: ir.Value,
-        sizes: tuple[int, int],
-        along_k: bool,
-        lines: Lines | None,
+        self, into: Into, at: At, first: ir.Value, sizes: tuple[int, int], along_k: bool, lines: Lines | None
     ) -> None:
         """The panel of a tile's columns from ``first`` on, of a right operand of ``sizes`` n and k: k rows.
         ``lines``: where it lies, if nothing is computed on the way."""
@@ -116,17 +111,15 @@ class Packing:
         n, k = sizes
         last = number(n - 1)
         if along_k:
-            self._pack_transposed(buffer, base, at, first, last, k, lines)
+            self._pack_transposed(into, at, first, last, k, lines)
             return
-        panel = partial(self._across, buffer, base, (first, columns), number(0), k)
+        panel = partial(self._across, into, (first, columns), number(0), k)
         self._whole_or_clamped(panel, at, first, columns, last, n % columns != 0)
 
-    def _across(
-        self, buffer: ir.Value, base: ir.Value, rows: tuple[ir.Value, int], k: ir.Value, count: Count, at: At
-    ) -> None:
+    def _across(self, into: Into, rows: tuple[ir.Value, int], k: ir.Value, count: Count, at: At) -> None:
         """``count`` terms from ``k`` on of ``rows`` (the first, and how many), which lie side by side."""
         e, number, terms = self.elements, self.elements.number, self.tiles.terms
-        first, side = rows
+        (buffer, base), (first, side) = into, rows
         with bounded_loop(e, 0, count, terms) as kk:
             to = arith.addi(base, arith.muli(kk, number(side)))
             with bounded_loop(e, 0, side) as i:
@@ -147,18 +140,11 @@ class Packing:
         either(is_whole, lambda: write(at), lambda: write(lambda i, k: at(arith.minui(i, last), k)))
 
     def _pack_transposed(
-        self,
-        buffer: ir.Value,
-        base: ir.Value,
-        at: At,
-        first: ir.Value,
-        last: ir.Value,
-        k: int,
-        lines: Lines | None,
+        self, into: Into, at: At, first: ir.Value, last: ir.Value, k: int, lines: Lines | None
     ) -> None:
         """Squares of as many columns as a vector has lanes are read along k, and turned in registers."""
         e, number, lanes, terms = self.elements, self.elements.number, self.tiles.lanes, self.tiles.terms
-        length = lanes * terms
+        (buffer, base), length = into, lanes * terms
         line = ir.VectorType.get([length], self.element)
         lane = ir.VectorType.get([lanes], ir.IntegerType.get_signless(width(self.element) * terms))
         stage: ir.Value | None = None
