@@ -74,9 +74,7 @@ class Target(ABC):
 
     @abstractmethod
     def compile(self, module: ir.Module, tf32: bool = False) -> CompiledKernels:
-        """Every ``kern.kernel`` of a module of level 4, from the cache if it is there. ``tf32``: products of
-        f32 may be of tf32.
-        """
+        """Compiles every ``kern.kernel``, or finds it cached. ``tf32``: f32 products may be computed so."""
 
     @staticmethod
     @abstractmethod

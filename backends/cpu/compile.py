@@ -44,8 +44,7 @@ def build_library(module: ir.Module) -> Path:
     """The shared object that has every ``kern.kernel`` of ``module``, compiled if it is not in the cache.
 
     Open it with :class:`shardc.runtime.kernels.library.Library`. The key is the content of the kernels, the
-    host's CPU, and the versions of MLIR and of this backend. Of processes that want the same at once one
-    compiles it.
+    host's CPU, and the versions of MLIR and of this backend. Of several processes one compiles it.
 
     Raises:
         UnsupportedTarget: there are no loops for this CPU.

@@ -30,9 +30,7 @@ def seen_blocks(
 
 
 def _fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Value:
-    """``scores[key, query]`` = the mask, where it shows any of them; and whether it does. Lanes beyond the
-    last query repeat it.
-    """
+    """``scores[key, query]`` = the mask, if it shows any, and whether it does. Lanes may repeat a query."""
     source = _source(blocks, rows, keys)
     count = rows.count if source.row_stride != 0 else blocks.lanes.index(1)
     seen = _any_seen(blocks, source, count, keys.count)

@@ -65,8 +65,7 @@ class Buffers:
 
 @dataclass(eq=False)
 class Emitted:
-    """A function ``@name_body``: how many tensors it takes and makes, how many threads pay, and its
-    workspace.
+    """A function ``@name_body``: tensors that it takes and makes, threads that pay, and its workspace.
 
     ``outputs`` are those with memory of their own. ``elements_per_thread`` (0: sizes are known) are those of
     a flat kernel below which another thread does not pay. A kernel with symbolic sizes takes so many

@@ -3,8 +3,7 @@
 First the threads write what rows hold that nobody names: zeros, or ``init``, where out is not its memory.
 Then each takes a part of the columns and adds updates to their rows in order: nothing is added twice or
 atomically, and rows that nobody names are not looked at again. Rows of 16 bits are added up in f32, and so
-one at a time: one thread chains the positions with the same index, and the threads share the chains, and
-pieces of their rows.
+one at a time: one thread chains the positions with the same index, and the threads share chains and rows.
 """
 
 from __future__ import annotations

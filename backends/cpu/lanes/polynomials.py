@@ -1,5 +1,4 @@
-"""exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, not as calls of
-libm.
+"""exp, log, sin, erf, tanh and the like as arithmetic that LLVM can run in vector lanes, without libm.
 
 f32 is expanded; f16 and bf16 are computed in f32; f64 is left to libm. Sources: the reductions of exp and
 log, the coefficients of log, sin and cos are those of Cephes (``expf.c``, ``logf.c``, ``sinf.c``; S.

@@ -1,5 +1,4 @@
-"""The process that makes machine code, started by ``object_code.py``: ``worker.py OPENMP PATH...``, where
-modules lie in PATH.
+"""The process that makes machine code, for ``object_code.py``: ``worker.py OPENMP PATH...`` (of modules).
 
 Each line of its input names a folder; ``loops.mlir`` and ``entries.mlir`` in it become ``kernels.o``, for
 this host ``without.txt``. What MLIR and LLVM say goes to ``said.txt`` there. The answer is a line: empty, or

@@ -29,8 +29,7 @@ SCORES_A_CLOCK: Annotated[
 
 @dataclass(frozen=True)
 class Scores:
-    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part of them that causality leaves)
-    for so many heads.
+    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part left by causality), by head.
 
     ``programs``: heads over which programs are counted (of ``dkdv`` those of keys). ``size`` and
     ``value_size`` are padded. ``matrix``: matrix instructions multiply.

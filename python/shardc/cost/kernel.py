@@ -48,8 +48,7 @@ def resident(thread_registers: int, warps: int, shared_bytes: int, gpu: Gpu) -> 
 
 
 def stream_s(moved_bytes: float, programs: int, warps: int, gpu: Gpu, steps: int = 1) -> float:
-    """Seconds of ``programs`` of ``warps`` that go ``steps`` times through a loop whose loads wait for one
-    another.
+    """Seconds of ``programs`` of ``warps`` that go ``steps`` times through a loop of dependent loads.
 
     What is in flight bounds the rate (Little's law): so many programs, each with the loads of one step.
     """

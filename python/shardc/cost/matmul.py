@@ -1,11 +1,10 @@
-"""What a tile of a matmul takes on a GPU: shared memory and registers in closed form, and an estimate of the
-time.
+"""What a tile of a matmul takes on a GPU: shared memory, registers, and an estimate of the time.
 
 The estimate counts, for the unit (streaming multiprocessor) that has the most tiles, the matrix instructions,
 the bytes that tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for
 the whole GPU, the bytes that come from memory when so many tiles at a time share what they read. The form is
-that of Swann et al., tritonBLAS (2025, arXiv 2512.04226): everything follows from the shape and a handful of
-figures of the GPU.
+that of Swann et al., tritonBLAS (2025, arXiv 2512.04226): all follows from the shape and a few figures of the
+GPU.
 
 Registers that a thread spills while it writes a tile are stored and loaded again, once, at the rate at which
 tiles get bytes from L2. That is an assumption, of which nothing was measured on a GPU: buffers of factors
@@ -51,8 +50,7 @@ class Product:
     be read by tensor descriptors, without which loops over tiles take too many registers. ``left_bytes`` and
     ``right_bytes``: of what an element of a factor is made from, if it is computed where it is multiplied,
     and ``left_work`` and ``right_work`` the instructions that this takes; ``result_work``: those of an
-    element of what is made of the result; ``beside``: registers of what lives with each sum while that is
-    computed.
+    element of what is made of the result; ``beside``: registers of what lives with each sum meanwhile.
     """
 
     batch: int

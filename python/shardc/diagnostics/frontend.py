@@ -35,8 +35,7 @@ class DataDependent(ShardcError):
 class SizeDependsOnValues(ShardcError):
     """An op works on a dim whose size depends on values, and has no form with a fixed size.
 
-    Fails: ``scores[scores > 0].sort()``. Works: what goes element by element, sums, products and writes of
-    such rows.
+    Fails: ``scores[scores > 0].sort()``. Works: elementwise ops, sums, products and writes of such rows.
     """
 
     template = "{op} gives {shape}, whose size depends on values; it has no form with a fixed size"
@@ -68,11 +67,9 @@ class UnsupportedOp(ShardcError):
 
 
 class BufferChangesShape(ShardcError):
-    """The forward replaces a buffer by a tensor of another shape, so that the next step would be another
-    program.
+    """The forward replaces a buffer by a tensor of another shape: the next step would be another program.
 
-    Fails: ``self.seen = torch.cat([self.seen, x])``. Works: a buffer of the largest size, and
-    ``self.seen[i] = x``.
+    Fails: ``self.seen = torch.cat([self.seen, x])``. Works: ``self.seen[i] = x`` in a large buffer.
     """
 
     template = "buffer {name} has shape {before} before a step and {after} after it"

@@ -25,8 +25,7 @@ class OldSpelling(ShardcError):
 class OptionElsewhere(ShardcError):
     """An option was given to a front end that does not have it.
 
-    Fails: ``cuda_graphs=True`` for ``compile_step``. Works: ``options={"cuda_graphs": True}`` for
-    ``torch.compile``.
+    Fails: ``cuda_graphs=True`` for ``compile_step``. Works: ``torch.compile`` with it in ``options``.
     """
 
     template = "{name!r} is an option of {owner}, not of {front_end}"

@@ -261,8 +261,7 @@ class ChangesMathematics(PipelineError):
 
 
 class OneUpdateForAll(PipelineError):
-    """A schedule lets stages update their weights by themselves, and the step's update needs several stages
-    at once.
+    """Stages are to update their weights by themselves, and the update needs several stages at once.
 
     Fails: clipping by the norm of all gradients, or tied embeddings, with ``schedule="pipedream"``.
     """
@@ -285,8 +284,7 @@ class OneRouteOnly(PipelineError):
 
 
 class NotCausal(PipelineError):
-    """A schedule cuts sequences into slices, and an op of the model mixes tokens other than by causal
-    attention.
+    """A schedule cuts sequences into slices, and an op mixes tokens other than by causal attention.
 
     Fails: an encoder's attention, a convolution or a mean over the sequence, with ``schedule="terapipe"``.
     """

@@ -13,8 +13,7 @@ class NoRuleToProve(ShardcError):
 
 
 class UnsoundRule(ShardcError):
-    """A rule says something false about its operator. Bad: ``([i],[i])->([])`` for ``dot``, which lacks
-    ``reduce={i}``.
+    """A rule says something false of its operator. Bad: ``([i],[i])->([])`` for ``dot`` (no ``reduce``).
 
     ``problem`` names the factor or result at fault and how far it is off; ``cut`` says how the factors were
     cut, what that makes of the sample's operands, and the first element that differs.
@@ -39,8 +38,7 @@ class BadRuleText(ShardcError):
 class BadRule(ShardcError):
     """``shardc.rule`` was used on an operator that can't have one, or without samples.
 
-    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: an operator of your own,
-    registered before.
+    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: a registered operator of yours.
     """
 
     template = "{op} can't be given this rule: {problem}"
