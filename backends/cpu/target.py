@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,15 +101,11 @@ class CpuTarget(Target):
         from shardc.backends.tuning.target import Tuning, generator_text
 
         fewer = "" if features() == cpu_features() else f" {target()}"
+        name, threads = f"{CPU} {host_model()}{fewer}", torch.get_num_threads()
+        generator = generator_text(CPU, Path(__file__).with_name("config.py"), "torch-mlir")
+        runner = partial(Runner, RUN_JOB)
         return Tuning(
-            f"{CPU} {host_model()}{fewer}",
-            torch.get_num_threads(),
-            sketches,
-            CpuBuilder,
-            lambda: Runner(RUN_JOB),
-            generator_text(CPU, Path(__file__).with_name("config.py"), "torch-mlir"),
-            timed_alone=False,
-            is_pretrained=True,
+            name, threads, sketches, CpuBuilder, runner, generator, timed_alone=False, is_pretrained=True
         )
 
     def choose_libraries(self, module: ir.Module, rounding: str) -> int:

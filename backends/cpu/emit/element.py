@@ -153,12 +153,9 @@ class Elements:
             return operands[value] if value in operands else self.scalar(value)
 
         for number in generic.read_operands:
-            result = number - len(generic.inputs)
-            operands[generic.block.arguments[number]] = (
-                accumulators[result]
-                if result in accumulators
-                else self.element(generic.operands[number], generic.operand_index(number, dims), place)
-            )
+            result, index = number - len(generic.inputs), generic.operand_index(number, dims)
+            made = accumulators.get(result) or self.element(generic.operands[number], index, place)
+            operands[generic.block.arguments[number]] = made
         joins = {join.op for result in accumulators if (join := generic.join(result)) is not None}
         for op in generic.body_ops:
             if (loop := loop_of(op.results[0])) is not None:
@@ -222,16 +219,10 @@ class Elements:
 
     def fetch(self, value: Argument, position: ir.Value, level: int) -> None:
         """Has an argument's element brought into the first cache or the second."""
-        i32 = ir.IntegerType.get_signless(32)
-        ir.Operation.create(
-            "memref.prefetch",
-            operands=[self.buffers[value], position],
-            attributes={
-                "isWrite": ir.BoolAttr.get(False),
-                "localityHint": ir.IntegerAttr.get(i32, 4 - level),
-                "isDataCache": ir.BoolAttr.get(True),
-            },
-        )
+        locality = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4 - level)
+        attributes = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
+        attributes["localityHint"] = locality
+        ir.Operation.create("memref.prefetch", [], [self.buffers[value], position], attributes)
 
     def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
         held = ir.MemRefType(buffer.type).element_type

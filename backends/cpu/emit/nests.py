@@ -119,11 +119,8 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
 
 def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) -> list[Root]:
     """Those that are not written across the rows: such a one has a nest of its own."""
-    return [
-        root
-        for root in roots
-        if root.is_reduction or not rows < root.parallel or fast_axis([root], reads) not in rows
-    ]
+    inside = {root for root in roots if not root.is_reduction and rows < root.parallel}
+    return [root for root in roots if root not in inside or fast_axis([root], reads) not in rows]
 
 
 def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:

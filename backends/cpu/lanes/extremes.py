@@ -39,12 +39,8 @@ def step(
     join = result.generic.join(0)
     assert join is not None
     term = elements.part(result.generic, join.term, result.root.dims, place)
-    larger = ir.Operation.create(
-        _PLAIN[join.op.name],
-        results=[term.type],
-        operands=[term, so_far],
-        attributes={"fastmath": _flags("nnan,nsz")},
-    )
+    flags = {"fastmath": _flags("nnan,nsz")}
+    larger = ir.Operation.create(_PLAIN[join.op.name], [term.type], [term, so_far], flags)
     square = arith.mulf(term, term, fastmath=_flags("contract"))
     return larger.result, arith.addf(squares, square, fastmath=_flags("reassoc,contract"))
 

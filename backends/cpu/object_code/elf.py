@@ -161,18 +161,11 @@ def _sections(content: bytes) -> list[_Section]:
     size, count, names = struct.unpack_from("<HHH", content, 58)
     raw = [struct.unpack_from("<IIQQQQIIQQ", content, start + n * size) for n in range(count)]
     strings = content[raw[names][4] : raw[names][4] + raw[names][5]]
-    return [
-        _Section(
-            _string(strings, name),
-            kind,
-            flags,
-            bytes(length) if kind == NO_BITS else content[offset : offset + length],
-            link,
-            info,
-            alignment,
-        )
-        for name, kind, flags, _, offset, length, link, info, alignment, _ in raw
-    ]
+    found = []
+    for name, kind, flags, _, offset, length, link, info, alignment, _ in raw:
+        held = bytes(length) if kind == NO_BITS else content[offset : offset + length]
+        found.append(_Section(_string(strings, name), kind, flags, held, link, info, alignment))
+    return found
 
 
 def _symbols(sections: list[_Section]) -> Iterator[_Symbol]:
@@ -197,12 +190,8 @@ def _headers(end: int, got: int, dynamic: int, total: int) -> bytes:
     """The ELF header and program headers of code and constants, table, dynamic section, and a plain stack."""
     identity = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
     elf = identity + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
-    segments = [
-        (1, 5, 0, end, PAGE),
-        (1, 6, got, total - got, PAGE),
-        (2, 6, dynamic, total - dynamic, 8),
-        (0x6474E551, 6, 0, 0, 16),
-    ]
+    segments = [(1, 5, 0, end, PAGE), (1, 6, got, total - got, PAGE)]
+    segments += [(2, 6, dynamic, total - dynamic, 8), (0x6474E551, 6, 0, 0, 16)]
     return elf + b"".join(
         struct.pack(PROGRAM_HEADER, kind, flags, start, start, start, size, size, alignment)
         for kind, flags, start, size, alignment in segments

@@ -102,13 +102,13 @@ class _Matmul:
         """Cycles of each kind, and the bytes that register tiles and blocks hold."""
         config = Config.of(values)
         t, item = self.product.tiles(config), self.product.sum_bytes // self.product.terms
+        columns = min(t.block_n, self.product.n)
         held = {
             "left tile": t.m * t.block_k,
             "right tile": t.n * t.block_k,
             "left block": t.block_m * t.block_k,
-            "right block": min(t.block_n, self.product.n) * t.block_k,
-            "sums": min(t.block_n, self.product.n) * t.block_m,
         }
+        held |= {"right block": columns * t.block_k, "sums": columns * t.block_m}
         p, bytes_ = self.product, {name: n * item for name, n in held.items()}
         blocks = -(-p.n // t.block_n) * -(-p.m // t.block_m) * -(-p.k // t.block_k)
         return {**self._cycles(t, config), **bytes_, "blocks": blocks}

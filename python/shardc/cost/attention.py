@@ -90,11 +90,8 @@ def shared_bytes(b: Blocks, s: Scores, gpu: Gpu) -> int:
 def accumulators(b: Blocks, s: Scores, gpu: Gpu) -> int:
     """Registers of a thread that hold scores and sums."""
     scores, size = b.queries * b.keys, s.size + s.value_size
-    held = {
-        "forward": scores + b.queries * s.value_size,
-        "dq": 2 * scores + b.queries * s.size,
-        "dkdv": 2 * scores + b.keys * size,
-    }
+    held = {"forward": scores + b.queries * s.value_size, "dq": 2 * scores + b.queries * s.size}
+    held["dkdv"] = 2 * scores + b.keys * size
     return held[s.kind] // (gpu.warp_size * b.warps)
 
 
@@ -135,10 +132,8 @@ def _wide_limit(s: Scores, gpu: Gpu) -> int:
 def refusal(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
     """Why blocks are illegal, or not worth a trial; None if they may be."""
     most = [[n for n in SIZES if n < 2 * max(16, size)][-1] for size in (s.queries, s.keys)]
-    for name, block, size, limit in (
-        ("queries", b.queries, s.queries, most[0]),
-        ("keys", b.keys, s.keys, most[1]),
-    ):
+    both = (("queries", b.queries, s.queries), ("keys", b.keys, s.keys))
+    for (name, block, size), limit in zip(both, most, strict=True):
         if block > limit:
             return f"blocks of {block} {name}, of which there are {size}"
     if b.queries * b.keys < 512 and [b.queries, b.keys] != most:

@@ -60,12 +60,8 @@ def grouped_matmul_call(
     if gpu.has_groups and element_bytes == 2:
         return matmul_call(groups, m, n, k, element_bytes, matrix, gpu)
     one = matmul_call(1, m, n, k, element_bytes, matrix, gpu)
-    return replace(
-        one,
-        seconds=gpu.sync_s + groups * one.seconds,
-        flops=groups * one.flops,
-        moved_bytes=groups * one.moved_bytes,
-    )
+    seconds, moved = gpu.sync_s + groups * one.seconds, groups * one.moved_bytes
+    return replace(one, seconds=seconds, flops=groups * one.flops, moved_bytes=moved)
 
 
 def _matmul_s(p: Product, moved_bytes: int, gpu: Gpu) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,5 @@ def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
 
 
 def _merged(costs: Sequence[StageCost]) -> StageCost:
-    return StageCost(
-        forward_s=sum(cost.forward_s for cost in costs),
-        input_gradient_s=sum(cost.input_gradient_s for cost in costs),
-        weight_gradient_s=sum(cost.weight_gradient_s for cost in costs),
-        transfer_s=costs[-1].transfer_s,
-        activation_bytes=sum(cost.activation_bytes for cost in costs),
-        weight_bytes=sum(cost.weight_bytes for cost in costs),
-    )
+    added = {f.name: sum(getattr(cost, f.name) for cost in costs) for f in fields(StageCost)}
+    return StageCost(**{**added, "transfer_s": costs[-1].transfer_s})

@@ -107,13 +107,6 @@ def stage_costs(timeline: Timeline, sizes: Sequence[StageCost], transfer_s: floa
             raise NotMeasured(stage=stage, kind=kind)
         return seconds[stage, "B"] / 2
 
-    return [
-        replace(
-            size,
-            forward_s=time(stage, "F"),
-            input_gradient_s=time(stage, "I"),
-            weight_gradient_s=time(stage, "W"),
-            transfer_s=transfer_s,
-        )
-        for stage, size in enumerate(sizes)
-    ]
+    fields = {"forward_s": "F", "input_gradient_s": "I", "weight_gradient_s": "W"}
+    times = [{name: time(stage, kind) for name, kind in fields.items()} for stage in range(len(sizes))]
+    return [replace(s, **t, transfer_s=transfer_s) for s, t in zip(sizes, times, strict=True)]
