@@ -220,8 +220,8 @@ class Elements:
     def fetch(self, value: Argument, position: ir.Value, level: int) -> None:
         """Has an argument's element brought into the first cache or the second."""
         locality = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4 - level)
-        attributes = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
-        attributes["localityHint"] = locality
+        flags = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
+        attributes = {**flags, "localityHint": locality}
         ir.Operation.create("memref.prefetch", [], [self.buffers[value], position], attributes)
 
     def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
