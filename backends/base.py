@@ -36,9 +36,7 @@ class CompiledKernels:
 
 
 class Target(ABC):
-    """What kernels are made for: ``name`` is what users and artefacts call it, ``backend`` its line of the
-    registry.
-    """
+    """What kernels are made for. ``name``: for users and artefacts; ``backend``: its line of the registry."""
 
     backend: ClassVar[str]
     capabilities: ClassVar[Capabilities] = Capabilities()
@@ -76,9 +74,7 @@ class Target(ABC):
 
     @abstractmethod
     def compile(self, module: ir.Module, tf32: bool = False) -> CompiledKernels:
-        """Every ``kern.kernel`` of a module of level 4, from the cache if it is there. ``tf32``: products of
-        f32 may be of tf32.
-        """
+        """Compiles every ``kern.kernel``, or finds it cached. ``tf32``: f32 products may be computed so."""
 
     @staticmethod
     @abstractmethod
@@ -88,9 +84,7 @@ class Target(ABC):
     @staticmethod
     @abstractmethod
     def find(name: str) -> Path | None:
-        """The kernels that :meth:`compile` left in the cache under the name ``path.name``; None if they are
-        gone.
-        """
+        """The kernels that :meth:`compile` left in the cache as ``path.name``; None if they are gone."""
 
     def takes(self, device: torch.device) -> bool:
         """Whether kernels for this target run on tensors of a device."""
@@ -127,9 +121,7 @@ class Target(ABC):
         return ()
 
     def choose_libraries(self, module: ir.Module, rounding: str) -> int:
-        """Products that are in no kernel become calls of the library that was measured to be the fastest
-        here; gives how many.
-        """
+        """Makes products outside kernels calls of the library measured fastest here; returns how many."""
         return 0
 
     def estimate(self, module: ir.Module, tf32: bool = False) -> list[Estimated]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
 
 import torch
@@ -29,13 +28,10 @@ def register_target(backend: type[Target]) -> None:
 def backend_class(name: str) -> type[Target]:
     """The class of a backend. Raises KeyError."""
     found = BACKENDS[name]
-    return _imported(found) if isinstance(found, str) else found
-
-
-@cache
-def _imported(path: str) -> type[Target]:
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    if not isinstance(found, str):
+        return found
+    module, _, class_name = found.partition(":")
+    return getattr(import_module(module), class_name)
 
 
 def find_target(name: str) -> Target:
@@ -48,9 +44,7 @@ def find_target(name: str) -> Target:
 
 
 def known_target(described: str) -> Target | None:
-    """The target of an artefact, by what it says that its kernels are for; None if there is none of that
-    name.
-    """
+    """The target of an artefact, by what it says that its kernels are for; None if there is none."""
     try:
         return find_target(described)
     except UnknownTarget:
@@ -72,8 +66,6 @@ def target_names() -> tuple[str, ...]:
 
 
 def target_for(device: torch.device) -> Target | None:
-    """The target that kernels of a device are made for; None where there is none, and a warning says why, if
-    one might be expected.
-    """
+    """The target of a device's kernels; None if there is none, with a warning if one might be expected."""
     found = (backend_class(backend).of_device(device) for backend in reversed(BACKENDS))
     return next((target for target in found if target is not None), None)

@@ -1,8 +1,6 @@
-"""Which of several ways to compute the same is the fastest here: each is built and timed, the winner
-remembered.
+"""The fastest of several ways to compute the same here: each is built and timed, the winner remembered.
 
-A way is a :class:`Candidate`: anything that can be built and called on inputs that it makes itself, such as
-ATen's operator, a library's, or a generated kernel.
+A way is a :class:`Candidate` that makes its own inputs: ATen's operator, a library's, or a generated kernel.
 """
 
 from __future__ import annotations
@@ -31,10 +29,8 @@ MARGIN = 0.98
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way. ``build`` makes its inputs, and gives a function that computes it once.
-
-    ``version`` says what it is besides its name (a generated kernel's hash): choices made among others do not
-    count.
+    """One way. ``build`` makes its inputs and returns a function that computes it once. ``version``: what it
+    is besides its name (a generated kernel's hash); choices made among other versions do not count.
     """
 
     name: str
@@ -48,14 +44,12 @@ def choose(subject: str, candidates: Sequence[Candidate]) -> str:
 
 
 def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = None) -> Choice:
-    """The fastest candidate for ``subject`` by ``clock`` (the host's), with all their times, from the record
-    or by measurement.
+    """The fastest candidate for ``subject`` by ``clock`` (the host's), with all their times.
 
-    The first candidate is the one to keep when in doubt: others must be faster by more than the noise, and
-    one that cannot be built or called here is out. Choices are remembered on disk by ``subject``, the
-    candidates and what the clock's measurements hold for; of several processes one measures, and the others
-    choose as it did. Raises torch.OutOfMemoryError, which says nothing of who is faster, and is not
-    remembered.
+    The first candidate is kept when in doubt: others must be faster by more than the noise, and one that
+    cannot be built or called here is out. Choices are remembered on disk by ``subject``, candidates and the
+    clock's surroundings; one process measures, the others choose as it did. Raises torch.OutOfMemoryError,
+    which is not remembered.
     """
     clock = clock or HostClock()
     key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), clock.surroundings()])
@@ -63,10 +57,10 @@ def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = 
     if found is not None and found.name in [c.name for c in candidates]:
         return found
     with deciding(key):
-        return find_choice(key) or _held(key, subject, candidates, clock)
+        return find_choice(key) or _decided_now(key, subject, candidates, clock)
 
 
-def _held(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
+def _decided_now(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
     """The winner of a benchmark that is run now, remembered."""
     seconds = measure(candidates, clock)
     found = Choice(_winner(candidates[0].name, seconds), seconds)
@@ -88,9 +82,8 @@ def _winner(first: str, seconds: dict[str, float]) -> str:
 
 
 def measure(candidates: Sequence[Candidate], clock: Clock | None = None) -> dict[str, float]:
-    """Seconds of the shortest call of each candidate, called in turns. Those that fail are left out.
-
-    Raises torch.OutOfMemoryError.
+    """Seconds of the shortest call of each candidate, called in turns. Those that fail are left out, but for
+    torch.OutOfMemoryError, which is raised.
     """
     clock = clock or HostClock()
     # Measuring is no part of whatever is being traced or compiled around it.

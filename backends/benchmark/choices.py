@@ -7,7 +7,7 @@ import json
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from shardc.cache import disk as disk
+from shardc.cache import disk
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,11 @@ class Clock(Protocol):
 
     def seconds(self, call: Callable[[], object]) -> float:
         """What one call takes."""
+        ...
 
     def surroundings(self) -> str:
         """What its measurements hold for."""
+        ...
 
 
 class HostClock:

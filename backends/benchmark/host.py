@@ -5,16 +5,9 @@ from __future__ import annotations
 import platform
 from functools import cache
 
-_OF_A_MODEL = {
-    "model name",
-    "cpu family",
-    "model",
-    "stepping",
-    "CPU implementer",
-    "CPU architecture",
-    "CPU variant",
-    "CPU part",
-    "CPU revision",
+_X86 = {"model name", "cpu family", "model", "stepping"}
+_OF_A_MODEL = _X86 | {
+    f"CPU {part}" for part in ("implementer", "architecture", "variant", "part", "revision")
 }
 """What ``/proc/cpuinfo`` says of a processor's model, on x86-64 and on aarch64."""
 

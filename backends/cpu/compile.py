@@ -14,31 +14,27 @@ from shardc.backends.benchmark.host import host_model
 from shardc.backends.body.extract import extract
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.structured import Structured, read_structured
-from shardc.backends.cpu.attention.kernel import emit_attention
+from shardc.backends.cpu.attention.backward import emit_backward
+from shardc.backends.cpu.attention.forward import emit_forward
+from shardc.backends.cpu.emit.buffers import Emitted
 from shardc.backends.cpu.emit.emit import emit
-from shardc.backends.cpu.emit.emitted import Emitted
 from shardc.backends.cpu.emit.entries import entries
 from shardc.backends.cpu.emit.loops import BARRIER
 from shardc.backends.cpu.emit.scatter import emit_scatter
-from shardc.backends.cpu.host import (
-    check_target,
-    has_tables,
-    scales_by_powers_of_two,
-    target,
-    without,
-)
+from shardc.backends.cpu.host import check_target, has_tables, scales_by_powers_of_two, target, without
 from shardc.backends.cpu.object_code.link import shared_object, system_linker
 from shardc.backends.cpu.object_code.lower import SCALES, TABLES
 from shardc.backends.cpu.object_code.object_code import object_code
 from shardc.cache import disk as library_cache
 from shardc.diagnostics.kernels import KernelNotSupported
+from shardc.dialects.kern import generic
 from shardc.dialects.kern.attention import AttentionOp
 from shardc.dialects.kern.attention_backward import AttentionBackwardOp
 from shardc.dialects.kern.scatter_add import ScatterAddOp
 
 STRUCTURED: dict[str, Callable[[Structured, ir.Module], Emitted]] = {
-    AttentionOp.OPERATION_NAME: emit_attention,
-    AttentionBackwardOp.OPERATION_NAME: emit_attention,
+    AttentionOp.OPERATION_NAME: emit_forward,
+    AttentionBackwardOp.OPERATION_NAME: emit_backward,
     ScatterAddOp.OPERATION_NAME: emit_scatter,
 }
 """What writes the loops of a kernel that is one op of ``kern``."""
@@ -48,8 +44,7 @@ def build_library(module: ir.Module) -> Path:
     """The shared object that has every ``kern.kernel`` of ``module``, compiled if it is not in the cache.
 
     Open it with :class:`shardc.runtime.kernels.library.Library`. The key is the content of the kernels, the
-    host's CPU, and the versions of MLIR and of this backend. Of processes that want the same at once one
-    compiles it.
+    host's CPU, and the versions of MLIR and of this backend. Of several processes one compiles it.
 
     Raises:
         UnsupportedTarget: there are no loops for this CPU.
@@ -115,9 +110,9 @@ def library_key(functions: ir.Module) -> str:
 
 @cache
 def _versions() -> str:
-    """MLIR's version, and the content of this backend: its own code decides what is compiled."""
+    """MLIR's version, and the content of the code that decides what is compiled."""
     digest = hashlib.sha256()
     own = Path(__file__).parent
-    for file in sorted([*own.rglob("*.py"), *own.with_name("body").glob("*.py")]):
+    for file in sorted([*own.rglob("*.py"), *own.with_name("body").glob("*.py"), Path(generic.__file__)]):
         digest.update(file.read_bytes())
     return f"{version('torch-mlir')} {digest.hexdigest()}"

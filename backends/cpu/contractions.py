@@ -19,8 +19,7 @@ from shardc.runtime.torch_private import schema_of
 def measured_form(contraction: Contraction) -> str:
     """The name of the fastest of the contraction's forms on this machine.
 
-    Small ones are ATen's: what a library gains is less than its longer call costs. Large ones are measured on
-    a smaller one.
+    Small ones are ATen's: a library's call takes longer. Large ones are measured on a smaller one.
     """
     if contraction.flops < SMALL_FLOPS:
         return "aten"
@@ -30,9 +29,8 @@ def measured_form(contraction: Contraction) -> str:
 
 def candidates(contraction: Contraction) -> list[Candidate]:
     """A candidate for each form, ATen's first."""
-    return [
-        Candidate(name, partial(_build, contraction, calls)) for name, calls in forms(contraction).items()
-    ]
+    known = forms(contraction).items()
+    return [Candidate(name, partial(_build, contraction, calls)) for name, calls in known]
 
 
 def _build(contraction: Contraction, calls: Sequence[LibraryCall]) -> Callable[[], torch.Tensor]:
@@ -68,10 +66,5 @@ def made_inputs(contraction: Contraction) -> dict[str, torch.Tensor]:
     full = partial(torch.full, fill_value=0.5, dtype=c.dtype, device="cpu")
     left = full((c.m, c.k)) if c.left_by_row else full((c.k, c.m)).t()
     right = full((c.k, c.n)) if c.right_by_row else full((c.n, c.k)).t()
-    return {
-        "left": left,
-        "right": right,
-        "right_t": right.t(),
-        "bias": full((c.n,)),
-        "other": full((c.m, c.n)),
-    }
+    factors = {"left": left, "right": right, "right_t": right.t()}
+    return {**factors, "bias": full((c.n,)), "other": full((c.m, c.n))}

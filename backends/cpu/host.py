@@ -1,6 +1,4 @@
-"""The CPU that code is made for: the host's, by its name and the instruction sets that it has,
-or one with fewer of them.
-"""
+"""The CPU that code is made for: the host's name and instruction sets, or fewer of these."""
 
 from __future__ import annotations
 
@@ -17,9 +15,8 @@ LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "b
 
 
 def target() -> str:
-    """``x86_64 avx avx2 ...``: the architecture and its instruction sets, in one line.
-
-    ``$SHARDC_TARGET``, in the same form, names one that has fewer than this machine.
+    """``x86_64 avx avx2 ...``: the architecture and its instruction sets. ``$SHARDC_TARGET``, in the same
+    form, names one that has fewer than this machine.
     """
     return " ".join([architecture(), *sorted(features())])
 
@@ -36,30 +33,23 @@ def features() -> frozenset[str]:
 
 
 def check_target() -> None:
-    """Raises UnsupportedTarget if there are no loops for the target, or this machine cannot
-    compile for it.
-    """
+    """Raises UnsupportedTarget if the target has no loops, or this machine cannot compile for it."""
     needed = NEEDED.get(architecture())
     if platform.system() != "Linux" or needed is None:
-        raise UnsupportedTarget(
-            target=f"{architecture()} ({platform.system()})", problem="there are no loops for it"
-        )
+        named = f"{architecture()} ({platform.system()})"
+        raise UnsupportedTarget(target=named, problem="there are no loops for it")
     if missing := needed - features():
         raise UnsupportedTarget(target=target(), problem=f"it lacks {' '.join(sorted(missing))}")
     if architecture() != platform.machine() or not features() <= cpu_features():
         lacks = " ".join(sorted(features() - cpu_features())) or architecture()
-        raise UnsupportedTarget(
-            target=target(), problem=f"code is made for this machine alone, which lacks {lacks}"
-        )
+        problem = f"code is made for this machine alone, which lacks {lacks}"
+        raise UnsupportedTarget(target=target(), problem=problem)
 
 
 def without() -> str:
-    """LLVM's attribute of a function that must do without what this machine has and the target has not:
-    ``-avx512f,...``.
-    """
-    return ",".join(
-        f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in sorted(cpu_features() - features())
-    )
+    """LLVM's attribute of a function that must do without what the target lacks: ``-avx512f,...``."""
+    missing = sorted(cpu_features() - features())
+    return ",".join(f"-{LLVM_NAMES.get(name, name.replace('_', ''))}" for name in missing)
 
 
 def vector_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +26,15 @@ RUN_JOB = "shardc.backends.cpu.tuning.run_job:run"
 
 
 class CpuTarget(Target):
-    """Loops in machine code, in a shared object; instruction sets are this machine's, or those that
-    ``$SHARDC_TARGET`` names.
-    """
+    """Machine code in a shared object, for this machine's instruction sets or ``$SHARDC_TARGET``'s."""
 
     backend = CPU
-    name = CPU
     pooled = True
     runs_on_host = True
+
+    @property
+    def name(self) -> str:
+        return CPU
 
     @staticmethod
     def names() -> Sequence[str]:
@@ -40,9 +42,7 @@ class CpuTarget(Target):
 
     @classmethod
     def named(cls, name: str) -> CpuTarget | None:
-        """Also by what an artefact says, which may be of another CPU: an architecture and
-        instruction sets.
-        """
+        """Also by what an artefact says, maybe of another CPU: an architecture and instruction sets."""
         return cls() if name.partition(" ")[0] in (CPU, *NEEDED) else None
 
     @classmethod
@@ -101,15 +101,11 @@ class CpuTarget(Target):
         from shardc.backends.tuning.target import Tuning, generator_text
 
         fewer = "" if features() == cpu_features() else f" {target()}"
+        name, threads = f"{CPU} {host_model()}{fewer}", torch.get_num_threads()
+        generator = generator_text(CPU, Path(__file__).with_name("config.py"), "torch-mlir")
+        runner = partial(Runner, RUN_JOB)
         return Tuning(
-            f"{CPU} {host_model()}{fewer}",
-            torch.get_num_threads(),
-            sketches,
-            CpuBuilder,
-            lambda: Runner(RUN_JOB),
-            generator_text(CPU, Path(__file__).with_name("config.py"), "torch-mlir"),
-            timed_alone=False,
-            is_pretrained=True,
+            name, threads, sketches, CpuBuilder, runner, generator, timed_alone=False, is_pretrained=True
         )
 
     def choose_libraries(self, module: ir.Module, rounding: str) -> int:

@@ -1,9 +1,7 @@
-"""``kern.attention_backward`` as loops: probabilities again from lse (Dao et al., FlashAttention, 2022,
-appendix B).
+"""``kern.attention_backward`` as loops: probabilities again from lse (FlashAttention, Dao et al., 2022, B).
 
-A thread takes a head of keys whole, or where there are more threads than heads every so many'th block of its
-keys. So dk and dv are sums of its own over all queries of the group, with sizes in lanes. What the parts of a
-head add to dq is added up at the end.
+A thread takes a head of keys whole, or every so many'th block of them where threads outnumber heads. So dk
+and dv are its own sums over all queries of the group, with sizes in lanes. Parts of dq are added at the end.
 """
 
 from __future__ import annotations
@@ -12,51 +10,50 @@ from dataclasses import replace
 from math import inf
 
 from torch_mlir import ir
-from torch_mlir.dialects import arith, scf
+from torch_mlir.dialects import arith, math, scf
 
+from shardc.backends.body.structured import Structured
+from shardc.backends.cpu.attention.mask import seen_blocks
 from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
-from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.emitted import Emitted
-from shardc.backends.cpu.emit.loops import barrier, when
+from shardc.backends.cpu.emit.buffers import Emitted
+from shardc.backends.cpu.emit.loops import barrier, carrying_loop, when
 from shardc.backends.cpu.lanes.lanes import Matrix
-from shardc.dialects.kern.attention_maps import Attention
-from shardc.dialects.kern.size import Symbol, hint
+from shardc.dialects.kern.attention_backward import attention_backward_of
+from shardc.dialects.kern.size import hint
+
+INPUTS = ["grad_out", "q", "k", "v", "out", "lse", "mask"]
 
 
-def emit_backward(
-    name: str, spec: Attention, symbols: list[Symbol], config: Config, module: ir.Module
-) -> Emitted:
-    """Adds the function of one ``kern.attention_backward`` to ``module``."""
-    inputs = [role for role in ("grad_out", "q", "k", "v", "out", "lse", "mask") if role in spec.tensors]
-    blocks = Blocks(name, inputs, ["dq", "dk", "dv"], spec, symbols, config, module)
+def emit_backward(body: Structured, module: ir.Module) -> Emitted:
+    """Adds the function of a ``kern.attention_backward`` to ``module``."""
+    spec = attention_backward_of(body.op, body.shapes)
+    blocks = Blocks(body, spec, INPUTS, ["dq", "dk", "dv"], module)
     with ir.InsertionPoint(blocks.block):
         backward = _Backward(blocks)
         backward.emit()
-    blocks.buffers.finish(blocks.function)
-    return blocks.emitted(name, backward.heads * backward.most_parts, 5)
+    return blocks.finish(backward.heads * backward.most_parts, 5)
 
 
 class _Backward:
     def __init__(self, blocks: Blocks) -> None:
         self.blocks, self.lanes = blocks, blocks.lanes
-        sizes, queries, keys = blocks.sizes, blocks.queries, blocks.keys
-        d, e = sizes["d"], sizes["e"]
+        sizes, queries, keys, d, e = blocks.sizes, blocks.queries, blocks.keys, blocks.d, blocks.e
         d_lanes, e_lanes = (-(-size // blocks.lanes.width) * blocks.lanes.width for size in (d, e))
-        self.turned_q, self.turned_grad = blocks.private(d, queries), blocks.private(e, queries)
-        self.q, self.grad = blocks.private(queries, d_lanes), blocks.private(queries, e_lanes)
-        self.weights, self.slopes = blocks.private(keys, queries), blocks.private(keys, queries)
-        self.dq = blocks.private(d, queries)
-        self.dk, self.dv = blocks.private(sizes["n"], d_lanes), blocks.private(sizes["n"], e_lanes)
-        self.lse, self.delta = blocks.private(1, queries), blocks.private(1, queries)
+        self.turned_q, self.turned_grad = blocks.buffer(d, queries), blocks.buffer(e, queries)
+        self.q, self.grad = blocks.buffer(queries, d_lanes), blocks.buffer(queries, e_lanes)
+        self.weights, self.slopes = blocks.buffer(keys, queries), blocks.buffer(keys, queries)
+        self.dq = blocks.buffer(d, queries)
+        self.dk, self.dv = blocks.buffer(sizes["n"], d_lanes), blocks.buffer(sizes["n"], e_lanes)
+        self.lse, self.delta = blocks.buffer(1, queries), blocks.buffer(1, queries)
         self.wide_k, self.wide_v = blocks.wide(d), blocks.wide(e)
         self.heads = sizes["b"] * blocks.spec.kv_heads
         most = min(blocks.config.key_parts, -(-blocks.config.heads // max(1, hint(self.heads))))
         self.most_parts = max(1, min(most, -(-hint(sizes["n"]) // keys)))
         self.parts = self._parts()
-        elements = self.most_parts * sizes["b"] * sizes["h"] * blocks.padded_rows * d
-        self.shared_dq = (
-            replace(blocks.shared(elements, 1), row_stride=queries) if self.most_parts > 1 else None
-        )
+        self.shared_dq = None
+        if self.most_parts > 1:
+            elements = self.most_parts * sizes["b"] * sizes["h"] * blocks.padded_rows * d
+            self.shared_dq = replace(blocks.buffer(elements, 1, "shared"), row_stride=queries)
 
     def _parts(self) -> ir.Value:
         """Into how many parts the keys of a head are cut: as many as give each thread one, if that may be."""
@@ -66,22 +63,16 @@ class _Backward:
 
     def emit(self) -> None:
         blocks, lanes, kv_heads = self.blocks, self.lanes, self.blocks.spec.kv_heads
-        with blocks.loop(blocks.thread, arith.muli(self.parts, lanes.index(self.heads)), blocks.threads) as (
-            unit,
-            _,
-        ):
+        units = arith.muli(self.parts, lanes.index(self.heads))
+        with blocks.loop(blocks.thread, units, blocks.threads) as unit:
             head, part = arith.divui(unit, self.parts), arith.remui(unit, self.parts)
-            self._head(
-                arith.divui(head, lanes.index(kv_heads)), arith.remui(head, lanes.index(kv_heads)), part
-            )
+            b, kv_head = (op(head, lanes.index(kv_heads)) for op in (arith.divui, arith.remui))
+            self._head(b, kv_head, part)
         if self.shared_dq is None:
             return
         with when(arith.cmpi(arith.CmpIPredicate.ugt, self.parts, lanes.index(1))):
             barrier()
-            with blocks.loop(blocks.thread, lanes.index(self.blocks.row_blocks), blocks.threads) as (
-                number,
-                _,
-            ):
+            with blocks.loop(blocks.thread, blocks.row_blocks, blocks.threads) as number:
                 self._join(number)
 
     def _head(self, b: ir.Value, kv_head: ir.Value, part: ir.Value) -> None:
@@ -90,26 +81,21 @@ class _Backward:
         with blocks.key_blocks(sizes["n"], part, self.parts) as keys:
             for into in (self.dk, self.dv):
                 blocks.clear(self._block(into, keys), keys.count)
-        with blocks.loop(0, group) as (g, _):
+        with blocks.loop(0, group) as g:
             head = self.lanes.sum((kv_head, group), g)
-            with blocks.loop(0, blocks.blocks) as (number, _):
+            with blocks.loop(0, blocks.blocks) as number:
                 self._rows(blocks.rows(b, head, number), part, number)
         with blocks.key_blocks(sizes["n"], part, self.parts) as keys:
-            for role, source, columns in (("dk", self.dk, sizes["d"]), ("dv", self.dv, sizes["e"])):
-                blocks.copy(
-                    self._block(source, keys),
-                    keys.count,
-                    columns,
-                    blocks.tensor(role, b, kv_head, keys.first),
-                )
+            for role, source, columns in (("dk", self.dk, blocks.d), ("dv", self.dv, blocks.e)):
+                block = self._block(source, keys)
+                blocks.copy(block, keys.count, columns, blocks.tensor(role, b, kv_head, keys.first))
 
     def _block(self, sums: Matrix, keys: Keys) -> Matrix:
         return replace(sums, start=self.lanes.sum((keys.first, sums.row_stride)))
 
     def _rows(self, rows: Rows, part: ir.Value, number: ir.Value) -> None:
         """One block of queries of a head, the ``number``-th, with a part of the keys."""
-        blocks, sizes, scale = self.blocks, self.blocks.sizes, self.blocks.spec.scale
-        d, e = sizes["d"], sizes["e"]
+        blocks, d, e, scale = self.blocks, self.blocks.d, self.blocks.e, self.blocks.spec.scale
         read = (("q", d, self.turned_q, self.q, scale), ("grad_out", e, self.turned_grad, self.grad, 1.0))
         for role, columns, turned, plain, by in read:
             blocks.turn(role, rows, columns, turned, by)
@@ -117,7 +103,7 @@ class _Backward:
             blocks.copy(blocks.tensor(role, rows.b, rows.h, rows.first), rows.count, columns, plain, by)
         self._of_rows(rows)
         blocks.clear(self.dq, d)
-        with blocks.seen_blocks(rows, self.weights, part, self.parts) as keys:
+        with seen_blocks(blocks, rows, self.weights, part, self.parts) as keys:
             self._keys(rows, keys)
         if self.shared_dq is None:
             self._write_dq(rows)
@@ -126,28 +112,24 @@ class _Backward:
         with when(alone):
             self._write_dq(rows)
         with when(arith.xori(alone, arith.constant(alone.type, 1))):
-            head = self.lanes.sum((rows.b, sizes["h"]), rows.h)
-            mine = self._shared_block(part, self.lanes.sum((head, blocks.blocks), number))
-            with blocks.loop(0, d * blocks.queries, self.lanes.width) as (p, _):
-                self.lanes.store(
-                    self.lanes.load(self.dq.buffer, p), mine.buffer, self.lanes.sum(mine.start, p)
-                )
+            lanes, head = self.lanes, self.lanes.sum((rows.b, blocks.sizes["h"]), rows.h)
+            mine = self._shared_block(part, lanes.sum((head, blocks.blocks), number))
+            with blocks.loop(0, d * blocks.queries, lanes.width) as p:
+                lanes.store(lanes.load(self.dq.buffer, p), mine.buffer, lanes.sum(mine.start, p))
 
     def _shared_block(self, part: ir.Value, number: ir.Value) -> Matrix:
         """What a part of the keys adds to dq of a block of queries, whose number over all heads is given."""
         assert self.shared_dq is not None
         rows = self.lanes.sum((part, self.blocks.row_blocks), number)
-        return replace(
-            self.shared_dq, start=self.lanes.sum((rows, self.blocks.sizes["d"] * self.blocks.queries))
-        )
+        return replace(self.shared_dq, start=self.lanes.sum((rows, self.blocks.d * self.blocks.queries)))
 
     def _join(self, number: ir.Value) -> None:
         """dq of a block of queries from what the parts added to it."""
         blocks, lanes, heads = self.blocks, self.lanes, self.blocks.sizes["h"]
-        blocks.clear(self.dq, blocks.sizes["d"])
-        with blocks.loop(0, self.parts) as (part, _):
+        blocks.clear(self.dq, blocks.d)
+        with blocks.loop(0, self.parts) as part:
             source = self._shared_block(part, number)
-            with blocks.loop(0, blocks.sizes["d"] * blocks.queries, lanes.width) as (p, _):
+            with blocks.loop(0, blocks.d * blocks.queries, lanes.width) as p:
                 added = lanes.load(source.buffer, lanes.sum(source.start, p))
                 lanes.store(arith.addf(lanes.load(self.dq.buffer, p), added), self.dq.buffer, p)
         head, block = (op(number, lanes.index(blocks.blocks)) for op in (arith.divui, arith.remui))
@@ -155,27 +137,23 @@ class _Backward:
         self._write_dq(blocks.rows(b, h, block))
 
     def _write_dq(self, rows: Rows) -> None:
-        d = self.blocks.sizes["d"]
-        with self.blocks.loop(0, d * self.blocks.queries, self.lanes.width) as (p, _):
-            scaled = arith.mulf(self.lanes.load(self.dq.buffer, p), self.lanes.splat(self.blocks.spec.scale))
-            self.lanes.store(scaled, self.dq.buffer, p)
-        self.blocks.turn_back(self.dq, "dq", rows, d)
+        blocks, lanes = self.blocks, self.lanes
+        with blocks.loop(0, blocks.d * blocks.queries, lanes.width) as p:
+            scaled = arith.mulf(lanes.load(self.dq.buffer, p), lanes.splat(blocks.spec.scale))
+            lanes.store(scaled, self.dq.buffer, p)
+        blocks.turn_back(self.dq, "dq", rows, blocks.d)
 
     def _of_rows(self, rows: Rows) -> None:
-        """Of each query lse, which makes its probabilities 0 where infinite, and delta, its sum of grad_out *
-        out.
-        """
+        """Reads lse of each query (infinite where it sees nothing) and adds up delta, grad_out * out."""
         blocks, lanes = self.blocks, self.lanes
         blocks.clear(self.delta, 1)
         for start in blocks.lane_starts():
             lanes.store(lanes.splat(inf), self.lse.buffer, lanes.index(start))
         source, out = (blocks.tensor(role, rows.b, rows.h, rows.first) for role in ("lse", "out"))
         zero = arith.constant(lanes.float, 0.0)
-        with blocks.loop(0, rows.count) as (r, _):
+        with blocks.loop(0, rows.count) as r:
             lanes.put(lanes.scalar(source.buffer, source.at(lanes, r, 0)), self.lse.buffer, r)
-            loop = scf.ForOp(lanes.index(0), lanes.index(blocks.sizes["e"]), lanes.index(1), [zero])
-            with ir.InsertionPoint(loop.body):
-                at = loop.induction_variable
+            with carrying_loop(lanes.elements, 0, blocks.e, [zero]) as (at, loop):
                 grad = lanes.scalar(self.grad.buffer, self.grad.at(lanes, r, at))
                 term = arith.mulf(grad, lanes.scalar(out.buffer, out.at(lanes, r, at)))
                 scf.YieldOp([arith.addf(loop.inner_iter_args[0], term, fastmath=arith.FastMathFlags.reassoc)])
@@ -185,27 +163,25 @@ class _Backward:
             lanes.store(lanes.instead(lanes.load(self.lse.buffer, at), -inf, inf), self.lse.buffer, at)
 
     def _keys(self, rows: Rows, keys: Keys) -> None:
-        blocks, sizes = self.blocks, self.blocks.sizes
+        blocks = self.blocks
         k, v = blocks.operand("k", rows, keys, self.wide_k), blocks.operand("v", rows, keys, self.wide_v)
         blocks.score(k, self.turned_q, rows, keys, self.weights)
-        blocks.product(v, self.turned_grad, self.slopes, keys.count, sizes["e"], blocks.zero)
+        blocks.product(v, self.turned_grad, self.slopes, keys.count, blocks.e, blocks.zero)
         self._probabilities(keys)
         for left, right, into in ((self.weights, self.grad, self.dv), (self.slopes, self.q, self.dk)):
-            blocks.product(
-                left, right, self._block(into, keys), keys.count, blocks.queries, blocks.kept(into)
-            )
-        across = Matrix(k.buffer, k.start, k.column_stride, k.row_stride)
-        blocks.product(across, self.slopes, self.dq, sizes["d"], keys.count, blocks.kept(self.dq))
+            block = self._block(into, keys)
+            blocks.product(left, right, block, keys.count, blocks.queries, blocks.kept(into))
+        blocks.product(k.across, self.slopes, self.dq, blocks.d, keys.count, blocks.kept(self.dq))
 
     def _probabilities(self, keys: Keys) -> None:
         """Scores become probabilities, and slopes the gradients of scores."""
         lanes, starts = self.lanes, list(self.blocks.lane_starts())
         rows = self.lse.buffer, self.delta.buffer
         lse, delta = ([lanes.load(row, lanes.index(start)) for start in starts] for row in rows)
-        with self.blocks.loop(0, keys.count) as (n, _):
+        with self.blocks.loop(0, keys.count) as n:
             for start, row_lse, row_delta in zip(starts, lse, delta, strict=True):
                 at = self.weights.at(lanes, n, start)
-                weight = lanes.exp(arith.subf(lanes.load(self.weights.buffer, at), row_lse))
+                weight = math.exp(arith.subf(lanes.load(self.weights.buffer, at), row_lse))
                 slope = arith.mulf(weight, arith.subf(lanes.load(self.slopes.buffer, at), row_delta))
                 lanes.store(weight, self.weights.buffer, at)
                 lanes.store(slope, self.slopes.buffer, at)

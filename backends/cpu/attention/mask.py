@@ -1,27 +1,36 @@
-"""The mask of a block of scores."""
+"""Which blocks of keys are computed, and the mask of a block of scores."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
-from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 from torch_mlir.dialects import arith, memref, scf, vector
 
+from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
 from shardc.backends.cpu.attention.turning import Read, Turning
-from shardc.backends.cpu.emit.loops import bounded_loop, when
+from shardc.backends.cpu.emit.element import Count
+from shardc.backends.cpu.emit.loops import carrying_loop, when
 from shardc.backends.cpu.lanes.lanes import Matrix
 
-if TYPE_CHECKING:
-    from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
+
+@contextmanager
+def seen_blocks(
+    blocks: Blocks, rows: Rows, scores: Matrix, part: Count = 0, parts: Count = 1
+) -> Iterator[Keys]:
+    """Blocks of the keys that some of these queries see; where there is a mask, ``scores`` hold it."""
+    with blocks.key_blocks(blocks.seen_keys(rows), part, parts) as keys:
+        if "mask" not in blocks.memory:
+            yield keys
+            return
+        with when(_fill_mask(blocks, rows, keys, scores)):
+            yield keys
 
 
-def fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Value:
-    """``scores[key, query]`` = the mask; and whether it lets any of them be seen: if not, they are not
-    written.
-
-    Lanes beyond the last query repeat it.
-    """
+def _fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Value:
+    """``scores[key, query]`` = the mask, if it shows any, and whether it does. Lanes may repeat a query."""
     source = _source(blocks, rows, keys)
     count = rows.count if source.row_stride != 0 else blocks.lanes.index(1)
     seen = _any_seen(blocks, source, count, keys.count)
@@ -67,8 +76,9 @@ def _nonzero(value: ir.Value) -> ir.Value:
 def _any_seen(blocks: Blocks, source: Matrix, rows: ir.Value, columns: ir.Value) -> ir.Value:
     byte, read = ir.IntegerType.get_signless(8), _reader(blocks)
     none = arith.constant(byte, 0)
-    with bounded_loop(blocks.lanes.elements, 0, rows, carry=[none]) as (r, outer):
-        with bounded_loop(blocks.lanes.elements, 0, columns, carry=list(outer.inner_iter_args)) as (c, inner):
+    elements = blocks.lanes.elements
+    with carrying_loop(elements, 0, rows, [none]) as (r, outer):
+        with carrying_loop(elements, 0, columns, list(outer.inner_iter_args)) as (c, inner):
             value = read(source.buffer, source.at(blocks.lanes, r, c), False)
             visible = arith.cmpf(arith.CmpFPredicate.UNE, value, arith.constant(value.type, -inf))
             scf.YieldOp([arith.ori(inner.inner_iter_args[0], arith.extui(byte, visible))])
@@ -77,9 +87,9 @@ def _any_seen(blocks: Blocks, source: Matrix, rows: ir.Value, columns: ir.Value)
 
 
 def _spread(blocks: Blocks, source: Matrix, keys: Keys, scores: Matrix) -> None:
-    """Of a mask that is the same for all queries."""
+    """Writes a mask that is the same for all queries."""
     read = _reader(blocks)
-    with blocks.loop(0, keys.count) as (n, _):
+    with blocks.loop(0, keys.count) as n:
         value = blocks.lanes.splat(read(source.buffer, source.at(blocks.lanes, 0, n), False))
         for start in blocks.lane_starts():
             blocks.lanes.store(value, scores.buffer, scores.at(blocks.lanes, n, start))

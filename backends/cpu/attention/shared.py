@@ -14,19 +14,18 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from torch_mlir import ir
-from torch_mlir.dialects import arith, func
+from torch_mlir.dialects import arith
 
-from shardc.backends.cpu.attention.mask import fill_mask
+from shardc.backends.body.structured import Structured
 from shardc.backends.cpu.attention.turning import Turning
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import Buffers, count_of, memory
-from shardc.backends.cpu.emit.emitted import Emitted
-from shardc.backends.cpu.emit.loops import bounded_loop, when
+from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory_of
+from shardc.backends.cpu.emit.element import Count
+from shardc.backends.cpu.emit.loops import bounded_loop
 from shardc.backends.cpu.host import vector_lanes, vector_registers
 from shardc.backends.cpu.lanes.lanes import Initial, Lanes, Matrix, Product
 from shardc.dialects.kern.attention_maps import ROLES, Attention
-from shardc.dialects.kern.size import AnySize, Symbol, hint
-from shardc.dialects.kern.types import element_type
+from shardc.dialects.kern.size import AnySize, hint
 
 
 @dataclass(frozen=True)
@@ -48,39 +47,30 @@ class Keys:
 
 
 class Blocks:
-    """The function ``@name_body`` of one attention, and what its loops are made of. It takes numbers for the
-    ``symbols``.
+    """The function ``@name_body`` of one attention, and what its loops are made of.
 
-    ``queries`` and ``keys`` are those of a block; ``blocks`` is how many blocks of queries there are, of all
-    heads ``row_blocks``.
+    ``d`` and ``e`` are the sizes of a key and of a value, ``queries`` and ``keys`` those of a block;
+    ``blocks`` is how many blocks of queries there are, of all heads ``row_blocks``.
     """
 
     def __init__(
-        self,
-        name: str,
-        inputs: list[str],
-        outputs: list[str],
-        spec: Attention,
-        symbols: list[Symbol],
-        config: Config,
-        module: ir.Module,
+        self, body: Structured, spec: Attention, inputs: list[str], outputs: list[str], module: ir.Module
     ) -> None:
-        self.spec, self.sizes, self.config = spec, spec.sizes, config
-        self.inputs, self.outputs = len(inputs), len(outputs)
-        index, context = ir.IndexType.get(), module.context
-        held = [spec.tensors[role].type for role in (*inputs, *outputs)]
-        types = [memory(count_of(t.shape), element_type(t.dtype, context)) for t in held]
-        with ir.InsertionPoint(module.body):
-            self.function = func.FuncOp(f"{name}_body", ([index] * (2 + len(symbols)) + types, []))
-        self.block = self.function.add_entry_block()
+        self.body, self.spec, self.sizes, self.config = body, spec, spec.sizes, Config.of(body.config)
+        self.d, self.e = int(spec.sizes["d"]), int(spec.sizes["e"])
+        roles = [*(role for role in inputs if role in spec.tensors), *outputs]
+        self.outputs = len(outputs)
+        types = [memory_of(spec.tensors[role].type, module.context) for role in roles]
+        self.buffers = Buffers(body.name, len(body.symbols), types, module)
+        self.block = self.buffers.block
         self.thread, self.threads, *arguments = self.block.arguments
-        self.symbols = dict(zip(symbols, arguments, strict=False))
-        self.memory = dict(zip((*inputs, *outputs), arguments[len(symbols) :], strict=True))
-        self.buffers = Buffers(self.block)
+        symbols = dict(zip(body.symbols, arguments, strict=False))
+        self.memory = dict(zip(roles, arguments[len(symbols) :], strict=True))
         self.registers = vector_registers()
-        self.lanes = Lanes(self.block, vector_lanes(), self.symbols)
-        self.queries = block_of_queries(hint(self.sizes["m"]), config.queries, self.lanes.width)
-        self.keys = min(config.keys, self.sizes["n"]) if isinstance(self.sizes["n"], int) else config.keys
+        self.lanes = Lanes(self.block, vector_lanes(), symbols)
+        self.queries = block_of_queries(hint(self.sizes["m"]), self.config.queries, self.lanes.width)
+        keys, most = self.sizes["n"], self.config.keys
+        self.keys = min(most, keys) if isinstance(keys, int) else most
         with ir.InsertionPoint(self.block):
             self.blocks = self._blocks()
             self.row_blocks = self.lanes.times(self.sizes["b"] * self.sizes["h"], self.blocks)
@@ -100,71 +90,50 @@ class Blocks:
     def element(self, role: str) -> ir.Type:
         return ir.MemRefType(self.memory[role].type).element_type
 
-    def emitted(self, name: str, units: ir.Value | AnySize, products: int) -> Emitted:
-        """What is known of the function, whose threads share ``units`` of its ``products`` over scores."""
-        sizes = self.sizes
-        work = products * prod(sizes[d] for d in "bhmn") * (sizes["d"] + sizes["e"])
+    def finish(self, units: Count, products: int) -> Emitted:
+        """Ends the function, whose threads share ``units`` of its ``products`` over scores."""
+        self.buffers.finish()
+        work = products * prod(self.sizes[d] for d in "bhmn") * (self.d + self.e)
         # half of it are additions, which take a fourth of the time of those in other kernels
         per_thread = self.config.work_per_thread * (16 if self.spec.causal else 8)
         threads = hint(work) // per_thread
         if isinstance(units, int):
             threads = min(threads, units)
-        return Emitted(
-            name,
-            self.inputs,
-            self.outputs,
-            max(1, threads),
-            self.buffers,
-            0,
-            len(self.symbols),
-            work,
-            per_thread,
-        )
+        inputs, outputs, sizes = len(self.memory) - self.outputs, self.outputs, len(self.body.symbols)
+        threads, name, buffers = max(1, threads), self.body.name, self.buffers
+        return Emitted(name, inputs, outputs, threads, buffers, 0, sizes, work, per_thread)
 
     # Places
 
-    def private(self, rows: AnySize, columns: int) -> Matrix:
-        """A thread's own buffer of f32."""
-        buffer = self.buffers.add("private", rows * columns, self.lanes.float)
+    def buffer(self, rows: AnySize, columns: int, kind: str = "private") -> Matrix:
+        """A buffer of f32: a thread's own, or one that all threads see (``shared``)."""
+        buffer = self.buffers.add(kind, rows * columns, self.lanes.float)
         return Matrix(buffer, self.lanes.index(0), columns)
 
-    def shared(self, rows: AnySize, columns: int) -> Matrix:
-        """A buffer of f32 that all threads see."""
-        return Matrix(
-            self.buffers.add("shared", rows * columns, self.lanes.float), self.lanes.index(0), columns
-        )
-
-    def tensor(self, role: str, b: ir.Value, h: ir.Value, first: ir.Value | int = 0) -> Matrix:
-        """Rows (queries or keys) of a tensor from ``first`` on; ``h`` is the head of its own, or of its
-        group.
-        """
+    def tensor(self, role: str, b: ir.Value, h: ir.Value, first: Count = 0) -> Matrix:
+        """Rows (queries or keys) of a tensor from ``first`` on; ``h`` is its own head or its group's."""
         layout = self.spec.tensors[role]
-        over, row, column = (layout.stride(d) for d in ("h", *_inner(role)))
+        over, row, column = (layout.stride(d) for d in ("h", *(ROLES[role] + "-")[2:4]))
         start = self.lanes.sum((b, layout.stride("b")), (h, over), (first, row))
         return Matrix(self.memory[role], start, row, column)
-
-    def kv_head(self, h: ir.Value) -> ir.Value:
-        return h if self.spec.group == 1 else arith.divui(h, self.lanes.index(self.spec.group))
 
     def rows(self, b: ir.Value, h: ir.Value, block: ir.Value) -> Rows:
         first = self.lanes.sum((block, self.queries))
         left = arith.subi(self.lanes.index(self.sizes["m"]), first)
         return Rows(b, h, first, arith.minui(left, self.lanes.index(self.queries)))
 
-    def loop(
-        self, low: ir.Value | int, high: ir.Value | int, step: ir.Value | int = 1
-    ) -> AbstractContextManager:
+    def loop(self, low: Count, high: Count, step: Count = 1) -> AbstractContextManager[ir.Value]:
         return bounded_loop(self.lanes.elements, low, high, step)
 
     def lane_starts(self) -> range:
-        """Of the vectors in a row of scores."""
+        """Where the vectors in a row of scores begin."""
         return range(0, self.queries, self.lanes.width)
 
     # What a block of queries begins and ends with
 
-    def clear(self, into: Matrix, rows: ir.Value | int) -> None:
+    def clear(self, into: Matrix, rows: Count) -> None:
         start = into.start
-        with self.loop(start, self.lanes.sum(start, (rows, into.row_stride)), self.lanes.width) as (p, _):
+        with self.loop(start, self.lanes.sum(start, (rows, into.row_stride)), self.lanes.width) as p:
             self.lanes.store(self.lanes.splat(0.0), into.buffer, p)
 
     def turn(self, role: str, rows: Rows, columns: int, into: Matrix, scale: float = 1.0) -> None:
@@ -178,11 +147,9 @@ class Blocks:
         source = self.tensor(role, rows.b, rows.h, rows.first)
         Turning(lanes, rows.count, columns, self.queries).into_lanes(source, into, finish)
 
-    def copy(
-        self, source: Matrix, rows: ir.Value | int, columns: int, into: Matrix, scale: float = 1.0
-    ) -> None:
+    def copy(self, source: Matrix, rows: Count, columns: int, into: Matrix, scale: float = 1.0) -> None:
         """``into[row, column] = source[row, column] * scale``."""
-        with self.loop(0, rows) as (r, _), self.loop(0, columns) as (c, _):
+        with self.loop(0, rows) as r, self.loop(0, columns) as c:
             value = self.lanes.scalar(source.buffer, source.at(self.lanes, r, c))
             value = value if scale == 1.0 else arith.mulf(value, arith.constant(self.lanes.float, scale))
             self.lanes.put(value, into.buffer, into.at(self.lanes, r, c))
@@ -195,53 +162,39 @@ class Blocks:
     # Blocks of keys
 
     @contextmanager
-    def key_blocks(
-        self, high: ir.Value | int, part: ir.Value | int = 0, parts: ir.Value | int = 1
-    ) -> Iterator[Keys]:
+    def key_blocks(self, high: Count, part: Count = 0, parts: Count = 1) -> Iterator[Keys]:
         """Blocks of the keys before ``high``: every ``parts``-th, from number ``part`` on."""
-        with self.loop(self.lanes.sum((part, self.keys)), high, self.lanes.sum((parts, self.keys))) as (
-            first,
-            _,
-        ):
-            yield Keys(
-                first, arith.minui(arith.subi(self.lanes.index(high), first), self.lanes.index(self.keys))
-            )
+        lanes = self.lanes
+        with self.loop(lanes.sum((part, self.keys)), high, lanes.sum((parts, self.keys))) as first:
+            left = arith.subi(lanes.index(high), first)
+            yield Keys(first, arith.minui(left, lanes.index(self.keys)))
 
-    @contextmanager
-    def seen_blocks(
-        self, rows: Rows, scores: Matrix, part: ir.Value | int = 0, parts: ir.Value | int = 1
-    ) -> Iterator[Keys]:
-        """Blocks of the keys that some of these queries see; where there is a mask, ``scores`` hold it."""
-        with self.key_blocks(self._seen_keys(rows), part, parts) as keys:
-            if "mask" not in self.memory:
-                yield keys
-                return
-            with when(fill_mask(self, rows, keys, scores)):
-                yield keys
-
-    def _seen_keys(self, rows: Rows) -> ir.Value:
+    def seen_keys(self, rows: Rows) -> ir.Value:
+        """The end of the keys that causality lets some of these queries see."""
+        lanes, count = self.lanes, self.sizes["n"]
         if not self.spec.causal:
-            return self.lanes.index(self.sizes["n"])
-        return self.lanes.clamp(
-            self.lanes.sum(rows.first, rows.count, self.spec.q_offset), 0, self.sizes["n"]
-        )
+            return lanes.index(count)
+        end = lanes.sum(rows.first, rows.count, self.spec.q_offset)
+        return arith.minsi(arith.maxsi(end, lanes.index(0)), lanes.index(count))
 
     def operand(self, role: str, rows: Rows, keys: Keys, wide: Matrix | None) -> Matrix:
         """A block of keys or values in f32: where it lies, or copied into ``wide``."""
-        source = self.tensor(role, rows.b, self.kv_head(rows.h), keys.first)
+        group = self.spec.group
+        head = rows.h if group == 1 else arith.divui(rows.h, self.lanes.index(group))
+        source = self.tensor(role, rows.b, head, keys.first)
         if wide is None:
             return source
-        self.copy(source, keys.count, wide.row_stride, wide)
+        self.copy(source, keys.count, int(wide.row_stride), wide)
         return wide
 
     def wide(self, columns: int) -> Matrix | None:
         """A buffer for a block of keys or values that are not f32."""
-        return None if self.is_wide else self.private(self.keys, columns)
+        return None if self.is_wide else self.buffer(self.keys, columns)
 
     def score(self, keys: Matrix, turned: Matrix, rows: Rows, block: Keys, scores: Matrix) -> None:
         """``scores[key, query]``, -inf where causality hides it; ``turned`` queries are scaled."""
         start = self.kept(scores) if "mask" in self.memory else self.zero
-        self.product(keys, turned, scores, block.count, self.sizes["d"], start)
+        self.product(keys, turned, scores, block.count, self.d, start)
         if self.spec.causal:
             self._hide(rows, block, scores)
 
@@ -249,27 +202,20 @@ class Blocks:
         """Of block's keys those from the first that a query of these does not see."""
         diagonal = self.lanes.sum(rows.first, self.spec.q_offset)
         first = arith.maxsi(arith.subi(self.lanes.sum(diagonal, 1), block.first), self.lanes.index(0))
-        with self.loop(first, block.count) as (n, _):
+        with self.loop(first, block.count) as n:
             beyond = arith.subi(arith.addi(block.first, n), diagonal)
             for start in self.lane_starts():
                 at = scores.at(self.lanes, n, start)
-                seen = self.lanes.since(
-                    self.lanes.load(scores.buffer, at), self.lanes.sum(beyond, -start), -inf
-                )
+                score = self.lanes.load(scores.buffer, at)
+                seen = self.lanes.since(score, self.lanes.sum(beyond, -start), -inf)
                 self.lanes.store(seen, scores.buffer, at)
 
     # Products
 
     def product(
-        self,
-        left: Matrix,
-        right: Matrix,
-        into: Matrix,
-        rows: ir.Value | int,
-        depth: ir.Value | int,
-        start: Initial,
+        self, left: Matrix, right: Matrix, into: Matrix, rows: Count, depth: Count, start: Initial
     ) -> None:
-        vectors = into.row_stride // self.lanes.width
+        vectors = int(into.row_stride) // self.lanes.width
         Product(left, right, into, rows, depth, vectors).emit(self.lanes, self.registers, start)
 
     def zero(self, position: ir.Value, vector: int) -> ir.Value:
@@ -280,13 +226,6 @@ class Blocks:
         return lambda position, vector: self.lanes.load(into.buffer, position)
 
 
-def _inner(role: str) -> str:
-    """The dims of a tensor's rows and columns."""
-    return (ROLES[role] + "-")[2:4]
-
-
 def block_of_queries(count: int, most: int, width: int) -> int:
-    """Lanes of a block: the multiple of ``width`` up to ``most`` that leaves the fewest empty over all
-    queries.
-    """
+    """Lanes of a block: the multiple of ``width`` up to ``most`` with the fewest empty over all queries."""
     return min(range(width, max(width, most) + 1, width), key=lambda size: (-(-count // size) * size, -size))

@@ -1,6 +1,4 @@
-"""Copies between tensors, whose rows are queries, and buffers, whose lanes are: whole vectors where they can
-be.
-"""
+"""Copies between tensors, whose rows are queries, and buffers, whose lanes are; by vectors if possible."""
 
 from __future__ import annotations
 
@@ -10,8 +8,9 @@ from dataclasses import dataclass
 from torch_mlir import ir
 from torch_mlir.dialects import arith, vector
 
+from shardc.backends.cpu.emit.element import Count
 from shardc.backends.cpu.emit.loops import bounded_loop
-from shardc.backends.cpu.lanes.lanes import Index, Lanes, Matrix
+from shardc.backends.cpu.lanes.lanes import Lanes, Matrix, transposed
 
 Read = Callable[[ir.Value, ir.Value, bool], ir.Value]
 """(buffer, position, whether lanes are wanted) -> the f32 there, or lanes of it."""
@@ -19,52 +18,31 @@ Finish = Callable[[ir.Value, ir.Value], ir.Value]
 """(lanes of a column, number of the first row among them) -> what is kept of them."""
 
 
-def transposed(lanes: Lanes, rows: list[ir.Value]) -> list[ir.Value]:
-    """As many vectors as one has lanes, turned: blocks off the diagonal change places, half the size each
-    time.
-    """
-    values, half = list(rows), lanes.width // 2
-    while half:
-        first = [k if not k & half else lanes.width + k - half for k in range(lanes.width)]
-        second = [k + half if not k & half else lanes.width + k for k in range(lanes.width)]
-        for i in (i for i in range(lanes.width) if not i & half):
-            a, b = values[i], values[i + half]
-            values[i], values[i + half] = (vector.shuffle(a, b, order) for order in (first, second))
-        half //= 2
-    return values
-
-
 @dataclass(frozen=True)
 class Turning:
-    """``rows`` rows of ``columns`` of a matrix, and a buffer that has them as lanes, ``queries``
-    lanes a row.
-    """
+    """``rows`` rows of ``columns`` of a matrix, and a buffer that has them as ``queries`` lanes a row."""
 
     lanes: Lanes
     rows: ir.Value
-    columns: Index
+    columns: Count
     queries: int
 
     def into_lanes(self, source: Matrix, into: Matrix, finish: Finish, read: Read | None = None) -> None:
-        """``into[column, row] = finish(source[row, column], first lane)``. Lanes beyond the last row repeat
-        it.
-        """
+        """``into[column, row] = finish(source[row, column], first lane)``; the last row is repeated."""
         lanes, width, read = self.lanes, self.lanes.width, read or self._read
         last = lanes.sum(self.rows, -1)
-        with bounded_loop(lanes.elements, 0, self.queries, width) as (start, _):
+        with bounded_loop(lanes.elements, 0, self.queries, width) as start:
             row = [arith.minui(lanes.sum(start, i), last) for i in range(width)]
-            with bounded_loop(lanes.elements, 0, self._whole(source), width) as (column, _):
+            with bounded_loop(lanes.elements, 0, self._whole(source), width) as column:
                 found = [read(source.buffer, source.at(lanes, r, column), True) for r in row]
-                for i, value in enumerate(transposed(lanes, found)):
-                    lanes.store(
-                        finish(value, start), into.buffer, into.at(lanes, lanes.sum(column, i), start)
-                    )
-            with bounded_loop(lanes.elements, self._whole(source), self.columns) as (column, _):
+                for i, value in enumerate(transposed(found)):
+                    finished = finish(value, start)
+                    lanes.store(finished, into.buffer, into.at(lanes, lanes.sum(column, i), start))
+            with bounded_loop(lanes.elements, self._whole(source), self.columns) as column:
                 value = lanes.splat(0.0)
                 for i, r in enumerate(row):
-                    value = vector.insert(
-                        read(source.buffer, source.at(lanes, r, column), False), value, [], [i]
-                    )
+                    element = read(source.buffer, source.at(lanes, r, column), False)
+                    value = vector.insert(element, value, [], [i])
                 lanes.store(finish(value, start), into.buffer, into.at(lanes, column, start))
 
     def _read(self, buffer: ir.Value, position: ir.Value, wide: bool) -> ir.Value:
@@ -76,31 +54,27 @@ class Turning:
         whole = lanes.index(0) if into.column_stride != 1 else self._multiple(self.rows)
         rows = bounded_loop(lanes.elements, 0, whole, width)
         columns = bounded_loop(lanes.elements, 0, self._whole(into), width)
-        with rows as (start, _), columns as (column, _):
-            found = [
-                lanes.load(source.buffer, source.at(lanes, lanes.sum(column, i), start)) for i in range(width)
-            ]
-            for i, value in enumerate(transposed(lanes, found)):
+        with rows as start, columns as column:
+            places = (source.at(lanes, lanes.sum(column, i), start) for i in range(width))
+            found = [lanes.load(source.buffer, place) for place in places]
+            for i, value in enumerate(transposed(found)):
                 lanes.store(value, into.buffer, into.at(lanes, lanes.sum(start, i), column))
         self._each(source, into, lanes.index(0), whole, self._whole(into))
         self._each(source, into, whole, self.rows, lanes.index(0))
 
     def _each(self, source: Matrix, into: Matrix, low: ir.Value, high: ir.Value, first: ir.Value) -> None:
         lanes = self.lanes
-        rows, columns = (
-            bounded_loop(lanes.elements, low, high),
-            bounded_loop(lanes.elements, first, self.columns),
-        )
-        with rows as (r, _), columns as (c, _):
+        columns = bounded_loop(lanes.elements, first, self.columns)
+        with bounded_loop(lanes.elements, low, high) as r, columns as c:
             lanes.put(lanes.scalar(source.buffer, source.at(lanes, c, r)), into.buffer, into.at(lanes, r, c))
 
     def _whole(self, tensor: Matrix) -> ir.Value:
         """Columns that are read as whole vectors."""
         return self._multiple(self.columns) if tensor.column_stride == 1 else self.lanes.index(0)
 
-    def _multiple(self, count: Index) -> ir.Value:
+    def _multiple(self, count: Count) -> ir.Value:
         """``count`` without what makes no whole vector."""
-        width = self.lanes.width
+        index, width = self.lanes.index, self.lanes.width
         if isinstance(count, int):
-            return self.lanes.index(count // width * width)
-        return arith.muli(arith.divui(count, self.lanes.index(width)), self.lanes.index(width))
+            return index(count // width * width)
+        return arith.muli(arith.divui(index(count), index(width)), index(width))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch_mlir import ir
 from torch_mlir.dialects import arith, memref
@@ -14,14 +16,14 @@ from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.generic import loop_of
 from shardc.dialects.kern.size import AnySize, Size, Symbol, evaluate, hint
 
+Count = ir.Value | AnySize
+"""A value of type index, or a number or size that becomes one."""
 REASSOCIATE = "#arith.fastmath<reassoc>"  # on the op that adds to a sum, so that it may run in vector lanes
 
 
 @dataclass(eq=False)
 class Place:
-    """A place in the loops: where the axes stand, and what is already computed there or in the loops around
-    it.
-    """
+    """A place in the loops: where the axes stand, and what is already computed there or around it."""
 
     axes: dict[Axis, ir.Value] = field(default_factory=dict)
     known: dict[object, ir.Value] = field(default_factory=dict)
@@ -31,19 +33,14 @@ class Place:
         return Place({**self.axes, **axes}, {}, self)
 
     def find(self, key: object) -> ir.Value | None:
-        place: Place | None = self
-        while place is not None:
-            if key in place.known:
-                return place.known[key]
-            place = place.around
-        return None
+        if key in self.known:
+            return self.known[key]
+        return None if self.around is None else self.around.find(key)
 
 
 @dataclass(eq=False)
 class Kept:
-    """Where later stages find a value: at the offset, in elements, in a buffer that begins at offset
-    ``start``.
-    """
+    """Where later stages find a value: at ``offset``, in elements, in a buffer that begins at ``start``."""
 
     buffer: ir.Value
     offset: Linear
@@ -61,32 +58,38 @@ class Elements:
 
     entry: ir.Block
     buffers: dict[Value, ir.Value]
-    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
+    symbols: Mapping[Symbol, ir.Value] = field(default_factory=dict)
     sizes: dict[ir.Value, AnySize] = field(default_factory=dict)
     kept: dict[tuple[Value, Index], Kept] = field(default_factory=dict)
     merged: set[Axis] = field(default_factory=set)
     constants: dict[AnySize, ir.Value] = field(default_factory=dict)
-    copied: dict[ir.Value, ir.Value] = field(default_factory=dict)
+    copied: dict[ir.Value | ir.Attribute, ir.Value] = field(default_factory=dict)
 
-    def number(self, value: AnySize) -> ir.Value:
+    def number(self, value: Count) -> ir.Value:
         """A number or a size, of type index, made once at the function's entry."""
+        if isinstance(value, ir.Value):
+            return value
         if value not in self.constants:
             if isinstance(value, Size):
-                self.constants[value] = evaluate(
-                    value, self.symbols.__getitem__, self.number, self._times, self._plus
-                )
+                times, plus = (partial(self._at_entry, op) for op in (arith.muli, arith.addi))
+                self.constants[value] = evaluate(value, self.symbols.__getitem__, self.number, times, plus)
             else:
                 with ir.InsertionPoint.at_block_begin(self.entry):
                     self.constants[value] = arith.constant(ir.IndexType.get(), value)
         return self.constants[value]
 
-    def _times(self, a: ir.Value, b: ir.Value) -> ir.Value:
+    def _at_entry(self, op: Callable[[ir.Value, ir.Value], ir.Value], a: ir.Value, b: ir.Value) -> ir.Value:
         with _after([a, b], self.entry):
-            return arith.muli(a, b)
+            return op(a, b)
 
-    def _plus(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        with _after([a, b], self.entry):
-            return arith.addi(a, b)
+    def spread(self, sizes: Mapping[Axis, AnySize], flat: ir.Value) -> dict[Axis, ir.Value]:
+        """A position along several axes together, the last of which is the fastest, as one on each."""
+        found = {}
+        for at, (axis, size) in reversed(list(enumerate(sizes.items()))):
+            count = self.number(size)
+            found[axis] = arith.remui(flat, count) if at else flat
+            flat = arith.divui(flat, count) if at else flat
+        return found
 
     def position(self, expression: Linear, place: Place) -> ir.Value:
         """The value of an index expression."""
@@ -114,17 +117,14 @@ class Elements:
             position = position if kept.start is None else arith.subi(position, kept.start)
             made = self.load(kept.buffer, position, value.element)
         elif value in self.buffers:
-            made = self.load(
-                self.buffers[value], self.position(row_major(index, value.shape), place), value.element
-            )
+            made = self._in_memory(value, value, index, place)
         elif isinstance(value, Slice):
             made = self.element(value.source, value.source_index(index), place)
         elif isinstance(value, View):
             made = self._through_view(value, index, place)
         elif isinstance(value, Computed):
             dims = value.generic.dims_at(value.number, index)
-            place.known[(value, index)] = self.results(value.generic, dims, {}, place)[value.number]
-            return place.known[(value, index)]
+            made = self.results(value.generic, dims, {}, place)[value.number]
         else:
             raise KernelNotSupported(what=f"reading a tensor that nothing wrote ({type(value).__name__})")
         place.known[(value, index)] = made
@@ -136,22 +136,26 @@ class Elements:
         source = base(value)
         if isinstance(source, Splat):
             return self.scalar(source.scalar)
-        return self.load(
-            self.buffers[source], self.position(row_major(index, value.shape), place), value.element
-        )
+        return self._in_memory(source, value, index, place)
+
+    def _in_memory(self, source: Value, value: Value, index: Index, place: Place) -> ir.Value:
+        """Element ``index`` of ``value``, which lies where ``source`` does."""
+        position = self.position(row_major(index, value.shape), place)
+        return self.load(self.buffers[source], position, value.element)
 
     def results(
         self, generic: Generic, dims: Index, accumulators: dict[int, ir.Value], place: Place
     ) -> list[ir.Value]:
         """What the body of ``generic`` yields at ``dims``; ``accumulators`` stand for its inits."""
         operands: dict[ir.Value, ir.Value] = {}
+
+        def scalar(value: ir.Value) -> ir.Value:
+            return operands[value] if value in operands else self.scalar(value)
+
         for number in generic.read_operands:
-            result = number - len(generic.inputs)
-            operands[generic.block.arguments[number]] = (
-                accumulators[result]
-                if result in accumulators
-                else self.element(generic.operands[number], generic.operand_index(number, dims), place)
-            )
+            result, index = number - len(generic.inputs), generic.operand_index(number, dims)
+            made = accumulators.get(result) or self.element(generic.operands[number], index, place)
+            operands[generic.block.arguments[number]] = made
         joins = {join.op for result in accumulators if (join := generic.join(result)) is not None}
         for op in generic.body_ops:
             if (loop := loop_of(op.results[0])) is not None:
@@ -159,15 +163,14 @@ class Elements:
                 continue
             if op.name == "tensor.extract":
                 extract = generic.extracts[op.results[0]]
-                positions = [operands[v] if v in operands else self.scalar(v) for v in list(op.operands)[1:]]
+                positions = [scalar(v) for v in list(op.operands)[1:]]
                 operands[op.results[0]] = self._extracted(generic, extract, positions, dims, place)
                 continue
-            read = [operands[v] if v in operands else self.scalar(v) for v in op.operands]
-            copy = _copy(op, read)
+            copy = copied(op, [scalar(v) for v in op.operands])
             if op in joins and "fastmath" in copy.attributes:
                 copy.attributes["fastmath"] = ir.Attribute.parse(REASSOCIATE)
             operands.update(zip(op.results, copy.results, strict=True))
-        return [operands[v] if v in operands else self.scalar(v) for v in generic.yielded]
+        return [scalar(v) for v in generic.yielded]
 
     def _extracted(
         self, generic: Generic, extract: Extract, positions: list[ir.Value], dims: Index, place: Place
@@ -181,9 +184,7 @@ class Elements:
         return self.element(extract.source, index, place)
 
     def part(self, generic: Generic, value: ir.Value, dims: Index, place: Place) -> ir.Value:
-        """A scalar on the way to what the body of ``generic`` yields at ``dims``, one that no accumulator is
-        in.
-        """
+        """A scalar, without accumulators, on the way to what the body of ``generic`` yields at ``dims``."""
         key = (generic, value)
         if (found := place.find(key)) is not None:
             return found
@@ -193,7 +194,7 @@ class Elements:
         elif (op := generic.made_here(value)) is None:
             made = self.scalar(value)
         else:
-            made = _copy(op, [self.part(generic, v, dims, place) for v in op.operands]).results[0]
+            made = copied(op, [self.part(generic, v, dims, place) for v in op.operands]).results[0]
         place.known[key] = made
         return made
 
@@ -209,7 +210,7 @@ class Elements:
                 op = value.owner
                 read = [self.scalar(v) for v in op.operands]
                 with _after(read, self.entry):
-                    self.copied[value] = _copy(op.operation, read).results[0]
+                    self.copied[value] = copied(op.operation, read).results[0]
         return self.copied[value]
 
     def load(self, buffer: ir.Value, position: ir.Value, element: ir.Type) -> ir.Value:
@@ -218,16 +219,10 @@ class Elements:
 
     def fetch(self, value: Argument, position: ir.Value, level: int) -> None:
         """Has an argument's element brought into the first cache or the second."""
-        i32 = ir.IntegerType.get_signless(32)
-        ir.Operation.create(
-            "memref.prefetch",
-            operands=[self.buffers[value], position],
-            attributes={
-                "isWrite": ir.BoolAttr.get(False),
-                "localityHint": ir.IntegerAttr.get(i32, 4 - level),
-                "isDataCache": ir.BoolAttr.get(True),
-            },
-        )
+        locality = ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4 - level)
+        flags = {"isWrite": ir.BoolAttr.get(False), "isDataCache": ir.BoolAttr.get(True)}
+        attributes = {**flags, "localityHint": locality}
+        ir.Operation.create("memref.prefetch", [], [self.buffers[value], position], attributes)
 
     def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
         held = ir.MemRefType(buffer.type).element_type
@@ -236,21 +231,18 @@ class Elements:
 
 def _after(values: list[ir.Value], entry: ir.Block) -> ir.InsertionPoint:
     """At the start of the function if nothing must come before."""
-    if not values:
-        return ir.InsertionPoint.at_block_begin(entry)
     made = {v.owner.operation for v in values if not isinstance(v, ir.BlockArgument)}
-    if not made:
-        return ir.InsertionPoint.at_block_begin(entry)
-    last = [op for op in entry.operations if op.operation in made][-1]
-    after = list(entry.operations)
-    at = after.index(last) + 1
-    return ir.InsertionPoint(after[at]) if at < len(after) else ir.InsertionPoint(entry)
+    ops = list(entry.operations)
+    at = max((at for at, op in enumerate(ops, 1) if op.operation in made), default=0)
+    return ir.InsertionPoint(ops[at]) if at < len(ops) else ir.InsertionPoint(entry)
 
 
-def _copy(op: ir.Operation, operands: list[ir.Value]) -> ir.Operation:
-    """The same op on ``operands``: with the body's own fast-math flags, and no others."""
+def copied(
+    op: ir.Operation, operands: Sequence[ir.Value], results: Sequence[ir.Type] | None = None
+) -> ir.Operation:
+    """The same op on ``operands``, with its attributes (fast-math flags too) and types (or ``results``)."""
     if len(op.regions):
         raise KernelNotSupported(what=f"{op.name} in a body")
     attributes = {name: op.attributes[name] for name in op.attributes}
-    results = [r.type for r in op.results]
-    return ir.Operation.create(op.name, results=results, operands=operands, attributes=attributes)
+    types = [r.type for r in op.results] if results is None else list(results)
+    return ir.Operation.create(op.name, results=types, operands=list(operands), attributes=attributes)

@@ -8,21 +8,21 @@ from contextlib import ExitStack
 from math import prod
 
 from torch_mlir import ir
-from torch_mlir.dialects import arith, func
+from torch_mlir.dialects import arith
 
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.combiner import Combiner, combine
 from shardc.backends.body.contraction import Contraction
-from shardc.backends.body.graph import Argument, Computed, Graph, Slice
+from shardc.backends.body.graph import Argument, Computed, Graph, Slice, Value
 from shardc.backends.body.linear import Axis, Index, Linear
 from shardc.backends.body.nest import check_in_place, recursion
 from shardc.backends.body.roots import Root, Roots, find_roots
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import Buffers, count_of, memory, padded
+from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, padded
 from shardc.backends.cpu.emit.element import Elements, Kept, Place
-from shardc.backends.cpu.emit.emitted import Emitted
 from shardc.backends.cpu.emit.loops import barrier, bounded_loop, share
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
+from shardc.backends.cpu.emit.result import Result, results_of
 from shardc.backends.cpu.emit.row import Row, Targets
 from shardc.backends.cpu.emit.stages import Loop, Stages, find_stages, work_of
 from shardc.backends.cpu.emit.streams import LINE_BYTES, Stream, order_stores, streams_of
@@ -60,69 +60,46 @@ def _emit(graph: Graph, module: ir.Module) -> Emitted:
 class _Writer:
     def __init__(self, graph: Graph, roots: Roots, module: ir.Module) -> None:
         self.graph, self.roots, self.config = graph, roots, Config.of(graph.config)
-        index = ir.IndexType.get()
-        given = {a.position: memory(count_of(a.shape), a.element) for a in reversed(graph.arguments)}
+        given = {a.position: memory(prod(a.shape), a.element) for a in reversed(graph.arguments)}
         inputs = [given[n] for n in range(graph.inputs)]
         new = [n for n in range(len(graph.results)) if n not in graph.in_place]
-        outputs = [memory(count_of(v.shape), v.element) for v in map(graph.results.__getitem__, new)]
-        sizes = [index] * (1 if graph.flat else len(graph.symbols))
-        with ir.InsertionPoint(module.body):
-            self.function = func.FuncOp(f"{graph.name}_body", ([index, index, *sizes, *inputs, *outputs], []))
-        self.block = self.function.add_entry_block()
-        self.buffers = Buffers(self.block)
+        outputs = [memory(prod(v.shape), v.element) for v in map(graph.results.__getitem__, new)]
+        sizes = 1 if graph.flat else len(graph.symbols)
+        self.buffers = Buffers(graph.name, sizes, [*inputs, *outputs], module)
+        self.block = self.buffers.block
         self.thread, self.threads, *arguments = self.block.arguments
         self.size = arguments[0] if graph.flat else None
         symbols = dict(zip(graph.symbols, arguments, strict=False))
-        arguments = arguments[len(sizes) :]
+        arguments = arguments[sizes:]
         self.outputs = {number: arguments[at] for number, at in graph.in_place.items()}
         self.outputs.update(zip(new, arguments[len(inputs) :], strict=True))
-        self.elements = Elements(
-            self.block, {a: arguments[a.position] for a in graph.arguments}, symbols, graph.sizes
-        )
+        in_memory: dict[Value, ir.Value] = {a: arguments[a.position] for a in graph.arguments}
+        self.elements = Elements(self.block, in_memory, symbols, graph.sizes)
         self.computed = {(v.generic, v.number): v for v in graph.computed}
 
     def finish(self) -> Emitted:
-        self.buffers.finish(self.function)
+        graph, buffers, per_thread = self.graph, self.buffers, self.config.work_per_thread
+        buffers.finish()
         work = work_of(self.roots)
-        graph, per_thread = self.graph, self.config.work_per_thread
-        if graph.flat and self.buffers.kinds:
+        if graph.flat and buffers.kinds:
             raise KernelNotSupported(what="a flat kernel that keeps values in memory")
-        return Emitted(
-            graph.name,
-            graph.inputs,
-            len(self.outputs) - len(graph.in_place),
-            max(1, hint(work) // per_thread),
-            self.buffers,
-            max(1, per_thread * SIZE // work) if graph.flat else 0,
-            len(graph.symbols),
-            work,
-            per_thread,
-        )
+        outputs, threads = len(self.outputs) - len(graph.in_place), max(1, hint(work) // per_thread)
+        flat, sizes = max(1, per_thread * SIZE // work) if graph.flat else 0, len(graph.symbols)
+        return Emitted(graph.name, graph.inputs, outputs, threads, buffers, flat, sizes, work, per_thread)
 
     def matmul(self, nest: Nest, contraction: Contraction, read_later: set[Root]) -> None:
         """The loops of a nest that holds a contraction."""
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
-            value = self.computed[contraction.root.generic, 0]
-            Matmul(
-                nest,
-                contraction,
-                self.roots,
-                value,
-                self.config,
-                self.elements,
-                self.buffers,
-                targets,
-                self.thread,
-                self.threads,
-            ).emit()
+            value, config = self.computed[Result(contraction.root).generic, 0], self.config
+            Matmul(nest, contraction, self.roots, value, config, self.elements, self.buffers, targets).emit()
             self._written(targets)
 
     def nest(self, nest: Nest, stages: Stages, read_later: set[Root]) -> None:
         """The loops of one nest, and the joining of what the threads summed up."""
         with ir.InsertionPoint(self.block):
             targets = self._begin(nest, read_later)
-            partials = {key: self._partial(*key) for key in targets if nest.carried(key[0])}
+            partials = {result: self._partial(result) for result in targets if nest.carried(result.root)}
             row = Row(nest, stages, self.elements, self.buffers, targets, self.computed, self.config)
             row.streams = self._streams(nest, stages, read_later, targets)
             (self._split if nest.split else self._rows)(nest, row, partials)
@@ -131,8 +108,8 @@ class _Writer:
             self.elements.kept.clear()
             if partials:
                 barrier()
-            for (root, n), partial in partials.items():
-                self._join(root, n, partial, targets[root, n])
+            for result, partial in partials.items():
+                self._join(result, partial, targets[result])
             self._written(targets)
 
     def _streams(
@@ -143,56 +120,54 @@ class _Writer:
         found: dict[Loop, list[Stream]] = {}
         for loop, members in streams_of(nest, stages, self.graph, read_later, config.streamed_bytes).items():
             axis, *parts = loop.axes
-            sizes = {part: nest.sizes[part] for part in parts}
-            found[loop] = [Stream(r, axis, sizes, config.piece, targets[r, 0], self.buffers) for r in members]
+            sizes = {part: int(nest.sizes[part]) for part in parts}
+            into = [(root, targets[Result(root)]) for root in members]
+            found[loop] = [Stream(r, axis, sizes, config.piece, t, self.buffers) for r, t in into]
         return found
 
     def _begin(self, nest: Nest, read_later: set[Root]) -> Targets:
-        """The memory of each result of a nest."""
+        """The memory of each result of a nest that has some."""
         if nest.waits:
             barrier()
         self.elements.merged = nest.merged
-        return {
-            (root, n): self._target(root, n, root in read_later or nest.carried(root))
+        targets = {
+            result: self._target(result, root in read_later or nest.carried(root))
             for root in nest.roots
-            for n in range(root.result_count())
+            for result in results_of(root)
         }
+        return {result: target for result, target in targets.items() if target is not None}
 
     def _written(self, targets: Targets) -> None:
         """What nests after this one find in memory."""
-        for (root, n), target in targets.items():
-            value = self.computed[root.generic, n] if root.generic else root.value
-            if (
-                target is not None
-                and isinstance(value, Computed | Slice)
-                and self.roots.of.get(value) is root
-            ):
+        for result, target in targets.items():
+            root = result.root
+            value = self.computed[root.generic, result.n] if root.generic else root.value
+            if isinstance(value, Computed | Slice) and self.roots.of.get(value) is root:
                 self.elements.buffers[value] = target
 
-    def _target(self, root: Root, n: int, needed: bool) -> ir.Value | None:
-        """The memory that result ``n`` is written to, if it is."""
-        if root.stores[n]:
-            return self.outputs[root.stores[n][0]]
-        if not needed and root.is_reduction:
+    def _target(self, result: Result, needed: bool) -> ir.Value | None:
+        """The memory that a result is written to, if it is."""
+        if stores := result.root.stores[result.n]:
+            return self.outputs[stores[0]]
+        if not needed and result.root.is_reduction:
             return None
-        element = root.generic.inits[n].element if root.generic else root.value.element
-        return self.buffers.add("shared", count_of(root.result_shape(n)), element)
+        return self.buffers.add("shared", result.count, result.element)
 
-    def _partial(self, root: Root, n: int) -> ir.Value:
+    def _partial(self, result: Result) -> ir.Value:
         """A part for each thread, in which this thread's holds nothing yet."""
-        count, combiner = count_of(root.result_shape(n)), root.combiners[n]
-        partial = self.buffers.add("partial", padded(count), combiner.identity.type)
-        nothing = self.elements.scalar(combiner.identity)
-        start = self._part(count)
-        with bounded_loop(self.elements, 0, count) as (q, _):
+        identity = result.combiner.identity
+        partial = self.buffers.add("partial", padded(result.count), identity.type)
+        nothing = self.elements.scalar(identity)
+        start = self._part(result)
+        with bounded_loop(self.elements, 0, result.count) as q:
             self.elements.store(nothing, partial, arith.addi(start, q))
         return partial
 
-    def _part(self, count: int, thread: ir.Value | None = None) -> ir.Value:
-        """Where a thread's part of a partial result of ``count`` elements begins."""
-        return arith.muli(self.thread if thread is None else thread, self.elements.number(padded(count)))
+    def _part(self, result: Result, thread: ir.Value | None = None) -> ir.Value:
+        """Where a thread's part of a partial result begins."""
+        return arith.muli(thread or self.thread, self.elements.number(padded(result.count)))
 
-    def _rows(self, nest: Nest, row: Row, partials: dict) -> None:
+    def _rows(self, nest: Nest, row: Row, partials: Targets) -> None:
         number = self.elements.number
         total = prod(nest.sizes[a] for a in nest.rows)
         low, high = share(self.elements, total, self.thread, self.threads)
@@ -200,69 +175,60 @@ class _Writer:
             self._tiles(nest, row, low, high)
             return
         if not partials:
-            with bounded_loop(self.elements, low, high) as (p, _):
-                row.emit(row.place(p))
+            self._each_row(row, low, high)
             return
-        sums = {
-            key: self.buffers.add(
-                "private", count_of(key[0].result_shape(key[1])), key[0].combiners[key[1]].identity.type
-            )
-            for key in partials
-        }
+        sums = {r: self.buffers.add("private", r.count, r.combiner.identity.type) for r in partials}
         rows = self.config.rows
-        with bounded_loop(self.elements, low, high, rows) as (first, _):
-            for (root, n), buffer in sums.items():
-                with bounded_loop(self.elements, 0, count_of(root.result_shape(n))) as (q, _):
-                    self.elements.store(self.elements.scalar(root.combiners[n].identity), buffer, q)
-            row.sums = {key: (buffer, number(0)) for key, buffer in sums.items()}
-            end = arith.minui(arith.addi(first, number(rows)), high)
-            with bounded_loop(self.elements, first, end) as (p, _):
-                row.emit(row.place(p))
-            for (root, n), buffer in sums.items():
-                self._add(root, n, partials[root, n], buffer)
+        with bounded_loop(self.elements, low, high, rows) as first:
+            for result, buffer in sums.items():
+                with bounded_loop(self.elements, 0, result.count) as q:
+                    self.elements.store(self.elements.scalar(result.combiner.identity), buffer, q)
+            row.sums = {result: (buffer, number(0)) for result, buffer in sums.items()}
+            self._each_row(row, first, arith.minui(arith.addi(first, number(rows)), high))
+            for result, buffer in sums.items():
+                self._add(result, partials[result], buffer)
+
+    def _each_row(self, row: Row, low: ir.Value, high: ir.Value) -> None:
+        with bounded_loop(self.elements, low, high) as position:
+            row.emit(row.place(position))
 
     def _tiles(self, nest: Nest, row: Row, low: ir.Value, high: ir.Value) -> None:
-        """All rows in short pieces, so that a cache line read across the rows serves as many of them as it
-        holds.
-        """
+        """Writes all rows in short pieces, so that a cache line read across the rows serves several."""
         (axis,) = set(nest.order) - set(nest.rows)
         size, tile = nest.sizes[axis], self.config.tile
         with ExitStack() as loops:
             if nest.turned:
-                start, _ = loops.enter_context(bounded_loop(self.elements, low, high, tile))
+                start = loops.enter_context(bounded_loop(self.elements, low, high, tile))
                 low, high = start, arith.minui(arith.addi(start, self.elements.number(tile)), high)
-            first, _ = loops.enter_context(bounded_loop(self.elements, 0, size, tile))
+            first = loops.enter_context(bounded_loop(self.elements, 0, size, tile))
             end = arith.addi(first, self.elements.number(tile))
             whole = isinstance(size, int) and size % tile == 0
             row.bounds = {axis: (first, end if whole else arith.minui(end, self.elements.number(size)))}
             for value, index in nest.turned:
                 self._turn(value, index, (nest.rows[0], low, high), (axis, *row.bounds[axis]))
-            with bounded_loop(self.elements, low, high) as (p, _):
-                row.emit(row.place(p))
+            self._each_row(row, low, high)
 
     def _turn(self, value: Argument, index: Index, rows: Range, columns: Range) -> None:
-        """Copies a piece of an argument into a buffer of this thread, where it is contiguous
-        along the row.
-        """
+        """Copies a piece of an argument into a thread's own buffer, where it is contiguous along the row."""
         tile, elements = self.config.tile, self.elements
         (row, top, bottom), (column, left, right) = rows, columns
         offset = Linear.axis(row) * tile + Linear.axis(column)
         start = elements.position(offset, Place({row: top, column: left}))
         kept = Kept(self.buffers.add("private", tile * tile, value.element), offset, start)
-        with bounded_loop(elements, left, right) as (q, _), bounded_loop(elements, top, bottom) as (p, _):
+        with bounded_loop(elements, left, right) as q, bounded_loop(elements, top, bottom) as p:
             place = Place({row: p, column: q})
             at = arith.subi(elements.position(offset, place), start)
             elements.kept.pop((value, index), None)
             elements.store(elements.element(value, index, place), kept.buffer, at)
         elements.kept[value, index] = kept
 
-    def _add(self, root: Root, n: int, partial: ir.Value, buffer: ir.Value) -> None:
-        count = count_of(root.result_shape(n))
-        start = self._part(count)
-        with bounded_loop(self.elements, 0, count) as (q, _):
-            self._combine_at(root.combiners[n], partial, arith.addi(start, q), buffer, q)
+    def _add(self, result: Result, partial: ir.Value, buffer: ir.Value) -> None:
+        """Adds a thread's sum over some rows to its part."""
+        start = self._part(result)
+        with bounded_loop(self.elements, 0, result.count) as q:
+            self._combine_at(result.combiner, partial, arith.addi(start, q), buffer, q)
 
-    def _split(self, nest: Nest, row: Row, partials: dict) -> None:
+    def _split(self, nest: Nest, row: Row, partials: Targets) -> None:
         (axis,) = (a for a in nest.order if a not in nest.written_out)
         size = nest.sizes[axis] if self.size is None else self.size
         low, high = share(self.elements, size, self.thread, self.threads, multiple=LINE_BYTES)
@@ -270,42 +236,31 @@ class _Writer:
             row.bounds = {axis: (low, high)}
             row.emit(Place())
             return
-        row.sums = {
-            (root, n): (partial, self._part(count_of(root.result_shape(n))))
-            for (root, n), partial in partials.items()
-        }
+        row.sums = {result: (partial, self._part(result)) for result, partial in partials.items()}
         block = self.config.block
-        with bounded_loop(self.elements, low, high, block) as (first, _):
+        with bounded_loop(self.elements, low, high, block) as first:
             row.bounds = {axis: (first, arith.minui(arith.addi(first, self.elements.number(block)), high))}
             row.emit(Place())
 
-    def _join(self, root: Root, n: int, partial: ir.Value, target: ir.Value) -> None:
+    def _join(self, result: Result, partial: ir.Value, target: ir.Value) -> None:
         """Adds the threads' parts to what the sum starts from; each thread takes a share of the elements."""
-        shape, index = root.result_shape(n), root.result_index(n)
-        count = count_of(shape)
-        low, high = share(self.elements, count, self.thread, self.threads, multiple=16)
-        with bounded_loop(self.elements, low, high) as (q, _):
-            place, rest = Place(), q
-            plain = [
-                (p.plain(), self.elements.number(n))
-                for p, n in zip(index, shape, strict=True)
-                if p.plain() is not None
-            ]
-            for at, (axis, size) in reversed(list(enumerate(plain))):
-                place.axes[axis] = arith.remui(rest, size) if at else rest
-                rest = arith.divui(rest, size) if at else rest
-            merged, self.elements.merged = self.elements.merged, set()
-            self.elements.store(self.elements.element(root.generic.inits[n], index, place), target, q)
-            self.elements.merged = merged
-        with bounded_loop(self.elements, 0, self.threads) as (thread, _):
-            start = self._part(count, thread)
-            with bounded_loop(self.elements, low, high) as (q, _):
-                self._combine_at(root.combiners[n], target, q, partial, arith.addi(start, q))
+        elements = self.elements
+        places = zip(result.index, result.shape, strict=True)
+        plain = {axis: size for place, size in places if (axis := place.plain()) is not None}
+        low, high = share(elements, result.count, self.thread, self.threads, multiple=16)
+        with bounded_loop(elements, low, high) as q:
+            place = Place(elements.spread(plain, q))
+            merged, elements.merged = elements.merged, set()
+            elements.store(elements.element(result.init, result.index, place), target, q)
+            elements.merged = merged
+        with bounded_loop(elements, 0, self.threads) as thread:
+            start = self._part(result, thread)
+            with bounded_loop(elements, low, high) as q:
+                self._combine_at(result.combiner, target, q, partial, arith.addi(start, q))
 
     def _combine_at(
         self, combiner: Combiner, into: ir.Value, at: ir.Value, other: ir.Value, other_at: ir.Value
     ) -> None:
-        old, new = (
-            self.elements.load(b, p, combiner.identity.type) for b, p in ((into, at), (other, other_at))
-        )
+        type_ = combiner.identity.type
+        old, new = (self.elements.load(b, p, type_) for b, p in ((into, at), (other, other_at)))
         self.elements.store(combine(combiner, old, new), into, at)

@@ -1,14 +1,11 @@
-"""The entry of each kernel, which a thread pool can call, and what a library says of its kernels:
-LLVM's dialect, as text.
-"""
+"""The entry of each kernel, for a thread pool to call, and what a library says of its kernels, as LLVM IR."""
 
 from __future__ import annotations
 
 import json
 from itertools import count
 
-from shardc.backends.cpu.emit.buffers import ALIGNMENT_BYTES, Buffers
-from shardc.backends.cpu.emit.emitted import Emitted
+from shardc.backends.cpu.emit.buffers import ALIGNMENT_BYTES, Buffers, Emitted
 from shardc.dialects.kern.size import AnySize, Size, evaluate, hint
 
 INFO_SUFFIX = "_info"
@@ -26,23 +23,16 @@ def entries(kernels: list[Emitted], target: str) -> str:
     ``name_sizes``, for kernels with symbolic sizes alone: JSON that says how many these are, and what the
     work, and the bytes of workspace, are in them. Bodies, ``name_body``, are declared.
     """
-    return "\n".join(["module {", _DECLARATIONS, _target(target), *(_entry(k) for k in kernels), "}"])
+    functions = [_flat_entry(k) if k.elements_per_thread else _plain_entry(k) for k in kernels]
+    pairs = zip(functions, map(_info, kernels), strict=True)
+    parts = [part for pair in pairs for part in pair]
+    named = f'llvm.mlir.global constant @{TARGET_SYMBOL}("{target}\\00") {{addr_space = 0 : i32}}'
+    return "\n".join(["module {", _DECLARATIONS, named, *parts, "}"])
 
 
 _DECLARATIONS = """
 llvm.func @omp_get_thread_num() -> i32
 llvm.func @omp_get_num_threads() -> i32"""
-
-
-def _target(target: str) -> str:
-    text = target + "\\00"
-    return f'llvm.mlir.global constant @{TARGET_SYMBOL}("{text}") {{addr_space = 0 : i32}}'
-
-
-def _entry(kernel: Emitted) -> str:
-    return "\n".join(
-        [_flat_entry(kernel) if kernel.elements_per_thread else _plain_entry(kernel), _info(kernel)]
-    )
 
 
 _THREADS = """
@@ -52,13 +42,16 @@ _THREADS = """
   %threads = llvm.sext %threads32 : i32 to i64"""
 
 
+def _slot(number: int, address: str, name: str, type_: str) -> list[str]:
+    """Loads the value ``name`` from a place of a list of pointers."""
+    place = f"  %slot{number} = llvm.getelementptr {address} : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr"
+    return [place, f"  {name} = llvm.load %slot{number} : !llvm.ptr -> {type_}"]
+
+
 def _flat_entry(kernel: Emitted) -> str:
     pointers = kernel.inputs + kernel.outputs
-    slots = "\n".join(
-        f"  %slot{at} = llvm.getelementptr %call[{at + 1}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr\n"
-        f"  %p{at} = llvm.load %slot{at} : !llvm.ptr -> !llvm.ptr"
-        for at in range(pointers)
-    )
+    loads = (_slot(at, f"%call[{at + 1}]", f"%p{at}", "!llvm.ptr") for at in range(pointers))
+    slots = "\n".join(line for load in loads for line in load)
     types = ", ".join(["i64"] * 3 + ["!llvm.ptr"] * pointers)
     arguments = ", ".join(["%thread", "%threads", "%size", *(f"%p{at}" for at in range(pointers))])
     return f"""llvm.func @{kernel.name}(%pointers: !llvm.ptr) {{{_THREADS}
@@ -129,30 +122,19 @@ def _plain_entry(kernel: Emitted) -> str:
     lines = [f"llvm.func @{kernel.name}(%pointers: !llvm.ptr) {{"]
     slots = [f"%p{at}" for at in range(pointers)] + [f"%s{at}" for at in range(kernel.sizes)] + ["%workspace"]
     for at, slot in enumerate(slots):
-        lines += [
-            f"  %slot{at} = llvm.getelementptr %pointers[{at}] : (!llvm.ptr) -> !llvm.ptr, !llvm.ptr",
-            f"  {slot} = llvm.load %slot{at} : !llvm.ptr -> "
-            f"{'i64' if slot.startswith('%s') else '!llvm.ptr'}",
-        ]
+        lines += _slot(at, f"%pointers[{at}]", slot, "i64" if slot.startswith("%s") else "!llvm.ptr")
     arithmetic = _Arithmetic(slots[pointers:-1])
     work = _workspace(arithmetic, buffers) if buffers.kinds else []
     arguments = ["%thread", "%threads", *slots[pointers:-1], *slots[:pointers], *work]
     plain = 2 + kernel.sizes
     types = ", ".join(["i64"] * plain + ["!llvm.ptr"] * (len(arguments) - plain))
-    lines += [_THREADS, *arithmetic.lines]
-    lines += [
-        f"  llvm.call @{kernel.name}_body({', '.join(arguments)}) : ({types}) -> ()",
-        "  llvm.return",
-        "}",
-    ]
-    lines.append(f"llvm.func @{kernel.name}_body({types})")
-    return "\n".join(lines)
+    call = f"  llvm.call @{kernel.name}_body({', '.join(arguments)}) : ({types}) -> ()"
+    lines += [_THREADS, *arithmetic.lines, call, "  llvm.return", "}"]
+    return "\n".join([*lines, f"llvm.func @{kernel.name}_body({types})"])
 
 
 def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
-    """Where each buffer begins: the shared ones, then each thread's private ones, then the parts of all
-    threads.
-    """
+    """Where each buffer begins: shared ones, then each thread's private ones, then parts of all threads."""
     privates = arithmetic.at("%workspace", arithmetic.total(buffers.shared))
     private = arithmetic.total(buffers.private)
     mine = arithmetic.at(privates, arithmetic.times("%thread", private))
@@ -160,9 +142,8 @@ def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
     for kind, number in buffers.kinds:
         before = arithmetic.total(getattr(buffers, kind)[:number])
         if kind == "partial":
-            found.append(
-                arithmetic.at(privates, arithmetic.times("%threads", arithmetic.plus(private, before)))
-            )
+            offset = arithmetic.times("%threads", arithmetic.plus(private, before))
+            found.append(arithmetic.at(privates, offset))
         else:
             found.append(arithmetic.at("%workspace" if kind == "shared" else mine, before))
     return found
@@ -171,26 +152,15 @@ def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
 def _info(kernel: Emitted) -> str:
     buffers = kernel.buffers
     shared, thread = _bound(buffers.shared), _bound(buffers.private + buffers.partial)
-    figures = [
-        kernel.inputs,
-        kernel.outputs,
-        kernel.max_threads,
-        hint(shared),
-        hint(thread),
-        kernel.elements_per_thread,
-    ]
-    text = (
-        f"llvm.mlir.global external constant @{kernel.name}{INFO_SUFFIX}(dense<{figures}> : "
-        f"tensor<{len(figures)}xi64>)"
-        f" : !llvm.array<{len(figures)} x i64>"
-    )
+    bytes_ = [hint(shared), hint(thread)]
+    figures = [kernel.inputs, kernel.outputs, kernel.max_threads, *bytes_, kernel.elements_per_thread]
+    name, value = f"@{kernel.name}{INFO_SUFFIX}", f"dense<{figures}> : tensor<{len(figures)}xi64>"
+    text = f"llvm.mlir.global external constant {name}({value}) : !llvm.array<{len(figures)} x i64>"
     if not kernel.sizes:
         return text
     terms = {"work": _terms(kernel.work), "shared": _terms(shared), "thread": _terms(thread)}
-    found = json.dumps({"sizes": kernel.sizes, "work_per_thread": kernel.work_per_thread, **terms}).replace(
-        '"', "\\22"
-    )
-    name = f"{kernel.name}{SIZES_SUFFIX}"
+    found = json.dumps({"sizes": kernel.sizes, "work_per_thread": kernel.work_per_thread, **terms})
+    found, name = found.replace('"', "\\22"), f"{kernel.name}{SIZES_SUFFIX}"
     return f'{text}\nllvm.mlir.global external constant @{name}("{found}\\00") {{addr_space = 0 : i32}}'
 
 
@@ -200,8 +170,6 @@ def _bound(sizes: list[AnySize]) -> AnySize:
 
 
 def _terms(size: AnySize) -> list[list[int]]:
-    """``[[64, 0, 1]]`` for ``64 * s0 * s1``: products to be added, each a factor and the numbers
-    of symbols.
-    """
+    """``[[64, 0, 1]]`` for ``64 * s0 * s1``: products to be added, each a factor and numbers of symbols."""
     terms = size.terms if isinstance(size, Size) else (((), size),)
     return [[factor, *(s.number for s in monomial)] for monomial, factor in terms]

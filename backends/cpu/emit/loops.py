@@ -1,15 +1,14 @@
-"""Loops as context managers, and a thread's share of one."""
+"""Loops and branches as context managers, and a thread's share of a loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from torch_mlir import ir
 from torch_mlir.dialects import arith, func, scf
 
-from shardc.backends.cpu.emit.element import Elements
-from shardc.dialects.kern.size import AnySize
+from shardc.backends.cpu.emit.element import Count, Elements
 
 BARRIER = "GOMP_barrier"
 LOOP = "llvm.loop_annotation"
@@ -22,22 +21,22 @@ def barrier() -> None:
 
 
 @contextmanager
-def bounded_loop(
-    elements: Elements,
-    low: ir.Value | AnySize,
-    high: ir.Value | AnySize,
-    step: ir.Value | int = 1,
-    carry: Sequence[ir.Value] = (),
+def bounded_loop(elements: Elements, low: Count, high: Count, step: Count = 1) -> Iterator[ir.Value]:
+    """A loop from ``low`` to before ``high``."""
+    with carrying_loop(elements, low, high, (), step) as (position, _):
+        yield position
+        scf.YieldOp([])
+
+
+@contextmanager
+def carrying_loop(
+    elements: Elements, low: Count, high: Count, carry: Sequence[ir.Value], step: Count = 1
 ) -> Iterator[tuple[ir.Value, scf.ForOp]]:
-    """A loop from ``low`` to before ``high``. The body of one that carries values ends with a yield of its
-    own.
-    """
-    low, high, step = (v if isinstance(v, ir.Value) else elements.number(v) for v in (low, high, step))
-    loop = scf.ForOp(low, high, step, list(carry))
+    """The same for a body that carries values, and ends with a yield of them."""
+    first, end, by = map(elements.number, (low, high, step))
+    loop = scf.ForOp(first, end, by, list(carry))
     with ir.InsertionPoint(loop.body):
         yield loop.induction_variable, loop
-        if not carry:
-            scf.YieldOp([])
 
 
 def interleave(loop: scf.ForOp, vectors: int) -> None:
@@ -57,20 +56,27 @@ def when(condition: ir.Value) -> Iterator[None]:
         scf.YieldOp([])
 
 
+def either(condition: ir.Value, yes: Callable[[], None], no: Callable[[], None]) -> None:
+    """What ``yes`` writes where ``condition`` holds, elsewhere what ``no`` does."""
+    branch = scf.IfOp(condition, has_else=True)
+    assert branch.else_block is not None
+    for block, write in ((branch.then_block, yes), (branch.else_block, no)):
+        with ir.InsertionPoint(block):
+            write()
+            scf.YieldOp([])
+
+
 def share(
-    elements: Elements, total: AnySize | ir.Value, thread: ir.Value, threads: ir.Value, multiple: int = 1
+    elements: Elements, total: Count, thread: ir.Value, threads: ir.Value, multiple: int = 1
 ) -> tuple[ir.Value, ir.Value]:
-    """The part of ``range(total)`` that belongs to ``thread`` of ``threads``;
-    parts begin at multiples of ``multiple``.
-    """
+    """The part of ``range(total)`` of one of the threads; parts begin at multiples of ``multiple``."""
     number = elements.number
     if isinstance(total, int):
         count, total = number(-(-total // multiple)), number(total)
     else:
-        total = total if isinstance(total, ir.Value) else number(total)
-        count = (
-            arith.divui(arith.addi(total, number(multiple - 1)), number(multiple)) if multiple > 1 else total
-        )
+        count = total = number(total)
+        if multiple > 1:
+            count = arith.divui(arith.addi(total, number(multiple - 1)), number(multiple))
     low = arith.divui(arith.muli(count, thread), threads)
     high = arith.divui(arith.muli(count, arith.addi(thread, number(1))), threads)
     if multiple == 1:

@@ -1,25 +1,28 @@
-"""Which roots share loops: nests of a row loop, cut over the threads, with everything that a row needs
-inside.
-"""
+"""Which roots share loops: nests of a row loop, cut over the threads, with all that a row needs inside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from torch_mlir import ir
+
 from shardc.backends.body import nest as body
 from shardc.backends.body.contraction import Contraction, find_contraction, is_contraction
-from shardc.backends.body.graph import Argument
+from shardc.backends.body.graph import Argument, Generic
 from shardc.backends.body.linear import Axis, Index, Picked, row_major
 from shardc.backends.body.nest import components, fast_axis, is_ready, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.backends.cpu.emit.parts import part_axes
-from shardc.dialects.kern.size import hint
+from shardc.dialects.kern.generic import loop_of
+from shardc.dialects.kern.size import AnySize, hint
 
-PARALLEL_ROWS = (
-    16  # with fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums
-)
+PARALLEL_ROWS = 16
+"""With fewer rows than this, a sum over the middle of a tensor is rather cut over what it sums."""
+MAX_PARTS = 16
+"""The most parts of a nest's concatenations together: each part is a copy of the loop's body."""
+
+CASTS = ("arith.index_cast", "arith.trunci", "arith.extsi")
 
 
 @dataclass(eq=False)
@@ -31,7 +34,7 @@ class Nest(body.Nest):
     therefore run through in short pieces; ``turned`` are arguments of which a piece is copied first, so that
     it is contiguous along the row. A nest with a ``contraction`` has no rows: its loops are those of a
     matmul, and what reads the result is over them too. ``written_out`` are axes inside the rows (see
-    :func:`~shardc.backends.cpu.emit.parts.part_axes`) whose steps stand one after the other, without a loop.
+    :func:`part_axes`) whose steps stand one after the other, without a loop.
     """
 
     split: bool = False
@@ -52,34 +55,34 @@ def find_nests(roots: Roots, reads: dict[Root, Reads]) -> list[Nest]:
     remaining = list(roots.items)
     near_ones = components(remaining)
     while remaining:
-        if product := next(
-            (r for r in remaining if is_contraction(r) and is_ready(r, done, roots, reads)), None
-        ):
+        ready = (r for r in remaining if is_contraction(r) and is_ready(r, done, roots, reads))
+        if product := next(ready, None):
             nests.append(_matmul(product, remaining, done, roots, reads))
-            done |= set(nests[-1].roots)
-            remaining = [r for r in remaining if r not in done]
-            continue
-        near = [r for r in remaining if near_ones[r] == near_ones[remaining[0]] and not is_contraction(r)]
-        rows, members = max(
-            (
-                (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
-                for rows in _candidates(near, reads)
-            ),
-            key=lambda found: (bool(found[1]), not _strided(*found, reads), len(found[1])),
-        )
-        nests.append(_nest(rows, members, reads))
-        done |= set(members)
+        else:
+            near = [r for r in remaining if near_ones[r] == near_ones[remaining[0]] and not is_contraction(r)]
+            rows, members = _best_rows(near, done, roots, reads)
+            nests.append(_nest(rows, members, reads))
+        done |= set(nests[-1].roots)
         remaining = [r for r in remaining if r not in done]
     _place_barriers(nests, roots, reads)
     return nests
 
 
+def _best_rows(
+    near: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
+) -> tuple[frozenset[Axis], list[Root]]:
+    """The row axes that most roots can share, and these roots; reductions step along memory if they can."""
+    choices = [
+        (rows, members_of(rows, _suited(rows, near, reads), done, roots, reads))
+        for rows in _candidates(near, reads)
+    ]
+    return max(choices, key=lambda c: (bool(c[1]), not _strided(*c, reads), len(c[1])))
+
+
 def _matmul(
     product: Root, remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> Nest:
-    """A contraction with the roots over its result's loops that read nothing but this, there, and what is
-    done.
-    """
+    """A contraction with the roots over its result's loops that read only it, there, and what is done."""
     index = product.result_index(0)
 
     def reads_here(root: Root) -> bool:
@@ -116,18 +119,14 @@ def _candidates(remaining: list[Root], reads: dict[Root, Reads]) -> list[frozens
 
 def _suited(rows: frozenset[Axis], roots: list[Root], reads: dict[Root, Reads]) -> list[Root]:
     """Those that are not written across the rows: such a one has a nest of its own."""
-    return [
-        root
-        for root in roots
-        if root.is_reduction or not rows < root.parallel or fast_axis([root], reads) not in rows
-    ]
+    inside = {root for root in roots if not root.is_reduction and rows < root.parallel}
+    return [root for root in roots if root not in inside or fast_axis([root], reads) not in rows]
 
 
 def _strided(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> bool:
     """Whether a reduction inside the rows would step across what lies contiguous: a vector lane at a time."""
-    return any(
-        root.reduced and rows <= root.parallel and fast_axis([root], reads) in rows for root in members
-    )
+    inside = (root for root in members if root.reduced and rows <= root.parallel)
+    return any(fast_axis([root], reads) in rows for root in inside)
 
 
 def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) -> Nest:
@@ -143,9 +142,8 @@ def _nest(rows: frozenset[Axis], members: list[Root], reads: dict[Root, Reads]) 
         return nest
     fast = [a for a in nest.rows if a not in parts or len(parts) == len(nest.rows)][-1]
     nest.rows.remove(fast)
-    nest.transposed = any(
-        o.factor(axis) == 1 and hint(o.factor(fast)) > 1 for o in offsets for axis in nest.rows
-    )
+    apart = [o for o in offsets if hint(o.factor(fast)) > 1]
+    nest.transposed = any(o.factor(axis) == 1 for o in apart for axis in nest.rows)
     if nest.transposed and len(nest.rows) == 1:
         nest.turned = list(dict.fromkeys(_turned(nest.rows[0], fast, members, reads)))
     elif not nest.transposed:  # inside of the loop over ``fast``, what the parts both read is loaded once
@@ -185,3 +183,37 @@ def read_later(nest: Nest, nests: list[Nest], roots: Roots, reads: dict[Root, Re
     others = [r for other in nests if other is not nest for r in other.roots]
     found = {roots.of[v] for r in others for v, _ in reads[r].ends if not isinstance(v, Argument)}
     return found & set(nest.roots)
+
+
+def part_axes(members: list[Root], reads: dict[Root, Reads], sizes: Mapping[Axis, AnySize]) -> set[Axis]:
+    """Axes that number the parts of a concatenation: their position is compared with numbers. Given a number,
+    each part is a plain vector loop.
+    """
+    found: set[Axis] = set()
+    for root in members:
+        bodies = [(v.generic, v.generic.dims_at(v.number, index)) for v, index in reads[root].between]
+        bodies += [(root.generic, root.dims)] if root.generic else []
+        for generic, dims in bodies:
+            found |= {a for dim in _chosen_by(generic) for a, _ in dims[dim].terms if a in sizes}
+    static = all(isinstance(sizes[a], int) for a in found)
+    return found if static and prod(sizes[a] for a in found) <= MAX_PARTS else set()
+
+
+def _chosen_by(generic: Generic) -> Iterator[int]:
+    """Dims of ``generic`` whose index is compared with numbers."""
+    for op in generic.body_ops:
+        if (loop := loop_of(op.results[0])) is not None and _is_compared(op.results[0]):
+            yield loop
+
+
+def _is_compared(value: ir.Value) -> bool:
+    """Whether every use of ``value`` is a comparison with a number."""
+    for user in (use.owner.operation for use in value.uses):
+        if user.name == "arith.cmpi":
+            made = [v.owner.operation for v in user.operands if not isinstance(v, ir.BlockArgument)]
+            same = any(op.name == "arith.constant" for op in made)
+        else:
+            same = user.name in CASTS and _is_compared(user.results[0])
+        if not same:
+            return False
+    return True

@@ -3,8 +3,7 @@
 First the threads write what rows hold that nobody names: zeros, or ``init``, where out is not its memory.
 Then each takes a part of the columns and adds updates to their rows in order: nothing is added twice or
 atomically, and rows that nobody names are not looked at again. Rows of 16 bits are added up in f32, and so
-one at a time: one thread chains the positions with the same index, and the threads share the chains, and
-pieces of their rows.
+one at a time: one thread chains the positions with the same index, and the threads share chains and rows.
 """
 
 from __future__ import annotations
@@ -15,18 +14,16 @@ from math import prod
 
 import torch
 from torch_mlir import ir
-from torch_mlir.dialects import arith, func, memref, scf
+from torch_mlir.dialects import arith, memref, scf
 
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import Buffers, count_of, memory, width_bytes
+from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, memory_of, width_bytes
 from shardc.backends.cpu.emit.element import Elements
-from shardc.backends.cpu.emit.emitted import Emitted
-from shardc.backends.cpu.emit.loops import barrier, bounded_loop, share, when
+from shardc.backends.cpu.emit.loops import barrier, bounded_loop, carrying_loop, share, when
 from shardc.backends.cpu.emit.streams import LINE_BYTES
-from shardc.dialects.kern.scatter_add import ScatterAdd, scatter_add_of
-from shardc.dialects.kern.size import AnySize, Symbol, hint
-from shardc.dialects.kern.types import element_type
+from shardc.dialects.kern.scatter_add import scatter_add_of
+from shardc.dialects.kern.size import AnySize, hint
 from shardc.runtime.kernels.kernel_call import FINE
 
 FEW_ROWS = 64
@@ -35,48 +32,30 @@ FEW_ROWS = 64
 
 def emit_scatter(body: Structured, module: ir.Module) -> Emitted:
     """Adds the loops of a ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
-    spec, tells, in_place = (
-        scatter_add_of(body.op, body.shapes),
-        len(body.results) > 1,
-        scatter_in_place(body),
-    )
-    return _Scatter(body.name, spec, tells, in_place, body.symbols, Config.of(body.config), module).emit()
+    return _Scatter(body, module).emit()
 
 
 class _Scatter:
-    """The function ``@name_body``. ``tells`` whether it has ``wrong`` as a result; ``in_place``:
-    out is init's memory.
-    """
+    """The function ``@name_body``. ``wrong``: a result, if asked for; ``in_place``: out is init's memory."""
 
-    def __init__(
-        self,
-        name: str,
-        spec: ScatterAdd,
-        tells: bool,
-        in_place: bool,
-        symbols: list[Symbol],
-        config: Config,
-        module: ir.Module,
-    ) -> None:
-        self.name, self.spec, self.in_place, self.config = name, spec, in_place, config
-        self.i64, index = ir.IntegerType.get_signless(64, module.context), ir.IndexType.get()
+    def __init__(self, body: Structured, module: ir.Module) -> None:
+        self.body, self.config = body, Config.of(body.config)
+        spec = self.spec = scatter_add_of(body.op, body.shapes)
+        in_place, tells = scatter_in_place(body), len(body.results) > 1
+        self.in_place, self.i64 = in_place, ir.IntegerType.get_signless(64, module.context)
         held = [spec.index, spec.updates, *[spec.out] * (spec.has_init + (not in_place))]
-        types = [memory(count_of(t.shape), element_type(t.dtype, module.context)) for t in held]
-        types += [memory(1, self.i64)] * tells
-        with ir.InsertionPoint(module.body):
-            self.function = func.FuncOp(f"{name}_body", ([index] * (2 + len(symbols)) + types, []))
-        block = self.block = self.function.add_entry_block()
-        self.thread, self.threads, *arguments = block.arguments
-        self.symbols = dict(zip(symbols, arguments, strict=False))
-        self.elements = Elements(block, {}, self.symbols)
-        self.index, self.updates, *rest = arguments[len(symbols) :]
+        types = [memory_of(t, module.context) for t in held] + [memory(1, self.i64)] * tells
+        self.buffers = Buffers(body.name, len(body.symbols), types, module)
+        self.block = self.buffers.block
+        self.thread, self.threads, *arguments = self.block.arguments
+        self.elements = Elements(self.block, {}, dict(zip(body.symbols, arguments, strict=False)))
+        self.index, self.updates, *rest = arguments[len(body.symbols) :]
         self.init = rest[0] if spec.has_init else None
         self.out = rest[0] if in_place else rest[spec.has_init]
         self.wrong = rest[-1] if tells else None
         self.element = ir.MemRefType(self.out.type).element_type
         self.is_wide = spec.out.dtype in (torch.float16, torch.bfloat16)
         self.sum_type = ir.F32Type.get() if self.is_wide else self.element
-        self.buffers = Buffers(block)
         if self.is_wide:
             self.last = self.buffers.add("shared", spec.rows, self.i64)
             self.next = self.buffers.add("shared", spec.count + 1, self.i64)
@@ -97,20 +76,19 @@ class _Scatter:
                 self._add_chains()
             else:
                 self._add_in_order()
-        self.buffers.finish(self.function)
+        self.buffers.finish()
         added, written = 2 * prod(spec.updates.shape), 0 if self.in_place else prod(spec.out.shape)
         work, per_thread = added + written, self.config.work_per_thread
         inputs, new = 2 + spec.has_init, (not self.in_place) + (self.wrong is not None)
-        threads = max(1, hint(work) // per_thread)
-        return Emitted(self.name, inputs, new, threads, self.buffers, 0, len(self.symbols), work, per_thread)
+        threads, body = max(1, hint(work) // per_thread), self.body
+        return Emitted(body.name, inputs, new, threads, self.buffers, 0, len(body.symbols), work, per_thread)
 
     def _fill(self) -> None:
         """out as it is where nobody adds anything."""
         zero = arith.constant(self.element, 0 if isinstance(self.element, ir.IntegerType) else 0.0)
-        low, high = share(
-            self.elements, prod(self.spec.out.shape), self.thread, self.threads, multiple=LINE_BYTES
-        )
-        with bounded_loop(self.elements, low, high) as (at, _):
+        size = prod(self.spec.out.shape)
+        low, high = share(self.elements, size, self.thread, self.threads, multiple=LINE_BYTES)
+        with bounded_loop(self.elements, low, high) as at:
             memref.store(zero if self.init is None else memref.load(self.init, [at]), self.out, [at])
 
     def _check(self) -> None:
@@ -118,16 +96,14 @@ class _Scatter:
         if self.wrong is None:
             return
         fine = arith.constant(self.i64, FINE)
-        with bounded_loop(self.elements, 0, self.spec.count, carry=[fine]) as (position, loop):
+        with carrying_loop(self.elements, 0, self.spec.count, [fine]) as (position, loop):
             index, _, counted, inside = self._row(position)
             is_wrong = arith.andi(counted, arith.xori(inside, arith.constant(inside.type, 1)))
             scf.YieldOp([arith.maxsi(loop.inner_iter_args[0], arith.select(is_wrong, index, fine))])
         memref.store(loop.results[0], self.wrong, [self.elements.number(0)])
 
     def _row(self, position: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
-        """The index there as i64, the row that it names, whether it counts at all, and whether there is such
-        a row.
-        """
+        """The index there as i64, the row that it names, whether it counts, and whether the row exists."""
         spec, index = self.spec, memref.load(self.index, [position])
         index = index if index.type == self.i64 else arith.extsi(self.i64, index)
         counted = arith.constant(ir.IntegerType.get_signless(1), 1)
@@ -162,18 +138,15 @@ class _Scatter:
         """Adds each update to its row in memory, a thread those of its columns."""
         spec, line = self.spec, LINE_BYTES // width_bytes(self.element)
         low, high = share(self.elements, spec.inner, self.thread, self.threads, multiple=line)
-        with (
-            bounded_loop(self.elements, 0, spec.outer) as (outer, _),
-            bounded_loop(self.elements, 0, spec.count) as (at, _),
-        ):
+        outer_loop, loop = (bounded_loop(self.elements, 0, n) for n in (spec.outer, spec.count))
+        with outer_loop as outer, loop as at:
             base = self._start(spec.count, outer, at)
             with self._used(at) as row:
                 into = self._start(spec.rows, outer, row)
-                with bounded_loop(self.elements, low, high) as (column, _):
+                with bounded_loop(self.elements, low, high) as column:
                     place = arith.addi(into, column)
-                    memref.store(
-                        _plus(memref.load(self.out, [place]), self._update(base, column)), self.out, [place]
-                    )
+                    total = _plus(memref.load(self.out, [place]), self._update(base, column))
+                    memref.store(total, self.out, [place])
 
     # Sums of 16 bits
 
@@ -184,19 +157,19 @@ class _Scatter:
         """
         number, none, first = self.elements.number, arith.constant(self.i64, -1), arith.constant(self.i64, 0)
         count = number(self.spec.count)
-        with bounded_loop(self.elements, 0, count) as (position, _), self._used(position) as row:
+        with bounded_loop(self.elements, 0, count) as position, self._used(position) as row:
             memref.store(none, self.last, [row])
-        with bounded_loop(self.elements, 0, count, carry=[number(0)]) as (position, loop):
+        with carrying_loop(self.elements, 0, count, [number(0)]) as (position, loop):
             (found,) = loop.inner_iter_args
             _, row, counted, inside = self._row(position)
             branch = scf.IfOp(arith.andi(counted, inside), [found.type], has_else=True)
+            assert branch.else_block is not None
             with ir.InsertionPoint(branch.then_block):
                 here, last = arith.index_cast(self.i64, position), memref.load(self.last, [row])
                 is_new = arith.cmpi(arith.CmpIPredicate.slt, last, first)
                 memref.store(here, self.chains, [found])
-                memref.store(
-                    here, self.next, [arith.select(is_new, count, _position(arith.maxsi(last, first)))]
-                )
+                before = arith.select(is_new, count, _position(arith.maxsi(last, first)))
+                memref.store(here, self.next, [before])
                 memref.store(none, self.next, [position])
                 memref.store(here, self.last, [row])
                 scf.YieldOp([arith.select(is_new, arith.addi(found, number(1)), found)])
@@ -213,31 +186,26 @@ class _Scatter:
         pieces = arith.minui(self.threads, arith.ceildivui(inner, number(shortest)))
         piece = arith.muli(arith.ceildivui(inner, arith.muli(pieces, number(line))), number(line))
         total = arith.muli(arith.muli(found, pieces), number(self.spec.outer))
-        with bounded_loop(self.elements, self.thread, total, self.threads) as (unit, _):
+        with bounded_loop(self.elements, self.thread, total, self.threads) as unit:
             low, rest = arith.muli(arith.remui(unit, pieces), piece), arith.divui(unit, pieces)
             chain, outer = arith.remui(rest, found), arith.divui(rest, found)
-            self._add_chain(
-                outer, memref.load(self.chains, [chain]), low, arith.minui(inner, arith.addi(low, piece))
-            )
+            start, high = memref.load(self.chains, [chain]), arith.minui(inner, arith.addi(low, piece))
+            self._add_chain(outer, start, low, high)
 
     def _add_chain(self, outer: ir.Value, first: ir.Value, low: ir.Value, high: ir.Value) -> None:
-        """Adds up the columns from ``low`` to before ``high`` of the row of the chain from position ``first``
-        on.
-        """
+        """Adds up columns ``low`` to before ``high`` of the chain's row, from position ``first`` on."""
         spec = self.spec
         _, row, _, _ = self._row(_position(first))
         into = self._start(spec.rows, outer, row)
-        with bounded_loop(self.elements, low, high) as (column, _):
-            memref.store(
-                self._widened(memref.load(self.out, [arith.addi(into, column)])), self.sums, [column]
-            )
+        with bounded_loop(self.elements, low, high) as column:
+            old = memref.load(self.out, [arith.addi(into, column)])
+            memref.store(self._widened(old), self.sums, [column])
         with self._positions(first) as position:
             base = self._start(spec.count, outer, position)
-            with bounded_loop(self.elements, low, high) as (column, _):
-                memref.store(
-                    _plus(memref.load(self.sums, [column]), self._update(base, column)), self.sums, [column]
-                )
-        with bounded_loop(self.elements, low, high) as (column, _):
+            with bounded_loop(self.elements, low, high) as column:
+                total = _plus(memref.load(self.sums, [column]), self._update(base, column))
+                memref.store(total, self.sums, [column])
+        with bounded_loop(self.elements, low, high) as column:
             total = arith.truncf(self.element, memref.load(self.sums, [column]))
             memref.store(total, self.out, [arith.addi(into, column)])
 

@@ -1,17 +1,15 @@
-"""The order inside a row: what must wait for a reduction of the row,
-and what is kept for later instead of made again.
-"""
+"""The order inside a row: what waits for a reduction of the row, and what is kept and not made again."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
 
-from shardc.backends.body.graph import Argument, Computed, Slice, Splat, Undefined, Value, View
+from shardc.backends.body.graph import Argument, Computed, Slice, Value, View
 from shardc.backends.body.linear import Axis, Index, row_major
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import count_of, width_bytes
+from shardc.backends.cpu.emit.buffers import width_bytes
 from shardc.backends.cpu.emit.nests import Nest
 from shardc.cost.work import ADDITIONS
 from shardc.dialects.kern.size import AnySize, hint
@@ -20,9 +18,7 @@ from shardc.dialects.kern.size import AnySize, hint
 @dataclass(eq=False)
 class Loop:
     """One loop nest inside a row, over ``axes``, for ``roots`` and for the values ``kept`` for later stages.
-
-    ``ahead`` is what the first stage of the next row reads, contiguous along the axis of this loop, which
-    fetches it.
+    ``ahead``: what the next row's first stage reads, contiguous along this loop's axis, which fetches it.
     """
 
     axes: list[Axis]
@@ -37,6 +33,11 @@ class Stages:
 
     stages: list[list[Loop]]
     again: dict[tuple[Computed, Index], Root]
+
+    @property
+    def loops(self) -> list[Loop]:
+        """All loops in order."""
+        return [loop for stage in self.stages for loop in stage]
 
 
 def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Config) -> Stages:
@@ -63,42 +64,36 @@ def _look_ahead(
     loops = [loop for stage in stages[1:] for loop in stage if len(loop.axes) == 1]
     if len(nest.rows) != 1 or not loops:
         return
-    (axis,), known = loops[-1].axes, {}
+    (axis,) = loops[-1].axes
+    known: dict[Value, int] = {}
 
     def dear(loop: Loop) -> bool:
-        return any(
-            cost(v, roots, known) >= config.recompute_cost for root in loop.roots for v, _ in root.read()
-        )
+        read = (v for root in loop.roots for v, _ in root.read())
+        return any(cost(v, roots, known) >= config.recompute_cost for v in read)
 
     fetching = next((loop for loop in loops if loop.axes == [axis] and dear(loop)), loops[-1])
-    for value, index in dict.fromkeys(
-        end for loop in stages[0] for root in loop.roots for end in reads[root].ends
-    ):
+    ends = (end for loop in stages[0] for root in loop.roots for end in reads[root].ends)
+    for value, index in dict.fromkeys(ends):
         if not isinstance(value, Argument) or index is None:
             continue
-        if hint(count_of(value.shape)) * width_bytes(value.element) >= config.far_bytes:
+        if hint(prod(value.shape)) * width_bytes(value.element) >= config.far_bytes:
             offset = row_major(index, value.shape)
-            plain = all(
-                axis in nest.sizes for axis, _ in offset.terms
-            )  # no place that is itself read from memory
+            plain = all(a in nest.sizes for a, _ in offset.terms)  # no place that is itself read from memory
             if plain and offset.factor(axis) == 1 and offset.factor(nest.rows[0]) != 0:
                 fetching.ahead.append((value, index))
 
 
 def _loop(stage: list[Loop], axes: list[Axis]) -> Loop:
-    for loop in stage:
-        if loop.axes == axes:
-            return loop
-    stage.append(Loop(axes, []))
-    return stage[-1]
+    found = next((loop for loop in stage if loop.axes == axes), None)
+    if found is None:
+        stage.append(found := Loop(axes, []))
+    return found
 
 
 def _keep(
     nest: Nest, stages: list[list[Loop]], roots: Roots, reads: dict[Root, Reads], recompute_cost: int
 ) -> dict[tuple[Computed, Index], Root]:
-    """Fills ``kept``: dear values of a stage's loop that a later stage reads. Gives those that a root stores
-    anyway.
-    """
+    """Fills ``kept`` with dear values that a later stage reads. Returns those that a root stores anyway."""
     costs: dict[Value, int] = {}
     made: dict[tuple[Computed, Index], Loop] = {}
     again: dict[tuple[Computed, Index], Root] = {}
@@ -114,7 +109,8 @@ def _keep(
         for loop in stage:
             for root in loop.roots:
                 for value, index in reads[root].between:
-                    if loop.axes and set(loop.axes) == _inner_axes(nest, index):
+                    axes = {a for position in index for a, _ in position.terms}
+                    if loop.axes and set(loop.axes) == axes - set(nest.rows) - nest.merged:
                         made.setdefault((value, index), loop)
     return again
 
@@ -122,22 +118,18 @@ def _keep(
 def _remember(found: tuple[Computed, Index], loop: Loop, again: dict[tuple[Computed, Index], Root]) -> None:
     if found in again or found in loop.kept:
         return
-    for root in loop.roots:
-        if not root.is_reduction and (root.value, root.dims) == found:
-            again[found] = root
-            return
-    loop.kept.append(found)
-
-
-def _inner_axes(nest: Nest, index: Index) -> set[Axis]:
-    return {a for position in index for a, _ in position.terms} - set(nest.rows) - nest.merged
+    stored = (r for r in loop.roots if not r.is_reduction and (r.value, r.dims) == found)
+    if (root := next(stored, None)) is not None:
+        again[found] = root
+    else:
+        loop.kept.append(found)
 
 
 def cost(value: Value, roots: Roots, known: dict[Value, int]) -> int:
     """What one element takes to make from memory and from other roots, in additions."""
     if isinstance(value, View | Slice):
         return cost(value.source, roots, known)
-    if isinstance(value, Argument | Splat | Undefined):
+    if not isinstance(value, Computed):
         return 0
     if value not in known:
         generic = value.generic

@@ -8,27 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import product
+from math import prod
 
 from torch_mlir import ir
 from torch_mlir.dialects import arith, vector
 
 from shardc.backends.body.graph import Graph
-from shardc.backends.body.linear import Axis, row_major
+from shardc.backends.body.linear import Axis
 from shardc.backends.body.roots import Root
-from shardc.backends.cpu.emit.buffers import Buffers, count_of, width_bytes
+from shardc.backends.cpu.emit.buffers import Buffers, width, width_bytes
 from shardc.backends.cpu.emit.element import Elements, Place
 from shardc.backends.cpu.emit.loops import bounded_loop
 from shardc.backends.cpu.emit.nests import Nest
+from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.emit.stages import Loop, Stages
 from shardc.backends.cpu.host import architecture
+from shardc.backends.cpu.lanes.scalars import call_intrinsic
 from shardc.cost.machine import Cpu
 
 LINE_BYTES = Cpu.line_bytes
 
 
 def read_again(nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root]) -> set[Root]:
-    """The roots of a nest that are not written past the caches: those that something reads again
-    (``read_later``: other nests do), and those that are written where an operand was.
+    """The roots of a nest that are not written past the caches: those that are read again (``read_later``: by
+    other nests), and those that are written where an operand was.
     """
     in_place = {r for r in nest.roots if any(n in graph.in_place for stored in r.stores for n in stored)}
     return {*read_later, *in_place, *stages.again.values()}
@@ -41,52 +44,44 @@ def streams_of(
     if architecture() != "x86_64" or nest.transposed or graph.flat:
         return {}
     near = read_again(nest, stages, graph, read_later)
-    loops = (loop for stage in stages.stages for loop in stage)
-    return {loop: found for loop in loops if (found := streamed(nest, loop, near, far_bytes))}
+    return {loop: found for loop in stages.loops if (found := streamed(nest, loop, near, far_bytes))}
 
 
 def streamed(nest: Nest, loop: Loop, kept: Collection[Root], far_bytes: int) -> list[Root]:
-    """The roots of a loop that are stored past the caches: results of ``far_bytes`` and more whose lines are
-    written whole, one after the other. Those in ``kept`` are read again. None of a loop that accumulates in a
-    register: it does not run in pieces.
+    """The roots of a loop that are stored past the caches: results of ``far_bytes`` and more, not ``kept``,
+    in whole lines. None of a loop that accumulates in a register: it does not run in pieces.
     """
     if any(root.is_reduction and not any(a in root.parallel for a in loop.axes) for root in loop.roots):
         return []
     axis, *rest = loop.axes or [None]
     if axis is None or axis in nest.written_out or not set(rest) <= set(nest.written_out):
         return []
-    return [
-        r for r in loop.roots if not r.is_reduction and r not in kept and _in_lines(r, axis, nest, far_bytes)
-    ]
+    stored = (r for r in loop.roots if not r.is_reduction and r not in kept)
+    return [r for r in stored if _in_lines(r, axis, nest, far_bytes)]
 
 
 def _in_lines(root: Root, axis: Axis, nest: Nest, far_bytes: int) -> bool:
-    size, shape, element = nest.sizes[axis], root.value.shape, root.value.element
-    if not all(isinstance(n, int) for n in (size, *shape)) or element.width < 8:
+    size, result = nest.sizes[axis], Result(root)
+    if not all(isinstance(n, int) for n in (size, *result.shape)) or width(result.element) < 8:
         return False
-    bytes_ = width_bytes(element)
-    offset = row_major(root.dims, shape)
-    steps = [
-        size,
-        offset.constant,
-        *(factor for other, factor in offset.terms if other not in {axis, *nest.merged}),
-    ]
+    bytes_, offset = width_bytes(result.element), result.offset
+    others = [factor for other, factor in offset.terms if other not in {axis, *nest.merged}]
+    steps = [size, offset.constant, *others]
     whole = all(isinstance(n, int) and n * bytes_ % LINE_BYTES == 0 for n in steps)
-    return whole and offset.factor(axis) == 1 and count_of(shape) * bytes_ >= far_bytes
+    return whole and offset.factor(axis) == 1 and int(result.count) * bytes_ >= far_bytes
 
 
 class Stream:
-    """A piece of one result in a buffer, and the way from there to ``target``.
-
-    ``axis`` is the loop's, ``parts`` are the axes inside of it that are written out, with their sizes.
+    """A piece of one result in a buffer, and the way from there to ``target``. ``axis`` is the loop's;
+    ``parts`` are the axes inside of it that are written out, with their sizes.
     """
 
     def __init__(
         self, root: Root, axis: Axis, parts: dict[Axis, int], piece: int, target: ir.Value, buffers: Buffers
     ) -> None:
         self.root, self.axis, self.parts, self.piece, self.target = root, axis, parts, piece, target
-        self.offset = row_major(root.dims, root.value.shape)
-        self.buffer = buffers.add("private", piece * count_of(tuple(parts.values())), root.value.element)
+        self.offset, self.element = Result(root).offset, Result(root).element
+        self.buffer = buffers.add("private", piece * prod(parts.values()), self.element)
 
     def at(self, elements: Elements, place: Place, first: ir.Value) -> ir.Value:
         """Where in the buffer of a piece that begins at ``first`` a place's element lies."""
@@ -99,27 +94,18 @@ class Stream:
 
     def write(self, elements: Elements, place: Place, first: ir.Value, end: ir.Value) -> None:
         """Moves the piece from ``first`` to before ``end`` to its place in the result."""
-        element = self.root.value.element
-        lanes = LINE_BYTES // width_bytes(element)
-        type_ = ir.VectorType.get([lanes], element)
+        lanes = LINE_BYTES // width_bytes(self.element)
+        type_ = ir.VectorType.get([lanes], self.element)
         for steps in product(*map(range, self.parts.values())):
             parts = {part: elements.number(n) for part, n in zip(self.parts, steps, strict=True)}
-            with bounded_loop(elements, first, end, lanes) as (position, _):
+            with bounded_loop(elements, first, end, lanes) as position:
                 inside = Place({**place.axes, **parts, self.axis: position})
-                line = vector.load(
-                    type_, self.buffer, [self.at(elements, inside, first)], alignment=LINE_BYTES
-                )
+                at = self.at(elements, inside, first)
+                line = vector.load(type_, self.buffer, [at], alignment=LINE_BYTES)
                 to = elements.position(self.offset, inside)
                 vector.store(line, self.target, [to], nontemporal=True, alignment=LINE_BYTES)
 
 
 def order_stores() -> None:
     """What comes after this finds all streams in memory: they are not in the order of other stores."""
-    ir.Operation.create(
-        "llvm.call_intrinsic",
-        attributes={
-            "intrin": ir.StringAttr.get("llvm.x86.sse.sfence"),
-            "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 0]),
-        },
-    )
+    call_intrinsic("llvm.x86.sse.sfence", [], [])

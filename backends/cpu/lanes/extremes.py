@@ -1,8 +1,7 @@
 """Largest and smallest values, NaN where there is one, by two instructions a vector instead of four.
 
-x86's instruction for the larger of two gives the second where one is NaN (aarch64's gives NaN). So the terms'
-squares are added up beside: their sum is NaN where a term is, and nowhere else, for no square is negative
-infinity.
+x86's instruction for the larger of two returns the second where one is NaN (aarch64's returns NaN). So the
+terms' squares are added up too: their sum is NaN where a term is, and nowhere else.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from torch_mlir.dialects import arith
 
 from shardc.backends.body.roots import Root
 from shardc.backends.cpu.emit.element import Elements, Place
+from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.host import architecture
 
 _PLAIN = {"arith.maximumf": "arith.maxnumf", "arith.minimumf": "arith.minnumf"}
@@ -26,28 +26,23 @@ def is_extreme(root: Root) -> bool:
     is read at computed indices, or made of the loop's own position.
     """
     found = root.combiners or []
-    if (
-        architecture() != "x86_64"
-        or len(found) != 1
-        or found[0].op not in _PLAIN
-        or any(op.operation.name in _PLACED for op in root.generic.block)
-    ):
+    if architecture() != "x86_64" or len(found) != 1 or found[0].op not in _PLAIN:
         return False
-    return isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
+    placed = any(op.operation.name in _PLACED for op in Result(root).generic.block)
+    return not placed and isinstance(found[0].identity.type, ir.F32Type | ir.F64Type)
 
 
-def step(root: Root, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place) -> list[ir.Value]:
+def step(
+    result: Result, so_far: ir.Value, squares: ir.Value, elements: Elements, place: Place
+) -> tuple[ir.Value, ir.Value]:
     """The extreme and the sum of squares with one more term. The extreme is any number if a term was NaN."""
-    op, joined = root.generic.join(0)
-    term = elements.part(root.generic, joined, root.dims, place)
-    larger = ir.Operation.create(
-        _PLAIN[op.name],
-        results=[term.type],
-        operands=[term, so_far],
-        attributes={"fastmath": _flags("nnan,nsz")},
-    )
+    join = result.generic.join(0)
+    assert join is not None
+    term = elements.part(result.generic, join.term, result.root.dims, place)
+    flags = {"fastmath": _flags("nnan,nsz")}
+    larger = ir.Operation.create(_PLAIN[join.op.name], [term.type], [term, so_far], flags)
     square = arith.mulf(term, term, fastmath=_flags("contract"))
-    return [larger.result, arith.addf(squares, square, fastmath=_flags("reassoc,contract"))]
+    return larger.result, arith.addf(squares, square, fastmath=_flags("reassoc,contract"))
 
 
 def _flags(names: str) -> ir.Attribute:

@@ -1,31 +1,25 @@
-"""Arithmetic on vectors of f32 lanes and on indices, at the insertion point; and products of matrices in
-lanes.
-"""
+"""Arithmetic on vectors of f32 lanes and on indices, at the insertion point; matrix products in lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
-from torch_mlir.dialects import arith, math, memref, scf, vector
+from torch_mlir.dialects import arith, memref, scf, vector
 
-from shardc.backends.cpu.emit.element import Elements
-from shardc.backends.cpu.emit.loops import bounded_loop
+from shardc.backends.cpu.emit.element import Count, Elements
+from shardc.backends.cpu.emit.loops import bounded_loop, carrying_loop
 from shardc.dialects.kern.size import AnySize, Symbol
-
-Index = ir.Value | AnySize
 
 
 @dataclass(eq=False)
 class Lanes:
-    """Vectors of ``width`` lanes of f32. Buffers are of f32, positions in elements.
-    ``symbols`` are those of the function's sizes.
-    """
+    """Vectors of ``width`` lanes of f32; positions are in elements. ``symbols``: of the function's sizes."""
 
     entry: ir.Block
     width: int
-    symbols: dict[Symbol, ir.Value] = field(default_factory=dict)
+    symbols: Mapping[Symbol, ir.Value] = field(default_factory=dict)
     elements: Elements = field(init=False)
 
     def __post_init__(self) -> None:
@@ -33,17 +27,17 @@ class Lanes:
         self.float = ir.F32Type.get()
         self.type = self.of(self.float)
 
-    def index(self, value: Index) -> ir.Value:
-        return value if isinstance(value, ir.Value) else self.elements.number(value)
+    def index(self, value: Count) -> ir.Value:
+        return self.elements.number(value)
 
-    def times(self, a: Index, b: Index) -> Index:
+    def times(self, a: Count, b: Count) -> Count:
         """A number or size if both are one."""
         if isinstance(a, ir.Value) or isinstance(b, ir.Value):
             return arith.muli(self.index(a), self.index(b))
         return a * b
 
-    def sum(self, *terms: Index | tuple[Index, Index]) -> ir.Value:
-        """Of the terms, each of which may be a pair of an index and a factor."""
+    def sum(self, *terms: Count | tuple[Count, Count]) -> ir.Value:
+        """The sum of the terms, each of which may be a pair of an index and a factor."""
         total: ir.Value | None = None
         constant: AnySize = 0
         for term in terms:
@@ -57,15 +51,11 @@ class Lanes:
             return self.index(constant)
         return total if constant == 0 else arith.addi(total, self.index(constant))
 
-    def clamp(self, value: ir.Value, low: Index, high: Index) -> ir.Value:
-        return arith.minsi(arith.maxsi(value, self.index(low)), self.index(high))
-
     def splat(self, value: float | ir.Value) -> ir.Value:
         if isinstance(value, ir.Value):
             return vector.broadcast(self.type, value)
-        return arith.constant(
-            self.type, ir.DenseElementsAttr.get_splat(self.type, ir.FloatAttr.get(self.float, value))
-        )
+        scalar = ir.FloatAttr.get(self.float, value)
+        return arith.constant(self.type, ir.DenseElementsAttr.get_splat(self.type, scalar))
 
     def of(self, element: ir.Type) -> ir.Type:
         return ir.VectorType.get([self.width], element)
@@ -79,9 +69,8 @@ class Lanes:
     def store(self, value: ir.Value, buffer: ir.Value, position: ir.Value) -> None:
         """Lanes of f32, rounded to the buffer's type."""
         element = ir.MemRefType(buffer.type).element_type
-        vector.store(
-            value if element == self.float else arith.truncf(self.of(element), value), buffer, [position]
-        )
+        rounded = value if element == self.float else arith.truncf(self.of(element), value)
+        vector.store(rounded, buffer, [position])
 
     def scalar(self, buffer: ir.Value, position: ir.Value) -> ir.Value:
         """The element there, in f32."""
@@ -93,21 +82,14 @@ class Lanes:
         element = ir.MemRefType(buffer.type).element_type
         memref.store(value if element == self.float else arith.truncf(element, value), buffer, [position])
 
-    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        return vector.fma(a, b, c)
-
     def maximum(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """The larger; b where a is NaN."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
 
     def instead(self, value: ir.Value, bad: float, good: float) -> ir.Value:
         """``value``, or ``good`` in lanes where it is ``bad``."""
-        return arith.select(
-            arith.cmpf(arith.CmpFPredicate.OEQ, value, self.splat(bad)), self.splat(good), value
-        )
-
-    def exp(self, value: ir.Value) -> ir.Value:
-        return math.exp(value)
+        is_bad = arith.cmpf(arith.CmpFPredicate.OEQ, value, self.splat(bad))
+        return arith.select(is_bad, self.splat(good), value)
 
     def before(self, value: ir.Value, number: ir.Value, others: float) -> ir.Value:
         """``value`` in the lanes before ``number``, an index that may be any, and ``others`` in the rest."""
@@ -133,7 +115,12 @@ class Matrix:
     row_stride: AnySize
     column_stride: AnySize = 1
 
-    def at(self, lanes: Lanes, row: Index, column: Index) -> ir.Value:
+    @property
+    def across(self) -> Matrix:
+        """The same elements with rows for columns."""
+        return Matrix(self.buffer, self.start, self.column_stride, self.row_stride)
+
+    def at(self, lanes: Lanes, row: Count, column: Count) -> ir.Value:
         return lanes.sum(self.start, (row, self.row_stride), (column, self.column_stride))
 
 
@@ -152,8 +139,8 @@ class Product:
     left: Matrix
     right: Matrix
     into: Matrix
-    rows: Index
-    depth: Index
+    rows: Count
+    depth: Count
     vectors: int
 
     def emit(self, lanes: Lanes, registers: int, initial: Initial) -> None:
@@ -163,32 +150,29 @@ class Product:
             done += count
 
     def _columns(self, lanes: Lanes, columns: range, tile: int, initial: Initial) -> None:
-        rows = lanes.index(self.rows)
-        static = isinstance(self.rows, int)
-        tiles = lanes.index(self.rows // tile) if static else arith.divui(rows, lanes.index(tile))
+        rows, count = lanes.index(self.rows), self.rows if isinstance(self.rows, int) else None
+        tiles = arith.divui(rows, lanes.index(tile)) if count is None else lanes.index(count // tile)
         whole = arith.muli(tiles, lanes.index(tile))
-        with bounded_loop(lanes.elements, 0, whole, tile) as (first, _):
+        with bounded_loop(lanes.elements, 0, whole, tile) as first:
             self._tile(lanes, columns, [lanes.sum(first, r) for r in range(tile)], initial)
-        if static and self.rows % tile == 0:
+        if count is not None and count % tile == 0:
             return
         last = lanes.sum(rows, -1)
-        with bounded_loop(lanes.elements, whole, rows, tile) as (first, _):
+        with bounded_loop(lanes.elements, whole, rows, tile) as first:
             self._tile(lanes, columns, [arith.minui(lanes.sum(first, r), last) for r in range(tile)], initial)
 
     def _tile(self, lanes: Lanes, columns: range, rows: Sequence[ir.Value], initial: Initial) -> None:
         positions = [[self.into.at(lanes, row, column * lanes.width) for column in columns] for row in rows]
         sums = [initial(p, column) for row in positions for p, column in zip(row, columns, strict=True)]
         starts = [self.left.at(lanes, row, 0) for row in rows]
-        loop = scf.ForOp(lanes.index(0), lanes.index(self.depth), lanes.index(1), sums)
-        with ir.InsertionPoint(loop.body):
-            k, held = loop.induction_variable, list(loop.inner_iter_args)
+        with carrying_loop(lanes.elements, 0, self.depth, sums) as (k, loop):
+            held = list(loop.inner_iter_args)
             right = [lanes.load(self.right.buffer, self.right.at(lanes, k, c * lanes.width)) for c in columns]
             made = []
             for r, start in enumerate(starts):
-                factor = lanes.splat(
-                    lanes.scalar(self.left.buffer, lanes.sum(start, (k, self.left.column_stride)))
-                )
-                made += [lanes.fma(factor, x, held[r * len(right) + c]) for c, x in enumerate(right)]
+                at = lanes.sum(start, (k, self.left.column_stride))
+                factor = lanes.splat(lanes.scalar(self.left.buffer, at))
+                made += [vector.fma(factor, x, held[r * len(right) + c]) for c, x in enumerate(right)]
             scf.YieldOp(made)
         flat = [p for row in positions for p in row]
         for value, position in zip(loop.results, flat, strict=True):
@@ -203,7 +187,19 @@ def chunks(vectors: int, registers: int) -> list[int]:
 
 
 def tile_rows(vectors: int, registers: int) -> int:
-    """Rows of a tile whose sums stay in registers, beside a row of the right factor and an element of the
-    left one.
-    """
+    """Rows of a tile whose sums stay in registers, beside a row of the right factor and one left element."""
     return min(8, (registers - 1 - vectors) // vectors)
+
+
+def transposed(rows: Sequence[ir.Value]) -> list[ir.Value]:
+    """A square of vectors turned: in each of log2 steps, blocks of half the size change places."""
+    values, lanes = list(rows), len(rows)
+    half = lanes // 2
+    while half:
+        low = [k if not k & half else lanes + k - half for k in range(lanes)]
+        high = [k + half if not k & half else lanes + k for k in range(lanes)]
+        for i in (i for i in range(lanes) if not i & half):
+            a, b = values[i], values[i + half]
+            values[i], values[i + half] = (vector.shuffle(a, b, order) for order in (low, high))
+        half //= 2
+    return values

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch_mlir import ir
 
-ROUNDER, _ROUNDER_BITS = (
-    1.5 * 2.0**23,
-    0x4B400000,
-)  # added to an f32, it rounds it to an integer in its last places
+ROUNDER, _ROUNDER_BITS = 1.5 * 2.0**23, 0x4B400000
+"""Added to an f32, it rounds it to an integer in its last places."""
 NE = 1  # arith.cmpi predicate
-OLT, OGT, OEQ, OGE, ULT = 4, 2, 1, 3, 11  # arith.cmpf predicates; ordered ones are false for NaN
+OLT, OGT, OEQ, ULT = 4, 2, 1, 11  # arith.cmpf predicates; ordered ones are false for NaN
 
 
 class Scalars:
-    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one.
-
-    ``contract`` allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
+    """Builds f32 arithmetic at the insertion point, on vectors of ``shape`` if there is one. ``contract``
+    allows fused multiply-add, nothing more. ``scales`` as for :func:`expand_math`.
     """
 
     def __init__(self, shape: list[int] | None, scales: bool) -> None:
@@ -28,9 +27,8 @@ class Scalars:
     def make(
         self, name: str, *operands: ir.Value, type_: ir.Type | None = None, **attributes: ir.Attribute
     ) -> ir.Value:
-        return ir.Operation.create(
-            name, results=[type_ or operands[0].type], operands=list(operands), attributes=attributes
-        ).result
+        types = [type_ or operands[0].type]
+        return ir.Operation.create(name, types, list(operands), attributes).result
 
     def of(self, scalar: ir.Type) -> ir.Type:
         return scalar if self.shape is None else ir.VectorType.get(self.shape, scalar)
@@ -81,16 +79,15 @@ class Scalars:
         return terms[0]
 
     def compare(self, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
-        i64 = ir.IntegerType.get_signless(64)
-        one = self.of(ir.IntegerType.get_signless(1))
-        return self.make("arith.cmpf", a, b, type_=one, predicate=ir.IntegerAttr.get(i64, predicate))
+        return self._compare("arith.cmpf", predicate, a, b)
 
     def is_set(self, n: ir.Value, bit: int) -> ir.Value:
         """Whether an i32 has ``bit`` (1, 2, 4, ...)."""
-        i64 = ir.IntegerType.get_signless(64)
-        one = self.of(ir.IntegerType.get_signless(1))
-        found = self.make("arith.andi", n, self.bits(bit))
-        return self.make("arith.cmpi", found, self.bits(0), type_=one, predicate=ir.IntegerAttr.get(i64, NE))
+        return self._compare("arith.cmpi", NE, self.make("arith.andi", n, self.bits(bit)), self.bits(0))
+
+    def _compare(self, name: str, predicate: int, a: ir.Value, b: ir.Value) -> ir.Value:
+        attribute = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), predicate)
+        return self.make(name, a, b, type_=self.of(ir.IntegerType.get_signless(1)), predicate=attribute)
 
     def select(self, condition: ir.Value, yes: ir.Value, no: ir.Value) -> ir.Value:
         return self.make("arith.select", condition, yes, no, type_=yes.type)
@@ -106,38 +103,31 @@ class Scalars:
         return self.make("arith.bitcast", self.make("arith.shli", biased, self.bits(23)), type_=self.float)
 
     def rounded(self, x: ir.Value, factor: float = 1.0) -> tuple[ir.Value, ir.Value]:
-        """``x * factor`` rounded to an integer below 2**22, as an f32 and as an i32;
-        no conversion, so NaN is harmless.
-        """
+        """``x * factor`` rounded to an integer below 2**22, as f32 and as i32 (not converted: NaN may be)."""
         shifted = self.fma(x, self.number(factor), self.number(ROUNDER))
         bits = self.make("arith.bitcast", shifted, type_=self.integer)
-        return self.sub(shifted, self.number(ROUNDER)), self.make(
-            "arith.subi", bits, self.bits(_ROUNDER_BITS)
-        )
+        whole = self.sub(shifted, self.number(ROUNDER))
+        return whole, self.make("arith.subi", bits, self.bits(_ROUNDER_BITS))
 
     def scaled(self, x: ir.Value, n: ir.Value) -> ir.Value:
-        """x * 2**n, which overflows to infinity and underflows through the subnormals:
-        without an instruction in two steps.
-        """
-        if self.scales:
-            return self._times_power(x, n)
+        """x * 2**n, which overflows to infinity and underflows through the subnormals."""
+        if self.scales:  # the op of LLVM's intrinsic takes no vectors
+            scalar = self.shape is None
+            return self.make("llvm.intr.ldexp", x, n) if scalar else self.intrinsic("llvm.ldexp", x, n)
         half = self.make("arith.shrsi", n, self.bits(1))
-        return self.mul(
-            self.mul(x, self.power_of_two(half)), self.power_of_two(self.make("arith.subi", n, half))
-        )
-
-    def _times_power(self, x: ir.Value, n: ir.Value) -> ir.Value:
-        """x * 2**n, as LLVM's intrinsic: its op of MLIR takes no vectors."""
-        return (
-            self.make("llvm.intr.ldexp", x, n) if self.shape is None else self.intrinsic("llvm.ldexp", x, n)
-        )
+        once = self.mul(x, self.power_of_two(half))
+        return self.mul(once, self.power_of_two(self.make("arith.subi", n, half)))
 
     def intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:
         """LLVM's function of that name, whose result has its first operand's type."""
-        return self.make(
-            "llvm.call_intrinsic",
-            *operands,
-            intrin=ir.StringAttr.get(name),
-            op_bundle_sizes=ir.DenseI32ArrayAttr.get([]),
-            operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(operands), 0]),
-        )
+        return call_intrinsic(name, [operands[0].type], operands).result
+
+
+def call_intrinsic(name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:
+    """A call of LLVM's function of that name."""
+    attributes = {
+        "intrin": ir.StringAttr.get(name),
+        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0]),
+    }
+    return ir.Operation.create("llvm.call_intrinsic", list(results), list(operands), attributes)

@@ -1,5 +1,4 @@
-"""exp, exp2 and erf of 16 f32 lanes by polynomials of low degree, with coefficients that lie in vector
-registers.
+"""exp, exp2 and erf of 16 f32 lanes by polynomials of low degree, with coefficients in vector registers.
 
 AVX-512 looks 16 numbers up in a register of them with one instruction, ``vpermps`` (P. T. P. Tang,
 "Table-driven implementation of the exponential function", 1989). So the polynomials are of short intervals:
@@ -19,9 +18,8 @@ from shardc.backends.cpu.lanes.scalars import OGT, ROUNDER, Scalars
 
 LANES = 16
 _EXACT, _TO_NEAREST = -1, 4  # all lanes; the rounding mode of the control register
-_NEARER_TO_ZERO = (
-    2  # vrangeps: the smaller of two sizes, with the first operand's sign; of a number and NaN, the number
-)
+_NEARER_TO_ZERO = 2
+"""vrangeps: the smaller of two sizes, with the first operand's sign; of a number and NaN, the number."""
 _LOG2_E, _LOG2_E_REST = 1.44269502162933349609375, 1.925963033500011e-08
 _SIXTEENTHS = 1.5 * 2.0**19
 """Added to an f32, it rounds it to sixteenths; the last four bits count them."""
@@ -30,9 +28,7 @@ _ERF_STEP, _ERF_IS_ONE = 4435 / 2**14, 4.0
 
 
 def _exp(s: Scalars, x: ir.Value) -> ir.Value:
-    """2**(x log2(e)). Of x log2(e) and its next sixteenth the difference is exact before the rest
-    is added.
-    """
+    """2**(x log2(e)), whose difference from its next sixteenth is exact before the rest is added."""
     shifted = s.fma(x, s.number(_LOG2_E), s.number(_SIXTEENTHS))
     n = s.sub(shifted, s.number(_SIXTEENTHS))
     r = s.fma(x, s.number(_LOG2_E_REST), s.fma(x, s.number(_LOG2_E), s.arithmetic("arith.negf", n)))
@@ -52,7 +48,7 @@ def _power_of_two(s: Scalars, shifted: ir.Value, n: ir.Value, r: ir.Value) -> ir
     is 0 or infinity there, or NaN. ``vscalefps`` takes the whole part of n.
     """
     bound = s.number(1 / 30)
-    number = s.make("arith.constant", type_=_i32(), value=ir.IntegerAttr.get(_i32(), _NEARER_TO_ZERO))
+    number = _integer(s, 32, _NEARER_TO_ZERO)
     r = _intrinsic(s, "mask.range.ps.512", r, bound, number, bound, *_whole(s))
     part = _looked_up(s, shifted, [2 ** (k / 16) for k in range(16)])
     c1, c2, c3 = map(s.number, _interpolated(lambda u: expm1(u * log(2)) / u if u else log(2), 0, 1 / 32, 2))
@@ -81,9 +77,7 @@ TABLED: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
     "math.exp2": _exp2,
     "math.erf": _erf,
 }
-"""What takes the place of :data:`shardc.backends.cpu.lanes.polynomials.EXPANSIONS` in vectors of
-:data:`LANES`.
-"""
+"""Replacements of :data:`~shardc.backends.cpu.lanes.polynomials.EXPANSIONS` in vectors of ``LANES``."""
 
 
 @cache
@@ -121,16 +115,13 @@ def _looked_up(s: Scalars, shifted: ir.Value, numbers: Sequence[float]) -> ir.Va
 
 
 def _whole(s: Scalars) -> tuple[ir.Value, ir.Value]:
-    i16 = ir.IntegerType.get_signless(16)
-    return (
-        s.make("arith.constant", type_=i16, value=ir.IntegerAttr.get(i16, _EXACT)),
-        s.make("arith.constant", type_=_i32(), value=ir.IntegerAttr.get(_i32(), _TO_NEAREST)),
-    )
+    return _integer(s, 16, _EXACT), _integer(s, 32, _TO_NEAREST)
 
 
 def _intrinsic(s: Scalars, name: str, *operands: ir.Value) -> ir.Value:
     return s.intrinsic(f"llvm.x86.avx512.{name}", *operands)
 
 
-def _i32() -> ir.Type:
-    return ir.IntegerType.get_signless(32)
+def _integer(s: Scalars, bits: int, value: int) -> ir.Value:
+    type_ = ir.IntegerType.get_signless(bits)
+    return s.make("arith.constant", type_=type_, value=ir.IntegerAttr.get(type_, value))

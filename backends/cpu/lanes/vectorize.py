@@ -1,7 +1,6 @@
-"""Innermost loops with functions of ``tables.py`` run in vectors that are written here.
+"""Innermost loops with functions of ``tables.py`` run in vectors that are written here, if all is understood.
 
-LLVM's loop vectorizer knows no numbers in registers that are looked up. It is left all loops without such
-functions, and all that hold what is not understood here.
+LLVM's loop vectorizer cannot look numbers up in registers; all other loops are left to it.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf, vector
 
+from shardc.backends.cpu.emit.element import REASSOCIATE, copied
 from shardc.backends.cpu.emit.loops import LOOP
 from shardc.backends.cpu.lanes.polynomials import is_expanded, walk
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
@@ -36,9 +36,7 @@ def vectorize(module: ir.Module) -> None:
 
 @dataclass(eq=False)
 class _Lanes:
-    """One loop. ``kinds``: how what it computes changes from step to step; what is not in it comes from
-    outside.
-    """
+    """One loop. ``kinds``: how each value changes from step to step; other values come from outside."""
 
     loop: scf.ForOp
     kinds: dict[ir.Value, str] = field(default_factory=dict)
@@ -46,16 +44,13 @@ class _Lanes:
     def understood(self) -> bool:
         """Whether the loop is to be put in lanes, and can be. Fills ``kinds``."""
         *ops, end = (view.operation for view in self.loop.body.operations)
-        if (
-            not any(op.name in TABLED and is_expanded(op) for op in ops)
-            or _constant(self.loop.operands[2]) != 1
-        ):
+        tabled = any(op.name in TABLED and is_expanded(op) for op in ops)
+        if not tabled or _constant(self.loop.operands[2]) != 1:
             return False
         self.kinds[self.loop.induction_variable] = _NEXT
         added = dict(zip(self.loop.inner_iter_args, end.operands, strict=True))
-        for accumulator, total in added.items():
-            if not _adds(total, accumulator):
-                return False
+        if not all(_adds(total, accumulator) for accumulator, total in added.items()):
+            return False
         for op in ops:
             if any(result in added.values() for result in op.results):
                 continue
@@ -78,8 +73,7 @@ class _Lanes:
             return None
         if set(kinds) <= {_SAME}:
             return _SAME
-        (type_,) = (r.type for r in op.results)
-        if isinstance(type_, ir.IndexType):
+        if isinstance(op.results[0].type, ir.IndexType):
             steps = op.name == "arith.addi" or (op.name == "arith.subi" and kinds[0] == _NEXT)
             return _NEXT if steps and sorted(kinds) == sorted([_NEXT, _SAME]) else None
         if op.name == "arith.index_cast":
@@ -89,9 +83,7 @@ class _Lanes:
         return _LANES
 
     def _apart(self, ops: list[ir.Operation]) -> bool:
-        """Whether a buffer that is written is read and written at one position alone: no step
-        sees another's.
-        """
+        """Whether a written buffer is read and written at one position only: no step sees another's."""
         touched: dict[ir.Value, set[ir.Value]] = {}
         for op in ops:
             if op.name in ("memref.load", "memref.store"):
@@ -100,9 +92,8 @@ class _Lanes:
         return all(len(touched[op.operands[1]]) == 1 for op in ops if op.name == "memref.store")
 
     def write(self) -> None:
-        """Puts vectors in the place of the loop: several steps of them at once, then single ones, the last of
-        which has lanes that do nothing. Sums stay vectors through the loop around it, if that only hands them
-        on.
+        """Replaces the loop by vectors: several steps of them at once, then single ones, the last with idle
+        lanes. Sums stay vectors through the loop around it, if that only hands them on.
         """
         count = _length(*list(self.loop.operands)[:2])
         copies = _SUMS if len(self.loop.inner_iter_args) else 1
@@ -111,21 +102,23 @@ class _Lanes:
         around = self._around()
         whole = around or self.loop
         with ir.InsertionPoint(whole.operation):
-            nothing = [self._splat(_NOTHING, a.type) for a in self.loop.inner_iter_args]
+            nothing = [_splat(_lanes(a.type), _NOTHING) for a in self.loop.inner_iter_args]
             if around is None:
                 found = self._vectors(count, [nothing] * copies)
             else:
                 found = self._around_vectors(around, count, [nothing] * copies)
             joined = [_joined(vectors) for vectors in zip(*found, strict=True)]
-            ends = [_sum(v, start) for v, start in zip(joined, list(whole.operands)[3:], strict=True)]
+            add, reassociate = vector.CombiningKind.ADD, ir.Attribute.parse(REASSOCIATE)
+            ends = [
+                vector.reduction(start.type, add, lanes, acc=start, fastmath=reassociate)
+                for lanes, start in zip(joined, list(whole.operands)[3:], strict=True)
+            ]
         for old, new in zip(whole.results, ends, strict=True):
             old.replace_all_uses_with(new)
         whole.operation.erase()
 
     def _around(self) -> scf.ForOp | None:
-        """The loop around this one, if all it does with its carried values is to hand them to this one and
-        on.
-        """
+        """The loop around this one, if it only hands its carried values to this one and on."""
         parent = self.loop.operation.parent
         if parent is None or parent.name != "scf.for" or not len(self.loop.inner_iter_args):
             return None
@@ -139,7 +132,8 @@ class _Lanes:
         self, around: scf.ForOp, count: int | None, sums: list[list[ir.Value]]
     ) -> list[list[ir.Value]]:
         """The loop around, with vectors in the place of what it carries, and this loop's vectors in it."""
-        wide = scf.ForOp(*list(around.operands)[:3], [v for vectors in sums for v in vectors])
+        low, high, step = list(around.operands)[:3]
+        wide = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
         *ops, _ = (view.operation for view in around.body.operations)
         at = ops.index(self.loop.operation)
         for op in ops[:at]:
@@ -174,15 +168,16 @@ class _Lanes:
     ) -> list[list[ir.Value]]:
         """A loop with a vector of each list of ``sums``; lanes from ``end`` on do nothing."""
         loop = scf.ForOp(low, high, step, [v for vectors in sums for v in vectors])
-        loop.operation.attributes[LOOP] = ir.Attribute.parse(
-            "#llvm.loop_annotation<unroll = <disable = true>>"
-        )
+        not_unrolled = ir.Attribute.parse("#llvm.loop_annotation<unroll = <disable = true>>")
+        loop.operation.attributes[LOOP] = not_unrolled
         made: list[ir.Value] = []
         with ir.InsertionPoint(loop.body):
             for number, held in enumerate(_chunks(loop.inner_iter_args, len(sums))):
                 at = loop.induction_variable
                 at = arith.addi(at, _index(number * LANES)) if number else at
-                mask = None if end is None else _mask(arith.subi(end, at))
+                mask = None
+                if end is not None:
+                    mask = vector.create_mask(_lanes(ir.IntegerType.get_signless(1)), [arith.subi(end, at)])
                 made += self._step(at, held, mask)
             scf.YieldOp(made)
         return _chunks(loop.results, len(sums))
@@ -199,7 +194,7 @@ class _Lanes:
                 (term,) = (v for v in op.operands if v != accumulators[n])
                 term = self._vector(term, values)
                 if mask is not None:
-                    term = arith.select(mask, term, self._splat(_NOTHING, accumulators[n].type))
+                    term = arith.select(mask, term, _splat(_lanes(accumulators[n].type), _NOTHING))
                 sums[n] = arith.addf(sums[n], term)
             else:
                 self._op(op, values, mask)
@@ -215,35 +210,28 @@ class _Lanes:
             return
         (result,) = op.results
         if self.kinds[result] != _LANES:
-            values[result] = _again(op, [values.get(v, v) for v in op.operands], result.type)
+            values[result] = copied(op, [values.get(v, v) for v in op.operands]).result
         elif op.name == "memref.load":
             buffer, position = op.operands
             type_, position = _lanes(result.type), values.get(position, position)
             if mask is None:
                 values[result] = vector.load(type_, buffer, [position])
             else:
-                zero = arith.constant(type_, _splat_of(type_, 0))
-                values[result] = vector.maskedload(type_, buffer, [position], mask, zero)
+                values[result] = vector.maskedload(type_, buffer, [position], mask, _splat(type_, 0))
         elif op.name == "arith.index_cast":
             first = arith.index_cast(result.type, values.get(op.operands[0], op.operands[0]))
             values[result] = arith.addi(vector.broadcast(_lanes(result.type), first), _numbered(result.type))
         else:
             operands = [self._vector(v, values) for v in op.operands]
-            values[result] = _again(op, operands, _lanes(result.type))
+            values[result] = copied(op, operands, [_lanes(result.type)]).result
 
     def _vector(self, value: ir.Value, values: dict[ir.Value, ir.Value]) -> ir.Value:
         found = values.get(value, value)
         return found if isinstance(found.type, ir.VectorType) else vector.broadcast(_lanes(found.type), found)
 
-    def _splat(self, number: float, type_: ir.Type) -> ir.Value:
-        lanes = _lanes(type_)
-        return arith.constant(lanes, _splat_of(lanes, number))
-
 
 def _adds(total: ir.Value, accumulator: ir.Value) -> bool:
-    """Whether ``total`` adds one more term, in whatever order, and nothing else reads it or the
-    accumulator.
-    """
+    """Whether ``total`` adds one more term, in any order, and nothing else reads it or the accumulator."""
     if isinstance(total, ir.BlockArgument) or not isinstance(total.type, ir.F32Type):
         return False
     op = total.owner.operation
@@ -285,20 +273,6 @@ def _joined(vectors: Sequence[ir.Value]) -> ir.Value:
     return found[0]
 
 
-def _sum(lanes: ir.Value, start: ir.Value) -> ir.Value:
-    reassociate = ir.Attribute.parse("#arith.fastmath<reassoc>")
-    return vector.reduction(start.type, vector.CombiningKind.ADD, lanes, acc=start, fastmath=reassociate)
-
-
-def _mask(left: ir.Value) -> ir.Value:
-    return vector.create_mask(_lanes(ir.IntegerType.get_signless(1)), [left])
-
-
-def _again(op: ir.Operation, operands: list[ir.Value], type_: ir.Type) -> ir.Value:
-    attributes = {name: op.attributes[name] for name in op.attributes}
-    return ir.Operation.create(op.name, results=[type_], operands=operands, attributes=attributes).result
-
-
 def _lanes(element: ir.Type) -> ir.Type:
     return ir.VectorType.get([LANES], element)
 
@@ -309,11 +283,11 @@ def _numbered(element: ir.Type) -> ir.Value:
     return arith.constant(lanes, ir.DenseElementsAttr.get(numbers, lanes))
 
 
-def _splat_of(lanes: ir.Type, number: float) -> ir.Attribute:
+def _splat(lanes: ir.Type, number: float) -> ir.Value:
     element = ir.VectorType(lanes).element_type
     integer = isinstance(element, ir.IntegerType)
     scalar = ir.IntegerAttr.get(element, int(number)) if integer else ir.FloatAttr.get(element, number)
-    return ir.DenseElementsAttr.get_splat(lanes, scalar)
+    return arith.constant(lanes, ir.DenseElementsAttr.get_splat(lanes, scalar))
 
 
 def _index(number: int) -> ir.Value:

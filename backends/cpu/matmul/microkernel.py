@@ -1,14 +1,14 @@
-"""The innermost loop of a matmul: a tile of the result in vector registers; each step adds an outer product
-to it.
-"""
+"""The innermost loop of a matmul: each step adds an outer product to a tile in vector registers."""
 
 from __future__ import annotations
 
 from torch_mlir import ir
 from torch_mlir.dialects import arith, memref, scf, vector
 
-from shardc.backends.cpu.emit.element import Elements
-from shardc.backends.cpu.emit.loops import bounded_loop
+from shardc.backends.cpu.emit.buffers import width
+from shardc.backends.cpu.emit.element import Count, Elements
+from shardc.backends.cpu.emit.loops import carrying_loop
+from shardc.backends.cpu.lanes.scalars import call_intrinsic
 from shardc.backends.cpu.matmul.pack import Left, Right
 from shardc.backends.cpu.matmul.tiles import Tiles
 
@@ -19,7 +19,7 @@ def register_tile(
     left: tuple[Left, ir.Value, ir.Value],
     right: tuple[Right, ir.Value],
     result: tuple[ir.Value, ir.Value],
-    count: ir.Value | int,
+    count: Count,
     first: ir.Value | None,
 ) -> None:
     """Adds ``count`` terms to a tile. Each operand is memory and where the tile begins in it, the left one
@@ -31,11 +31,10 @@ def register_tile(
     rows = [arith.addi(a, packed.offset(elements, i, last)) for i in range(tiles.m)]
     type_ = ir.VectorType.get([lanes], ir.MemRefType(memory.type).element_type)
     zero = elements.scalar(ir.DenseElementsAttr.get_splat(type_, ir.FloatAttr.get(type_.element_type, 0.0)))
-    places = [
-        arith.addi(c, number(i * tiles.n + j)) for i in range(tiles.m) for j in range(0, tiles.n, lanes)
-    ]
+    offsets = (i * tiles.n + j for i in range(tiles.m) for j in range(0, tiles.n, lanes))
+    places = [arith.addi(c, number(offset)) for offset in offsets]
     loaded = ir.VectorType.get([lanes * tiles.terms], ir.MemRefType(panel.buffer.type).element_type)
-    with bounded_loop(elements, 0, count, tiles.terms, [zero] * len(places)) as (k, loop):
+    with carrying_loop(elements, 0, count, [zero] * len(places), tiles.terms) as (k, loop):
         row = arith.addi(b, arith.muli(k, number(panel.step)))
         columns = [
             vector.load(loaded, panel.buffer, [arith.addi(row, number(j * tiles.terms))])
@@ -50,9 +49,7 @@ def register_tile(
                 sums[at] = _added(sums[at], term, column, tiles.terms)
         scf.YieldOp(sums)
     for value, at in zip(loop.results, places, strict=True):
-        if (
-            first is not None
-        ):  # blocks of terms are summed by themselves: the error grows with a block's length
+        if first is not None:  # blocks are summed by themselves: the error grows with a block's length
             value = arith.select(first, value, arith.addf(value, vector.load(type_, memory, [at])))
         vector.store(value, memory, [at])
 
@@ -62,7 +59,7 @@ def _everywhere(buffer: ir.Value, at: ir.Value, type_: ir.VectorType, terms: int
     if terms == 1:
         return vector.broadcast(type_, memref.load(buffer, [at]))
     pair = vector.load(ir.VectorType.get([terms], type_.element_type), buffer, [at])
-    whole = ir.IntegerType.get_signless(type_.element_type.width * terms)
+    whole = ir.IntegerType.get_signless(width(type_.element_type) * terms)
     lane = vector.bitcast(ir.VectorType.get([1], whole), pair)
     return vector.bitcast(type_, vector.broadcast(ir.VectorType.get([type_.shape[0] // terms], whole), lane))
 
@@ -71,9 +68,4 @@ def _added(total: ir.Value, x: ir.Value, y: ir.Value, terms: int) -> ir.Value:
     """``total + x * y`` in each lane, or the sum of a pair of products there."""
     if terms == 1:
         return vector.fma(x, y, total)
-    name = {"intrin": ir.StringAttr.get("llvm.x86.avx512bf16.dpbf16ps.512")}
-    sizes = {
-        "op_bundle_sizes": ir.DenseI32ArrayAttr.get([]),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([3, 0]),
-    }
-    return ir.Operation.create("llvm.call_intrinsic", [total.type], [total, x, y], name | sizes).result
+    return call_intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", [total.type], [total, x, y]).result

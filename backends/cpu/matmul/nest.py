@@ -1,35 +1,31 @@
-"""The loops of a nest that holds a contraction: blocks, packing, register tiles, and the roots that read the
-result.
-"""
+"""The loops of a nest with a contraction: blocks, packing, register tiles, and the roots that read it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch_mlir import ir
-from torch_mlir.dialects import arith, scf
+from torch_mlir.dialects import arith
 
-from shardc.backends.body.contraction import Contraction, Factor
-from shardc.backends.body.graph import Argument, Computed, Splat
-from shardc.backends.body.linear import Axis, Linear, row_major
+from shardc.backends.body.contraction import Contraction
+from shardc.backends.body.graph import Computed, Splat
+from shardc.backends.body.linear import Axis, Linear
 from shardc.backends.body.roots import Roots
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit.buffers import Buffers
-from shardc.backends.cpu.emit.element import Elements, Place
-from shardc.backends.cpu.emit.loops import barrier, bounded_loop, share
+from shardc.backends.cpu.emit.element import Count, Elements, Place
+from shardc.backends.cpu.emit.loops import barrier, bounded_loop, either, share
 from shardc.backends.cpu.emit.nests import Nest
+from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.emit.row import Targets
 from shardc.backends.cpu.matmul.microkernel import register_tile
 from shardc.backends.cpu.matmul.pack import At, Left, Lines, Packing, Right
-from shardc.backends.cpu.matmul.product import Product, along_k, as_it_lies, find_product, packed_element
-from shardc.backends.cpu.matmul.tiles import Tiles
+from shardc.backends.cpu.matmul.product import Operand, as_it_lies, find_product, packed_element
 
 
 @dataclass(eq=False)
 class Matmul:
-    """Writes the loops. ``targets``: memory of each root's result that has some; ``value``:
-    the contraction's result.
-    """
+    """Writes the loops. ``targets``: memory of results that have some; ``value``: the contraction's."""
 
     nest: Nest
     contraction: Contraction
@@ -39,28 +35,16 @@ class Matmul:
     elements: Elements
     buffers: Buffers
     targets: Targets
-    thread: ir.Value
-    threads: ir.Value
-    product: Product = field(init=False)
-    tiles: Tiles = field(init=False)
-    packing: Packing = field(init=False)
 
     def __post_init__(self) -> None:
-        self.product, self.factors = find_product(self.nest, self.contraction, self.value, self.roots)
-        self.batch, self.m, self.n, self.k = (
-            getattr(self.product, name) for name in ("batch", "m", "n", "k")
-        )
-        self.element, self.alone = self.value.element, self.product.alone(self.config)
-        self.tiles = self.product.tiles(self.config)
-        packed = packed_element(self.product, self.value)
+        self.product, *self.operands = find_product(self.nest, self.contraction, self.value, self.roots)
+        p, config, (left, right) = self.product, self.config, self.operands
+        self.batch, self.m, self.n, self.k = p.batch, p.m, p.n, p.k
+        self.element, self.alone, self.tiles = self.value.element, p.alone(config), p.tiles(config)
+        packed = packed_element(p, self.value)
         self.packing = Packing(self.elements, self.buffers, self.tiles, packed)
-        c = self.contraction
-        left, right = ((self.factors[0], c.k, c.m), (self.factors[1], c.n, c.k))
-        self.left_lies = self._lies(left) if self.product.reads_left(self.config) else None
-        self.right_lies = self._lies(right) if self.product.reads_right(self.tiles, self.config) else None
-
-    def _lies(self, factor: tuple[Factor, list[Axis], list[Axis]]) -> tuple[Argument, Linear] | None:
-        return as_it_lies(*factor, self.contraction.root, self.roots)
+        self.left_lies = left.lies if p.reads_left(config) else None
+        self.right_lies = right.lies if p.reads_right(self.tiles, config) else None
 
     def emit(self) -> None:
         e, number = self.elements, self.elements.number
@@ -70,12 +54,12 @@ class Matmul:
         self.right, step = self._right(panels), self._step()
         kept = 1 if self.k == self.tiles.block_k else panels
         self.partial = self.buffers.add("private", kept * self.tiles.block_m * self.tiles.n, self.element)
-        low, high = (
-            share(e, self.batch, self.thread, self.threads) if self.alone else (number(0), number(self.batch))
-        )
-        with bounded_loop(e, low, high) as (b, _):
+        low, high = number(0), number(self.batch)
+        if self.alone:
+            low, high = share(e, self.batch, self.buffers.thread, self.buffers.threads)
+        with bounded_loop(e, low, high) as b:
             place = Place(self._spread(self.contraction.batch, b))
-            with bounded_loop(e, 0, self.n, step) as (n, _):
+            with bounded_loop(e, 0, self.n, step) as n:
                 self._columns(place, n, step)
 
     def _step(self) -> ir.Value:
@@ -83,12 +67,12 @@ class Matmul:
         number, block = self.elements.number, self.tiles.block_n
         if block >= min(self.n, self.most):
             return number(block)
-        return arith.minui(arith.muli(self.threads, number(block)), number(self.most))
+        return arith.minui(arith.muli(self.buffers.threads, number(block)), number(self.most))
 
     def _left(self) -> Left:
         """Where the left operand is read."""
         if self.left_lies is None:
-            return self.packing.left(self._along_k(self.factors[0], self.contraction.m))
+            return self.packing.left(self.operands[0].along_k)
         argument, offset = self.left_lies
         apart = offset.factor(self.contraction.m[0])
         return Left(self.elements.buffers[argument], True, apart, apart, 1, uneven=self.m % self.tiles.m != 0)
@@ -102,9 +86,7 @@ class Matmul:
         return Right(self.elements.buffers[argument], offset.factor(self.contraction.k[0]))
 
     def _columns(self, place: Place, n: ir.Value, step: ir.Value) -> None:
-        """A block of ``step`` columns: packs it, the threads together, then all rows of it, or those that are
-        this thread's.
-        """
+        """Packs a block of ``step`` columns, the threads together, and writes this thread's rows of it."""
         e, number, tiles = self.elements, self.elements.number, self.tiles
         if self.n <= tiles.block_n:
             panels = number(-(-self.n // tiles.n))
@@ -117,8 +99,8 @@ class Matmul:
         by_columns = not self.alone and self.product.by_columns(tiles, self.config)
         low, high = number(0), number(self.m)
         if not self.alone and not by_columns:
-            low, high = share(e, self.m, self.thread, self.threads, multiple=tiles.m)
-        with bounded_loop(e, low, high, tiles.block_m) as (m, _):
+            low, high = share(e, self.m, self.buffers.thread, self.buffers.threads, multiple=tiles.m)
+        with bounded_loop(e, low, high, tiles.block_m) as m:
             end = arith.minui(arith.addi(m, number(tiles.block_m)), high)
             self._rows(place, (m, end), n, mine if by_columns else (number(0), panels))
         if not self.alone and self.right_lies is None and (self.n > tiles.block_n or self.batch > 1):
@@ -126,21 +108,20 @@ class Matmul:
 
     def _pack_right(self, place: Place, n: ir.Value, panels: tuple[ir.Value, ir.Value]) -> None:
         """Packs a block of columns from ``n`` on, the threads together, each some panels of it."""
-        turned = self._along_k(self.factors[1], self.contraction.n)
-        get = self._at(self.factors[1], self.contraction.n, place)
-        with bounded_loop(self.elements, *panels) as (p, _):
+        right = self.operands[1]
+        get = self._at(right, self.contraction.n, place)
+        with bounded_loop(self.elements, *panels) as p:
             first = arith.addi(n, arith.muli(p, self.elements.number(self.tiles.n)))
-            sizes = (self.n, self.k)
-            self.packing.pack_right(
-                self.right.buffer, self._panel(p), get, first, sizes, turned, self._lines(place)
-            )
+            sizes, lines = (self.n, self.k), self._lines(place)
+            into = self.right.buffer, self._panel(p)
+            self.packing.pack_right(into, get, first, sizes, right.along_k, lines)
         if not self.alone:
             barrier()
 
     def _lines(self, place: Place) -> Lines | None:
         """The right operand, if it is memory that is contiguous along k."""
         c = self.contraction
-        found = self._lies((self.factors[1], c.k, c.n))
+        found = as_it_lies(self.operands[1].factor, c.k, c.n, c.root, self.roots)
         if found is None:
             return None
         argument, offset = found
@@ -152,10 +133,10 @@ class Matmul:
         """A block of rows by the panels of a block of columns."""
         e, number, tiles = self.elements, self.elements.number, self.tiles
         m, end = rows
-        get = self._at(self.factors[0], self.contraction.m, place)
+        get = self._at(self.operands[0], self.contraction.m, place)
         whole = self.k == tiles.block_k
-        with bounded_loop(e, 0, self.k, tiles.block_k) as (k, _):
-            count: ir.Value | int = tiles.block_k
+        with bounded_loop(e, 0, self.k, tiles.block_k) as k:
+            count: Count = tiles.block_k
             if self.k % tiles.block_k:
                 count = arith.minui(number(tiles.block_k), arith.subi(number(self.k), k))
             left = number(0)
@@ -163,14 +144,14 @@ class Matmul:
                 self.packing.pack_left(self.left, get, rows, k, count, self.m % tiles.m != 0)
             else:
                 left = self._position(self.left_lies[1], place, self.contraction.m, m, k)
-            with bounded_loop(e, *panels) as (p, _):
+            with bounded_loop(e, *panels) as p:
                 if self.right_lies is None:
                     right = arith.addi(self._panel(p), arith.muli(k, number(tiles.n)))
                 else:
                     column = arith.addi(n, arith.muli(p, number(tiles.n)))
                     right = self._position(self.right_lies[1], place, self.contraction.n, column, k)
                 result = number(0) if whole else self._partial(p)
-                with bounded_loop(e, 0, arith.subi(end, m), tiles.m) as (r, _):
+                with bounded_loop(e, 0, arith.subi(end, m), tiles.m) as r:
                     last = arith.subi(arith.subi(end, number(1)), arith.addi(m, r))
                     register_tile(
                         e,
@@ -184,7 +165,7 @@ class Matmul:
                 if whole:
                     self._finish(place, rows, arith.addi(n, arith.muli(p, number(tiles.n))), result)
         if not whole:
-            with bounded_loop(e, *panels) as (p, _):
+            with bounded_loop(e, *panels) as p:
                 self._finish(place, rows, arith.addi(n, arith.muli(p, number(tiles.n))), self._partial(p))
 
     def _position(
@@ -202,8 +183,8 @@ class Matmul:
     def _part(self, total: ir.Value) -> tuple[ir.Value, ir.Value]:
         """This thread's part of so many panels."""
         one = self.elements.number(1)
-        bounds = (self.thread, arith.addi(self.thread, one))
-        low, high = (arith.divui(arith.muli(total, t), self.threads) for t in bounds)
+        bounds = (self.buffers.thread, arith.addi(self.buffers.thread, one))
+        low, high = (arith.divui(arith.muli(total, t), self.buffers.threads) for t in bounds)
         return low, high
 
     def _finish(self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, at: ir.Value) -> None:
@@ -211,11 +192,11 @@ class Matmul:
         e, number, width = self.elements, self.elements.number, self.tiles.n
         m, end = rows
 
-        def columns(count: ir.Value | int) -> None:
-            with bounded_loop(e, 0, arith.subi(end, m)) as (i, _):
+        def columns(count: Count) -> None:
+            with bounded_loop(e, 0, arith.subi(end, m)) as i:
                 outer = place.inside(self._spread(self.contraction.m, arith.addi(m, i)))
                 start = arith.addi(at, arith.muli(i, number(width)))
-                with bounded_loop(e, 0, count) as (j, _):
+                with bounded_loop(e, 0, count) as j:
                     inner = outer.inside(self._spread(self.contraction.n, arith.addi(n, j)))
                     self._store(e.load(self.partial, arith.addi(start, j), self.element), inner)
 
@@ -223,49 +204,33 @@ class Matmul:
             columns(width)
             return
         left = arith.subi(number(self.n), n)
-        branch = scf.IfOp(arith.cmpi(arith.CmpIPredicate.uge, left, number(width)), has_else=True)
-        with ir.InsertionPoint(branch.then_block):
-            columns(width)
-            scf.YieldOp([])
-        with ir.InsertionPoint(branch.else_block):
-            columns(left)
-            scf.YieldOp([])
+        is_whole = arith.cmpi(arith.CmpIPredicate.uge, left, number(width))
+        either(is_whole, lambda: columns(width), lambda: columns(left))
 
     def _store(self, total: ir.Value, place: Place) -> None:
         """One element of the result and of each root that reads it."""
-        e, product = self.elements, self.contraction.root
-        index, init = product.result_index(0), product.generic.inits[0]
-        if not _is_zero(init):
-            total = arith.addf(e.element(init, index, place), total)
-        place.known[self.value, index] = total
-        for root in self.nest.roots:
-            target = self.targets[root, 0]
-            if target is not None:
-                made = total if root is product else e.element(root.value, root.dims, place)
-                at = row_major(root.result_index(0), root.result_shape(0))
-                e.store(made, target, e.position(at, place))
+        e, product = self.elements, Result(self.contraction.root)
+        if not _is_zero(product.init):
+            total = arith.addf(e.element(product.init, product.index, place), total)
+        place.known[self.value, product.index] = total
+        for result in map(Result, self.nest.roots):
+            if result in self.targets:
+                made = total if result == product else e.element(result.stored, result.index, place)
+                e.store(made, self.targets[result], e.position(result.offset, place))
 
-    def _at(self, factor: Factor, axes: list[Axis], place: Place) -> At:
-        """Elements of a factor."""
+    def _at(self, operand: Operand, axes: list[Axis], place: Place) -> At:
+        """Elements of an operand."""
         root = self.contraction.root
 
         def at(position: ir.Value, k: ir.Value) -> ir.Value:
             here = place.inside({**self._spread(axes, position), **self._spread(self.contraction.k, k)})
-            return self.elements.part(root.generic, factor.value, root.dims, here)
+            return self.elements.part(Result(root).generic, operand.factor.value, root.dims, here)
 
         return at
 
-    def _along_k(self, factor: Factor, axes: list[Axis]) -> bool:
-        return along_k(factor, axes, self.contraction.root, self.roots)
-
     def _spread(self, axes: list[Axis], flat: ir.Value) -> dict[Axis, ir.Value]:
         """A position along several axes together as one on each."""
-        found = {}
-        for number, axis in reversed(list(enumerate(axes))):
-            size = self.elements.number(self.nest.sizes[axis])
-            found[axis] = arith.remui(flat, size) if number else flat
-            flat = arith.divui(flat, size) if number else flat
-        return found
+        return self.elements.spread({axis: self.nest.sizes[axis] for axis in axes}, flat)
 
 
 def _is_zero(value: object) -> bool:

@@ -10,11 +10,13 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.backends.body.contraction import Contraction, Factor, pairs
-from shardc.backends.body.graph import Argument, Computed
-from shardc.backends.body.linear import Axis, Linear, Picked, row_major
+from shardc.backends.body.graph import Argument, Computed, Value
+from shardc.backends.body.linear import Axis, Index, Linear, Picked, row_major
 from shardc.backends.body.roots import Root, Roots
 from shardc.backends.cpu.config import Config
+from shardc.backends.cpu.emit.buffers import width
 from shardc.backends.cpu.emit.nests import Nest
+from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.host import multiplies_pairs
 from shardc.backends.cpu.matmul.tiles import Tiles, find_tiles
 from shardc.cost.machine import Cpu
@@ -36,8 +38,7 @@ PACKED, IN_PLACE = 1, 2
 class Product:
     """``batch`` times [m, k] by [k, n]. Elements of the sums take ``sum_bytes``, packed ones of the operands
     ``sum_bytes // terms``, of which an instruction multiplies ``terms`` neighbours along k. ``left_lies``:
-    the left operand is memory that is contiguous along k; ``right_lies``: the right one is, along the
-    columns.
+    the left operand is memory contiguous along k; ``right_lies``: the right one is, along the columns.
     """
 
     batch: int
@@ -62,9 +63,7 @@ class Product:
         return config.left == IN_PLACE and self.left_lies
 
     def reads_right(self, tiles: Tiles, config: Config) -> bool:
-        """The same of the right one, if tiles divide its columns. Pairs along k lie side by side only when
-        packed.
-        """
+        """The same of the right one, if tiles divide its columns. Pairs along k need packing."""
         return config.right == IN_PLACE and self.right_lies and self.n % tiles.n == 0 and self.terms == 1
 
     def tiles(self, config: Config) -> Tiles:
@@ -73,24 +72,31 @@ class Product:
         return find_tiles(config, sizes, self.sum_bytes, self.terms, packed_bytes, self.reads_left(config))
 
 
+@dataclass(frozen=True)
+class Operand:
+    """A factor as it is multiplied. ``lies``: the argument that it is and where its elements lie, if it may
+    be read there. ``along_k``: most of what it is made of is contiguous along k, not along its own axes.
+    """
+
+    factor: Factor
+    lies: tuple[Argument, Linear] | None
+    along_k: bool
+
+
 def find_product(
     nest: Nest, contraction: Contraction, value: Computed, roots: Roots
-) -> tuple[Product, tuple[Factor, Factor]]:
-    """The product whose result is ``value``, and its factors as they are multiplied."""
-    batch, m, n, k = (
-        prod(nest.sizes[a] for a in axes)
-        for axes in (contraction.batch, contraction.m, contraction.n, contraction.k)
-    )
-    factors, terms = (contraction.left, contraction.right), 1
-    if multiplies_pairs() and k % 2 == 0 and (narrow := pairs(contraction)):
+) -> tuple[Product, Operand, Operand]:
+    """The product whose result is ``value``, and its left and its right operand."""
+    c, factors, terms = contraction, (contraction.left, contraction.right), 1
+    batch, m, n, k = (int(prod(nest.sizes[a] for a in axes)) for axes in (c.batch, c.m, c.n, c.k))
+    if multiplies_pairs() and k % 2 == 0 and (narrow := pairs(c)):
         factors, terms = narrow, 2
-    c = contraction
-    fast_and_slow = ((c.k, c.m), (c.n, c.k))
-    lie = [
-        as_it_lies(f, *axes, c.root, roots) is not None
-        for f, axes in zip(factors, fast_and_slow, strict=True)
-    ]
-    return Product(batch, m, n, k, value.element.width // 8, terms, *lie), factors
+    left, right = (
+        Operand(factor, as_it_lies(factor, fast, slow, c.root, roots), _along_k(factor, own, c.root, roots))
+        for factor, own, fast, slow in ((factors[0], c.m, c.k, c.m), (factors[1], c.n, c.n, c.k))
+    )
+    lie = left.lies is not None, right.lies is not None
+    return Product(batch, m, n, k, width(value.element) // 8, terms, *lie), left, right
 
 
 def packed_element(product: Product, value: Computed) -> ir.Type:
@@ -98,10 +104,7 @@ def packed_element(product: Product, value: Computed) -> ir.Type:
     return value.element if product.terms == 1 else ir.BF16Type.get()
 
 
-def along_k(factor: Factor, axes: list[Axis], root: Root, roots: Roots) -> bool:
-    """Whether most of what a factor is made of is contiguous along k, rather than along its other
-    ``axes``.
-    """
+def _along_k(factor: Factor, axes: list[Axis], root: Root, roots: Roots) -> bool:
     found = [o for o in factor.offsets(root, roots) if o.terms]
     across = sum(any(o.factor(a) == 1 for a in axes) for o in found)
     return 2 * across < len(found)
@@ -115,12 +118,18 @@ def as_it_lies(
     """
     if not isinstance(factor.value, ir.BlockArgument) or len(fast) != 1 or len(slow) != 1:
         return None
-    operands = [(root.generic.operands[n], root.generic.operand_index(n, root.dims)) for n in factor.operands]
-    reads = roots.reads_of(operands)
-    if reads.between or len(reads.ends) != 1 or reads.ends[0][1] is None:
+    reads = roots.reads_of(read_by(factor, root))
+    if reads.between or len(reads.ends) != 1:
         return None
     ((value, index),) = reads.ends
+    if index is None or not isinstance(value, Argument) or value.element != factor.value.type:
+        return None
     offset = row_major(index, value.shape)
     plain = not any(isinstance(axis, Picked) for axis, _ in offset.terms) and offset.factor(fast[0]) == 1
-    same = isinstance(value, Argument) and value.element == factor.value.type
-    return (value, offset) if plain and same and offset.factor(slow[0]) else None
+    return (value, offset) if plain and offset.factor(slow[0]) != 0 else None
+
+
+def read_by(factor: Factor, root: Root) -> list[tuple[Value, Index]]:
+    """The tensors that a factor reads, with their index."""
+    generic = Result(root).generic
+    return [(generic.operands[n], generic.operand_index(n, root.dims)) for n in factor.operands]

@@ -45,19 +45,15 @@ def find_tiles(
 ) -> Tiles:
     """The tiles of a matmul of ``sizes`` m, n and k: those of ``config``, no larger than the matmul.
 
-    An element of its sums takes ``sum_bytes``, and so do ``terms`` elements of an operand. The packed block
-    of the right operand takes about ``packed_bytes`` at most. ``in_place``: the left one is read where it
-    lies.
+    An element of its sums takes ``sum_bytes``, and so do ``terms`` elements of an operand; the right one's
+    packed block takes about ``packed_bytes`` at most. ``in_place``: the left one is read where it lies.
     """
     m, n, k = sizes
     lanes = vector_bytes() // sum_bytes
-    vectors = _even(
-        -(-n // lanes), max(1, config.tile_n // lanes) if config.tile_n else vector_registers() // 8
-    )
-    free = (
-        vector_registers() - 2 - vectors
-    )  # beside the sums: a row of the right operand, and one element of the left
-    tile_m, tile_n = _even(m, config.tile_m or max(1, min(MAX_ROWS, free // vectors))), lanes * vectors
+    most = max(1, config.tile_n // lanes) if config.tile_n else vector_registers() // 8
+    vectors = even(-(-n // lanes), most)
+    free = vector_registers() - 2 - vectors  # beside a row of the right operand, and one left element
+    tile_m, tile_n = even(m, config.tile_m or max(1, min(MAX_ROWS, free // vectors))), lanes * vectors
     fitting = packed_bytes * terms // (k * sum_bytes)
     rows, columns = IN_PLACE_BLOCKS if in_place else PACKED_BLOCKS
     rows, columns = config.block_m or rows, config.block_n or columns
@@ -65,22 +61,14 @@ def find_tiles(
         _multiple(max(tile_n, min(wanted, n, fitting)), tile_n)
         for wanted in (columns, max(columns, PACKED_COLUMNS))
     )
-    return Tiles(
-        lanes,
-        terms,
-        tile_m,
-        tile_n,
-        _multiple(min(rows, m), tile_m),
-        block_n,
-        k if 2 * k <= 3 * config.block_k else _multiple(config.block_k, terms),
-        most_n,
-    )
+    block_m = _multiple(min(rows, m), tile_m)
+    block_k = k if 2 * k <= 3 * config.block_k else _multiple(config.block_k, terms)
+    return Tiles(lanes, terms, tile_m, tile_n, block_m, block_n, block_k, most_n)
 
 
-def _even(size: int, most: int) -> int:
+def even(size: int, most: int) -> int:
     """The size of as few parts as parts of ``most`` would be, all alike."""
-    parts = -(-size // most)
-    return -(-size // parts)
+    return -(-size // -(-size // most))
 
 
 def _multiple(size: int, of: int) -> int:

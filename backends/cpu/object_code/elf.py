@@ -1,9 +1,7 @@
-"""Links one x86-64 object file of LLVM's large code model into a shared object, where a machine has no
-linker.
+"""Links an x86-64 object file of LLVM's large code model into a shared object, without a system's linker.
 
 The layout is the least that ``dlopen`` takes: one segment of headers, symbols, code and constants, one of the
-global offset table and the dynamic section. Formats and relocations: System V ABI, AMD64 supplement, chapters
-4 and 5.
+global offset table and the dynamic section. Source: System V ABI, AMD64 supplement, chapters 4 and 5.
 """
 
 from __future__ import annotations
@@ -18,16 +16,7 @@ PAGE = 4096
 ALLOCATED, RELOCATIONS, SYMBOLS, NO_BITS = 0x2, 4, 2, 8
 PC64, GOTOFF64, GOTPC64, GOT64 = 24, 25, 29, 27
 GLOB_DAT, RELATIVE = 6, 8
-HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = (
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-)
+HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = range(4, 12)
 HEADERS_BYTES = 64 + 4 * 56
 GOT_SYMBOL = "_GLOBAL_OFFSET_TABLE_"
 SYMBOL, RELA, PROGRAM_HEADER, DYNAMIC = "<IBBHQQ", "<QQq", "<IIQQQQQQ", "<QQ"
@@ -81,27 +70,19 @@ class _Linker:
             if section.kind == RELOCATIONS and _is_loaded(sections[section.info])
             for found in _relocations(section)
         ]
-        self.slots = list(
-            dict.fromkeys(symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64)
-        )
+        slots = (symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64)
+        self.slots = list(dict.fromkeys(slots))
         names = [*self.missing, *(s.name for s in self.exported)]
         self.names = b"\0" + b"".join(name.encode() + b"\0" for name in names)
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Headers, hash table, symbols, names, relocations, sections;
-        on a page of its own, the table and the dynamic section.
-        """
+        """Headers, hash table, symbols, names, relocations, sections; on a new page, table and dynamic."""
         symbols = 1 + len(self.missing) + len(self.exported)
-        sizes = {
-            HASH: 4 * (3 + symbols),
-            SYMTAB: 24 * symbols,
-            STRTAB: len(self.names),
-            RELA_TABLE: 24 * len(self.slots),
-        }
+        tables = {SYMTAB: 24 * symbols, STRTAB: len(self.names), RELA_TABLE: 24 * len(self.slots)}
         at = HEADERS_BYTES
         self.place: dict[int, int] = {}
-        for tag, size in sizes.items():
+        for tag, size in {HASH: 4 * (3 + symbols), **tables}.items():
             self.place[tag] = _round(at, 16)
             at = self.place[tag] + size
         self.address: dict[int, int] = {}
@@ -140,9 +121,8 @@ class _Linker:
             return self._value(self.symbols[symbol]) - self.got
         if kind == PC64 and self.symbols[symbol].section:
             return self._value(self.symbols[symbol]) - where
-        output = (
-            f"a relocation of kind {kind} to {self.symbols[symbol].name!r} in {self.sections[section].name}"
-        )
+        named, inside = self.symbols[symbol].name, self.sections[section].name
+        output = f"a relocation of kind {kind} to {named!r} in {inside}"
         raise LinkFailed(linker="shardc's linker", code=1, output=output)
 
     def _value(self, symbol: _Symbol) -> int:
@@ -155,12 +135,9 @@ class _Linker:
         return struct.pack(f"<{3 + count}I", 1, count, min(1, count - 1), *chain)
 
     def _dynamic_symbols(self) -> bytes:
-        packed = [struct.pack(SYMBOL, self._name(name), 0x10, 0, 0, 0, 0) for name in self.missing]
-        packed += [
-            struct.pack(SYMBOL, self._name(s.name), s.info, 0, 1, self._value(s), s.size)
-            for s in self.exported
-        ]
-        return bytes(24) + b"".join(packed)
+        rows = [(name, 0x10, 0, 0, 0, 0) for name in self.missing]
+        rows += [(s.name, s.info, 0, 1, self._value(s), s.size) for s in self.exported]
+        return bytes(24) + b"".join(struct.pack(SYMBOL, self._name(name), *row) for name, *row in rows)
 
     def _name(self, name: str) -> int:
         return self.names.index(b"\0" + name.encode() + b"\0") + 1
@@ -173,36 +150,22 @@ class _Linker:
         return struct.pack(RELA, where, (1 + self.missing.index(symbol.name)) << 32 | GLOB_DAT, 0)
 
     def _dynamic_section(self) -> bytes:
-        sizes = {
-            STRTAB_BYTES: len(self.names),
-            SYMBOL_BYTES: 24,
-            RELA_BYTES: 24 * len(self.slots),
-            RELA_ENTRY_BYTES: 24,
-        }
-        return b"".join(
-            struct.pack(DYNAMIC, *entry) for entry in [*self.place.items(), *sizes.items(), (0, 0)]
-        )
+        sizes = {STRTAB_BYTES: len(self.names), SYMBOL_BYTES: 24}
+        sizes |= {RELA_BYTES: 24 * len(self.slots), RELA_ENTRY_BYTES: 24}
+        entries = [*self.place.items(), *sizes.items(), (0, 0)]
+        return b"".join(struct.pack(DYNAMIC, *entry) for entry in entries)
 
 
 def _sections(content: bytes) -> list[_Section]:
-    start, (size, count, names) = (
-        struct.unpack_from("<Q", content, 40)[0],
-        struct.unpack_from("<HHH", content, 58),
-    )
+    (start,) = struct.unpack_from("<Q", content, 40)
+    size, count, names = struct.unpack_from("<HHH", content, 58)
     raw = [struct.unpack_from("<IIQQQQIIQQ", content, start + n * size) for n in range(count)]
     strings = content[raw[names][4] : raw[names][4] + raw[names][5]]
-    return [
-        _Section(
-            _string(strings, name),
-            kind,
-            flags,
-            bytes(length) if kind == NO_BITS else content[offset : offset + length],
-            link,
-            info,
-            alignment,
-        )
-        for name, kind, flags, _, offset, length, link, info, alignment, _ in raw
-    ]
+    found = []
+    for name, kind, flags, _, offset, length, link, info, alignment, _ in raw:
+        held = bytes(length) if kind == NO_BITS else content[offset : offset + length]
+        found.append(_Section(_string(strings, name), kind, flags, held, link, info, alignment))
+    return found
 
 
 def _symbols(sections: list[_Section]) -> Iterator[_Symbol]:
@@ -224,17 +187,11 @@ def _is_loaded(section: _Section) -> bool:
 
 
 def _headers(end: int, got: int, dynamic: int, total: int) -> bytes:
-    """The ELF header and four program headers: code and constants, table, dynamic section, a stack without
-    code.
-    """
+    """The ELF header and program headers of code and constants, table, dynamic section, and a plain stack."""
     identity = b"\x7fELF" + bytes([2, 1, 1, 0]) + bytes(8)
     elf = identity + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
-    segments = [
-        (1, 5, 0, end, PAGE),
-        (1, 6, got, total - got, PAGE),
-        (2, 6, dynamic, total - dynamic, 8),
-        (0x6474E551, 6, 0, 0, 16),
-    ]
+    segments = [(1, 5, 0, end, PAGE), (1, 6, got, total - got, PAGE)]
+    segments += [(2, 6, dynamic, total - dynamic, 8), (0x6474E551, 6, 0, 0, 16)]
     return elf + b"".join(
         struct.pack(PROGRAM_HEADER, kind, flags, start, start, start, size, size, alignment)
         for kind, flags, start, size, alignment in segments

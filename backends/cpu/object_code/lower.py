@@ -1,12 +1,11 @@
-"""Loops over memory become LLVM IR. Runs in a process of its own (``worker.py``):
-imports neither torch nor our dialects.
-"""
+"""Lowers loops over memory to LLVM IR, in a process of its own (``worker.py``) without torch."""
 
 from __future__ import annotations
 
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
+from shardc.backends.cpu.emit.element import copied
 from shardc.backends.cpu.emit.loops import LOOP
 from shardc.backends.cpu.lanes.polynomials import expand_math, walk
 from shardc.backends.cpu.lanes.vectorize import vectorize
@@ -39,13 +38,12 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
         PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
         _move_bits(module)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
+        passed = ir.ArrayAttr.get([ir.StringAttr.get("noinline"), *limits])
         for function in module.body:
             for block in function.regions[0].blocks:
                 _annotate(block.operations[len(block.operations) - 1].operation)
             if len(function.regions[0].blocks):
-                function.attributes["passthrough"] = ir.ArrayAttr.get(
-                    [ir.StringAttr.get("noinline"), *limits]
-                )
+                function.attributes["passthrough"] = passed
         _append(ir.Module.parse(entries), module)
 
 
@@ -65,9 +63,7 @@ def _move_bits(module: ir.Module) -> None:
             mask, nothing = list(op.operands)[1:3]
             with ir.InsertionPoint(op):
                 lanes = _bitcast(nothing, ir.IntegerType.get_signless(16))
-                bits = ir.Operation.create(
-                    op.name, [lanes.type], [op.operands[0], mask, lanes], attributes=dict(_attributes(op))
-                ).result
+                bits = copied(op, [op.operands[0], mask, lanes], [lanes.type]).result
                 op.results[0].replace_all_uses_with(_bitcast(bits, ir.BF16Type.get()))
             op.erase()
         elif op.name == "llvm.intr.masked.store" and _is_bf16(op.operands[0].type):
@@ -84,14 +80,8 @@ def _bitcast(lanes: ir.Value, element: ir.Type) -> ir.Value:
     return ir.Operation.create("llvm.bitcast", [type_], [lanes]).result
 
 
-def _attributes(op: ir.Operation) -> list[tuple[str, ir.Attribute]]:
-    return [(name, op.attributes[name]) for name in op.attributes]
-
-
 def _append(extra: ir.Module, module: ir.Module) -> None:
-    """Moves the definitions of ``extra`` to the end of ``module``; bodies declared in it stand
-    there already.
-    """
+    """Moves the definitions of ``extra`` to the end of ``module``, where the bodies it declares are."""
     present = {ir.StringAttr(o.attributes["sym_name"]).value for o in module.body}
     for op in list(extra.body):
         if ir.StringAttr(op.attributes["sym_name"]).value not in present:

@@ -1,6 +1,4 @@
-"""Machine code, made in a process of its own: a crash of MLIR or LLVM is an error here,
-and not the end of the user's process.
-"""
+"""Machine code, made in a process of its own: a crash of MLIR or LLVM does not end the user's process."""
 
 from __future__ import annotations
 
@@ -32,21 +30,16 @@ _worker: subprocess.Popen[bytes] | None = None
 
 
 def start_worker() -> None:
-    """Starts the process if there is none: what calls this before there is something to compile does not wait
-    for it later.
-    """
+    """Starts the process if there is none, so that the first compilation does not wait for it."""
     with _lock, suppress(OSError):  # which is an error of what is then compiled
         _running()
 
 
 def object_code(module: ir.Module, entries: str, without: str) -> bytes:
-    """The object file of the functions of ``module`` and of ``entries``
-    (:func:`shardc.backends.cpu.emit.entries.entries`).
+    """The object file of ``module``'s functions and of ``entries``, without the instruction sets that
+    :func:`shardc.backends.cpu.host.without` names.
 
-    It does ``without`` the instruction sets that :func:`shardc.backends.cpu.host.without` names.
-
-    Raises:
-        KernelNotLowered: MLIR or LLVM refused the module, or ended its process.
+    Raises:     KernelNotLowered: MLIR or LLVM refused the module, or ended its process.
     """
     return _made_by(_ask_worker, module, entries, without)
 
@@ -68,9 +61,8 @@ def _made_by(compiler: Callable[[str], str], module: ir.Module, entries: str, wi
         if problem := compiler(name):
             said = folder / "said.txt"
             more = " ".join(said.read_text(errors="replace").split()) if said.exists() else ""
-            raise KernelNotLowered(
-                names=_names(module), reason=": ".join(filter(None, [problem, more]))[:500]
-            )
+            reason = ": ".join(filter(None, [problem, more]))[:500]
+            raise KernelNotLowered(names=_names(module), reason=reason)
         return (folder / "kernels.o").read_bytes()
 
 
@@ -100,15 +92,13 @@ def _ask(folder: str) -> str:
             code = worker.wait()
             if code:
                 break
-    return (
-        f"the compiler was ended by {signal.Signals(-code).name}"
-        if code < 0
-        else f"the compiler ended with exit code {code}"
-    )
+    end = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"the compiler {end}"
 
 
 def _answer(worker: subprocess.Popen[bytes], folder: str) -> bytes | None:
     """The worker's line; empty if it ended, None if it takes too long."""
+    assert worker.stdin is not None and worker.stdout is not None
     with suppress(BrokenPipeError):
         worker.stdin.write(os.fsencode(folder) + b"\n")
         worker.stdin.flush()
@@ -120,10 +110,8 @@ def _running() -> subprocess.Popen[bytes]:
     if _worker is None or _worker.poll() is not None:
         _end()
         command = [sys.executable, "-I", "-S", str(WORKER), openmp_path(), *filter(None, sys.path)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        _worker = subprocess.Popen(
-            command, **pipes, start_new_session=True
-        )  # an interrupt is for the user's process
+        pipe = subprocess.PIPE  # an interrupt is for the user's process
+        _worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
     return _worker
 
 
@@ -131,6 +119,7 @@ def _end() -> None:
     if _worker is not None:
         _worker.kill()
         _worker.wait()
+        assert _worker.stdin is not None and _worker.stdout is not None
         _worker.stdout.close()
         with suppress(BrokenPipeError):
             _worker.stdin.close()

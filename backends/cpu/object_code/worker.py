@@ -1,5 +1,4 @@
-"""The process that makes machine code, started by ``object_code.py``: ``worker.py OPENMP PATH...``, where
-modules lie in PATH.
+"""The process that makes machine code, for ``object_code.py``: ``worker.py OPENMP PATH...`` (of modules).
 
 Each line of its input names a folder; ``loops.mlir`` and ``entries.mlir`` in it become ``kernels.o``, for
 this host ``without.txt``. What MLIR and LLVM say goes to ``said.txt`` there. The answer is a line: empty, or
@@ -39,18 +38,12 @@ def make(folder: Path, openmp: str) -> str:
             lower(module, (folder / "entries.mlir").read_text(), (folder / "without.txt").read_text())
         except ir.MLIRError as error:
             return " ".join(str(error).split())
-        engine = ExecutionEngine(
-            module,
-            opt_level=OPTIMIZATION_LEVEL,
-            shared_libs=[openmp],
-            enable_object_dump=True,
-            enable_pic=True,
-        )
+        level = OPTIMIZATION_LEVEL
+        engine = ExecutionEngine(module, level, [openmp], enable_pic=True)  # pyright: ignore[reportCallIssue]
         engine.dump_to_object_file(str(folder / "kernels.o"))  # raises nothing where LLVM refuses
     return "" if (folder / "kernels.o").exists() else "LLVM made no object file"
 
 
 if __name__ == "__main__":
     sys.path[1:1] = sys.argv[2:]
-
     main(sys.argv[1])

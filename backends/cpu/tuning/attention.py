@@ -17,31 +17,24 @@ from shardc.dialects.kern.size import hint
 
 KEYS = (16, 32, 64, 128, 256, 512)
 AWAY = 0.03
-"""What a value that is not the default's adds: blocks of 16 to 64 queries by 32 to 256 keys are
-within 10%.
-"""
+"""What a value other than the default's adds: 16 to 64 queries by 32 to 256 keys are within 10%."""
 
 
 def sketch(spec: Attention, backward: bool, threads: int, machine: Cpu) -> Sketch:
-    """Of one ``kern.attention`` or its backward."""
+    """The configurations of one ``kern.attention`` or its backward."""
     lanes = machine.vector_bytes // 4
     sizes = {d: hint(spec.sizes[d]) for d in "bhmnde"}
     widths = {block_of_queries(sizes["m"], v * lanes, lanes) for v in range(1, 9)}
-    keys = [k for k in (*KEYS, Config().keys) if k < sizes["n"]] + [max(1, sizes["n"])] * (
-        sizes["n"] <= KEYS[-1]
-    )
-    parameters = [Parameter("queries", tuple(sorted(widths))), Parameter("keys", tuple(sorted({*keys})))]
+    keys = {k for k in (*KEYS, Config().keys) if k < sizes["n"]}
+    if sizes["n"] <= KEYS[-1]:
+        keys.add(max(1, sizes["n"]))
+    parameters = [Parameter("queries", tuple(sorted(widths))), Parameter("keys", tuple(sorted(keys)))]
     heads = sizes["b"] * spec.kv_heads
     if backward and threads > 1 and heads < threads:
         parameters.append(Parameter("key_parts", tuple(n for n in (1, 2, 4, 8, 16) if n <= 2 * threads)))
     found = _Attention(sizes, spec, backward, threads, machine)
-    return Sketch(
-        "attention_backward" if backward else "attention",
-        tuple(parameters),
-        found.refusal,
-        found.estimate_s,
-        found.counts,
-    )
+    name = "attention_backward" if backward else "attention"
+    return Sketch(name, tuple(parameters), found.refusal, found.estimate_s, found.counts)
 
 
 @dataclass(frozen=True)
@@ -59,24 +52,19 @@ class _Attention:
         return 4 * (blocks + queries * row * (3 if self.backward else 1))
 
     def refusal(self, values: Mapping[str, int]) -> str | None:
-        held, most = self.held(values["queries"], values["keys"]), 3 * self.machine.caches[1] // 4
-        if held > most and values["keys"] > 16:
-            return (
-                f"{values['queries']} queries by {values['keys']} keys take {held} bytes of the second "
-                f"cache's {most}"
-            )
-        parts = -(-self.sizes["n"] // values["keys"])
+        queries, keys = values["queries"], values["keys"]
+        held, most = self.held(queries, keys), 3 * self.machine.caches[1] // 4
+        if held > most and keys > 16:
+            return f"{queries} queries by {keys} keys take {held} bytes of the second cache's {most}"
+        parts = -(-self.sizes["n"] // keys)
         if values.get("key_parts", 1) > parts:
             return f"{values['key_parts']} parts of {parts} blocks of keys"
         return None
 
     def estimate_s(self, values: Mapping[str, int]) -> float:
         lanes = self.machine.vector_bytes // 4
-        default = (
-            block_of_queries(self.sizes["m"], Config().queries, lanes),
-            min(Config().keys, self.sizes["n"]),
-        )
-        away = (values["queries"] != default[0]) + (values["keys"] != default[1])
+        queries = block_of_queries(self.sizes["m"], Config().queries, lanes)
+        away = (values["queries"] != queries) + (values["keys"] != min(Config().keys, self.sizes["n"]))
         return self._seconds(values) * (1 + AWAY * away)
 
     def counts(self, values: Mapping[str, int]) -> Mapping[str, float]:

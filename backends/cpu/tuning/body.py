@@ -1,9 +1,8 @@
-"""A kernel's loops as the models of costs see them: what ``backends/cpu`` would write under a
-configuration.
-"""
+"""A kernel's loops as the cost models see them: what ``backends/cpu`` writes under a configuration."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -13,8 +12,9 @@ from torch_mlir import ir
 from shardc.backends.body.graph import Argument, Graph, Value
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.backends.cpu.config import Config
-from shardc.backends.cpu.emit.buffers import count_of, width_bytes
+from shardc.backends.cpu.emit.buffers import width_bytes
 from shardc.backends.cpu.emit.nests import Nest
+from shardc.backends.cpu.emit.result import Result, results_of
 from shardc.backends.cpu.emit.row import fetches
 from shardc.backends.cpu.emit.stages import Loop, Stages, cost, find_stages, work_of
 from shardc.backends.cpu.emit.streams import streams_of
@@ -22,10 +22,13 @@ from shardc.dialects.kern.size import hint
 
 
 def made_once(graph: Graph) -> dict[Value, int]:
-    """Costs to begin with: values of one element are made once, outside of all loops (the corrections of an
-    Adam, with their powers).
-    """
-    return {value: 0 for value in graph.computed if hint(count_of(value.shape)) == 1}
+    """Initial costs: values of one element (an Adam's corrections) are made once, outside of all loops."""
+    return {value: 0 for value in graph.computed if hint(prod(value.shape)) == 1}
+
+
+def _bytes(values: Iterable[Value]) -> int:
+    """The bytes of tensors together."""
+    return sum(hint(prod(v.shape)) * width_bytes(v.element) for v in values)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Loops:
     def sums(self) -> int:
         """Elements of all carried sums."""
         carried = [r for r in self.nest.roots if self.nest.carried(r)]
-        return hint(sum(count_of(r.result_shape(n)) for r in carried for n in range(r.result_count())))
+        return sum(hint(result.count) for r in carried for result in results_of(r))
 
     @cached_property
     def item(self) -> int:
@@ -81,14 +84,12 @@ class Loops:
     @cached_property
     def held(self) -> int:
         """Bytes of all tensors that it reads."""
-        ends = dict.fromkeys(v for r in self.nest.roots for v, _ in self.reads[r].ends)
-        return sum(hint(count_of(v.shape)) * width_bytes(v.element) for v in ends)
+        return _bytes(dict.fromkeys(v for r in self.nest.roots for v, _ in self.reads[r].ends))
 
     @cached_property
     def written(self) -> int:
         """Bytes of all results that it writes."""
-        made = [r.value for r in self.nest.roots if r.value is not None]
-        return sum(hint(count_of(v.shape)) * width_bytes(v.element) for v in made)
+        return _bytes(r.value for r in self.nest.roots if r.value is not None)
 
     @cached_property
     def work(self) -> int:
@@ -101,18 +102,21 @@ class Loops:
     def shape(self, config: Config) -> object:
         """What a configuration decides: equal shapes are the same machine code."""
         stages, nest = self.stages(config), self.nest
-        streams = streams_of(nest, stages, self.graph, self.later, config.streamed_bytes)
-        loops = [loop for stage in stages.stages for loop in stage]
-        said = [
-            (tuple(loop.kept), self._fetches(loop, config), tuple(streams.get(loop, ()))) for loop in loops
-        ]
-        piece = config.piece if any(ahead or far for _, ahead, far in said) else 0
+        streams = self._streams(stages, config)
+        found = tuple(
+            (tuple(loop.kept), self._fetches(loop, config), tuple(streams.get(loop, ())))
+            for loop in stages.loops
+        )
+        piece = config.piece if any(ahead or far for _, ahead, far in found) else 0
         part = 0
         if self.is_carried:
             part = config.block if nest.split else config.rows
         elif nest.transposed:
             part = config.tile
-        return tuple(said), tuple(stages.again), piece, part
+        return found, tuple(stages.again), piece, part
+
+    def _streams(self, stages: Stages, config: Config) -> dict[Loop, list[Root]]:
+        return streams_of(self.nest, stages, self.graph, self.later, config.streamed_bytes)
 
     def _fetches(self, loop: Loop, config: Config) -> bool:
         return not self.nest.split and not self.nest.transposed and fetches(self.nest, loop, config.piece)
@@ -125,21 +129,23 @@ class Loops:
         return self._known[key]
 
     def _passes(self, config: Config) -> list[Pass]:
-        stages, nest = self.stages(config), self.nest
-        streams = streams_of(nest, stages, self.graph, self.later, config.streamed_bytes)
+        stages = self.stages(config)
+        streams = self._streams(stages, config)
         found: list[Pass] = []
         kept: set[object] = set(stages.again)
         known = made_once(self.graph)
-        for loop in (loop for stage in stages.stages for loop in stage):
-            elements = hint(prod(nest.sizes[a] for a in loop.axes))
+        for loop in stages.loops:
+            elements = hint(prod(self.nest.sizes[a] for a in loop.axes))
             read = {
                 v: width_bytes(v.element)
                 for r in loop.roots
                 for v, i in self.reads[r].ends
-                if isinstance(v, Argument) and self._changes(i, loop)
+                # what does not move along with a loop of the row is read once
+                if isinstance(v, Argument)
+                and (i is None or any(a in loop.axes for position in i for a in position.axes))
             }
             again = {key for r in loop.roots for key in self.reads[r].between if key in kept}
-            stored = [r for r in loop.roots if not r.is_reduction]
+            stored = [Result(r) for r in loop.roots if not r.is_reduction]
             far = streams.get(loop, ())
             made = {v: cost(v, self.roots, known) for r in loop.roots for v, _ in r.read()}
             saved = sum(cost(v, self.roots, known) for v, _ in again)
@@ -150,18 +156,14 @@ class Loops:
                     max(1, sum(made.values()) + len(loop.roots) - saved),
                     sum(read.values()),
                     sum(width_bytes(v.element) for v, _ in (*again, *loop.kept)),
-                    sum(width_bytes(r.value.element) for r in stored if r not in far),
+                    sum(width_bytes(r.element) for r in stored if r.root not in far),
                     sum(r.is_reduction for r in loop.roots),
                     self._fetches(loop, config),
-                    sum(width_bytes(r.value.element) for r in far),
+                    sum(width_bytes(r.element) for r in map(Result, far)),
                 )
             )
         return found
 
-    def _changes(self, index: object, loop: Loop) -> bool:
-        """Whether a read moves along with a loop of the row: what does not is read once."""
-        return index is None or any(a in loop.axes for position in index for a in position.axes)
-
     def threads(self, config: Config, most: int) -> int:
-        """That share it."""
+        """How many threads share the kernel."""
         return max(1, min(most, self.work // config.work_per_thread))

@@ -21,11 +21,9 @@ LIMIT_S = 60.0
 
 
 class CpuBuilder:
-    """Compiles points in ``processes`` at once, on all cores but one if not given: one that crashes or takes
-    longer than ``limit_s`` is not built, and costs only itself. Libraries lie in a folder that goes with the
-    builder.
-
-    ``job`` is what the processes run, ``module:function``.
+    """Compiles points in ``processes`` at once (default: all cores but one), with ``job``,
+    ``module:function``. One that crashes or takes longer than ``limit_s`` is not built, and costs only
+    itself. Libraries lie in a folder that goes with the builder.
     """
 
     def __init__(
@@ -64,19 +62,20 @@ class CpuBuilder:
         self._folder.cleanup()
 
     def _one(self, task: Task, point: Point | None) -> Built:
-        started = time.monotonic()
+        started, library, problem = time.monotonic(), b"", None
         process = self._free.get()
         try:
             library = process.ask((task, point), self._limit_s)
         except Refused as error:
-            return Built(point, seconds=time.monotonic() - started, said=str(error))
+            problem = str(error)
         except Ended as error:
-            return Built(point, seconds=time.monotonic() - started, said=f"the compiler ended with {error}")
+            problem = f"the compiler ended with {error}"
         except TookTooLong:
-            said = f"the compiler took more than {self._limit_s:g} s"
-            return Built(point, seconds=time.monotonic() - started, said=said)
+            problem = f"the compiler took more than {self._limit_s:g} s"
         finally:
             self._free.put(process)
+        if problem is not None:
+            return Built(point, seconds=time.monotonic() - started, said=problem)
         code = hashlib.sha256(library).hexdigest()[:32]
         path = Path(self._folder.name, f"{code}.so")
         if not path.exists():

@@ -6,14 +6,15 @@ from torch_mlir import ir
 
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.graph import Argument, Computed, Graph
+from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import recursion
 from shardc.backends.body.read_graph import read_graph
-from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
+from shardc.backends.body.roots import Roots, base, find_roots
 from shardc.backends.body.structured import read_structured
 from shardc.backends.cpu.emit.buffers import width_bytes
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.emit.stages import cost
-from shardc.backends.cpu.matmul.product import along_k, as_it_lies, find_product
+from shardc.backends.cpu.matmul.product import Operand, find_product, read_by
 from shardc.backends.cpu.tuning import attention, matmul, rows, scatter
 from shardc.backends.cpu.tuning.body import Loops, made_once
 from shardc.backends.cpu.tuning.machine import this_machine
@@ -28,9 +29,8 @@ from shardc.dialects.kern.size import hint
 
 
 def sketches(functions: ir.Module, threads: int, machine: Cpu | None = None) -> tuple[Sketch, ...]:
-    """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
-
-    Raises KernelNotSupported as the backend does.
+    """The sketches of a module of :func:`shardc.backends.body.extract.extract` with one function. Raises
+    KernelNotSupported as the backend does.
     """
     machine = machine or this_machine()
     function = functions.body.operations[0].operation
@@ -56,47 +56,40 @@ def _nests(functions: ir.Module, graph: Graph, threads: int, machine: Cpu) -> li
     found: list[Sketch] = []
     for nest in nests:
         if nest.contraction is not None:
-            found.append(_matmul(graph, nest, roots, reads, threads, machine))
+            found.append(_matmul(graph, nest, roots, threads, machine))
         elif nest.order:
             later = read_later(nest, nests, roots, reads)
             found.append(rows.sketch(Loops(functions, nest, roots, reads, later, graph), threads, machine))
     return found
 
 
-def _matmul(
-    graph: Graph, nest: Nest, roots: Roots, reads: dict[Root, Reads], threads: int, machine: Cpu
-) -> Sketch:
+def _matmul(graph: Graph, nest: Nest, roots: Roots, threads: int, machine: Cpu) -> Sketch:
     contraction = nest.contraction
     assert contraction is not None
     root = contraction.root
     value = next(v for v in graph.computed if v.generic is root.generic and v.number == 0)
-    product, factors = find_product(nest, contraction, value, roots)
+    product, left, right = find_product(nest, contraction, value, roots)
     known = made_once(graph)
-    read_bytes, work = [], []
-    for factor in factors:
-        operands = [
-            (root.generic.operands[n], root.generic.operand_index(n, root.dims)) for n in factor.operands
-        ]
-        ends = [base(v) for v, _ in roots.reads_of(operands).ends]
-        read_bytes.append(max((width_bytes(v.element) for v in ends), default=4))
-        work.append(sum(cost(v, roots, known) for v, _ in operands if not isinstance(v, Argument)))
-    along = tuple(
-        along_k(f, axes, root, roots) for f, axes in zip(factors, (contraction.m, contraction.n), strict=True)
-    )
-    item = product.sum_bytes // product.terms
-    lie = [
-        as_it_lies(f, fast, slow, root, roots)
-        for f, fast, slow in zip(
-            factors, (contraction.k, contraction.n), (contraction.m, contraction.k), strict=True
-        )
-    ]
-    apart = [
-        hint(o[1].factor(axes[0])) * item if o else 0
-        for o, axes in zip(lie, (contraction.m, contraction.k), strict=True)
-    ]
-    if product.terms > 1:
-        apart[1] = 0  # pairs along k must lie side by side
+
+    def read_bytes(operand: Operand) -> int:
+        ends = [base(v) for v, _ in roots.reads_of(read_by(operand.factor, root)).ends]
+        return max((width_bytes(v.element) for v in ends), default=4)
+
+    def work(operand: Operand) -> int:
+        read = [v for v, _ in read_by(operand.factor, root)]
+        return sum(cost(v, roots, known) for v in read if not isinstance(v, Argument))
+
+    def apart(operand: Operand, axis: Axis) -> int:
+        item = product.sum_bytes // product.terms
+        return hint(operand.lies[1].factor(axis)) * item if operand.lies else 0
+
     made = {v.generic if isinstance(v, Computed) else v: v for r in nest.roots[1:] for v, _ in r.read()}
-    after = sum(cost(v, roots, known) for v in made.values())
-    operands = matmul.Operands(along, tuple(read_bytes), tuple(work), after, tuple(apart))
+    operands = matmul.Operands(
+        (left.along_k, right.along_k),
+        (read_bytes(left), read_bytes(right)),
+        (work(left), work(right)),
+        sum(cost(v, roots, known) for v in made.values()),
+        # pairs along k must lie side by side
+        (apart(left, contraction.m[0]), apart(right, contraction.k[0]) if product.terms == 1 else 0),
+    )
     return matmul.sketch(product, operands, threads, machine)

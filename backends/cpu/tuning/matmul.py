@@ -1,10 +1,8 @@
-"""Matmuls: register tiles, blocks that stay in the caches, and what threads share
-(``backends/cpu/matmul/nest.py``).
+"""Matmuls: register tiles, blocks in the caches, and what threads share (``backends/cpu/matmul/nest.py``).
 
-The estimate counts cycles of the thread that has the most to do: products of the register tile, which are
-bound by multiply-adds, by loads or by the second cache; what a tile begins and ends with; packing; and what
-comes from the caches behind. Its form is that of Low et al.,
-"Analytical modeling is enough for high-performance BLIS" (2016).
+The estimate counts cycles of the busiest thread: products of the register tile, bound by multiply-adds, by
+loads or by the second cache; what a tile begins and ends with; packing; and traffic of the caches behind. Its
+form is that of Low et al., "Analytical modeling is enough for high-performance BLIS" (2016).
 """
 
 from __future__ import annotations
@@ -16,16 +14,14 @@ from math import gcd
 
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.matmul.product import COLUMNS, IN_PLACE, MATMULS, PACKED, ROWS, Product
-from shardc.backends.cpu.matmul.tiles import MAX_ROWS, Tiles
+from shardc.backends.cpu.matmul.tiles import MAX_ROWS, Tiles, even
 from shardc.backends.tuning.sketches import NEAR
 from shardc.backends.tuning.space import Parameter, Sketch
 from shardc.cost.machine import Cpu
 
 BLOCKS = {"block_m": (48, 96, 192, 768), "block_n": (128, 256, 1024, 4096), "block_k": (256, 512, 1024, 4096)}
 SUMS = 12
-"""Vectors that a register tile adds up at least, if the matmul has so many: fewer leave multiply-adds
-waiting.
-"""
+"""Vectors that a register tile adds up at least, if there are so many: fewer leave multiply-adds idle."""
 BEHIND = 0.2
 """Part of the time of reading the left operand again, where it lies, that products do not hide."""
 
@@ -48,18 +44,15 @@ def sketch(product: Product, operands: Operands, threads: int, machine: Cpu) -> 
     """The tiles of one matmul."""
     lanes = machine.vector_bytes // product.sum_bytes
     default = product.tiles(Config())
-    rows = sorted({_even(product.m, t) for t in range(1, MAX_ROWS + 1)})
-    columns = sorted({lanes * _even(-(-product.n // lanes), v) for v in range(1, 7)})
+    rows = sorted({even(product.m, t) for t in range(1, MAX_ROWS + 1)})
+    columns = sorted({lanes * even(-(-product.n // lanes), v) for v in range(1, 7)})
     parameters = [Parameter("tile_m", tuple(rows)), Parameter("tile_n", tuple(columns))]
-    for name, values in BLOCKS.items():
-        parameters.append(Parameter(name, values))
-    for name, apart in zip(("left", "right"), operands.apart, strict=True):
-        if apart:
-            parameters.append(Parameter(name, (PACKED, IN_PLACE)))
+    parameters += [Parameter(name, values) for name, values in BLOCKS.items()]
+    lie = zip(("left", "right"), operands.apart, strict=True)
+    parameters += [Parameter(name, (PACKED, IN_PLACE)) for name, apart in lie if apart]
     if threads > 1:
-        parameters.append(
-            Parameter("share", (ROWS, COLUMNS, MATMULS) if product.batch > 1 else (ROWS, COLUMNS))
-        )
+        shares = (ROWS, COLUMNS, MATMULS) if product.batch > 1 else (ROWS, COLUMNS)
+        parameters.append(Parameter("share", shares))
     space = _Matmul(product, operands, threads, machine, default, tuple(parameters))
     return Sketch("matmul", tuple(parameters), space.refusal, space.estimate_s, space.counts)
 
@@ -74,29 +67,22 @@ class _Matmul:
     parameters: tuple[Parameter, ...]
 
     def refusal(self, values: Mapping[str, int]) -> str | None:
-        registers, lanes = self.machine.registers, self.default.lanes
-        m, vectors = values["tile_m"], values["tile_n"] // lanes
+        registers = self.machine.registers
+        m, vectors = values["tile_m"], values["tile_n"] // self.default.lanes
         if (taken := m * vectors + vectors + 1) > registers:
             return f"a tile of {m} x {values['tile_n']} takes {taken} vector registers of {registers}"
         if values.get("right") == IN_PLACE and self.product.n % values["tile_n"]:
-            return (
-                f"right = {IN_PLACE} reads whole tiles, and {values['tile_n']} does not divide "
-                f"{self.product.n}"
-            )
-        if m * vectors < self._least():
-            return (
-                f"a tile of {m} x {values['tile_n']} adds up {m * vectors} vectors, where "
-                f"{self._least()} hide latency"
-            )
-        config = Config.of(values)
-        tiles = self.product.tiles(config)
+            columns, size = values["tile_n"], self.product.n
+            return f"right = {IN_PLACE} reads whole tiles, and {columns} does not divide {size}"
+        tile, least = f"a tile of {m} x {values['tile_n']}", self._least()
+        if m * vectors < least:
+            return f"{tile} adds up {m * vectors} vectors, where {least} hide latency"
+        tiles = self.product.tiles(Config.of(values))
         if (tiles.m, tiles.n) != (m, values["tile_n"]):
-            return f"a tile of {m} x {values['tile_n']} is evened out to {tiles.m} x {tiles.n}"
+            return f"{tile} is evened out to {tiles.m} x {tiles.n}"
         for parameter in self.parameters[2:5]:
-            name, value = parameter.name, values[parameter.name]
-            for other in (
-                parameter.values[: parameter.values.index(value)] if value in parameter.values else ()
-            ):
+            name, value, known = parameter.name, values[parameter.name], parameter.values
+            for other in known[: known.index(value)] if value in known else ():
                 if self.product.tiles(Config.of({**values, name: other})) == tiles:
                     return f"{name} = {value} makes the blocks that {other} makes: {getattr(tiles, name)}"
         return None
@@ -116,29 +102,25 @@ class _Matmul:
         """Cycles of each kind, and the bytes that register tiles and blocks hold."""
         config = Config.of(values)
         t, item = self.product.tiles(config), self.product.sum_bytes // self.product.terms
+        columns = min(t.block_n, self.product.n)
         held = {
             "left tile": t.m * t.block_k,
             "right tile": t.n * t.block_k,
             "left block": t.block_m * t.block_k,
-            "right block": min(t.block_n, self.product.n) * t.block_k,
-            "sums": min(t.block_n, self.product.n) * t.block_m,
         }
-        kept = (
-            -(-self.product.n // t.block_n)
-            * -(-self.product.m // t.block_m)
-            * -(-self.product.k // t.block_k)
-        )
-        return {**self._cycles(t, config), **{name: n * item for name, n in held.items()}, "blocks": kept}
+        held |= {"right block": columns * t.block_k, "sums": columns * t.block_m}
+        p, bytes_ = self.product, {name: n * item for name, n in held.items()}
+        blocks = -(-p.n // t.block_n) * -(-p.m // t.block_m) * -(-p.k // t.block_k)
+        return {**self._cycles(t, config), **bytes_, "blocks": blocks}
 
     def _steps(self, values: Mapping[str, int]) -> int:
         """How far the point is from the default, in steps of its parameters."""
         total = 0
         for parameter in self.parameters[:5]:
-            if values[parameter.name] in parameter.values:
-                here = parameter.values.index(values[parameter.name])
-                there = getattr(self.default, parameter.name.replace("tile_", ""))
-                nearest = min(range(len(parameter.values)), key=lambda i: abs(parameter.values[i] - there))
-                total += abs(here - nearest)
+            name, known = parameter.name, parameter.values
+            if values[name] in known:
+                away = [abs(value - getattr(self.default, name.replace("tile_", ""))) for value in known]
+                total += abs(known.index(values[name]) - away.index(min(away)))
         return total
 
     def _cycles(self, t: Tiles, config: Config) -> dict[str, float]:
@@ -180,9 +162,8 @@ class _Matmul:
         # what is made of the result
         elements = tiles * t.m * panels_all * t.n
         stored = 2 * p.sum_bytes / machine.rate(p.m * p.n * p.sum_bytes)
-        found["results"] = (
-            elements * ((0.5 + self.operands.after) / t.lanes + stored) + tiles * t.m * panels_all * 6
-        )
+        made = (0.5 + self.operands.after) / t.lanes + stored
+        found["results"] = elements * made + tiles * t.m * panels_all * 6
         found["meetings"] = 0 if alone or self.threads == 1 else blocks * 2 * machine.barrier
         return {name: matmuls * cycles for name, cycles in found.items()}
 
@@ -204,9 +185,7 @@ class _Matmul:
         return bound + rows * t.m + machine.vector * vectors + 0.08 * fetched + pages
 
     def _right(self, t: Tiles, item: int, together: int, block: float, row_blocks: int, lies: bool) -> float:
-        """Cycles to bring the right operand near: packed in blocks of so many bytes, or read for each block
-        of rows.
-        """
+        """Cycles to bring the right operand near: packed in blocks of ``block`` bytes, or in place."""
         p, cost, (_, read) = self.product, partial(_bytes_cycles, self.machine), self.operands.read_bytes
         columns = -(-p.n // t.n) * t.n / together
         if lies:
@@ -228,7 +207,3 @@ class _Matmul:
 def _bytes_cycles(machine: Cpu, bytes_: float, held: float) -> float:
     """Cycles to move so many bytes, of so many that are held."""
     return bytes_ / machine.rate(held)
-
-
-def _even(size: int, most: int) -> int:
-    return -(-size // -(-size // most))

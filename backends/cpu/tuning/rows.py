@@ -36,7 +36,7 @@ OWN = {
 
 
 def sketch(loops: Loops, threads: int, machine: Cpu) -> Sketch:
-    """Of one nest that holds no contraction."""
+    """The configurations of one nest that holds no contraction."""
     default = asdict(Config())
     own = _own(loops)
     candidates = dict(COMMON) if not own else {own: OWN[own][1], **COMMON}
@@ -47,30 +47,25 @@ def sketch(loops: Loops, threads: int, machine: Cpu) -> Sketch:
         config = Config.of({**default, **values})
         return loops.shape(config), loops.threads(config, threads)
 
-    effect = cache_of(effect)
-    parameters = that_matter(candidates, {n: default[n] for n in candidates}, effect)
-    nest = _Rows(loops, threads, machine, parameters, default, effect)
-    passes = len(loops.passes(Config()))
-    name = (
-        OWN[own][0]
-        if own
-        else "flat"
-        if loops.graph.flat
-        else "rows"
-        if passes > 1 or _sums(loops)
-        else "pointwise"
-    )
-    return Sketch(name, parameters, nest.refusal, nest.estimate_s, nest.counts)
+    remembered = cache_of(effect)
+    parameters = that_matter(candidates, {n: default[n] for n in candidates}, remembered)
+    nest = _Rows(loops, threads, machine, parameters, default, remembered)
+    return Sketch(_name(loops, own), parameters, nest.refusal, nest.estimate_s, nest.counts)
+
+
+def _name(loops: Loops, own: str | None) -> str:
+    if own:
+        return OWN[own][0]
+    if loops.graph.flat:
+        return "flat"
+    sums = any(r.is_reduction for r in loops.nest.roots)
+    return "rows" if sums or len(loops.passes(Config())) > 1 else "pointwise"
 
 
 def _own(loops: Loops) -> str | None:
     if loops.is_carried:
         return "block" if loops.nest.split else "rows"
     return "tile" if loops.nest.transposed else None
-
-
-def _sums(loops: Loops) -> bool:
-    return any(r.is_reduction for r in loops.nest.roots)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +78,7 @@ class _Rows:
     effect: Callable[[Mapping[str, int]], object]
 
     def refusal(self, values: Mapping[str, int]) -> str | None:
-        """A value that does what one before it does is that one; the default's own comes before
-        all others.
-        """
+        """A value that does what an earlier one does is that one; the default's own comes first."""
         effect = self.effect(values)
         for name, known in ((p.name, p.values) for p in self.parameters):
             value = values[name]
@@ -111,14 +104,8 @@ class _Rows:
         ahead = any(p.ahead for p in passes)
         fetched = passes[0].elements * passes[0].read * rows if ahead else 0
         cut = sum(p.elements for p in passes if p.ahead or p.streamed) * rows / config.piece
-        return {
-            "near": near * rows,
-            "far": far * rows,
-            "fetched": fetched,
-            "pieces": cut,
-            **moved,
-            "own": self._own(config, rows, 1),
-        }
+        found = {"near": near * rows, "far": far * rows, "fetched": fetched, "pieces": cut}
+        return {**found, **moved, "own": self._own(config, rows, 1)}
 
     def _near_and_far(self, config: Config) -> tuple[float, float]:
         """Cycles of a row: arithmetic with the first caches, and far memory."""
@@ -144,11 +131,9 @@ class _Rows:
         """Cycles of arithmetic and the first caches, and of far memory, for one pass of a row."""
         machine, lanes = self.machine, self.machine.vector_bytes / self.loops.item
         row = machine.rate(size * (p.read + p.kept + p.written))
-        near = (
-            p.elements * (p.work * machine.addition + 0.5) / lanes
-            + p.elements * (p.kept + p.streamed) / row
-            + machine.loop * (1 + p.sums)
-        )
+        near = p.elements * (p.work * machine.addition + 0.5) / lanes
+        near += p.elements * (p.kept + p.streamed) / row
+        near += machine.loop * (1 + p.sums)
         far = p.elements * p.read / (machine.rate(self.loops.held) if is_first else row)
         results = machine.level(self.loops.held + self.loops.written)
         far += p.elements * p.written * (2 if results else 1) / machine.rates[results]
@@ -172,7 +157,6 @@ class _Rows:
             held = config.tile * config.tile * loops.item
             lines = max(1.0, 64 / (config.tile * loops.item))
             pieces = loops.held / max(1, held)
-            return loops.held / threads / machine.rate(held) * lines + pieces * (
-                machine.loop + config.tile * 2
-            )
+            moved = loops.held / threads / machine.rate(held) * lines
+            return moved + pieces * (machine.loop + config.tile * 2)
         return 0.0

@@ -1,6 +1,4 @@
-"""Sums of rows at computed indices: how short a piece of a row is worth a thread
-(``backends/cpu/emit/scatter.py``).
-"""
+"""Sums of rows at computed indices (``backends/cpu/emit/scatter.py``): pieces of rows worth a thread."""
 
 from __future__ import annotations
 

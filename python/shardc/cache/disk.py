@@ -1,9 +1,8 @@
 """What was compiled, on disk: libraries and programs, found by the hash of what they were made from.
 
 A file ends with a seal (:func:`shardc.runtime.kernels.library.sealed`), appears in one step, and the least
-recently used go when all together are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB). The folder may
-hold a user's files, too: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and
-removed.
+recently used go when all are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB). A user's files may be in
+the folder: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and removed.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ def _whole(name: str) -> tuple[Path, bytes] | None:
 
 @contextmanager
 def alone(name: str) -> Iterator[None]:
-    """While one process makes the file ``name``, others that want to wait: the ranks of a step compile the
-    same library.
-
+    """Lets one process make the file ``name`` while others that want it wait, as the ranks of a step do.
     Where the cache folder cannot be written nobody waits, and each makes its own.
     """
     try:
@@ -81,9 +78,7 @@ def alone(name: str) -> Iterator[None]:
 
 
 def keep(name: str, content: bytes) -> Path:
-    """Writes ``content``, sealed, for every process to find; where that is not allowed, for this process
-    alone.
-    """
+    """Writes ``content``, sealed, for every process; where that is not allowed, for this one alone."""
     assert OUR_NAME.fullmatch(name), f"{name!r} would never be removed"
     try:
         path = _write(cache_folder(), name, content)
@@ -112,9 +107,7 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Removes what of ours was not used for longest until the rest is within the limit.
-    A library that is open stays usable.
-    """
+    """Removes the least recently used files of ours beyond the limit. An open library stays usable."""
     found = _named_as_ours(folder)
     if sum(size for _, size, _ in found) <= CACHE_BYTES.get():
         return
@@ -143,9 +136,7 @@ def _named_as_ours(folder: Path) -> list[tuple[int, int, Path]]:
 
 
 def _has_seal(path: Path) -> bool:
-    """Whether the file ends as :func:`~shardc.runtime.kernels.library.sealed` ends it; its hash is not
-    computed.
-    """
+    """Whether the file ends with a seal (:func:`~shardc.runtime.kernels.library.sealed`); no hash is made."""
     try:
         with path.open("rb") as file:
             file.seek(-len(SEAL) - 32, os.SEEK_END)

@@ -1,9 +1,7 @@
-"""How attention is cut into blocks: the legal configurations in closed form, and an estimate of the time of
-each.
+"""How attention is cut into blocks: the legal configurations in closed form, and estimates of their times.
 
 A program keeps a block of its own rows (queries; of ``dkdv`` keys) and lets blocks of the others pass by. The
-estimate counts matrix instructions, exponentials with what stands around them (some of which overlap), and
-what is fetched from L2.
+estimate counts matrix instructions, exponentials with their surroundings (some overlap), and L2 fetches.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ SCORES_A_CLOCK: Annotated[
 
 @dataclass(frozen=True)
 class Scores:
-    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part of them that causality leaves)
-    for so many heads.
+    """What is computed: scores of ``queries`` by ``keys`` (``seen``: the part left by causality), by head.
 
     ``programs``: heads over which programs are counted (of ``dkdv`` those of keys). ``size`` and
     ``value_size`` are padded. ``matrix``: matrix instructions multiply.
@@ -93,11 +90,8 @@ def shared_bytes(b: Blocks, s: Scores, gpu: Gpu) -> int:
 def accumulators(b: Blocks, s: Scores, gpu: Gpu) -> int:
     """Registers of a thread that hold scores and sums."""
     scores, size = b.queries * b.keys, s.size + s.value_size
-    held = {
-        "forward": scores + b.queries * s.value_size,
-        "dq": 2 * scores + b.queries * s.size,
-        "dkdv": 2 * scores + b.keys * size,
-    }
+    held = {"forward": scores + b.queries * s.value_size, "dq": 2 * scores + b.queries * s.size}
+    held["dkdv"] = 2 * scores + b.keys * size
     return held[s.kind] // (gpu.warp_size * b.warps)
 
 
@@ -118,9 +112,7 @@ def excess(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
 
 
 def _passing(b: Blocks, s: Scores, gpu: Gpu) -> int:
-    """Registers of a thread for a block of the rows that pass by: in tf32 they are factors of products both
-    ways.
-    """
+    """Registers of a thread for rows that pass by: in tf32 they are factors of products both ways."""
     if s.element_bytes < 4 or not s.matrix or s.kind == "forward" or gpu.backend == "hip":
         return 0
     others = b.queries if s.kind == "dkdv" else b.keys
@@ -140,10 +132,8 @@ def _wide_limit(s: Scores, gpu: Gpu) -> int:
 def refusal(b: Blocks, s: Scores, gpu: Gpu) -> str | None:
     """Why blocks are illegal, or not worth a trial; None if they may be."""
     most = [[n for n in SIZES if n < 2 * max(16, size)][-1] for size in (s.queries, s.keys)]
-    for name, block, size, limit in (
-        ("queries", b.queries, s.queries, most[0]),
-        ("keys", b.keys, s.keys, most[1]),
-    ):
+    both = (("queries", b.queries, s.queries), ("keys", b.keys, s.keys))
+    for (name, block, size), limit in zip(both, most, strict=True):
         if block > limit:
             return f"blocks of {block} {name}, of which there are {size}"
     if b.queries * b.keys < 512 and [b.queries, b.keys] != most:
@@ -171,9 +161,7 @@ def blocks(s: Scores, gpu: Gpu) -> tuple[Blocks, ...]:
 
 
 def candidates_of(gpu: Gpu) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Warps and stages. On AMD loads of several stages pass through registers, of which 8 warps have half as
-    many.
-    """
+    """Warps and stages. On AMD stages pass through registers, of which 8 warps have half as many."""
     return ((4,), (1,)) if gpu.backend == "hip" else ((4, 8), (2, 3, 4))
 
 

@@ -1,6 +1,4 @@
-"""What collectives send, by the usual bandwidth-optimal algorithms (Thakur, Rabenseifner and Gropp 2005; Chan
-et al. 2007).
-"""
+"""What bandwidth-optimal collectives send (Thakur, Rabenseifner, Gropp 2005; Chan et al. 2007)."""
 
 from __future__ import annotations
 
@@ -22,9 +20,8 @@ KINDS: dict[type, str] = {
 
 
 def sent_bytes(kind: str, ways: int, local_bytes: float) -> float:
-    """What one of ``ways`` devices sends in a collective on ``local_bytes`` of each.
-
-    Raises KeyError for a kind that is no collective of ``dist``.
+    """What one of ``ways`` devices sends in a collective on ``local_bytes`` of each. Raises KeyError for a
+    kind that is no collective of ``dist``.
     """
     share = (ways - 1) / ways
     return {

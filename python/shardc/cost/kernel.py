@@ -1,6 +1,4 @@
-"""What kernels take on a GPU, from plain numbers: the roofline, programs that a unit holds, and functions
-that read and write tensors once.
-"""
+"""What kernels take on a GPU: the roofline, resident programs, and kernels that stream tensors once."""
 
 from __future__ import annotations
 
@@ -13,12 +11,11 @@ from shardc.cost.origin import Assumed
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the models of costs say that one launch of a kernel takes, without a trial.
+    """What the cost models say that one launch of a kernel takes, without a trial.
 
     ``seconds``: all of its functions, one after the other. ``flops``: of its matrix products, which matrix
     units do at ``flop_s``; ``moved_bytes``: of the tensors that it reads or writes, each once; ``bytes_s``:
-    the memory's rate. ``spill_bytes``: of a thread, what of its registers is taken to be stored and loaded
-    again.
+    the memory's rate. ``spill_bytes``: of a thread's registers, what is stored and loaded again.
     """
 
     seconds: float
@@ -51,11 +48,9 @@ def resident(thread_registers: int, warps: int, shared_bytes: int, gpu: Gpu) -> 
 
 
 def stream_s(moved_bytes: float, programs: int, warps: int, gpu: Gpu, steps: int = 1) -> float:
-    """Seconds. ``programs`` of ``warps`` each go ``steps`` times through a loop whose loads wait for one
-    another.
+    """Seconds of ``programs`` of ``warps`` that go ``steps`` times through a loop of dependent loads.
 
-    What is in flight bounds the rate (Little's law): so many programs at a time, each with what one step
-    loads.
+    What is in flight bounds the rate (Little's law): so many programs, each with the loads of one step.
     """
     at_once = max(1, min(gpu.threads // (warps * gpu.warp_size), gpu.unit_programs))
     waves = -(-max(1, programs) // (gpu.units * at_once))

@@ -1,8 +1,6 @@
-"""What a call of a library takes on a GPU that is not here: cuBLAS, flash attention, or one of ATen's
-kernels.
+"""What a call of a library (cuBLAS, flash attention, ATen's kernels) takes on a GPU that is not here.
 
-A library's matmul is estimated by the model of ours, with the best of all tilings and none of what ours
-computes beside it.
+A library's matmul is estimated by our model, with the best of all tilings and nothing computed beside it.
 """
 
 from __future__ import annotations
@@ -21,17 +19,13 @@ from shardc.cost.tilings import choose
 
 _MEASURED = Published("generated Triton on an H100: 0.95 to 1.0 of cuBLAS (pytorch issues 150360, 156477)")
 GAIN: Annotated[float, _MEASURED] = 0.95
-"""Time of a library's matmul or attention, of that of ours, where both do the same with the same
-instructions.
-"""
+"""Time of a library's matmul or attention over that of ours, with the same work and instructions."""
 PLAIN: Annotated[dict[int, float], Assumed("larger tiles load less for each product")] = {
     128: 0.85,
     64: 0.6,
     32: 0.4,
 }
-"""Of a library's products that are no matrix instructions: rows and columns of a tile, and part
-of the rate.
-"""
+"""Products without matrix instructions in a library: rows and columns of a tile -> part of the rate."""
 EFFICIENT_TIME: Annotated[float, Assumed("no GPU was at hand (decision 54)")] = 1.5
 """Of PyTorch's memory-efficient attention, of that of flash attention."""
 PASSES: Annotated[int, Assumed("written by a product, changed by mask and softmax, read by a product")] = 6
@@ -66,12 +60,8 @@ def grouped_matmul_call(
     if gpu.has_groups and element_bytes == 2:
         return matmul_call(groups, m, n, k, element_bytes, matrix, gpu)
     one = matmul_call(1, m, n, k, element_bytes, matrix, gpu)
-    return replace(
-        one,
-        seconds=gpu.sync_s + groups * one.seconds,
-        flops=groups * one.flops,
-        moved_bytes=groups * one.moved_bytes,
-    )
+    seconds, moved = gpu.sync_s + groups * one.seconds, groups * one.moved_bytes
+    return replace(one, seconds=seconds, flops=groups * one.flops, moved_bytes=moved)
 
 
 def _matmul_s(p: Product, moved_bytes: int, gpu: Gpu) -> float:

@@ -16,10 +16,8 @@ _UNKNOWN = Assumed("links of one speed: the cost of a chain is the bytes that it
 
 @dataclass(frozen=True)
 class LinkModel:
-    """Bandwidth (bytes/s a device) and latency (s a collective) of mesh axes, by name; others take the
-    defaults.
-
-    A collective over several axes goes at the pace of the slowest.
+    """Bandwidth (bytes/s a device) and latency (s a collective) of mesh axes, by name; others have the
+    defaults. A collective over several axes goes at the pace of the slowest.
     """
 
     bandwidths: tuple[tuple[str, float], ...] = ()
@@ -38,11 +36,9 @@ class LinkModel:
 
     def link(self, axes: Iterable[Axis]) -> tuple[float, float]:
         """Latency (s) and bandwidth (bytes/s) of a collective over ``axes``: those of the slowest."""
-        names = {axis.name for axis in axes}
+        names, usual = {axis.name for axis in axes}, self.default_bandwidth
         bandwidths, latencies = dict(self.bandwidths), dict(self.latencies_s)
-        slowest = min(
-            (bandwidths.get(name, self.default_bandwidth) for name in names), default=self.default_bandwidth
-        )
+        slowest = min((bandwidths.get(name, usual) for name in names), default=usual)
         return max((latencies.get(name, self.default_latency_s) for name in names), default=0.0), slowest
 
     def fastest(self, axes: Iterable[Axis]) -> float:

@@ -1,7 +1,5 @@
-"""Machines as data: GPUs and CPU cores, each figure with its origin.
-
-Facts of an instruction set decide what is legal (shared memory, registers); rates and times steer estimates
-only.
+"""Machines as data: GPUs and CPU cores, each figure with its origin. Facts of an instruction set decide what
+is legal (shared memory, registers); rates and times steer estimates only.
 """
 
 from __future__ import annotations
@@ -84,22 +82,7 @@ _ROWS = (  # in the order of the fields
     ("sm_80", "A100", "cuda", 80, 32, 108, 163 << 10, 255, 1 << 16, 2048, 2.0e12, 312e12, 40 << 20, 9.7e12),
     ("sm_90", "H200", "cuda", 90, 32, 132, 227 << 10, 255, 1 << 16, 2048, 4.8e12, 989e12, 50 << 20, 14.8e12),
     ("sm_100", "B200", "cuda", 100, 32, 148, 227 << 10, 255, 1 << 16, 2048, 8e12, 2250e12, 126 << 20, 18e12),
-    (
-        "gfx942",
-        "MI300X",
-        "hip",
-        "gfx942",
-        64,
-        304,
-        64 << 10,
-        512,
-        1 << 17,
-        2048,
-        5.3e12,
-        1307e12,
-        2**28,
-        4e13,
-    ),
+    ("gfx942", "MI300X", "hip", "gfx942", 64, 304, 65536, 512, 1 << 17, 2048, 5.3e12, 1307e12, 2**28, 4e13),
 )
 GPUS = {gpu.name: gpu for gpu in (Gpu(*row) for row in _ROWS)}
 """By name."""
@@ -119,9 +102,8 @@ _RANKS = Assumed("ranks what was measured on a Zen 5 (decision 43)")
 
 @dataclass(frozen=True)
 class Cpu:
-    """One core of a CPU. Models of its kernels count cycles; rates are bytes a cycle.
-
-    ``caches``: bytes of each level; ``rates``: from each, and from memory.
+    """One core of a CPU. Models of its kernels count cycles; rates are bytes a cycle. ``caches``: bytes of
+    each level; ``rates``: from each, and from memory.
     """
 
     vector_bytes: Annotated[int, _HERE]

@@ -1,11 +1,10 @@
-"""What a tile of a matmul takes on a GPU: shared memory and registers in closed form, and an estimate of the
-time.
+"""What a tile of a matmul takes on a GPU: shared memory, registers, and an estimate of the time.
 
 The estimate counts, for the unit (streaming multiprocessor) that has the most tiles, the matrix instructions,
 the bytes that tiles fetch from L2, and the latency that the stages of a tile's pipeline do not hide; and, for
 the whole GPU, the bytes that come from memory when so many tiles at a time share what they read. The form is
-that of Swann et al., tritonBLAS (2025, arXiv 2512.04226): everything follows from the shape and a handful of
-figures of the GPU.
+that of Swann et al., tritonBLAS (2025, arXiv 2512.04226): all follows from the shape and a few figures of the
+GPU.
 
 Registers that a thread spills while it writes a tile are stored and loaded again, once, at the rate at which
 tiles get bytes from L2. That is an assumption, of which nothing was measured on a GPU: buffers of factors
@@ -51,8 +50,7 @@ class Product:
     be read by tensor descriptors, without which loops over tiles take too many registers. ``left_bytes`` and
     ``right_bytes``: of what an element of a factor is made from, if it is computed where it is multiplied,
     and ``left_work`` and ``right_work`` the instructions that this takes; ``result_work``: those of an
-    element of what is made of the result; ``beside``: registers of what lives with each sum while that is
-    computed.
+    element of what is made of the result; ``beside``: registers of what lives with each sum meanwhile.
     """
 
     batch: int
@@ -94,9 +92,8 @@ class Product:
 
 @dataclass(frozen=True)
 class Tiling:
-    """One configuration. ``group`` rows of tiles run together; ``split`` programs share the terms of a sum;
-    ``persistent``: each unit has one program, which takes tile after tile. Names are those of
-    ``#kern.config``.
+    """One configuration, as ``#kern.config`` names it. ``group`` rows of tiles run together; ``split``
+    programs share the terms of a sum; ``persistent``: each unit has one program, which takes tile after tile.
     """
 
     block_m: int
@@ -113,14 +110,10 @@ class Tiling:
 
 
 def shared_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """What a program takes of shared memory: a buffer a stage, of which sm_80 and AMD, where products read
-    registers, need one less.
-    """
+    """Shared memory of a program: a buffer a stage, one less where products read registers (sm_80, AMD)."""
     stages = t.stages if gpu.has_groups else max(1, t.stages - 1)
     bytes_ = stages * (t.block_m + t.block_n) * t.block_k * p.element_bytes
-    if (
-        p.element_bytes == 4 and gpu.arch == 100
-    ):  # tensor cores of sm_100 take tf32 with the terms side by side: turned copies
+    if p.element_bytes == 4 and gpu.arch == 100:  # tf32 terms must lie side by side: turned copies
         bytes_ += 2 * max(t.block_m, t.block_n) * t.block_k * p.element_bytes
     if t.persistent:  # the next tile is loaded while this one is written
         bytes_ += t.block_m * t.block_n * p.finish_bytes
@@ -139,9 +132,8 @@ def registers(t: Tiling, p: Product, gpu: Gpu) -> int:
 
 
 def spill_bytes(t: Tiling, p: Product, gpu: Gpu) -> int:
-    """Of a thread, once a tile: what of the sums and of what lives with them has no register while the tile
-    is written (measured by compiling: decision 57). What would be spilled at every step along the sum is
-    refused instead.
+    """What a thread spills, once a tile: sums, and what lives with them, without a register while the tile is
+    written (measured by compiling: decision 57). Spills at every step along the sum are refused instead.
     """
     if t.split > 1:
         return 0
@@ -212,7 +204,6 @@ def _memory_bytes(t: Tiling, p: Product, gpu: Gpu, held: int) -> float:
     waves = max(1.0, rows * columns / wave)
     left, right = p.read
     once = p.m * p.k + p.n * p.k
-    again = (
-        max(1.0, min(waves * read * p.k / once, 8.0)) if 2 * once * p.element_bytes > gpu.l2_bytes else 1.0
-    )
+    fits = 2 * once * p.element_bytes <= gpu.l2_bytes
+    again = 1.0 if fits else max(1.0, min(waves * read * p.k / once, 8.0))
     return p.batch * (again * (p.m * left + p.n * right) * p.k + p.m * p.n * p.result_bytes)

@@ -26,9 +26,7 @@ Matrix = list[list[float]]
 
 @dataclass(frozen=True)
 class RankMemory:
-    """What a device of one rank holds at most, in bytes: ``state`` are parameters, gradients and optimizer
-    state.
-    """
+    """Most bytes on a device of one rank. ``state_bytes``: parameters, gradients and optimizer state."""
 
     rank: int
     state_bytes: float
@@ -40,9 +38,7 @@ class RankMemory:
 
 
 def in_flight(schedule: Schedule) -> list[int]:
-    """For each stage (by its place in its route) the micro-batches that are between forward and backward at
-    most.
-    """
+    """For each stage, by its place in its route, the most micro-batches between forward and backward."""
     most = [0] * len(schedule.routes[0])
     for order in schedule.orders:
         now: dict[int, int] = {}
@@ -54,9 +50,7 @@ def in_flight(schedule: Schedule) -> list[int]:
 
 
 def peak_activations(schedule: Schedule, kept: Sequence[float]) -> list[float]:
-    """The most that each rank keeps at a time, of stages (by their place in their route) that keep ``kept``
-    bytes of a micro-batch.
-    """
+    """The most that each rank keeps, of stages (by place in their route) that keep ``kept`` a micro-batch."""
     peaks = []
     for order in schedule.orders:
         now = peak = 0.0

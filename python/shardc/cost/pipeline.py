@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
 class StageCost:
-    """What one micro-batch costs in one stage.
-
-    ``transfer_s``: sending its activation to the next stage, or that one's gradient back.
-    ``activation_bytes`` are held from forward on; of them ``weight_bytes`` from the input gradient until the
-    weight gradient, and the rest not.
+    """What one micro-batch costs in one stage. ``transfer_s``: sending its activation on, or the gradient
+    back. ``activation_bytes`` are held from forward on; of them ``weight_bytes`` from the input gradient
+    until the weight gradient, and the rest not.
     """
 
     forward_s: float
@@ -23,21 +21,15 @@ class StageCost:
     weight_bytes: float = 0.0
 
     def seconds(self, kind: str) -> float:
-        """Of one action."""
-        whole = self.input_gradient_s + self.weight_gradient_s
-        return {"F": self.forward_s, "B": whole, "I": self.input_gradient_s, "W": self.weight_gradient_s}[
-            kind
-        ]
+        """The time of one action."""
+        inputs, weights = self.input_gradient_s, self.weight_gradient_s
+        return {"F": self.forward_s, "B": inputs + weights, "I": inputs, "W": weights}[kind]
 
     def held_bytes(self, kind: str) -> tuple[float, float]:
         """What an action adds when it starts, and when it ends."""
-        rest = self.weight_bytes - self.activation_bytes
-        return {
-            "F": (self.activation_bytes, 0.0),
-            "B": (0.0, -self.activation_bytes),
-            "I": (0.0, rest),
-            "W": (0.0, -self.weight_bytes),
-        }[kind]
+        held, weights = self.activation_bytes, self.weight_bytes
+        ends = {"F": 0.0, "B": -held, "I": weights - held, "W": -weights}
+        return held if kind == "F" else 0.0, ends[kind]
 
 
 def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
@@ -49,11 +41,5 @@ def merge_stages(costs: Sequence[StageCost], stages: int) -> list[StageCost]:
 
 
 def _merged(costs: Sequence[StageCost]) -> StageCost:
-    return StageCost(
-        forward_s=sum(cost.forward_s for cost in costs),
-        input_gradient_s=sum(cost.input_gradient_s for cost in costs),
-        weight_gradient_s=sum(cost.weight_gradient_s for cost in costs),
-        transfer_s=costs[-1].transfer_s,
-        activation_bytes=sum(cost.activation_bytes for cost in costs),
-        weight_bytes=sum(cost.weight_bytes for cost in costs),
-    )
+    added = {f.name: sum(getattr(cost, f.name) for cost in costs) for f in fields(StageCost)}
+    return StageCost(**{**added, "transfer_s": costs[-1].transfer_s})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 
 from shardc.cost.pipeline import StageCost
@@ -21,9 +22,7 @@ def link_of_sender(sender: int, receiver: int) -> Hashable:
 
 
 def links_of_nodes(ranks_per_node: int) -> Link:
-    """Ranks of a node each have a link to each other one; all ranks of a node share the one that
-    leaves it.
-    """
+    """Ranks of a node have a link to each other one; all of them share the one that leaves the node."""
 
     def link(sender: int, receiver: int) -> Hashable:
         node, other = sender // ranks_per_node, receiver // ranks_per_node
@@ -61,12 +60,8 @@ class _Simulation:
                 if needed in number:
                     self._readers[number[needed]].append(n)
                     self._waits[n] += 1
-        ends, first = [], 0
-        for order in schedule.orders:
-            first += len(order)
-            ends.append(first)
-        self._next = [end - len(order) for end, order in zip(ends, schedule.orders, strict=True)]
-        self._ends = ends
+        self._ends = list(itertools.accumulate(len(order) for order in schedule.orders))
+        self._next = [end - len(order) for end, order in zip(self._ends, schedule.orders, strict=True)]
         self._free_s = [0.0] * schedule.ranks
         self._link_free_s: dict[Hashable, float] = {}
         self._running = [False] * schedule.ranks
@@ -80,7 +75,8 @@ class _Simulation:
         while self._events:
             now_s, _, n, arrives = heapq.heappop(self._events)
             if arrives:
-                self._arrived(n, now_s)
+                self._waits[n] -= 1
+                self._start(self._rank[n], now_s)
             else:
                 self._ended(n, now_s)
         stuck = [self._actions[n] for n, end in zip(self._next, self._ends, strict=True) if n < end]
@@ -125,7 +121,3 @@ class _Simulation:
             self._free_s[rank] = max(self._free_s[rank], end_s)
         self._transfers.append(Span(action, rank, start_s, end_s, self._rank[reader]))
         heapq.heappush(self._events, (end_s, self._rank[reader], reader, True))
-
-    def _arrived(self, n: int, now_s: float) -> None:
-        self._waits[n] -= 1
-        self._start(self._rank[n], now_s)

@@ -1,6 +1,4 @@
-"""Which tiles a matmul may have on a GPU: the legal set in closed form, without those that only waste, and
-the one of the smallest estimate.
-"""
+"""Which tiles a matmul may have on a GPU, without those that only waste, and the one estimated fastest."""
 
 from __future__ import annotations
 
@@ -29,9 +27,8 @@ WARPS, STAGES, GROUPS, SPLITS = (1, 2, 4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16), (1
 
 
 def refusal(t: Tiling, p: Product, gpu: Gpu) -> str | None:
-    """Why it does not fit into shared memory or registers; None if it does (measured: spills exactly from 256
-    sums a thread on). What is spilled once a tile costs
-    time (:func:`estimate_s`), and is refused where it is more than half of the registers of a thread.
+    """Why it does not fit into shared memory or registers; None if it does (measured: spills from 256 sums a
+    thread on). Spills once a tile cost time (:func:`estimate_s`), up to half of a thread's registers.
     """
     if (needed := gpu.reserved_bytes + shared_bytes(t, p, gpu)) > gpu.shared_bytes:
         return f"{t.stages} stages take {needed} bytes of shared memory of {gpu.shared_bytes}"
@@ -39,9 +36,8 @@ def refusal(t: Tiling, p: Product, gpu: Gpu) -> str | None:
     if (taken := registers(t, p, gpu)) >= limit:
         return f"a thread holds {taken} values, and spills from {limit} on"
     if (spilled := spill_bytes(t, p, gpu)) > (most := 2 * thread_registers(t, gpu)):
-        return (
-            f"a thread spills {spilled} bytes for each tile, and more than {most} are half of its registers"
-        )
+        more = f"more than {most} are half of its registers"
+        return f"a thread spills {spilled} bytes for each tile, and {more}"
     if not p.matrix and (t.block_m * t.block_n > FMA_BLOCK or t.block_k > 32):
         return f"without matrix instructions tiles have at most {FMA_BLOCK} elements and 32 terms"
     return None

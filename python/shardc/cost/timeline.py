@@ -25,9 +25,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a simulated or a measured run did when. ``spans`` are in the order in which they
-    began, by rank.
-    """
+    """What a simulated or a measured run did when. ``spans``: by rank, in the order in which they began."""
 
     spans: tuple[tuple[Span, ...], ...]
     transfers: tuple[Span, ...] = ()
@@ -50,9 +48,7 @@ class Timeline:
 
     @property
     def bubble_rate(self) -> float:
-        """The share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, section
-        5.3).
-        """
+        """Share of the longest span in which the busiest rank would wait (Qi et al., Zero Bubble, 5.3)."""
         return 1 - self.busy_s / self.longest_span_s
 
     @property
@@ -71,9 +67,7 @@ class Timeline:
 
 def timeline_of(records: Iterable[tuple[int, str, float, float]], ranks: int) -> Timeline:
     """A measured run: rank, action (``2F0``), start and end in seconds, in any order. Time begins with the
-    first one.
-
-    Raises BadAction.
+    first one. Raises BadAction.
     """
     spans = [Span(Action.parse(text), rank, start_s, end_s) for rank, text, start_s, end_s in records]
     first_s = min((span.start_s for span in spans), default=0.0)
@@ -113,13 +107,6 @@ def stage_costs(timeline: Timeline, sizes: Sequence[StageCost], transfer_s: floa
             raise NotMeasured(stage=stage, kind=kind)
         return seconds[stage, "B"] / 2
 
-    return [
-        replace(
-            size,
-            forward_s=time(stage, "F"),
-            input_gradient_s=time(stage, "I"),
-            weight_gradient_s=time(stage, "W"),
-            transfer_s=transfer_s,
-        )
-        for stage, size in enumerate(sizes)
-    ]
+    fields = {"forward_s": "F", "input_gradient_s": "I", "weight_gradient_s": "W"}
+    times = [{name: time(stage, kind) for name, kind in fields.items()} for stage in range(len(sizes))]
+    return [replace(s, **t, transfer_s=transfer_s) for s, t in zip(sizes, times, strict=True)]

@@ -2,47 +2,43 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
 class MeshIsNotTheWorld(ShardcError):
     """The mesh has another size than the number of processes that torchrun started."""
 
-    template: ClassVar[str] = "the mesh {mesh} has {size} devices, but {world} processes run"
-    hint: ClassVar[str] = "start it with torchrun --nproc-per-node {size}, or change the mesh"
+    template = "the mesh {mesh} has {size} devices, but {world} processes run"
+    hint = "start it with torchrun --nproc-per-node {size}, or change the mesh"
 
 
 class BadArgument(ShardcError):
-    """An argument of ``compile_step`` of a wrong kind. Bad: ``loss="mse"``. Good:
-    ``loss=lambda out, batch: ...``.
-    """
+    """An argument of the wrong kind. Bad: ``loss="mse"``. Good: ``loss=lambda out, batch: ...``."""
 
-    template: ClassVar[str] = "{argument} is {given}, not {expected}"
-    hint: ClassVar[str] = "{hint}"
+    template = "{argument} is {given}, not {expected}"
+    hint = "{hint}"
 
 
 class NotEqual(ShardcError):
     """``verify=True`` found that the compiled program differs from the single-device one."""
 
-    template: ClassVar[str] = "the compiled program is not equal to the single-device program\n{table}"
-    hint: ClassVar[str] = "please report this with the table: it is a bug in shardc"
-    exit_code: ClassVar[int] = 1
+    template = "the compiled program is not equal to the single-device program\n{table}"
+    hint = "please report this with the table: it is a bug in shardc"
+    exit_code = 1
 
 
 class NoValues(ShardcError):
     """Values of a model on the meta device were asked for."""
 
-    template: ClassVar[str] = "{name} has no values: the model is on the meta device"
-    hint: ClassVar[str] = "build the model on a real device to check it or to save its state"
+    template = "{name} has no values: the model is on the meta device"
+    hint = "build the model on a real device to check it or to save its state"
 
 
 class BadScript(ShardcError):
     """A script for ``shardc compile`` that does not say what to compile."""
 
-    template: ClassVar[str] = "{script} {problem}"
-    hint: ClassVar[str] = (
+    template = "{script} {problem}"
+    hint = (
         "define build() that returns (model, optimizer, example_batch) or, with a loss function, four values"
     )
 
@@ -50,27 +46,27 @@ class BadScript(ShardcError):
 class ScriptFailed(ShardcError):
     """The code of a script for ``shardc compile`` raised an error of its own, or ended the process."""
 
-    template: ClassVar[str] = "{script} {problem}"
-    hint: ClassVar[str] = "make `python {script}` work by itself first; --debug shows the whole traceback"
+    template = "{script} {problem}"
+    hint = "make `python {script}` work by itself first; --debug shows the whole traceback"
 
 
 class NameNotFound(ShardcError):
     """``shardc explain FOLDER NAME`` with a name that no parameter or argument has."""
 
-    template: ClassVar[str] = "no parameter or argument of {path} has {name!r} in its name"
-    hint: ClassVar[str] = "the nearest names are {nearest}"
+    template = "no parameter or argument of {path} has {name!r} in its name"
+    hint = "the nearest names are {nearest}"
 
 
 class NotTheProgram(ShardcError):
     """The manifest of an artefact describes another program than the artefact's level-3 module."""
 
-    template: ClassVar[str] = "the manifest does not describe the program in levels/{level}.mlir: {problem}"
-    hint: ClassVar[str] = "one of the two was changed by hand: compile again, or copy the folder again"
-    exit_code: ClassVar[int] = 1
+    template = "the manifest does not describe the program in levels/{level}.mlir: {problem}"
+    hint = "one of the two was changed by hand: compile again, or copy the folder again"
+    exit_code = 1
 
 
 class NotAnArtefact(ShardcError):
     """A path that ``explain`` can't read."""
 
-    template: ClassVar[str] = "{path} is neither an artefact nor a module at level 3: {problem}"
-    hint: ClassVar[str] = "give a folder that shardc compile wrote, or its levels/3-rank.mlir"
+    template = "{path} is neither an artefact nor a module at level 3: {problem}"
+    hint = "give a folder that shardc compile wrote, or its levels/3-rank.mlir"

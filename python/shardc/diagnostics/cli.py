@@ -31,8 +31,8 @@ class MalformedMlir(ShardcError):
 
     template = "{message}{snippet}"
     hint = (
-        'mend the line; ops of dist, pipe and kern are written in generic form: "dist.op"(%x) : (...) '
-        "-> (...)"
+        'mend the line; ops of dist, pipe and kern are written in generic form: "dist.op"(%x) : (...) -> '
+        "(...)"
     )
 
 

@@ -1,10 +1,6 @@
-"""What ``torch.compile(backend="shardc")`` says when it leaves a graph to ATen. The model still runs,
-uncompiled.
-"""
+"""What ``torch.compile(backend="shardc")`` says when a graph is left to ATen: the model still runs."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 from shardc.diagnostics.base import ShardcError
 
@@ -19,39 +15,29 @@ class GraphNotCompiled(ShardcError):
     Falls back: ``x * 1j`` in a model. Compiles: the same with the number as a tensor, ``x * i``.
     """
 
-    template: ClassVar[str] = "shardc runs a graph through ATen, uncompiled, because of {op}: {reason}"
-    hint: ClassVar[str] = "results are those of eager PyTorch; rewrite this line to have the graph compiled"
+    template = "shardc runs a graph through ATen, uncompiled, because of {op}: {reason}"
+    hint = "results are those of eager PyTorch; rewrite this line to have the graph compiled"
 
 
 class GraphFailed(ShardcError):
-    """A bug in shardc, or in what it builds on, met while a graph was compiled; the graph runs
-    through ATen.
-    """
+    """A bug in shardc, or in what it builds on, met while compiling a graph, which runs through ATen."""
 
-    template: ClassVar[str] = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
-    hint: ClassVar[str] = "results are those of eager PyTorch; please report this message with the model"
+    template = "shardc failed on a graph, which runs through ATen, uncompiled: {error}"
+    hint = "results are those of eager PyTorch; please report this message with the model"
 
 
 class GraphNotTraced(ShardcError):
-    """AOTAutograd, which traces a graph's forward and backward for shardc, cannot take it; the graph runs
-    eagerly.
-    """
+    """AOTAutograd, which traces forward and backward for shardc, cannot take a graph; it runs eagerly."""
 
-    template: ClassVar[str] = (
-        "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
-    )
-    hint: ClassVar[str] = (
-        'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
-    )
+    template = "shardc runs a graph eagerly, because PyTorch's AOTAutograd could not trace it: {error}"
+    hint = 'results are those of eager PyTorch; torch.compile(backend="aot_eager") stops with this error'
 
 
 class KernelNotCompiled(ShardcError):
-    """A group of ops was fused, and its kernel could not be compiled; these ops run through ATen,
-    one by one.
-    """
+    """A fused group of ops, whose kernel could not be compiled, runs through ATen, one op at a time."""
 
-    template: ClassVar[str] = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
-    hint: ClassVar[str] = "results are right; please report this message with the model"
+    template = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
+    hint = "results are right; please report this message with the model"
 
 
 class NoCudaGraph(ShardcError):
@@ -61,5 +47,5 @@ class NoCudaGraph(ShardcError):
     Is captured: a model whose tensors are on a GPU, and whose ops do not wait for it.
     """
 
-    template: ClassVar[str] = "shardc runs a graph of torch.compile without a CUDA graph: {reason}"
-    hint: ClassVar[str] = 'results are right; leave out options={{"cuda_graphs": True}} to be told no more'
+    template = "shardc runs a graph of torch.compile without a CUDA graph: {reason}"
+    hint = 'results are right; leave out options={{"cuda_graphs": True}} to be told no more'

@@ -14,8 +14,7 @@ class TraceFailed(ShardcError):
     template = "the training step could not be traced: {reason}"
     hint = (
         "see that model, batch and loss work together without shardc; if they do, write this part of the "
-        "model with "
-        "out-of-place torch functions on tensors of fixed shape"
+        "model with out-of-place torch functions on tensors of fixed shape"
     )
 
 
@@ -28,16 +27,15 @@ class DataDependent(ShardcError):
 
     template = "{op} needs the values of a tensor while the step is being traced, when there are only shapes"
     hint = (
-        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in "
-        "every step"
+        "choose with torch.where or a mask instead of Python's `if`, and loop over as many turns in every "
+        "step"
     )
 
 
 class SizeDependsOnValues(ShardcError):
     """An op works on a dim whose size depends on values, and has no form with a fixed size.
 
-    Fails: ``scores[scores > 0].sort()``. Works: what goes element by element, sums, products and writes of
-    such rows.
+    Fails: ``scores[scores > 0].sort()``. Works: elementwise ops, sums, products and writes of such rows.
     """
 
     template = "{op} gives {shape}, whose size depends on values; it has no form with a fixed size"
@@ -54,8 +52,7 @@ class UnsupportedRandomOp(ShardcError):
     template = "{op} draws random numbers in a way that cannot be tied to the step's seed{detail}"
     hint = (
         "use torch's random functions without a generator, without seeding inside the step, and not the "
-        "kernels behind "
-        "them; or pass the random numbers in with the batch"
+        "kernels behind them; or pass the random numbers in with the batch"
     )
 
 
@@ -70,11 +67,9 @@ class UnsupportedOp(ShardcError):
 
 
 class BufferChangesShape(ShardcError):
-    """The forward replaces a buffer by a tensor of another shape, so that the next step would be another
-    program.
+    """The forward replaces a buffer by a tensor of another shape: the next step would be another program.
 
-    Fails: ``self.seen = torch.cat([self.seen, x])``. Works: a buffer of the largest size, and
-    ``self.seen[i] = x``.
+    Fails: ``self.seen = torch.cat([self.seen, x])``. Works: ``self.seen[i] = x`` in a large buffer.
     """
 
     template = "buffer {name} has shape {before} before a step and {after} after it"
@@ -133,9 +128,7 @@ class OptimizerStateUnknown(ShardcError):
 
 
 class OptimizerParameterUnknown(ShardcError):
-    """The optimizer holds a tensor that is no parameter of the model (built before the model was copied,
-    often).
-    """
+    """The optimizer holds a tensor that is no parameter of the model, often as the model was copied later."""
 
     template = (
         "parameter {index} of group {group} of {optimizer} (shape {shape}) is not a parameter of the model"

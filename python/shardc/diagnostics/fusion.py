@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
@@ -17,21 +15,19 @@ class BadFusionEdge(FusionConstraintError):
     Fails: ``forbid_fusion=["gelu"]``. Works: ``forbid_fusion=["aten.add.Tensor+gelu@model.py:12"]``.
     """
 
-    template: ClassVar[str] = "{edge!r} names no pair of ops: {problem}"
-    hint: ClassVar[str] = (
-        "write two names as shardc explain --fusion prints them, such as aten.add.Tensor+gelu@model.py:12"
-    )
+    template = "{edge!r} names no pair of ops: {problem}"
+    hint = "write two names as shardc explain --fusion prints them, such as aten.add.Tensor+gelu@model.py:12"
 
 
 class NoSuchFusionEdge(FusionConstraintError):
     """An edge names ops that the program does not have."""
 
-    template: ClassVar[str] = "{edge!r} fits no two ops of the program"
-    hint: ClassVar[str] = "shardc explain --fusion prints the ops with their lines and numbers"
+    template = "{edge!r} fits no two ops of the program"
+    hint = "shardc explain --fusion prints the ops with their lines and numbers"
 
 
 class FusionRefused(FusionConstraintError):
     """Two ops were to be forced into one kernel, and cannot be one."""
 
-    template: ClassVar[str] = "{edge!r} cannot be one kernel: {why}"
-    hint: ClassVar[str] = "take the edge away, or rewrite the line so that the reason is gone"
+    template = "{edge!r} cannot be one kernel: {why}"
+    hint = "take the edge away, or rewrite the line so that the reason is gone"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
 class KernelNotSupported(ShardcError):
     """A kernel's body holds something that a backend has no loops for, such as a non-affine index."""
 
-    template: ClassVar[str] = "kernels have no loops for {what}"
-    hint: ClassVar[str] = "leave this op to ATen (kern.extern)"
+    template = "kernels have no loops for {what}"
+    hint = "leave this op to ATen (kern.extern)"
 
 
 class UnsupportedTarget(ShardcError):
@@ -20,43 +18,39 @@ class UnsupportedTarget(ShardcError):
     Works: ``SHARDC_TARGET="x86_64 avx avx2 fma f16c"`` on a machine with AVX-512.
     """
 
-    template: ClassVar[str] = "no kernels are compiled for the CPU {target}: {problem}"
-    hint: ClassVar[str] = (
-        "every op runs through ATen, with the same results; fusion can be left out (fuse=False, --no-fuse)"
-    )
+    template = "no kernels are compiled for the CPU {target}: {problem}"
+    hint = "every op runs through ATen, with the same results; fusion can be left out (fuse=False, --no-fuse)"
 
 
 class KernelNotLowered(ShardcError):
     """MLIR or LLVM refused the loops that the CPU backend made: a bug of ours."""
 
-    template: ClassVar[str] = "the loops of kernels {names} did not lower to machine code: {reason}"
-    hint: ClassVar[str] = "please report this message with the model"
+    template = "the loops of kernels {names} did not lower to machine code: {reason}"
+    hint = "please report this message with the model"
 
 
 class NoLinker(ShardcError):
     """A shared object was to be made and the machine has no linker."""
 
-    template: ClassVar[str] = (
-        "no linker was found (looked for {looked}); compiled kernels need one to be kept in a file"
-    )
-    hint: ClassVar[str] = "install binutils or gcc (apt install binutils), or set SHARDC_LINKER to a linker"
+    template = "no linker was found (looked for {looked}); compiled kernels need one to be kept in a file"
+    hint = "install binutils or gcc (apt install binutils), or set SHARDC_LINKER to a linker"
 
 
 class LinkFailed(ShardcError):
     """The system's linker refused the object file of a kernel."""
 
-    template: ClassVar[str] = "{linker} failed with exit code {code}: {output}"
-    hint: ClassVar[str] = "set SHARDC_LINKER to another linker, such as ld, gcc or ld.lld"
+    template = "{linker} failed with exit code {code}: {output}"
+    hint = "set SHARDC_LINKER to another linker, such as ld, gcc or ld.lld"
 
 
 class KernelCacheNotWritable(ShardcError):
     """The cache folder cannot be written, so that every process compiles and measures anew."""
 
-    template: ClassVar[str] = (
+    template = (
         "compiled kernels and measured choices cannot be kept in {folder} ({reason}); every process makes "
         "its own"
     )
-    hint: ClassVar[str] = "set SHARDC_CACHE_DIR to a folder that can be written"
+    hint = "set SHARDC_CACHE_DIR to a folder that can be written"
 
 
 class KernelCacheWarning(UserWarning):
@@ -69,8 +63,8 @@ class UnknownTarget(ShardcError):
     Fails: ``shardc compile step.py --target sm_89``. Works: ``--target sm_90``.
     """
 
-    template: ClassVar[str] = "there is no target {target!r}; known ones are {known}"
-    hint: ClassVar[str] = (
+    template = "there is no target {target!r}; known ones are {known}"
+    hint = (
         "name one of these; a kernel for an older GPU of the same vendor may run on a newer one, not the "
         "other way round"
     )

@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
 class LevelBroken(ShardcError):
     """A module does not keep the contract of the level it should be at."""
 
-    template: ClassVar[str] = "the module is not at level {level}: {problem}"
-    hint: ClassVar[str] = (
+    template = "the module is not at level {level}: {problem}"
+    hint = (
         "run the passes before this one first, and give a mesh: 'dist-apply-plan{{mesh=data=2}},rank' does "
-        "both; in "
-        "shardc compile this is a bug, please report it"
+        "both; in shardc compile this is a bug, please report it"
     )
 
 
 class UnknownOperation(ShardcError):
     """An op that is not an operator of PyTorch, in a program that passes are to read."""
 
-    template: ClassVar[str] = "{op} is no operator that PyTorch knows in this process"
-    hint: ClassVar[str] = "import the library that registers it, or decompose it before this pass"
+    template = "{op} is no operator that PyTorch knows in this process"
+    hint = "import the library that registers it, or decompose it before this pass"
 
 
 class UnreadableOperation(ShardcError):
     """An op whose operands or results are no value tensors with a shape."""
 
-    template: ClassVar[str] = "{op} can't be sharded: {problem}"
-    hint: ClassVar[str] = "passes of level 1 and 2 take ATen calls on !torch.vtensor with static shapes"
+    template = "{op} can't be sharded: {problem}"
+    hint = "passes of level 1 and 2 take ATen calls on !torch.vtensor with static shapes"
 
 
 class ManualRegionNotYet(ShardcError):
     """``dist.manual`` in a program that is to be partitioned."""
 
-    template: ClassVar[str] = (
-        "dist.manual can be parsed, verified and executed, but passes do not partition it yet"
-    )
-    hint: ClassVar[str] = "write what it does with ATen ops and dist.constraint"
+    template = "dist.manual can be parsed, verified and executed, but passes do not partition it yet"
+    hint = "write what it does with ATen ops and dist.constraint"

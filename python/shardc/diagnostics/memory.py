@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
@@ -13,5 +11,5 @@ class PeakUnknown(ShardcError):
     Fails: a custom operator without ``register_fake``. Works: the same with ``torch.library.register_fake``.
     """
 
-    template: ClassVar[str] = "the peak of a program's memory is not known: {problem}"
-    hint: ClassVar[str] = "give a custom operator a torch.library.register_fake"
+    template = "the peak of a program's memory is not known: {problem}"
+    hint = "give a custom operator a torch.library.register_fake"

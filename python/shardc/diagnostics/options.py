@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
 class UnknownOption(ShardcError):
     """An option was given that there is not. Fails: ``micro_batch=4``. Works: ``micro_batches=4``."""
 
-    template: ClassVar[str] = "{front_end} has no option {name!r}{nearest}"
-    hint: ClassVar[str] = "options are {known}"
+    template = "{front_end} has no option {name!r}{nearest}"
+    hint = "options are {known}"
 
 
 class OldSpelling(ShardcError):
@@ -20,16 +18,15 @@ class OldSpelling(ShardcError):
     Fails: ``cap_bytes=80e9``, ``--clip 1.0``. Works: ``memory_limit_bytes=80e9``, ``--clip-grad-norm 1.0``.
     """
 
-    template: ClassVar[str] = "{old} is now spelled {new}"
-    hint: ClassVar[str] = "write {new}"
+    template = "{old} is now spelled {new}"
+    hint = "write {new}"
 
 
 class OptionElsewhere(ShardcError):
     """An option was given to a front end that does not have it.
 
-    Fails: ``cuda_graphs=True`` for ``compile_step``. Works: ``options={"cuda_graphs": True}`` for
-    ``torch.compile``.
+    Fails: ``cuda_graphs=True`` for ``compile_step``. Works: ``torch.compile`` with it in ``options``.
     """
 
-    template: ClassVar[str] = "{name!r} is an option of {owner}, not of {front_end}"
-    hint: ClassVar[str] = "leave it out"
+    template = "{name!r} is an option of {owner}, not of {front_end}"
+    hint = "leave it out"

@@ -8,8 +8,7 @@ from shardc.diagnostics.base import ShardcError
 class ExecutionFailed(ShardcError):
     """An op of the program failed when it was run, or made something other than its type says.
 
-    Fails: a rank program whose ``torch.aten.view`` still asks for the global shape. Works: one with the
-    local shape.
+    Fails: a rank program whose ``torch.aten.view`` asks for the global shape. Works: the local shape.
     """
 
     template = "{op} could not be executed: {reason}"
@@ -47,8 +46,7 @@ class MissingInput(ShardcError):
 class ProgramsDiffer(ShardcError):
     """Two programs that should be the same step have other arguments, results or layouts.
 
-    Fails: a rank program that lacks the updated ``layers.0.weight``. Works: one with every result of the
-    global step.
+    Fails: a rank program that lacks the updated ``layers.0.weight``. Works: one with all results.
     """
 
     template = "the rank program is not the same step as the global one: {problem}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
@@ -17,17 +15,15 @@ class BadAction(PipelineError):
     Fails: ``F0``. Works: ``2F0``.
     """
 
-    template: ClassVar[str] = "{text!r} is no action of a pipeline"
-    hint: ClassVar[str] = "write stage, kind (F, B, I or W) and micro-batch, such as 2F0"
+    template = "{text!r} is no action of a pipeline"
+    hint = "write stage, kind (F, B, I or W) and micro-batch, such as 2F0"
 
 
 class ScheduleStuck(PipelineError):
     """Ranks wait for each other for good."""
 
-    template: ClassVar[str] = (
-        "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
-    )
-    hint: ClassVar[str] = (
+    template = "schedule {schedule} is stuck: nothing can run of {actions}, at which its ranks wait"
+    hint = (
         "an action must stand behind what it needs, and a cap on memory leave room for every stage of a rank"
     )
 
@@ -35,22 +31,21 @@ class ScheduleStuck(PipelineError):
 class BadSchedule(PipelineError):
     """A schedule lacks an action, has one twice, or in a place where it can never run."""
 
-    template: ClassVar[str] = "schedule {schedule} cannot run: {action} {problem}"
-    hint: ClassVar[str] = (
-        "every stage needs F and B (or I and W) of each micro-batch once, on one rank, behind F of the "
-        "stage before "
-        "and B or I of the stage behind"
+    template = "schedule {schedule} cannot run: {action} {problem}"
+    hint = (
+        "every stage needs F and B (or I and W) of each micro-batch once, on one rank, behind F of the stage "
+        "before and B or I of the stage behind"
     )
 
 
 class TooMuchMemory(PipelineError):
     """A rank would hold more activations at a time than it may."""
 
-    template: ClassVar[str] = (
-        "schedule {schedule} makes rank {rank} hold {held:,.0f} bytes of activations in {action}; "
-        "it may hold {cap:,.0f}"
+    template = (
+        "schedule {schedule} makes rank {rank} hold {held:,.0f} bytes of activations in {action}; it may "
+        "hold {cap:,.0f}"
     )
-    hint: ClassVar[str] = "take a schedule with fewer micro-batches in flight, or recompute activations"
+    hint = "take a schedule with fewer micro-batches in flight, or recompute activations"
 
 
 class UnknownSchedule(PipelineError):
@@ -59,22 +54,22 @@ class UnknownSchedule(PipelineError):
     Fails: ``schedule("zbv", ...)``. Works: ``schedule("zb-v", ...)``.
     """
 
-    template: ClassVar[str] = "there is no schedule {name!r}{nearest}"
-    hint: ClassVar[str] = "take one of {known}"
+    template = "there is no schedule {name!r}{nearest}"
+    hint = "take one of {known}"
 
 
 class UnknownScheduleOption(PipelineError):
     """A schedule was given an option that it does not have."""
 
-    template: ClassVar[str] = "the schedule {schedule} has no option {option!r}; it has: {known}"
-    hint: ClassVar[str] = "leave the option out, or take a schedule that has it"
+    template = "the schedule {schedule} has no option {option!r}; it has: {known}"
+    hint = "leave the option out, or take a schedule that has it"
 
 
 class BadScheduleOption(PipelineError):
     """An option of a schedule has a value that it cannot take."""
 
-    template: ClassVar[str] = "the schedule {schedule} cannot take {option}={value}: it must be {must}"
-    hint: ClassVar[str] = "take {option}={nearest}"
+    template = "the schedule {schedule} cannot take {option}={value}: it must be {must}"
+    hint = "take {option}={nearest}"
 
 
 class BadStages(PipelineError):
@@ -83,100 +78,90 @@ class BadStages(PipelineError):
     Fails: ``schedule("zb-v", 6, 8, ranks=2)``. Works: ``schedule("zb-v", 4, 8, ranks=2)``, two stages a rank.
     """
 
-    template: ClassVar[str] = (
-        "the schedule {schedule} cannot put {stages} stages on {ranks} ranks: it takes {takes}"
-    )
-    hint: ClassVar[str] = "{nearest}"
+    template = "the schedule {schedule} cannot put {stages} stages on {ranks} ranks: it takes {takes}"
+    hint = "{nearest}"
 
 
 class BadMicroBatches(PipelineError):
     """A schedule cannot be made of so many micro-batches: too few, or not a multiple of what it needs."""
 
-    template: ClassVar[str] = (
-        "the schedule {schedule} on {ranks} ranks needs {needs}, and got {micro_batches}"
-    )
-    hint: ClassVar[str] = "take {nearest}, the nearest number that it can be made of"
+    template = "the schedule {schedule} on {ranks} ranks needs {needs}, and got {micro_batches}"
+    hint = "take {nearest}, the nearest number that it can be made of"
 
 
 class NoScheduleFits(PipelineError):
     """No schedule keeps every rank within a cap on memory."""
 
-    template: ClassVar[str] = (
-        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within "
-        "{cap:,.0f} bytes "
-        "a rank; the least is {least:,.0f}, of {schedule}"
+    template = (
+        "no schedule for {ranks} ranks and {micro_batches} micro-batches keeps activations within {cap:,.0f} "
+        "bytes a rank; the least is {least:,.0f}, of {schedule}"
     )
-    hint: ClassVar[str] = "allow more memory, recompute activations, or take smaller micro-batches"
+    hint = "allow more memory, recompute activations, or take smaller micro-batches"
 
 
 class WrongStages(PipelineError):
     """A schedule is for another number of stages, ranks or micro-batches than there are."""
 
-    template: ClassVar[str] = "the schedule {schedule} is for {found} {what}, not for {wanted}"
-    hint: ClassVar[str] = "take a schedule for {wanted} {what}, or {found} {what}"
+    template = "the schedule {schedule} is for {found} {what}, not for {wanted}"
+    hint = "take a schedule for {wanted} {what}, or {found} {what}"
 
 
 class BadTransfers(PipelineError):
     """Sends and receives of a schedule do not go with each other, or wait for each other for good."""
 
-    template: ClassVar[str] = (
-        "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
-    )
-    hint: ClassVar[str] = (
-        "every value that another rank needs is sent and received once, in one order on both sides of a "
-        "pair of ranks; "
-        "passes/pipeline/ranks/transfers.py places them so that any schedule runs"
+    template = "schedule {schedule} cannot run with {mode} sends: {step} on rank {rank} {problem}"
+    hint = (
+        "every value that another rank needs is sent and received once, in one order on both sides of a pair "
+        "of ranks; passes/pipeline/ranks/transfers.py places them so that any schedule runs"
     )
 
 
 class BadCollective(PipelineError):
     """Collectives of a stage's parameters or gradients stand where they gather or reduce the wrong thing."""
 
-    template: ClassVar[str] = "schedule {schedule} cannot run: {step} on rank {rank} {problem}"
-    hint: ClassVar[str] = (
+    template = "schedule {schedule} cannot run: {step} on rank {rank} {problem}"
+    hint = (
         "UNSHARD stands before a stage's actions, RESHARD behind those that read what it gathered, and "
-        "REDUCE_GRAD once, "
-        "behind the stage's last backward; passes/pipeline/ranks/collectives.py places them so"
+        "REDUCE_GRAD once, behind the stage's last backward; passes/pipeline/ranks/collectives.py places "
+        "them so"
     )
 
 
 class TooManyBuffers(PipelineError):
     """A rank would keep more values that it received, and did not use yet, than it has room for."""
 
-    template: ClassVar[str] = (
+    template = (
         "schedule {schedule} makes rank {rank} keep {kept} received values at {step}; it has room for {room}"
     )
-    hint: ClassVar[str] = (
-        "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
-    )
+    hint = "give it more buffers, or take a schedule whose ranks run less far ahead of each other"
 
 
 class BadTrace(PipelineError):
     """A trace of a measured run cannot be read as a pipeline's timeline."""
 
-    template: ClassVar[str] = "the trace cannot be read: {problem}"
-    hint: ClassVar[str] = "name a Chrome trace whose events are named by action, such as 2F0 or PP:2F0"
+    template = "the trace cannot be read: {problem}"
+    hint = "name a Chrome trace whose events are named by action, such as 2F0 or PP:2F0"
 
 
 class BadTimes(PipelineError):
     """The text of ``--times`` is not a list of seconds. Bad: ``1;2``. Good: ``1,1,0.5,0.1``."""
 
-    template: ClassVar[str] = "the times {text!r} can't be read: {problem}"
-    hint: ClassVar[str] = "give seconds of F, I and W of a stage, and of sending, such as --times 1,1,1,0.1"
+    template = "the times {text!r} can't be read: {problem}"
+    hint = "give seconds of F, I and W of a stage, and of sending, such as --times 1,1,1,0.1"
 
 
 class BadOptionText(PipelineError):
     """The text of ``--option`` is not a name and a whole number. Bad: ``slices``. Good: ``slices=2``."""
 
-    template: ClassVar[str] = "the option {text!r} can't be read"
-    hint: ClassVar[str] = "write it as a name and a whole number, such as --option slices=2"
+    template = "the option {text!r} can't be read"
+    hint = "write it as a name and a whole number, such as --option slices=2"
 
 
 class NotMeasured(PipelineError):
     """A measured run does not have the actions of a stage from which its times are taken."""
 
-    template: ClassVar[str] = "the run has no {kind} of stage {stage}, nor a whole backward to take it from"
-    hint: ClassVar[str] = "give a run of as many stages, with every action in its trace"
+    template = "the run has no {kind} of stage {stage}, nor a whole backward to take it from"
+    hint = "give a run of as many stages, with every action in its trace"
 
 
 class NoMicroBatches(PipelineError):
@@ -186,46 +171,36 @@ class NoMicroBatches(PipelineError):
     ``mesh={"pipe": 2}, plan="pipeline", micro_batches=4``.
     """
 
-    template: ClassVar[str] = "a pipeline runs micro-batches, and nothing in this step is cut into any"
-    hint: ClassVar[str] = "pass micro_batches=n, from 2, to compile_step; the batch is dim 0 of the inputs"
+    template = "a pipeline runs micro-batches, and nothing in this step is cut into any"
+    hint = "pass micro_batches=n, from 2, to compile_step; the batch is dim 0 of the inputs"
 
 
 class SeveralLoops(PipelineError):
-    """A value of all micro-batches is needed in the middle of forward or backward, as batch norm's statistics
-    are.
-    """
+    """A value of all micro-batches is needed within forward or backward, as batch norm's statistics are."""
 
-    template: ClassVar[str] = (
-        "forward and backward of one micro-batch cannot run without waiting for the others"
-    )
-    hint: ClassVar[str] = (
-        "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
-    )
+    template = "forward and backward of one micro-batch cannot run without waiting for the others"
+    hint = "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
 
 
 class TooManyStages(PipelineError):
     """There are more stages than places to cut the forward at."""
 
-    template: ClassVar[str] = (
-        "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
-    )
-    hint: ClassVar[str] = "take at most {most} stages"
+    template = "{stages} stages need {stages} ops that depend on parameters; forward has {most}"
+    hint = "take at most {most} stages"
 
 
 class UnknownCut(PipelineError):
     """A stage is to start at a module that the model does not have, or that has no parameters."""
 
-    template: ClassVar[str] = (
-        "no module {name!r} with parameters runs in the forward; the nearest is {nearest!r}"
-    )
-    hint: ClassVar[str] = "name modules as in model.named_modules(), such as stages=[{nearest!r}]"
+    template = "no module {name!r} with parameters runs in the forward; the nearest is {nearest!r}"
+    hint = "name modules as in model.named_modules(), such as stages=[{nearest!r}]"
 
 
 class CutOrder(PipelineError):
     """Stages are to start at modules in another order than these run in."""
 
-    template: ClassVar[str] = "a stage cannot start at {name!r}: {problem}"
-    hint: ClassVar[str] = "name the first module of each stage but the first, in the order in which they run"
+    template = "a stage cannot start at {name!r}: {problem}"
+    hint = "name the first module of each stage but the first, in the order in which they run"
 
 
 class WrongRecompute(PipelineError):
@@ -234,26 +209,21 @@ class WrongRecompute(PipelineError):
     Fails: ``recompute=["full"]`` for two stages. Works: ``recompute="full"``, ``recompute=["full", "none"]``.
     """
 
-    template: ClassVar[str] = "{problem}"
-    hint: ClassVar[str] = (
-        "take none, full or selective, one for all stages or a list with one for each: {nearest}"
-    )
+    template = "{problem}"
+    hint = "take none, full or selective, one for all stages or a list with one for each: {nearest}"
 
 
 class NoCutFits(PipelineError):
     """However the step is cut into stages, a device would hold more than it may."""
 
-    template: ClassVar[str] = (
-        "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the "
-        "nearest, before "
-        "{cuts}, makes those of rank {rank} hold {least:,.0f}: {state:,.0f} of parameters, gradients and "
-        "optimizer state, "
-        "{activations:,.0f} of activations"
+    template = (
+        "no cut into {stages} stages was found that keeps each device within {cap:,.0f} bytes; the nearest, "
+        "before {cuts}, makes those of rank {rank} hold {least:,.0f}: {state:,.0f} of parameters, gradients "
+        "and optimizer state, {activations:,.0f} of activations"
     )
-    hint: ClassVar[str] = (
-        'allow {least:,.0f} bytes, recompute activations (recompute="full"), take smaller micro-batches or '
-        "a schedule "
-        'with fewer in flight, or shard state too (plan="pipeline*zero1")'
+    hint = (
+        'allow {least:,.0f} bytes, recompute activations (recompute="full"), take smaller micro-batches or a '
+        'schedule with fewer in flight, or shard state too (plan="pipeline*zero1")'
     )
 
 
@@ -263,19 +233,15 @@ class NotAPipeline(PipelineError):
     Fails: ``plan="data", schedule="1f1b"``. Works: ``plan="pipeline*data", schedule="1f1b"``.
     """
 
-    template: ClassVar[str] = (
-        "plan {plan!r} has no pipeline, so it takes no schedule, no stages and no recomputation"
-    )
-    hint: ClassVar[str] = 'add one, as in plan="pipeline*data" with mesh={{"pipe": 2, "data": 2}}'
+    template = "plan {plan!r} has no pipeline, so it takes no schedule, no stages and no recomputation"
+    hint = 'add one, as in plan="pipeline*data" with mesh={{"pipe": 2, "data": 2}}'
 
 
 class BadScheduleFile(PipelineError):
     """A schedule's file is missing or cannot be read."""
 
-    template: ClassVar[str] = "the schedule {path} can't be read: {problem}"
-    hint: ClassVar[str] = (
-        "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
-    )
+    template = "the schedule {path} can't be read: {problem}"
+    hint = "give a CSV file with a row for each rank and cells such as 2F0, or the name of a schedule"
 
 
 class ChangesMathematics(PipelineError):
@@ -284,70 +250,61 @@ class ChangesMathematics(PipelineError):
     Fails: ``schedule="pipedream-2bw"``. Works: ``schedule="pipedream-2bw", stale_weights=True``.
     """
 
-    template: ClassVar[str] = (
+    template = (
         "the schedule {schedule} changes the mathematics: stages update their weights while micro-batches "
-        "are in "
-        "flight, so gradients of older weights are applied to newer ones"
+        "are in flight, so gradients of older weights are applied to newer ones"
     )
-    hint: ClassVar[str] = (
-        "pass stale_weights=True (--stale-weights) if that is wanted, or take 1f1b, whose steps are those "
-        "of one device"
+    hint = (
+        "pass stale_weights=True (--stale-weights) if that is wanted, or take 1f1b, whose steps are those of "
+        "one device"
     )
 
 
 class OneUpdateForAll(PipelineError):
-    """A schedule lets stages update their weights by themselves, and the step's update needs several stages
-    at once.
+    """Stages are to update their weights by themselves, and the update needs several stages at once.
 
     Fails: clipping by the norm of all gradients, or tied embeddings, with ``schedule="pipedream"``.
     """
 
-    template: ClassVar[str] = (
+    template = (
         "{name} cannot be updated by one stage while others are ahead of it: stages {stages} take part, as "
         "{cause}"
     )
-    hint: ClassVar[str] = (
+    hint = (
         "leave out clipping by the norm of all gradients, untie weights or put the modules that share them "
-        "in one "
-        "stage; or take a schedule that updates once, such as 1f1b"
+        "in one stage; or take a schedule that updates once, such as 1f1b"
     )
 
 
 class OneRouteOnly(PipelineError):
     """A schedule with several routes holds weights twice, so its stages cannot update them by themselves."""
 
-    template: ClassVar[str] = (
-        "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
-    )
-    hint: ClassVar[str] = "updates while micro-batches are in flight need one route, as pipedream has"
+    template = "the schedule {schedule} has {routes} routes, whose stages hold the same weights"
+    hint = "updates while micro-batches are in flight need one route, as pipedream has"
 
 
 class NotCausal(PipelineError):
-    """A schedule cuts sequences into slices, and an op of the model mixes tokens other than by causal
-    attention.
+    """A schedule cuts sequences into slices, and an op mixes tokens other than by causal attention.
 
     Fails: an encoder's attention, a convolution or a mean over the sequence, with ``schedule="terapipe"``.
     """
 
-    template: ClassVar[str] = "the tokens of a sequence cannot run slice by slice: {op}: {why}"
-    hint: ClassVar[str] = (
+    template = "the tokens of a sequence cannot run slice by slice: {op}: {why}"
+    hint = (
         "slices need a model that is causal along dim 1 of its inputs, with attention that says is_causal; "
-        "or take a "
-        "schedule of whole sequences, such as 1f1b"
+        "or take a schedule of whole sequences, such as 1f1b"
     )
 
 
 class TooFewTokens(PipelineError):
     """A sequence has fewer tokens than a schedule cuts it into slices."""
 
-    template: ClassVar[str] = (
-        "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
-    )
-    hint: ClassVar[str] = "take at most {tokens} slices; the sequence is dim 1 of the inputs"
+    template = "the schedule {schedule} cuts sequences into {slices} slices, and they have {tokens} tokens"
+    hint = "take at most {tokens} slices; the sequence is dim 1 of the inputs"
 
 
 class ScheduleNotYet(PipelineError):
     """A schedule can be made, checked and simulated, but steps cannot be cut for it yet."""
 
-    template: ClassVar[str] = "a step cannot be cut for the schedule {schedule} yet: {why}"
-    hint: ClassVar[str] = "take a schedule of whole sequences with one update a step, such as 1f1b or zb-v"
+    template = "a step cannot be cut for the schedule {schedule} yet: {why}"
+    hint = "take a schedule of whole sequences with one update a step, such as 1f1b or zb-v"

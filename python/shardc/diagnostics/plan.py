@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from typing import ClassVar
 
 from shardc.diagnostics.base import ShardcError
 
@@ -11,11 +10,10 @@ from shardc.diagnostics.base import ShardcError
 class UnknownPreset(ShardcError):
     """``plan="tensr"``: a word in a plan that is no preset."""
 
-    template: ClassVar[str] = "{word!r} in plan {plan!r} is no preset{nearest}"
-    hint: ClassVar[str] = (
-        "use {known}, products such as 'data*tensor', the path of a saved plan (a .json file), or a "
-        "mapping of name "
-        "patterns to shardings"
+    template = "{word!r} in plan {plan!r} is no preset{nearest}"
+    hint = (
+        "use {known}, products such as 'data*tensor', the path of a saved plan (a .json file), or a mapping "
+        "of name patterns to shardings"
     )
 
     def __init__(
@@ -29,35 +27,29 @@ class UnknownPreset(ShardcError):
 class AutoPlanNotYet(ShardcError):
     """``plan="auto"``: the search for a plan is not built yet."""
 
-    template: ClassVar[str] = (
-        "plan 'auto' asks for a search over plans, which this version of shardc does not have yet"
-    )
-    hint: ClassVar[str] = (
-        "name a preset: data, zero1, zero2, zero3, tensor, sequence, or a product such as 'data*tensor'"
-    )
+    template = "plan 'auto' asks for a search over plans, which this version of shardc does not have yet"
+    hint = "name a preset: data, zero1, zero2, zero3, tensor, sequence, or a product such as 'data*tensor'"
 
 
 class UnknownAxis(ShardcError):
     """A plan names a mesh axis that the mesh does not have."""
 
-    template: ClassVar[str] = "{what} needs mesh axis {axis!r}; the mesh has {known}"
-    hint: ClassVar[str] = "name the axis: {suggestion}"
+    template = "{what} needs mesh axis {axis!r}; the mesh has {known}"
+    hint = "name the axis: {suggestion}"
 
 
 class AxisUsedTwice(ShardcError):
     """One mesh axis stands twice in one sharding: ``["tensor", "tensor"]``."""
 
-    template: ClassVar[str] = "the sharding of {name!r} uses axis {axis!r} twice: {sharding}"
-    hint: ClassVar[str] = "an axis can cut one dim of a value only; take it away from one of them"
+    template = "the sharding of {name!r} uses axis {axis!r} twice: {sharding}"
+    hint = "an axis can cut one dim of a value only; take it away from one of them"
 
 
 class AxisOfTwoPresets(ShardcError):
     """Two presets of a product use one mesh axis: ``data:x*tensor:x``."""
 
-    template: ClassVar[str] = (
-        "presets {first!r} and {second!r} of the plan {plan!r} both use mesh axis {axis!r}"
-    )
-    hint: ClassVar[str] = (
+    template = "presets {first!r} and {second!r} of the plan {plan!r} both use mesh axis {axis!r}"
+    hint = (
         "give each preset an axis of its own (preset:axis), or drop one: zero1, zero2 and zero3 include data"
     )
 
@@ -65,57 +57,50 @@ class AxisOfTwoPresets(ShardcError):
 class TooManyDims(ShardcError):
     """A sharding has more dims than the value: ``["data", None, None]`` for a matrix."""
 
-    template: ClassVar[str] = "the sharding of {name!r} has {given} dims, but its shape is {shape}"
-    hint: ClassVar[str] = "give one entry per dim (None: not cut), or fewer: the rest stay whole"
+    template = "the sharding of {name!r} has {given} dims, but its shape is {shape}"
+    hint = "give one entry per dim (None: not cut), or fewer: the rest stay whole"
 
 
 class PatternMatchesNothing(ShardcError):
     """A name pattern in a plan matches no parameter and no input."""
 
-    template: ClassVar[str] = "pattern {pattern!r} in the plan matches no argument of the step"
-    hint: ClassVar[str] = "the nearest names are {nearest}"
+    template = "pattern {pattern!r} in the plan matches no argument of the step"
+    hint = "the nearest names are {nearest}"
 
 
 class TooManyWays(ShardcError):
-    """A dim is to be cut into more blocks than it has elements: a batch of 3 over 4 devices.
-    5 over 4 works (2, 2, 1, 0).
-    """
+    """A dim is to be cut into more blocks than it has elements: 3 over 4 devices (5 over 4: 2, 2, 1, 0)."""
 
-    template: ClassVar[str] = (
-        "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
-    )
-    hint: ClassVar[str] = "cut it over an axis of at most {size}, or leave it whole"
+    template = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
+    hint = "cut it over an axis of at most {size}, or leave it whole"
 
 
 class BadMeshSpec(ShardcError):
     """A mesh that is empty, or an axis with a size below 1."""
 
-    template: ClassVar[str] = "mesh {mesh} is not a mesh: {problem}"
-    hint: ClassVar[str] = 'give names and sizes, as in mesh={{"data": 2, "tensor": 2}}'
+    template = "mesh {mesh} is not a mesh: {problem}"
+    hint = 'give names and sizes, as in mesh={{"data": 2, "tensor": 2}}'
 
 
 class BadPlanFile(ShardcError):
     """A saved plan that can't be read: cut off, of another version, or for another model."""
 
-    template: ClassVar[str] = "{path} is not a plan that fits: {problem}"
-    hint: ClassVar[str] = (
-        "save the plan again with step.save_plan(path), or take plan.json from a folder that shardc "
-        "compile wrote, of "
-        "this model, optimizer, batch and mesh"
+    template = "{path} is not a plan that fits: {problem}"
+    hint = (
+        "save the plan again with step.save_plan(path), or take plan.json from a folder that shardc compile "
+        "wrote, of this model, optimizer, batch and mesh"
     )
 
 
 class BadShardingEntry(ShardcError):
     """An entry of a sharding that is neither None, an axis, nor a list of axes."""
 
-    template: ClassVar[str] = "the sharding of {name!r} has entry {entry!r}"
-    hint: ClassVar[str] = (
-        'each entry is None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'
-    )
+    template = "the sharding of {name!r} has entry {entry!r}"
+    hint = 'each entry is None, an axis such as "tensor", or a list of axes such as ["data", "tensor"]'
 
 
 class OneTimeAxis(ShardcError):
     """A mesh with two time axes in use: nested loops are not built yet."""
 
-    template: ClassVar[str] = "the mesh has several time axes ({axes}); a step can loop over one of them only"
-    hint: ClassVar[str] = "use one time axis with the product of their sizes"
+    template = "the mesh has several time axes ({axes}); a step can loop over one of them only"
+    hint = "use one time axis with the product of their sizes"

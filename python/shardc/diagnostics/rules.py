@@ -6,17 +6,14 @@ from shardc.diagnostics.base import ShardcError
 
 
 class NoRuleToProve(ShardcError):
-    """A rule was to be proved of a call for which none is registered, or whose rule declines
-    these arguments.
-    """
+    """A rule was to be proved of a call for which none is registered, or which its rule declines."""
 
     template = "{op} has no sharding rule for these arguments: {args}"
     hint = "register one with @rule_for({op!r}) in its family's module under dialects/rules/"
 
 
 class UnsoundRule(ShardcError):
-    """A rule says something false about its operator. Bad: ``([i],[i])->([])`` for ``dot``, which lacks
-    ``reduce={i}``.
+    """A rule says something false of its operator. Bad: ``([i],[i])->([])`` for ``dot`` (no ``reduce``).
 
     ``problem`` names the factor or result at fault and how far it is off; ``cut`` says how the factors were
     cut, what that makes of the sample's operands, and the first element that differs.
@@ -29,22 +26,19 @@ class UnsoundRule(ShardcError):
 
 
 class BadRuleText(ShardcError):
-    """A rule's text can't be read. Bad: ``[i]->[i]``. Good: ``([i])->([i])``,
-    or ``([i,k],[k,j])->([i,j]) reduce={k}``.
-    """
+    """A rule's text can't be read. Bad: ``[i]->[i]``. Good: ``([i,k],[k,j])->([i,j]) reduce={k}``."""
 
     template = "the rule {text!r} of {op} can't be read: {problem}"
     hint = (
-        "write it as ([i,k],[k,j])->([i,j]) reduce={{k}}: each tensor's dims in brackets, "
-        "then reduce, replicate, linear"
+        "write it as ([i,k],[k,j])->([i,j]) reduce={{k}}: each tensor's dims in brackets, then reduce, "
+        "replicate, linear"
     )
 
 
 class BadRule(ShardcError):
     """``shardc.rule`` was used on an operator that can't have one, or without samples.
 
-    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: an operator of your own,
-    registered before.
+    Bad: ``@shardc.rule("aten::mm", samples=[...])``, which has a rule. Good: a registered operator of yours.
     """
 
     template = "{op} can't be given this rule: {problem}"

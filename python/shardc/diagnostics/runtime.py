@@ -20,9 +20,7 @@ class BadArtefact(ShardcError):
 
 
 class MissingOperator(ShardcError):
-    """An artefact calls a custom operator that is not registered,
-    or a library given with ``--import`` can't be imported.
-    """
+    """An artefact calls a custom operator that is not registered, or ``--import`` cannot import a library."""
 
     template = "{problem}"
     hint = "{hint}"

@@ -18,9 +18,7 @@ class IndivisibleDim(ShardcError):
 
 
 class NoSuchAxis(ShardcError):
-    """A sharding in the IR names an axis that the module's mesh lacks:
-    ``[["rows"], []]`` on a mesh of data and tensor.
-    """
+    """A sharding in the IR names an axis that the mesh lacks: ``rows`` on a mesh of data and tensor."""
 
     template = "a sharding names axis {axis!r}; the mesh has {known}"
     hint = "name one of the mesh's axes, or add the axis to the dist.mesh"
@@ -30,8 +28,8 @@ class ReplicasDiffer(ShardcError):
     """Two ranks that must hold the same block do not: the program they ran is wrong, or not deterministic."""
 
     template = (
-        "ranks {first} and {second} must hold the same block of a value laid out as {sharding}, "
-        "but differ in {count} of {size} elements, by up to {difference}"
+        "ranks {first} and {second} must hold the same block of a value laid out as {sharding}, but differ "
+        "in {count} of {size} elements, by up to {difference}"
     )
     hint = "look for an op that depends on the rank, or for a collective that is missing before this value"
     exit_code = 1

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from shardc.diagnostics.base import ShardcError
 
 
 class EmptySpace(ShardcError):
     """What the user pins and forbids leaves no legal configuration of a kernel."""
 
-    template: ClassVar[str] = (
-        "no legal configuration is left of the sketches {sketches} under the pins {pinned}"
-    )
-    hint: ClassVar[str] = "pin or forbid less; shardc tune --space prints what is legal"
+    template = "no legal configuration is left of the sketches {sketches} under the pins {pinned}"
+    hint = "pin or forbid less; shardc tune --space prints what is legal"
 
 
 class MalformedConstraints(ShardcError):
@@ -22,10 +18,8 @@ class MalformedConstraints(ShardcError):
     Fails: ``{"pin": {"tile_m": "six"}}``. Works: ``{"pin": {"tile_m": 6}}``.
     """
 
-    template: ClassVar[str] = "what is said of configurations cannot be read: {problem}"
-    hint: ClassVar[str] = (
-        '{{"pin": {{"tile_m": 6}}, "forbid": [{{"sketch": "matmul", "tile_n": 32}}], "add": []}}'
-    )
+    template = "what is said of configurations cannot be read: {problem}"
+    hint = '{{"pin": {{"tile_m": 6}}, "forbid": [{{"sketch": "matmul", "tile_n": 32}}], "add": []}}'
 
 
 class UnknownConstraint(ShardcError):
@@ -34,15 +28,15 @@ class UnknownConstraint(ShardcError):
     Fails: ``{"pin": {"tile_rows": 6}}``. Works: ``{"pin": {"tile_m": 6}}``.
     """
 
-    template: ClassVar[str] = "no kernel has the {kind} {name!r}"
-    hint: ClassVar[str] = "there are: {known}"
+    template = "no kernel has the {kind} {name!r}"
+    hint = "there are: {known}"
 
 
 class UnknownStrategy(ShardcError):
     """There is no search strategy of this name."""
 
-    template: ClassVar[str] = "there is no search strategy {strategy!r}"
-    hint: ClassVar[str] = "use one of {known}"
+    template = "there is no search strategy {strategy!r}"
+    hint = "use one of {known}"
 
 
 class TaskNotTunable(ShardcError):
@@ -50,56 +44,50 @@ class TaskNotTunable(ShardcError):
     evaluated: nothing can be compared with it.
     """
 
-    template: ClassVar[str] = "the kernel {task} cannot be tuned: {reason}"
-    hint: ClassVar[str] = "it keeps its default configuration; please report this message with the model"
+    template = "the kernel {task} cannot be tuned: {reason}"
+    hint = "it keeps its default configuration; please report this message with the model"
 
 
 class GpuNotHere(ShardcError):
     """A kernel for a GPU was to be run where that GPU is not."""
 
-    template: ClassVar[str] = "kernels for {target} cannot be run here: there is {here}"
-    hint: ClassVar[str] = (
-        "run it on a machine that has one; shardc tune compiles points for it here, and ranks them"
-    )
+    template = "kernels for {target} cannot be run here: there is {here}"
+    hint = "run it on a machine that has one; shardc tune compiles points for it here, and ranks them"
 
 
 class NothingToTune(ShardcError):
     """A program has no kernels, or no more than calls of libraries."""
 
-    template: ClassVar[str] = "{path} has no kernels to tune"
-    hint: ClassVar[str] = (
-        "compile it with kernels (without --no-fuse); shardc explain --fusion says what shares a kernel"
-    )
+    template = "{path} has no kernels to tune"
+    hint = "compile it with kernels (without --no-fuse); shardc explain --fusion says what shares a kernel"
 
 
 class BadPin(ShardcError):
     """The text of a pinned parameter is no name with a whole number of at least 1."""
 
-    template: ClassVar[str] = "{text!r} pins nothing"
-    hint: ClassVar[str] = "write NAME=VALUE, such as block_k=256; shardc tune --space prints the names"
+    template = "{text!r} pins nothing"
+    hint = "write NAME=VALUE, such as block_k=256; shardc tune --space prints the names"
 
 
 class TuningDatabaseNewer(ShardcError):
     """A tuning database was made by a later shardc, whose tables this one does not know."""
 
-    template: ClassVar[str] = (
-        "the tuning database has schema {found}; this shardc knows schemas up to {known}"
-    )
-    hint: ClassVar[str] = "update shardc, or name another file in $SHARDC_TUNING_DB"
+    template = "the tuning database has schema {found}; this shardc knows schemas up to {known}"
+    hint = "update shardc, or name another file in $SHARDC_TUNING_DB"
 
 
 class TuningDatabaseNotWritable(ShardcError):
     """A tuning database cannot be opened or written where it should lie."""
 
-    template: ClassVar[str] = "the tuning database cannot be used: {reason}"
-    hint: ClassVar[str] = "name a file that can be written in $SHARDC_TUNING_DB"
+    template = "the tuning database cannot be used: {reason}"
+    hint = "name a file that can be written in $SHARDC_TUNING_DB"
 
 
 class NotATuningExport(ShardcError):
     """A file that was to be imported has a line that no export of a tuning database has."""
 
-    template: ClassVar[str] = "line {line} is not of an export of tuning trials: {reason}"
-    hint: ClassVar[str] = "such files are written by shardc trials export"
+    template = "line {line} is not of an export of tuning trials: {reason}"
+    hint = "such files are written by shardc trials export"
 
 
 class TuningDatabaseWarning(UserWarning):
