@@ -8,9 +8,10 @@ error follows.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from torch_mlir import ir
+from torch_mlir.dialects import ext
 
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.axis import Axis, AxisAttr
@@ -19,6 +20,9 @@ from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh, find_mesh, mesh_problem
 from shardc.dialects.dist.sharding import OPEN, REDUCTIONS, Axes, Sharding, ShardingAttr, ShardingCodec
 
 A = TypeVar("A", bound=ir.Attribute)
+# What the fields of an op are annotated with: the bindings read it when the class is made.
+Operand: TypeAlias = ext.Operand[Any]
+Result: TypeAlias = ext.Result[Any]
 
 _meshes: dict[str, Mesh] = {}
 """Meshes by their axes as printed."""
@@ -206,6 +210,28 @@ class Site:
     def _stop_at(self, problem: str | None) -> None:
         if problem:
             raise Illegal(problem)
+
+
+class Op(ext.Operation):
+    """An op of one of our dialects; ``check`` is its verifier."""
+
+    def check(self, site: Site) -> None:
+        """Raises Illegal, or LeftToMlir."""
+        raise NotImplementedError
+
+    def verify_invariants(self) -> bool:
+        return verify(self, self.check)
+
+
+class RegionOp(Op):
+    """An op with a body, which ``check_body`` verifies once its ops are."""
+
+    def check_body(self, site: Site) -> None:
+        """Raises as ``check``."""
+        raise NotImplementedError
+
+    def verify_region_invariants(self) -> bool:
+        return verify(self, self.check_body)
 
 
 def tensor_type(type_: ir.Type, what: str) -> TensorType:

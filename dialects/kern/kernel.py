@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Optional
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Region, Result
+from torch_mlir.dialects.ext import Region
 
 from shardc.dialects.aten.types import TensorType, write_type
-from shardc.dialects.dist.build import i64, only_operand, string
+from shardc.dialects.dist.build import At, empty_body, i64, string
 from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, tensor_type, verify
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Operand, RegionOp, Result, Site, tensor_type
 from shardc.dialects.kern.body import check_body_op
 from shardc.dialects.kern.config import config, read_config
 from shardc.dialects.kern.dialect import Kern
@@ -29,7 +29,7 @@ TUNED = "kern.tuned"
 INTEGER = "!torch.int"
 
 
-class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
+class KernelOp(RegionOp, dialect=Kern, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Computes its results from its operands as its body says: ``linalg`` on tensors.
 
     Operands and results are tuples of value tensors (left out where there are no operands). The body's
@@ -57,39 +57,46 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
     """
 
     body: Region
-    outs: Result[Any]
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    ins: Optional[Operand[Any]] = None  # noqa: UP045
+    outs: Result
+    ins: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        if len(site.op.results) != 1:
+            raise LeftToMlir
+        name = site.op.attributes[NAME] if site.has(NAME) else None
+        if not isinstance(name, ir.StringAttr) or not name.value.isidentifier():
+            raise Illegal(f"must have an identifier as its {NAME}, not {name}")
+        if site.has("config"):
+            read_config(site.op.attributes["config"])
+        if site.has(IN_PLACE):
+            _check_in_place(site)
+        if site.has(CHECKS):
+            _check_checks(site)
+        for what, types in (("operand", operand_types(site.op)), ("result", result_types(site.op))):
+            for number, type_ in enumerate(types):
+                if type_.dtype not in ELEMENTS:
+                    raise Illegal(f"{what} {number} is {type_}: kernels take no {type_.dtype}")
+        types = [*operand_types(site.op), *result_types(site.op)]
+        if integer_count(site.op) or not all(type_.is_static for type_ in types):
+            _check_shapes(site, types)
 
-    def verify_region_invariants(self) -> bool:
-        return verify(self, _check_body)
-
-
-KernelOp.ins = only_operand()
-
-
-def _check(site: Site) -> None:
-    if len(site.op.results) != 1:
-        raise LeftToMlir
-    name = site.op.attributes[NAME] if site.has(NAME) else None
-    if not isinstance(name, ir.StringAttr) or not name.value.isidentifier():
-        raise Illegal(f"must have an identifier as its {NAME}, not {name}")
-    if site.has("config"):
-        read_config(site.op.attributes["config"])
-    if site.has(IN_PLACE):
-        _check_in_place(site)
-    if site.has(CHECKS):
-        _check_checks(site)
-    for what, types in (("operand", operand_types(site.op)), ("result", result_types(site.op))):
-        for number, type_ in enumerate(types):
-            if type_.dtype not in ELEMENTS:
-                raise Illegal(f"{what} {number} is {type_}: kernels take no {type_.dtype}")
-    types = [*operand_types(site.op), *result_types(site.op)]
-    if integer_count(site.op) or not all(type_.is_static for type_ in types):
-        _check_shapes(site, types)
+    def check_body(self, site: Site) -> None:
+        blocks = list(site.op.regions[0].blocks)
+        if len(blocks) != 1:
+            raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
+        ops = [op.operation for op in blocks[0].operations]
+        if not ops or ops[-1].name != YieldOp.OPERATION_NAME:
+            raise Illegal("must end its body with kern.yield")
+        arguments = list(blocks[0].arguments)
+        numbers = [a for a in arguments if isinstance(a.type, ir.IndexType)]
+        if len(numbers) != integer_count(site.op) or numbers != arguments[len(arguments) - len(numbers) :]:
+            raise Illegal(
+                f"must have {integer_count(site.op)} body arguments of type index, after all others"
+            )
+        _expect("body argument", operand_types(site.op), arguments[: len(arguments) - len(numbers)])
+        _expect("yielded value", result_types(site.op), yielded_values(ops[-1]))
+        for op in ops[:-1]:
+            check_body_op(op)
 
 
 def _check_shapes(site: Site, types: list[TensorType]) -> None:
@@ -146,23 +153,6 @@ def _check_checks(site: Site) -> None:
             or prod(makes[number].shape) != 1
         ):
             raise Illegal(f"{CHECKS}: result {number} is no single si64")
-
-
-def _check_body(site: Site) -> None:
-    blocks = list(site.op.regions[0].blocks)
-    if len(blocks) != 1:
-        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
-    ops = [op.operation for op in blocks[0].operations]
-    if not ops or ops[-1].name != YieldOp.OPERATION_NAME:
-        raise Illegal("must end its body with kern.yield")
-    arguments = list(blocks[0].arguments)
-    numbers = [a for a in arguments if isinstance(a.type, ir.IndexType)]
-    if len(numbers) != integer_count(site.op) or numbers != arguments[len(arguments) - len(numbers) :]:
-        raise Illegal(f"must have {integer_count(site.op)} body arguments of type index, after all others")
-    _expect("body argument", operand_types(site.op), arguments[: len(arguments) - len(numbers)])
-    _expect("yielded value", result_types(site.op), yielded_values(ops[-1]))
-    for op in ops[:-1]:
-        check_body_op(op)
 
 
 def _expect(what: str, types: list[TensorType], values: list[ir.Value]) -> None:
@@ -272,15 +262,14 @@ def kernel(
     values: Mapping[str, int] | None = None,
     symbols: Sequence[Symbol] = (),
     shapes: Sequence[Sequence[AnySize]] = (),
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value], ir.Operation]:
     """The body, an empty block that the caller fills and ends with ``yield_values``; the results; the op.
 
     ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``,
     ``ins`` ends with an integer for each of them, and ``shapes`` are those of the tensors before.
     """
-    context = loc.context
+    context = at["loc"].context
     attributes = {NAME: string(name, context)}
     if symbols:
         maps = [shape_map(shape, symbols, context) for shape in (*shapes, *(t.shape for t in results))]
@@ -289,26 +278,25 @@ def kernel(
     if values:
         attributes["config"] = config(values, context)
     outs = tuple_type([write_type(t, context) for t in results], context)
-    operands = pack(ins, loc=loc, ip=ip)
-    op = ir.Operation.create(KernelOp.OPERATION_NAME, [outs], operands, attributes, regions=1, loc=loc, ip=ip)
-    arguments = [*arguments, *[ir.IndexType.get(context)] * len(symbols)]
-    body = op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
-    return body, unpack(op.results[0], loc=loc, ip=ip), op
+    operands = pack(ins, **at)
+    op = ir.Operation.create(KernelOp.OPERATION_NAME, [outs], operands, attributes, regions=1, **at)
+    body = empty_body(op, [*arguments, *[ir.IndexType.get(context)] * len(symbols)])
+    return body, unpack(op.results[0], **at), op
 
 
 def kernel_like(
-    first: ir.Operation, name: str, ins: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
+    first: ir.Operation, name: str, ins: Sequence[ir.Value], **at: Unpack[At]
 ) -> tuple[list[ir.Value], ir.Operation]:
     """A kernel with the body and all attributes of ``first``, on values of the same types; its results, and
     the op.
     """
-    operands = pack(ins, loc=loc, ip=ip)
-    op = first.clone(ip=ip)
+    operands = pack(ins, **at)
+    op = first.clone(ip=at["ip"])
     for number, operand in enumerate(operands):
         op.operands[number] = operand
-    op.attributes[NAME] = string(name, loc.context)
-    _set_location(op, loc)
-    return unpack(op.results[0], loc=loc, ip=ip), op
+    op.attributes[NAME] = string(name, at["loc"].context)
+    _set_location(op, at["loc"])
+    return unpack(op.results[0], **at), op
 
 
 def _set_location(op: ir.Operation, loc: ir.Location) -> None:

@@ -4,15 +4,15 @@ row. Level 4.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.build import At
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.types import read_builtin
@@ -40,7 +40,7 @@ MADE = ("logp", "lse", "wrong", "total", "top")
 """The results."""
 
 
-class LinearCrossEntropyOp(Kern.Operation, name="linear_cross_entropy", traits=[ext.Pure]):
+class LinearCrossEntropyOp(Op, dialect=Kern, name="linear_cross_entropy", traits=[ext.Pure]):
     """``logp[m] = log_softmax(rows weight^T + bias)[m, index[m]]``: the cross entropy of each row is its
     negative.
 
@@ -55,22 +55,20 @@ class LinearCrossEntropyOp(Kern.Operation, name="linear_cross_entropy", traits=[
     -> (tensor<64xf32>, tensor<64xf32>, tensor<i64>, tensor<64xf32>, tensor<64xf32>)``
     """
 
-    logp: Result[Any]
-    lse: Result[Any]
-    wrong: Result[Any]
-    total: Result[Any]
-    top: Result[Any]
-    rows: Operand[Any]
-    weight: Operand[Any]
-    index: Operand[Any]
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    bias: Optional[Operand[Any]] = None  # noqa: UP045
+    logp: Result
+    lse: Result
+    wrong: Result
+    total: Result
+    top: Result
+    rows: Operand
+    weight: Operand
+    index: Operand
+    bias: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-LinearCrossEntropyOp.bias = property(lambda op: op.operands[3] if len(op.operands) > 3 else None)
+    def check(self, site: Site) -> None:
+        if len(site.op.results) != len(MADE) or len(site.op.operands) not in (3, 4):
+            raise LeftToMlir
+        linear_cross_entropy_of(site.op)
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,6 @@ class LinearCrossEntropy:
     def dtype(self) -> torch.dtype:
         """Of rows and weight."""
         return self.tensors["rows"].dtype
-
-
-def _check(site: Site) -> None:
-    if len(site.op.results) != len(MADE) or len(site.op.operands) not in (3, 4):
-        raise LeftToMlir
-    linear_cross_entropy_of(site.op)
 
 
 def linear_cross_entropy_of(op: ir.Operation) -> LinearCrossEntropy:
@@ -131,16 +123,12 @@ def _dtypes(role: str, factor: torch.dtype) -> tuple[torch.dtype, ...]:
     return (torch.int64,) if role == "wrong" else (torch.float32,)
 
 
-def linear_cross_entropy(
-    operands: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
-) -> list[ir.Value]:
+def linear_cross_entropy(operands: Sequence[ir.Value], **at: Unpack[At]) -> list[ir.Value]:
     """What MADE names of rows, weight, index and maybe bias."""
-    context = loc.context
+    context = at["loc"].context
     row = ir.RankedTensorType.get(
-        [ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=loc
+        [ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=at["loc"]
     )
-    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
+    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=at["loc"])
     name = LinearCrossEntropyOp.OPERATION_NAME
-    return list(
-        ir.Operation.create(name, [row, row, wrong, row, row], list(operands), loc=loc, ip=ip).results
-    )
+    return list(ir.Operation.create(name, [row, row, wrong, row, row], list(operands), **at).results)

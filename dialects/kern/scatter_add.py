@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Optional
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.dist.build import i64
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.build import At, i64
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.size import AnySize
 from shardc.dialects.kern.types import read_builtin
@@ -21,7 +20,7 @@ IGNORED = "ignored"
 WRAPS = "wraps"
 
 
-class ScatterAddOp(Kern.Operation, name="scatter_add", traits=[ext.Pure]):
+class ScatterAddOp(Op, dialect=Kern, name="scatter_add", traits=[ext.Pure]):
     """``out[.., r, ..] = init[.., r, ..] + sum of updates[.., p.., ..] over all p with index[p..] == r``.
 
     r counts along the dim ``dim`` of out. ``index`` is i64 or i32, of any shape, which stands in the shape of
@@ -37,19 +36,17 @@ class ScatterAddOp(Kern.Operation, name="scatter_add", traits=[ext.Pure]):
     : (tensor<2x8xi64>, tensor<2x8x16xf32>, tensor<50x16xf32>) -> (tensor<50x16xf32>, tensor<i64>)``
     """
 
-    out: Result[Any]
-    wrong: Result[Any]
-    index: Operand[Any]
-    updates: Operand[Any]
+    out: Result
+    wrong: Result
+    index: Operand
+    updates: Operand
     dim: ir.IntegerAttr
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    init: Optional[Operand[Any]] = None  # noqa: UP045
+    init: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-ScatterAddOp.init = property(lambda op: op.operands[2] if len(op.operands) > 2 else None)
+    def check(self, site: Site) -> None:
+        if not site.has("dim") or len(site.op.results) != 2:
+            raise LeftToMlir
+        scatter_add_of(site.op)
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,6 @@ class ScatterAdd:
     @property
     def inner(self) -> AnySize:
         return prod(self.out.shape[self.dim + 1 :])
-
-
-def _check(site: Site) -> None:
-    if not site.has("dim") or len(site.op.results) != 2:
-        raise LeftToMlir
-    scatter_add_of(site.op)
 
 
 def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | None = None) -> ScatterAdd:
@@ -148,16 +139,15 @@ def scatter_add(
     *,
     ignored: int | None = None,
     wraps: bool = False,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> list[ir.Value]:
     """out and wrong; ``operands`` are index, updates and maybe init."""
-    context = loc.context
+    context = at["loc"].context
     attributes: dict[str, ir.Attribute] = {"dim": i64(dim, context)}
     if ignored is not None:
         attributes[IGNORED] = i64(ignored, context)
     if wraps:
         attributes[WRAPS] = ir.UnitAttr.get(context)
-    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
+    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=at["loc"])
     name = ScatterAddOp.OPERATION_NAME
-    return list(ir.Operation.create(name, [out, wrong], list(operands), attributes, loc=loc, ip=ip).results)
+    return list(ir.Operation.create(name, [out, wrong], list(operands), attributes, **at).results)

@@ -7,14 +7,14 @@ from torch_mlir import ir
 
 from shardc.diagnostics.pipeline import BadAction
 from shardc.dialects.dist.build import i64, string
-from shardc.dialects.dist.verifier import Illegal, Site, verify
+from shardc.dialects.dist.verifier import Illegal, Op, Site
 from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.dialects.pipe.weight_versions import forward_weights
 
 
-class ScheduleOp(Pipe.Operation, name="schedule"):
+class ScheduleOp(Op, dialect=Pipe, name="schedule"):
     """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that
     micro-batches go through.
 
@@ -33,43 +33,42 @@ class ScheduleOp(Pipe.Operation, name="schedule"):
     routes: ir.ArrayAttr
     slices: ir.IntegerAttr
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    site.integer("slices", 1)
-    ranks, name = len(site.attribute("orders", ir.ArrayAttr)), site.attribute("axis", ir.StringAttr)
-    axis = site.axis(name)
-    if site.mesh.is_time(axis) or axis.size != ranks:
-        raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of so many ways")
-    routes = [
-        _row(site, "routes", number, row) for number, row in enumerate(site.attribute("routes", ir.ArrayAttr))
-    ]
-    stages = set[int]()
-    for number, row in enumerate(routes):
-        if not row or not all(isinstance(stage, ir.IntegerAttr) and stage.value >= 0 for stage in row):
-            raise Illegal(
-                f"route {number} must be a list of stages, not {ir.ArrayAttr.get(row, site.op.context)}"
-            )
-        stages.update(stage.value for stage in row)
-    if not routes:
-        raise Illegal("needs a route: the stages that micro-batches go through")
-    seen = set[Action]()
-    for rank, order in enumerate(site.attribute("orders", ir.ArrayAttr)):
-        for text in _row(site, "orders", rank, order):
-            action = _action(text)
-            if action.kind == OPTIMIZER:
+    def check(self, site: Site) -> None:
+        site.integer("slices", 1)
+        ranks, name = len(site.attribute("orders", ir.ArrayAttr)), site.attribute("axis", ir.StringAttr)
+        axis = site.axis(name)
+        if site.mesh.is_time(axis) or axis.size != ranks:
+            raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of so many ways")
+        routes = [
+            _row(site, "routes", number, row)
+            for number, row in enumerate(site.attribute("routes", ir.ArrayAttr))
+        ]
+        stages = set[int]()
+        for number, row in enumerate(routes):
+            if not row or not all(isinstance(stage, ir.IntegerAttr) and stage.value >= 0 for stage in row):
                 raise Illegal(
-                    f"rank {rank} runs {action}, but updates, and no order, says where optimizers run"
+                    f"route {number} must be a list of stages, not {ir.ArrayAttr.get(row, site.op.context)}"
                 )
-            if action.stage not in stages:
-                raise Illegal(f"rank {rank} runs {action}, but no route goes through stage {action.stage}")
-            if action in seen:
-                raise Illegal(f"runs {action} twice")
-            seen.add(action)
-    if site.has("updates"):
-        _check_updates(site)
+            stages.update(stage.value for stage in row)
+        if not routes:
+            raise Illegal("needs a route: the stages that micro-batches go through")
+        seen = set[Action]()
+        for rank, order in enumerate(site.attribute("orders", ir.ArrayAttr)):
+            for text in _row(site, "orders", rank, order):
+                action = _action(text)
+                if action.kind == OPTIMIZER:
+                    raise Illegal(
+                        f"rank {rank} runs {action}, but updates, and no order, says where optimizers run"
+                    )
+                if action.stage not in stages:
+                    raise Illegal(
+                        f"rank {rank} runs {action}, but no route goes through stage {action.stage}"
+                    )
+                if action in seen:
+                    raise Illegal(f"runs {action} twice")
+                seen.add(action)
+        if site.has("updates"):
+            _check_updates(site)
 
 
 def _check_updates(site: Site) -> None:

@@ -2,24 +2,24 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Region, Result
+from torch_mlir.dialects.ext import Region
 
 from shardc.dialects.aten.call import draws, target_name
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.build import only_operand, only_result
+from shardc.dialects.dist.build import At, empty_body
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.regions.yield_op import expect_types, yielded
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, Site, divided, tensor_type, verify
+from shardc.dialects.dist.verifier import Illegal, Operand, RegionOp, Result, Site, divided, tensor_type
 
 
-class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
+class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Runs its body on each device, on blocks of its operands: manual over ``axes``, global over all others.
 
     ``in_shardings`` say how the operands lie, ``out_shardings`` how the results do; the body's types are
@@ -40,37 +40,23 @@ class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrai
     in_shardings: ir.ArrayAttr
     out_shardings: ir.ArrayAttr
     body: Region
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand or
-    # result.
-    ins: Optional[Operand[Any]] = None  # noqa: UP045
-    outs: Optional[Result[Any]] = None  # noqa: UP045
+    ins: Operand | None = None
+    outs: Result | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        axes = site.axes()
+        _locals(site, site.op.operands, "in_shardings", axes)
+        _locals(site, site.op.results, "out_shardings", axes)
 
-    def verify_region_invariants(self) -> bool:
-        return verify(self, _check_body)
-
-
-ManualOp.ins = only_operand()
-ManualOp.outs = only_result()
-
-
-def _check(site: Site) -> None:
-    axes = site.axes()
-    _locals(site, site.op.operands, "in_shardings", axes)
-    _locals(site, site.op.results, "out_shardings", axes)
-
-
-def _check_body(site: Site) -> None:
-    axes, (values, stacked) = site.axes(), yielded(site)
-    if stacked:
-        raise Illegal("runs its body once: it has no values to stack")
-    ins = _locals(site, site.op.operands, "in_shardings", axes)
-    outs = _locals(site, site.op.results, "out_shardings", axes)
-    _check_draws(site.op.regions[0].blocks[0])
-    expect_types("body argument", ins, [a.type for a in site.op.regions[0].blocks[0].arguments])
-    expect_types("yielded value", outs, values)
+    def check_body(self, site: Site) -> None:
+        axes, (values, stacked) = site.axes(), yielded(site)
+        if stacked:
+            raise Illegal("runs its body once: it has no values to stack")
+        ins = _locals(site, site.op.operands, "in_shardings", axes)
+        outs = _locals(site, site.op.results, "out_shardings", axes)
+        _check_draws(site.op.regions[0].blocks[0])
+        expect_types("body argument", ins, [a.type for a in site.op.regions[0].blocks[0].arguments])
+        expect_types("yielded value", outs, values)
 
 
 def _check_draws(block: ir.Block) -> None:
@@ -132,15 +118,13 @@ def manual(
     out_shardings: Sequence[Sharding],
     axes: Axes,
     codec: ShardingCodec,
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value]]:
     """The body, an empty block that the caller fills and ends with ``yield_values``; the results.
 
     ``out_types`` are the results' global types.
     """
-    context = loc.context
+    context = at["loc"].context
     blocks = [
         write_type(local_type(tensor_type(v.type, f"operand {i}"), s, axes, f"in_shardings[{i}]"), context)
         for i, (v, s) in enumerate(zip(ins, in_shardings, strict=True))
@@ -151,9 +135,6 @@ def manual(
         "out_shardings": codec.array([s.closed() for s in out_shardings]),
     }
     results = [tuple_type([write_type(t, context) for t in out_types], context)] if out_types else []
-    operands = pack(ins, loc=loc, ip=ip)
-    op = ir.Operation.create(
-        ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, loc=loc, ip=ip
-    )
-    body = op.regions[0].blocks.append(*blocks, arg_locs=[loc] * len(blocks))
-    return body, unpack(op.results[0] if results else None, loc=loc, ip=ip)
+    operands = pack(ins, **at)
+    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, **at)
+    return empty_body(op, blocks), unpack(op.results[0] if results else None, **at)

@@ -3,20 +3,19 @@ module name.)
 """
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
-from torch_mlir.dialects.ext import Operand
 
-from shardc.dialects.dist.build import segments
+from shardc.dialects.dist.build import At, segments
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.tuples import element_types, pack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Site
 
 PARENTS = ("dist.loop", "dist.manual")
 
 
-class YieldOp(Dist.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
+class YieldOp(Op, dialect=Dist, name="yield", traits=[ir.IsTerminatorTrait]):
     """What the op around it takes from its body: a tuple of values, and in a loop a tuple of those to be
     stacked.
 
@@ -24,34 +23,24 @@ class YieldOp(Dist.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
     ()``
     """
 
-    values: Optional[Operand[Any]] = None  # noqa: UP045 (the bindings read annotations when the class is made)
-    stacked: Optional[Operand[Any]] = None  # noqa: UP045
+    values: Operand | None = None
+    stacked: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    parent = site.op.parent
-    if parent is None or parent.name not in PARENTS:
-        raise Illegal(f"must end the body of a {' or a '.join(PARENTS)}")
-    for operand in site.op.operands:
-        if element_types(operand.type) is None:
-            raise Illegal(f"takes tuples of values (torch.prim.TupleConstruct), not {operand.type}")
+    def check(self, site: Site) -> None:
+        parent = site.op.parent
+        if parent is None or parent.name not in PARENTS:
+            raise Illegal(f"must end the body of a {' or a '.join(PARENTS)}")
+        for operand in site.op.operands:
+            if element_types(operand.type) is None:
+                raise Illegal(f"takes tuples of values (torch.prim.TupleConstruct), not {operand.type}")
 
 
 def yield_values(
-    values: Sequence[ir.Value],
-    stacked: Sequence[ir.Value] = (),
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    values: Sequence[ir.Value], stacked: Sequence[ir.Value] = (), **at: Unpack[At]
 ) -> ir.Operation:
-    groups = [pack(group, loc=loc, ip=ip) for group in (values, stacked)]
-    with loc:
-        attributes = {"operandSegmentSizes": segments(*groups)}
-    operands = [*groups[0], *groups[1]]
-    return ir.Operation.create(YieldOp.OPERATION_NAME, [], operands, attributes, loc=loc, ip=ip)
+    groups = [pack(group, **at) for group in (values, stacked)]
+    attributes = {"operandSegmentSizes": segments(at["loc"].context, *groups)}
+    return ir.Operation.create(YieldOp.OPERATION_NAME, [], [*groups[0], *groups[1]], attributes, **at)
 
 
 def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
