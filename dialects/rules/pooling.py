@@ -6,11 +6,12 @@ Pixels stay whole: neighbouring blocks would need each other's edges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.aten.schema import parameters, position
-from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+from shardc.dialects.aten.schema import parameters
+from shardc.dialects.rules.pointwise import results_of
+from shardc.dialects.rules.rule import Dims, Local, Rule, emit_with, plain, rule_for
 
 # Spatial dims -> operators that are linear in their first operand: averages, resampling, all gradients.
 LINEAR = {
@@ -67,17 +68,17 @@ MAXIMA = {
 
 def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rule:
     """Every tensor is ``[n0, n1, ..., pixels]``; each size of image has a letter of its own."""
-    tensors = (*call.tensors, *call.results)
+    tensors = (*call.tensors, *results_of(call))
     letters: dict[tuple[int, ...], str] = {}
     sizes: dict[str, int] = {}
-    dims: list[tuple[Dim, ...]] = []
+    dims: list[Dims] = []
     for tensor in tensors:
         pixels = tensor.shape[-spatial:]
         letter = letters.setdefault(pixels, "abc"[len(letters)])
         leading = [f"n{i}" for i in range(len(tensor.shape) - spatial)]
         names = [*leading, *(f"{letter}{i}" for i in range(spatial))]
         sizes.update(zip(names, tensor.shape, strict=True))
-        dims.append(tuple((f,) for f in names))
+        dims.append(plain(names))
     count = len(call.tensors)
     takes_size = any(name == "input_size" for name, _, _ in parameters(call.target))
     return Rule(
@@ -90,18 +91,11 @@ def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rul
     )
 
 
-def _local_size(local: Local) -> Sequence[Any]:
+def _local_size(local: Local) -> Sequence[object]:
     """A gradient that is told the shape of what it makes."""
-    args, target = list(local.args), local.spec.target
-    args[position(target, "input_size")] = local.results[0].shape
-    return [local.emit(target, *args)]
+    return [emit_with(local, input_size=results_of(local)[0].shape)]
 
 
-def _register(names: tuple[str, ...], spatial: int, linear: tuple[frozenset[int], ...]) -> None:
-    rule_for(*(f"aten.{name}" for name in names))(lambda call: _rule(call, spatial, linear))
-
-
-for _spatial, _names in LINEAR.items():
-    _register(_names, _spatial, (frozenset({0}),))
-for _spatial, _names in MAXIMA.items():
-    _register(_names, _spatial, ())
+for _table, _linear in ((LINEAR, (frozenset({0}),)), (MAXIMA, ())):
+    for _spatial, _names in _table.items():
+        rule_for(*(f"aten.{n}" for n in _names))(partial(_rule, spatial=_spatial, linear=_linear))

@@ -8,7 +8,7 @@ The idea is Shardy's (OpenXLA, rfcs/2024-08 "sharding rules"); reductions, linea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
@@ -16,6 +16,7 @@ from math import inf, prod
 from typing import Any, Protocol
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import Axes, Sharding
 
@@ -23,6 +24,7 @@ Dim = tuple[str, ...]
 """The factors that make up a dim, the most major first; () for a dim of size 1 or one that no factor
 describes.
 """
+Dims = tuple[Dim, ...]
 
 
 class Local(Protocol):
@@ -31,12 +33,20 @@ class Local(Protocol):
     Tensors are opaque handles: MLIR values when a program is partitioned, real tensors when a rule is proved.
     """
 
-    spec: OpCall
-    """The call on global shapes."""
-    args: tuple[Any, ...]
-    """Its arguments with this rank's tensors in place of the global ones."""
-    results: tuple[TensorType | None, ...]
-    """The types of this rank's results."""
+    @property
+    def spec(self) -> OpCall:
+        """The call on global shapes."""
+        ...
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Its arguments with this rank's tensors in place of the global ones."""
+        ...
+
+    @property
+    def results(self) -> tuple[TensorType | None, ...]:
+        """The types of this rank's results."""
+        ...
 
     def size(self, factor: str) -> int:
         """How many of the factor's elements this rank has."""
@@ -52,7 +62,7 @@ class Local(Protocol):
         """
         ...
 
-    def emit(self, target: str, *args: Any) -> Any:
+    def emit(self, target: str, *args: object) -> Any:
         """Run or build one operator; all schema arguments in order (trailing ones may be left to their
         defaults).
         """
@@ -60,6 +70,24 @@ class Local(Protocol):
 
 
 Lower = Callable[[Local], Sequence[Any]]
+
+
+def emit_with(local: Local, **changed: object) -> Any:
+    """The call itself on this rank, with other values for some arguments, given by their names."""
+    args = list(local.args)
+    for name, value in changed.items():
+        args[position(local.spec.target, name)] = value
+    return local.emit(local.spec.target, *args)
+
+
+def numbered(letter: str, shape: Iterable[int]) -> dict[str, int]:
+    """A factor for each dim of ``shape``, with its size: ``n0``, ``n1``, ..."""
+    return {f"{letter}{i}": size for i, size in enumerate(shape)}
+
+
+def plain(factors: Iterable[str]) -> Dims:
+    """Dims of one factor each."""
+    return tuple((f,) for f in factors)
 
 
 _NEUTRAL = {"sum": 0.0, "max": -inf, "min": inf}
@@ -83,8 +111,8 @@ class Rule:
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
     """
 
-    operands: tuple[tuple[Dim, ...], ...]
-    results: tuple[tuple[Dim, ...], ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
     sizes: Mapping[str, int]
     reduce: Mapping[str, str] = field(default_factory=dict)
     replicate: frozenset[str] = frozenset()
@@ -123,7 +151,7 @@ class Rule:
         return text
 
 
-def _tensors(tensors: tuple[tuple[Dim, ...], ...]) -> str:
+def _tensors(tensors: tuple[Dims, ...]) -> str:
     return ",".join(f"[{','.join(map(_dim, dims))}]" for dims in tensors)
 
 
@@ -135,12 +163,12 @@ Assignment = Mapping[str, Axes]
 """Which axes cut which factor of one call."""
 
 
-def dims_under(dims: tuple[Dim, ...], assignment: Assignment) -> tuple[Axes, ...]:
+def dims_under(dims: Dims, assignment: Assignment) -> tuple[Axes, ...]:
     """The axes of each dim of a tensor whose factors are cut as ``assignment`` says."""
     return tuple(tuple(a for f in dim for a in assignment.get(f, ())) for dim in dims)
 
 
-def representable(dims: tuple[Dim, ...], assignment: Assignment, sizes: Mapping[str, int]) -> bool:
+def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) -> bool:
     """Whether blocks of dims can say the cut: a factor may be cut only if those more major in its dim are cut
     whole.
     """
@@ -177,7 +205,7 @@ def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
     return made
 
 
-def factor_axes(dims: tuple[Dim, ...], sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
+def factor_axes(dims: Dims, sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
     """The other way round: which axes of a tensor's dims cut which factor.
 
     Axes are dealt to a dim's factors in order; an axis that spans two factors is split into sub-axes where
@@ -289,7 +317,7 @@ def replicated_rule(call: OpCall) -> Rule:
     """The rule of a call about which nothing is known: everything whole."""
     sizes: dict[str, int] = {}
 
-    def name(tensor: TensorType | None) -> tuple[Dim, ...]:
+    def name(tensor: TensorType | None) -> Dims:
         dims = []
         for size in tensor.shape if tensor else ():
             sizes[f"r{len(sizes)}"] = size
