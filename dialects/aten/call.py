@@ -20,9 +20,7 @@ from shardc.dialects.aten.types import TensorType, read_type
 
 @dataclass(frozen=True)
 class IntValue:
-    """Stands in an argument list for a number known only at run time (``!torch.int``, ``!torch.float``), such
-    as a rank's offset.
-    """
+    """A number known only at run time (``!torch.int``, ``!torch.float``), such as a rank's offset."""
 
 
 INT_VALUE = IntValue()
@@ -30,9 +28,7 @@ INT_VALUE = IntValue()
 
 @dataclass(frozen=True)
 class Device:
-    """Stands for a device argument: tensors live where their rank's program runs, whatever the traced device
-    was.
-    """
+    """A device argument. Tensors live where their rank's program runs, whatever device was traced."""
 
 
 DEVICE = Device()
@@ -48,9 +44,7 @@ class OpCall:
     target: str
     args: tuple[Any, ...]
     results: tuple[TensorType | None, ...]
-    """None for an integer, and for what the call was asked not to make (a gradient outside of its
-    ``output_mask``).
-    """
+    """None for an integer, and for a gradient outside of the call's ``output_mask``."""
 
     def __getitem__(self, name: str) -> Any:
         """The argument called ``name`` in the operator's schema."""

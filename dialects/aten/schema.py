@@ -1,6 +1,4 @@
-"""ATen operators by the name that the torch dialect gives them:
-``aten.add.Tensor``, ``aten.mm``, ``shardc.attention``.
-"""
+"""ATen operators by their names in the torch dialect: ``aten.add.Tensor``, ``shardc.attention``."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ def unknown_axis(name: str, mesh: Mesh) -> str:
 
 
 def check_axis(axis: Axis, mesh: Mesh) -> str | None:
-    """What is wrong with one axis or sub-axis: unknown, or not a part of the mesh's axis. None if
-    nothing is.
-    """
+    """What is wrong with one axis: unknown, or not a part of the mesh's axis. None if nothing is."""
     if all(a.name != axis.name for a in mesh.axes):
         return unknown_axis(axis.name, mesh)
     total = mesh.size(axis.name)

@@ -13,9 +13,7 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 
 
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
-    """What is wrong with the first sharding that does not fit its value or the mesh, and where; None if all
-    fit.
-    """
+    """The first sharding that does not fit its value or the mesh: the problem and its place, or None."""
     for op in module.body.operations:
         if op.operation.name == "func.func" and len(
             op.operation.regions[0].blocks

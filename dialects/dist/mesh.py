@@ -65,9 +65,7 @@ class Mesh:
         return place
 
     def group(self, rank: int, axes: tuple[Axis, ...]) -> tuple[int, ...]:
-        """The ranks that differ from ``rank`` on ``axes`` alone, in the order of their index over
-        ``axes``.
-        """
+        """The ranks that differ from ``rank`` on ``axes`` alone, ordered by their index over ``axes``."""
         members = [r for r in range(self.world_size) if self._outside(r, axes) == self._outside(rank, axes)]
         return tuple(sorted(members, key=lambda r: self.index(r, axes)))
 

@@ -52,9 +52,7 @@ class Sharding:
         return prod(a.size for a in self.dims[dim])
 
     def local_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one device's block of a tensor of global ``shape``; dims that do not divide are
-        rounded up.
-        """
+        """The shape of one device's block of a tensor of global ``shape``; quotients are rounded up."""
         return tuple(-(-size // self.ways(d)) for d, size in enumerate(shape))
 
     def divides(self, shape: tuple[int, ...]) -> bool:
@@ -88,9 +86,7 @@ def _short(axis: Axis) -> str:
 
 
 def normal_partial(partial: tuple[tuple[str, Axis], ...]) -> tuple[tuple[str, Axis], ...]:
-    """Sorted by reduction and axis, neighbouring parts joined. ValueError for a reduction that is
-    not known.
-    """
+    """Sorted by reduction and axis, neighbouring parts joined. Raises ValueError for an unknown reduction."""
     if not partial:
         return ()
     unknown = {r for r, _ in partial} - set(REDUCTIONS)

@@ -61,9 +61,7 @@ def unpacked(values: Sequence[ir.Value]) -> list[ir.Value]:
 
 @lru_cache(maxsize=4096)
 def _elements(text: str) -> tuple[str, ...] | None:
-    """The bindings have no accessors for tuples, hence the text: cut at the commas that stand in
-    no bracket.
-    """
+    """The bindings have no accessors for tuples, hence the text: split at the commas outside brackets."""
     if not text.startswith(_PREFIX):
         return None
     inner, depth, start = text[len(_PREFIX) : -1], 0, 0

@@ -122,9 +122,7 @@ class Site:
             raise Illegal(f"must give {expected}, not {found}: {because}")
 
     def axes(self, *, space: bool = True) -> Axes:
-        """The op's ``axes``: over devices, or (``space`` false) over loops too, which may yet have to be
-        formed.
-        """
+        """The op's ``axes``: over devices, or (``space`` false) also over loops, formed or to be formed."""
         axes = self.axis_list(self.attribute("axes", ir.ArrayAttr))
         self._stop_at(check_axes(axes, self.mesh))
         for axis in axes if space else ():

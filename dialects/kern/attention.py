@@ -57,8 +57,6 @@ def attention(
     attributes: dict[str, ir.Attribute],
     **at: Unpack[At],
 ) -> list[ir.Value]:
-    """out and lse of q, k, v and maybe a mask; ``attributes`` as of
-    :func:`attention_maps.attention_attributes`.
-    """
+    """out and lse of q, k, v and maybe a mask, with the attributes of ``attention_attributes``."""
     name = AttentionOp.OPERATION_NAME
     return list(ir.Operation.create(name, results, operands, attributes, **at).results)

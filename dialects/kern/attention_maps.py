@@ -43,9 +43,7 @@ KEYS = ("k", "v", "dk", "dv")
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor's shape and dtype, and where each dim stands: position ``order[dim]`` of the shape, for dims
-    it has.
-    """
+    """A tensor's type, and the position ``order[dim]`` in its shape of each dim that it has."""
 
     type: TensorType
     order: Mapping[str, int]
@@ -146,9 +144,7 @@ def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> No
 def read_attention(
     op: ir.Operation, operands: Sequence[str], results: Sequence[str], shapes: Shapes | None = None
 ) -> Attention:
-    """What an op says, its operands (of which the last may be a mask) and then its results playing these
-    roles. Raises Illegal.
-    """
+    """What an op with operands (the last maybe a mask) and results of these roles says. Raises Illegal."""
     attributes = op.attributes
     roles = [*operands, *["mask"][: len(op.operands) - len(operands)], *results]
     maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]
@@ -207,9 +203,7 @@ def attention_attributes(
 
 
 def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:
-    """The map of a tensor whose dims are ``dims`` in memory (None: read at 0), each of its heads for
-    ``group``.
-    """
+    """The map of a tensor with ``dims`` in memory (None: read at 0), each of its heads for ``group``."""
     with context:
         read = {None: ir.AffineExpr.get_constant(0)} | {
             d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)

@@ -26,9 +26,7 @@ SCALAR_DIALECTS = ("arith.", "math.")
 
 
 def check_body_op(op: ir.Operation) -> None:
-    """Raises Illegal for an op that a kernel's body may not hold, or that makes a tensor which kernels do not
-    take.
-    """
+    """Raises Illegal for an op that a body may not hold, or that makes a tensor kernels do not take."""
     name = op.name
     if name == PACK:
         if any(use.owner.name != "kern.yield" for use in op.results[0].uses):

@@ -118,9 +118,7 @@ def _text(attribute: ir.Attribute) -> str:
 
 
 def extern_call(op: ir.Operation) -> Call:
-    """A ``kern.extern`` as a call like those of the torch dialect;
-    its operands and results are the tuples' elements.
-    """
+    """A ``kern.extern`` as a call; its operands and results are the tuples' elements."""
     target = ir.StringAttr(op.attributes["target"]).value
     spec = OpCall(target, _bind(op, target, operand_types(op)), tuple(result_types(op)))
     return Call(op, spec, kernel_operands(op))
@@ -133,9 +131,7 @@ def extern(
     results: Sequence[TensorType],
     **at: Unpack[At],
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """The results, and the op. ``reads`` are tensors by parameter, in the schema's order;
-    ``arguments`` plain values.
-    """
+    """The results, and the op. ``reads``: tensors by parameter, in schema order."""
     context = at["loc"].context
     with context, at["loc"]:
         attributes = {

@@ -50,9 +50,7 @@ class Join(NamedTuple):
 
 @dataclass(eq=False)
 class GenericLoops:
-    """The loops of ``op``, a ``linalg.generic``. Its operands are numbered: inputs, then the inits of its
-    results.
-    """
+    """The loops of ``op``, a ``linalg.generic``. Operands are numbered: inputs, then inits of results."""
 
     op: ir.Operation
 
@@ -76,9 +74,7 @@ class GenericLoops:
 
     @cached_property
     def maps(self) -> list[tuple[int, ...]]:
-        """For each operand the loop that each of its dims follows. Raises KernelNotSupported for any other
-        map.
-        """
+        """For each operand the loop of each of its dims. Raises KernelNotSupported for any other map."""
         maps = [ir.AffineMapAttr(a).value for a in self.op.attributes["indexing_maps"]]
         for map_ in maps:
             if not map_.is_projected_permutation:
@@ -116,9 +112,7 @@ class GenericLoops:
         return prod(max(1, size) for size, reduces in sizes if reduces)
 
     def join(self, result: int) -> Join | None:
-        """How ``result`` is accumulated, if exactly one op of :data:`JOINS` joins a term to its
-        accumulator.
-        """
+        """How ``result`` is accumulated, if exactly one op of :data:`JOINS` joins a term to it."""
         accumulator, value = self.block.arguments[self.input_count + result], self.yielded[result]
         users = [use.owner.operation for use in accumulator.uses]
         if (

@@ -55,9 +55,7 @@ class GroupedMatmulOp(Op, dialect=Kern, name="grouped_matmul", traits=[ext.Pure]
 
 @dataclass(frozen=True)
 class GroupedMatmul:
-    """What an op says: its ``sizes`` by dim (m, n, k, g), and which of them the groups share; ``left``,
-    ``right`` and ``out`` are the dims of each in the order of its memory.
-    """
+    """What an op says: ``sizes`` by dim (m, n, k, g), the ``shared`` one, and tensors' dims in memory."""
 
     sizes: dict[str, int]
     shared: str

@@ -164,9 +164,7 @@ def _expect(what: str, types: list[TensorType], values: list[ir.Value]) -> None:
 
 
 def operand_types(op: ir.Operation) -> list[TensorType]:
-    """The types of the tensors that a kernel reads. Raises Illegal for an operand that is no tuple of
-    tensors.
-    """
+    """The types of the tensors that a kernel reads. Raises Illegal if its operand is no tuple of tensors."""
     return _element_types(op.operands[0].type, "operand") if len(op.operands) else []
 
 
@@ -287,9 +285,7 @@ def kernel(
 def kernel_like(
     first: ir.Operation, name: str, ins: Sequence[ir.Value], **at: Unpack[At]
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """A kernel with the body and all attributes of ``first``, on values of the same types; its results, and
-    the op.
-    """
+    """A kernel with the body and attributes of ``first``, on other values: its results, and the op."""
     operands = pack(ins, **at)
     op = first.clone(ip=at["ip"])
     for number, operand in enumerate(operands):

@@ -1,6 +1,4 @@
-"""``kern.linear_cross_entropy``: a linear layer and the logarithm of a softmax at one class a
-row. Level 4.
-"""
+"""``kern.linear_cross_entropy``: a linear layer and the log-softmax at one class a row. Level 4."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -82,9 +82,7 @@ class ScatterAdd:
 
 
 def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | None = None) -> ScatterAdd:
-    """What a ``kern.scatter_add`` says. ``shapes``: of its operands and of out, where its types do not say
-    them. Raises Illegal.
-    """
+    """What an op says; ``shapes`` of operands and out, where types do not say them. Raises Illegal."""
     values = {
         "index": op.operands[0],
         "updates": op.operands[1],

@@ -16,9 +16,7 @@ from typing import Any, NoReturn
 from torch_mlir import ir
 
 SYMBOLS, SHAPES, SHAPE = "dist.symbols", "dist.shapes", "dist.shape"
-"""Attributes that the frontend gives to a function, an op and an argument: hints of the symbols, and shapes
-in them.
-"""
+"""Attributes of a function, an op and an argument: hints of symbols, and shapes in them."""
 
 
 class SizeNotKnown(Exception):
@@ -155,9 +153,7 @@ def quotient(a: AnySize, b: AnySize) -> AnySize | None:
 def evaluate(
     size: AnySize, value: Callable[[Symbol], Any], constant: Callable[[int], Any], times: Any, plus: Any
 ) -> Any:
-    """``size`` in other terms: ``times`` and ``plus`` join what ``value`` gives for symbols and ``constant``
-    for numbers.
-    """
+    """``size`` in other terms: ``value`` of symbols and ``constant`` of numbers, by ``times`` and ``plus``."""
     total = None
     for monomial, factor in _terms(size):
         parts = [constant(factor)] * (factor != 1 or not monomial) + [value(s) for s in monomial]

@@ -30,17 +30,13 @@ def element_type(dtype: torch.dtype, context: ir.Context) -> ir.Type:
 
 
 def builtin_type(type_: TensorType, context: ir.Context) -> ir.Type:
-    """``tensor<4x8xf32>`` for ``!torch.vtensor<[4,8],f32>``; a symbolic size is ``?``.
-    Raises KeyError as :func:`element_type`.
-    """
+    """The builtin tensor of a type; symbolic sizes are ``?``. Raises KeyError as :func:`element_type`."""
     shape = "".join(f"{n}x" if isinstance(n, int) else "?x" for n in type_.shape)
     return ir.Type.parse(f"tensor<{shape}{ELEMENTS[type_.dtype]}>", context)
 
 
 def read_builtin(type_: ir.Type) -> TensorType | None:
-    """The shape (None for ``?``) and dtype of a builtin tensor with one of :data:`ELEMENTS`;
-    None for any other type.
-    """
+    """Shape (None for ``?``) and dtype of a builtin tensor of :data:`ELEMENTS`; None for other types."""
     if not isinstance(type_, ir.RankedTensorType):
         return None
     tensor = ir.RankedTensorType(type_)

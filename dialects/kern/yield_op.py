@@ -31,9 +31,7 @@ class YieldOp(Op, dialect=Kern, name="yield", traits=[ir.IsTerminatorTrait]):
 
 
 def yielded_values(op: ir.Operation) -> list[ir.Value]:
-    """The tensors that a ``kern.yield`` gives. Raises Illegal if its operand is not a tuple packed right
-    here.
-    """
+    """The tensors that a ``kern.yield`` gives. Raises Illegal if its tuple is not packed right here."""
     value = op.operands[0]
     pack = None if isinstance(value, ir.BlockArgument) else value.owner
     if pack is None or pack.name != PACK or not str(value.type).startswith("tuple<"):

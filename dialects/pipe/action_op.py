@@ -1,6 +1,4 @@
-"""``pipe.action``: runs a stage for one micro-batch, or a collective of its parameters or
-gradients. Level 3.
-"""
+"""``pipe.action``: runs a stage, or a collective of its parameters or gradients. Level 3."""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -91,9 +89,7 @@ def run_action(
     version: int | None = None,
     **at: Unpack[At],
 ) -> list[ir.Value]:
-    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the
-    weights, where there are several.
-    """
+    """The results of ``stage`` (index, kind, slice) on ``values``; ``version``: of its weights."""
     context = at["loc"].context
     attributes = {
         "action": string(str(action), context),

@@ -75,9 +75,7 @@ def _at(values: Sequence[int], d: int) -> int:
 
 
 def _local_convolution(local: Local) -> Sequence[object]:
-    """The call with this rank's groups; where input channels are cut, ranks with the first of them add the
-    bias.
-    """
+    """The call with this rank's groups; of ranks that share input channels the first add the bias."""
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.spec["bias"] is not None and local.ways("i") > 1:
         changed["bias"] = on_first(local, "i", local.args[2])

@@ -122,9 +122,7 @@ def scatter(call: OpCall) -> Rule | None:
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:
-    """Whether at most one element of each row of ``self`` is set to a number:
-    then rows may be cut, as for one-hot targets.
-    """
+    """Whether at most one element of a row of ``self`` is set (one-hot targets): then rows may be cut."""
     if call.target != "aten.scatter.value" or not call["self"].shape:
         return False
     exact = isinstance(call["value"], int) or call["self"].dtype.is_floating_point
@@ -163,9 +161,7 @@ _UNSEEN = {"sum": 0.0, "max": -inf, "min": inf}
 
 @rule_for("aten.scatter_reduce.two")
 def scatter_reduce(call: OpCall) -> Rule | None:
-    """As ``scatter_add``, a sum or an extremum over ``i``. Without ``include_self`` ranks can't tell what was
-    written.
-    """
+    """As ``scatter_add``, or an extremum. Without ``include_self`` ranks can't tell what was written."""
     linear = _linear(call, 0, 2) if call["reduce"] in ("sum", "mean") else ()
     kind = _KINDS.get(call["reduce"]) if call["include_self"] else None
     return _combining(call, kind, linear)

@@ -80,9 +80,7 @@ def product_and_bias(call: OpCall) -> Rule:
 
 @rule_for("aten.linear")
 def linear(call: OpCall) -> Rule:
-    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims;
-    a row of the weight for each column of the result.
-    """
+    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims; the weight has a row for each j."""
     factors = Factors()
     data, weight, *bias = call.tensors
     shape = call.result.shape

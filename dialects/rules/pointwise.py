@@ -99,9 +99,7 @@ def broadcast(dims: Dims, whole: tuple[int, ...], shape: tuple[int, ...]) -> Dim
 
 
 def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None) -> Rule:
-    """Operands broadcast to the results. Empty buffers (of ``log_sigmoid_forward`` off the CPU) have no
-    factor.
-    """
+    """Operands broadcast to the results. Empty ones (``log_sigmoid_forward`` off the CPU) have no factor."""
     factors = Factors()
     shape = results_of(call)[0].shape
     dims = factors.shape(shape)
@@ -225,9 +223,7 @@ _FOREACH: dict[Sets, str] = {
 
 
 def foreach(call: OpCall, sets: Sets) -> Rule:
-    """Each place in the lists has its own factors; results do not depend on the others'. A lone tensor is a
-    scalar.
-    """
+    """Each place in the lists has its own factors, which others don't affect. A lone tensor is a scalar."""
     factors = Factors()
     dims = [factors.shape(r.shape) for r in results_of(call)]
     operands: list[Dims] = []

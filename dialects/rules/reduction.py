@@ -104,9 +104,7 @@ _NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
     "aten.linalg_vector_norm", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype"
 )
 def norm(call: OpCall) -> Rule:
-    """Norms of order 1, 0 and infinity combine; others need a root at the end (decompose them into a sum of
-    squares).
-    """
+    """Norms of order 1, 0 and infinity combine; others end in a root (decompose into sums of squares)."""
     order = call["ord"] if call.target == "aten.linalg_vector_norm" else call["p"]
     kind = None if order is None else _NORM_KINDS.get(order)
     return _with_neutral(reduce_dims(call, kind), inf if kind == "min" else 0.0)  # of magnitudes

@@ -21,9 +21,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import Axes, Sharding
 
 Dim = tuple[str, ...]
-"""The factors that make up a dim, the most major first; () for a dim of size 1 or one that no factor
-describes.
-"""
+"""The factors of a dim, the most major first; () for size 1, or where no factor describes it."""
 Dims = tuple[Dim, ...]
 
 
@@ -57,15 +55,11 @@ class Local(Protocol):
         ...
 
     def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
-        """``base + scale * (index of this rank's first element of the factor)``: an int, or a
-        handle to one.
-        """
+        """``base + scale * (index of this rank's first element of the factor)``: an int, or a handle."""
         ...
 
     def emit(self, target: str, *args: object) -> Any:
-        """Run or build one operator; all schema arguments in order (trailing ones may be left to their
-        defaults).
-        """
+        """Run or build one operator; arguments in schema order (trailing ones may be left to defaults)."""
         ...
 
 
@@ -169,9 +163,7 @@ def dims_under(dims: Dims, assignment: Assignment) -> tuple[Axes, ...]:
 
 
 def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) -> bool:
-    """Whether blocks of dims can say the cut: a factor may be cut only if those more major in its dim are cut
-    whole.
-    """
+    """Whether blocks of dims can say the cut: factors more major than a cut one are cut whole."""
     for dim in dims:
         for major, minor in itertools.pairwise(dim):
             if assignment.get(minor) and _ways(assignment.get(major, ())) != sizes[major]:
@@ -189,9 +181,7 @@ def operand_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
 
 
 def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
-    """What the call makes under ``assignment``: dims, and partial terms of the reduced factors a result
-    lacks.
-    """
+    """What the call makes under ``assignment``: dims, and terms of reduced factors that a result lacks."""
     made = []
     for dims in rule.results:
         present = {f for dim in dims for f in dim}
@@ -281,9 +271,7 @@ def load_rules() -> Mapping[str, RuleFunction]:
 
 
 def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
-    """Register a rule while programs may have been compiled already; one of class ``replace`` gives way to
-    it.
-    """
+    """Register a rule while programs may have been compiled already; it replaces one of class ``replace``."""
     load_rules()
     if isinstance(_RULES.get(target), replace):
         del _RULES[target]
@@ -295,9 +283,7 @@ _DECLINED: dict[str, str] = {}
 
 
 def explain_declined(target: str, text: str) -> None:
-    """Say why a call of ``target`` has no rule although one is registered, as a remark has it after the op's
-    name.
-    """
+    """Say, as a remark has it after the op's name, why a call of ``target`` has no rule."""
     _DECLINED[target] = text
 
 

@@ -55,9 +55,7 @@ def _whole_at(factors: Factors, shape: tuple[int, ...], dims: set[int]) -> Dims:
 
 
 class _Side:
-    """One shape of a reshape: the factors given to its dims so far, and what is left of the dim
-    at its head.
-    """
+    """One shape of a reshape: its dims' factors so far, and what is left of the dim at its head."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
@@ -313,9 +311,7 @@ def unfold(call: OpCall) -> Rule:
 
 @rule_for("aten.im2col", "aten.col2im")
 def columns(call: OpCall) -> Rule:
-    """Patches of an image as columns, and the sum of such patches: ([a,b,c,d])->([a,(b e),f])
-    replicate={c,d,e,f}.
-    """
+    """Patches of an image as columns, or their sum: ([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}."""
     factors = Factors()
     inverse = call.target == "aten.col2im"
     image, patches = _in_order(inverse, call.tensors[0].shape, call.result.shape)

@@ -58,9 +58,7 @@ def _terms(sharding: Sharding) -> dict[str, int]:
 
 
 def senders(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[int, ...]:
-    """For each rank, the rank that sends it its block: a permutation in which who can keep its own block
-    does.
-    """
+    """For each rank, the rank that sends it its block. Ranks that can keep their own block do."""
     have = _ranks_by_block(source, mesh)
     want = _ranks_by_block(target, mesh)
     sender = list(range(mesh.world_size))

@@ -1,6 +1,4 @@
-"""``dist.reduce_scatter``: combines the terms of a partial value and leaves a block on each
-device. Level 3.
-"""
+"""``dist.reduce_scatter``: combines terms and leaves a block on each device. Level 3."""
 
 from math import prod
 from typing import Unpack

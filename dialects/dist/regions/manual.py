@@ -89,9 +89,7 @@ def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> li
 
 
 def local_type(type_: TensorType, sharding: Sharding, manual: Axes, name: str) -> TensorType:
-    """The type of a block over the ``manual`` axes. Raises Illegal where they come after others or do not
-    divide.
-    """
+    """The type of a block over the ``manual`` axes. Raises Illegal if inner or indivisible."""
     for dim, axes in enumerate(sharding.dims):
         inside = [_is_manual(axis, manual, name) for axis in axes]
         if inside != sorted(inside, reverse=True):

@@ -1,6 +1,4 @@
-"""``dist.yield``: the end of the body of a ``dist.loop`` or a ``dist.manual``. (``yield`` is no
-module name.)
-"""
+"""``dist.yield``: ends the body of a ``dist.loop`` or ``dist.manual``. (``yield`` is no module name.)"""
 
 from collections.abc import Sequence
 from typing import Unpack
@@ -59,9 +57,7 @@ def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
 
 
 def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes: str) -> list[list[ir.Type]]:
-    """The element types of each group of an op whose groups are optional tuples. Raises Illegal
-    for no tuple.
-    """
+    """The element types of each group of an op whose groups are optional tuples. Raises Illegal."""
     if sizes not in attributes:
         raise LeftToMlir
     remaining = list(values)

@@ -58,9 +58,7 @@ class EagerLocal:
 
 
 def run_operator(target: str, args: Sequence[Any]) -> Any:
-    """Run an ATen operator on real tensors; ``args`` in schema order, keyword-only ones included, as IR has
-    them.
-    """
+    """Run an ATen operator on real tensors; ``args`` in schema order, keyword-only ones included."""
     positional, keywords = [], {}
     for arg, (name, kind, keyword_only) in zip(args, parameters(target), strict=False):
         if isinstance(arg, Device):
@@ -90,9 +88,7 @@ def call_of(target: str, args: Sequence[Any]) -> tuple[OpCall, tuple[Any, ...], 
 
 
 def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed: int = 0) -> Tensor:
-    """A deterministic tensor for proofs: normal floats, integers in [0, below),
-    or both truth values by turns at random.
-    """
+    """A deterministic tensor for proofs: normal floats, integers in [0, below), or random truth values."""
     generator = torch.Generator().manual_seed(seed + 1000 * len(shape) + sum(shape))
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
@@ -107,9 +103,7 @@ def index_over(axes: Sequence[Axis], coordinate: Coordinate) -> int:
 
 
 def block(tensor: Tensor, sharding: Sharding, place: Coordinate | tuple[int, ...]) -> Tensor:
-    """A rank's block of a whole tensor; ``place`` is the rank's coordinate or the block's number along each
-    dim.
-    """
+    """A rank's block of a tensor; ``place``: the rank's coordinate, or the block's number along each dim."""
     numbers = place if isinstance(place, tuple) else [index_over(axes, place) for axes in sharding.dims]
     sizes = sharding.local_shape(tuple(tensor.shape))
     part = tensor[tuple(slice(n * size, (n + 1) * size) for n, size in zip(numbers, sizes, strict=True))]

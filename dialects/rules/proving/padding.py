@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, nan, prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shardc.dialects.aten.call import fill, leaves
 from shardc.dialects.rules.proving.execution import EagerLocal, type_of
+from shardc.dialects.rules.proving.trial import Trial
 from shardc.dialects.rules.rule import Dim, Rule
-
-if TYPE_CHECKING:
-    from shardc.dialects.rules.proving.proof import Trial
 
 MORE = 2
 """Elements of padding."""
@@ -41,9 +39,7 @@ def check_padding(trial: Trial) -> tuple[str, ...]:
 
 
 def _linear_sets(rule: Rule, factor: str) -> list[frozenset[int]]:
-    """Those whose zeros are said to hide padding of a summed factor, whatever finite numbers other operands
-    hold.
-    """
+    """The sets whose zeros hide padding of a summed factor, whatever finite numbers other operands hold."""
     if factor in rule.neutral or 0.0 not in (rule.neutral_of(factor) or ()):
         return []
     return [s for s in rule.linear if any(factor in dim for i in s for dim in rule.operands[i])]
