@@ -41,7 +41,7 @@ def may_draw(target: str) -> bool:
         return False
 
 
-def target_of(op: Any) -> str:
+def target_of(op: object) -> str:
     """The inverse of :func:`overload`."""
     name = str(op)
     return name.removesuffix(".default")

@@ -1,7 +1,6 @@
 """``#dist.axis``: a mesh axis, or a contiguous part of one (a sub-axis)."""
 
 from dataclasses import dataclass
-from math import gcd
 
 from torch_mlir import ir
 
@@ -70,11 +69,6 @@ def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple
             parts.append(head)
         parts.append(axis)
     return tuple(parts)
-
-
-def common_ways(axis: Axis, ways: int) -> int:
-    """How many of ``axis``'s ways, from its major end, divide ``ways``."""
-    return gcd(axis.size, ways)
 
 
 class AxisAttr(Dist.Attribute, name="axis"):

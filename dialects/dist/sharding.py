@@ -8,6 +8,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.sharding import NoSuchAxis
 from shardc.dialects.dist.axis import Axis, AxisAttr, merge
+from shardc.dialects.dist.build import i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh
 
@@ -74,15 +75,11 @@ class Sharding:
 
     def __str__(self) -> str:
         dims = ", ".join(
-            "{" + ", ".join([_short(a) for a in d] + ["?"] * o) + "}"
+            "{" + ", ".join([*map(str, d), *["?"] * o]) + "}"
             for d, o in zip(self.dims, self.open, strict=True)
         )
-        terms = "".join(f" partial {r}({_short(a)})" for r, a in self.partial)
+        terms = "".join(f" partial {r}({a})" for r, a in self.partial)
         return f"[{dims}]{terms}"
-
-
-def _short(axis: Axis) -> str:
-    return str(axis)
 
 
 def normal_partial(partial: tuple[tuple[str, Axis], ...]) -> tuple[tuple[str, Axis], ...]:
@@ -167,10 +164,8 @@ class ShardingCodec:
         name = ir.StringAttr.get(axis.name, self._context)
         if axis.pre == 1 and axis.size == self._mesh.size(axis.name):
             return name
-        i64 = ir.IntegerType.get_signless(64, self._context)
-        return AxisAttr.get(
-            name, ir.IntegerAttr.get(i64, axis.pre), ir.IntegerAttr.get(i64, axis.size), context=self._context
-        )
+        numbers = (i64(number, self._context) for number in (axis.pre, axis.size))
+        return AxisAttr.get(name, *numbers, context=self._context)
 
     def _encode(self, sharding: Sharding) -> ir.Attribute:
         array, string = (

@@ -19,7 +19,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 from shardc.dialects.kern.size import AnySize
-from shardc.dialects.kern.types import read_builtin
+from shardc.dialects.kern.types import agree, read_builtin
 
 DIMS = "bhmnde"
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -107,8 +107,8 @@ class _Reader:
     def _size(self, role: str, dim: str, size: AnySize | None) -> None:
         if dim in "hde" and not isinstance(size, int):
             raise Illegal(f"{role} must have a number along {dim}, not {'?' if size is None else size}")
-        if size is not None and self.sizes.setdefault(dim, size) != size:
-            raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {self.sizes[dim]}")
+        if size is not None:
+            agree(self.sizes, role, dim, size)
 
 
 def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
@@ -205,9 +205,8 @@ def attention_attributes(
 def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:
     """The map of a tensor with ``dims`` in memory (None: read at 0), each of its heads for ``group``."""
     with context:
-        read = {None: ir.AffineExpr.get_constant(0)} | {
-            d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)
-        }
+        read: dict[str | None, ir.AffineExpr] = {d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)}
+        read[None] = ir.AffineExpr.get_constant(0)
         if group > 1:
             read["h"] = ir.AffineExpr.get_floor_div(read["h"], group)
         return ir.AffineMap.get(len(DIMS), 0, [read[d] for d in dims])

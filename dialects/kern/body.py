@@ -8,17 +8,9 @@ from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
 INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
+_KERN = "attention attention_backward grouped_matmul linear_cross_entropy linear_cross_entropy_backward"
 STRUCTURED = frozenset(
-    (
-        "linalg.generic",
-        "linalg.fill",
-        "kern.attention",
-        "kern.attention_backward",
-        "kern.grouped_matmul",
-        "kern.linear_cross_entropy",
-        "kern.linear_cross_entropy_backward",
-        "kern.scatter_add",
-    )
+    ("linalg.generic", "linalg.fill", "kern.scatter_add", *(f"kern.{name}" for name in _KERN.split()))
 )
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 IN_GENERIC = frozenset(("linalg.yield", "linalg.index", "tensor.extract"))

@@ -61,7 +61,7 @@ def _schema(target: str) -> Any:
         raise Illegal(f"calls {target}, and PyTorch has no such operator in this process") from None
 
 
-def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[Any, ...]:
+def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[object, ...]:
     """The arguments of the call in the schema's order, tensors by type. Raises Illegal."""
     reads = [_text(name) for name in op.attributes["reads"]]
     given = {entry.name: entry.attr for entry in ir.DictAttr(op.attributes["arguments"])}
@@ -80,7 +80,7 @@ def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[A
 
 def _argument(
     parameter: Any, operands: Mapping[str, TensorType], given: Mapping[str, ir.Attribute], target: str
-) -> Any:
+) -> object:
     name, kind = parameter.name, str(parameter.real_type)
     takes_tensor = kind in ("Tensor", "Optional[Tensor]")
     if name in operands or (name in given and takes_tensor):
@@ -100,7 +100,7 @@ def _argument(
     return None
 
 
-def _constant(attribute: ir.Attribute, kind: str, name: str) -> Any:
+def _constant(attribute: ir.Attribute, kind: str, name: str) -> object:
     match attribute:
         case ir.BoolAttr() | ir.StringAttr() | ir.FloatAttr():
             return attribute.value
@@ -127,7 +127,7 @@ def extern_call(op: ir.Operation) -> Call:
 def extern(
     target: str,
     reads: Mapping[str, ir.Value],
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     results: Sequence[TensorType],
     **at: Unpack[At],
 ) -> tuple[list[ir.Value], ir.Operation]:
@@ -145,7 +145,7 @@ def extern(
     return unpack(op.results[0], **at), op
 
 
-def _attribute(value: Any) -> ir.Attribute:
+def _attribute(value: object) -> ir.Attribute:
     match value:
         case bool():
             return ir.BoolAttr.get(value)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Unpack
 
 import torch
@@ -13,7 +14,7 @@ from shardc.dialects.dist.build import At
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.dialect import Kern
-from shardc.dialects.kern.types import read_builtin
+from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 TURNED = {"left": "left_turned", "right": "right_turned"}
 """The attribute that says of an operand that its last two dims lie the other way round."""
@@ -65,10 +66,7 @@ class GroupedMatmul:
     dtype: torch.dtype
 
     def numel(self, dims: str) -> int:
-        count = 1
-        for dim in dims:
-            count *= self.sizes[dim]
-        return count
+        return prod(self.sizes[dim] for dim in dims)
 
 
 def grouped_matmul_of(op: ir.Operation) -> GroupedMatmul:
@@ -93,11 +91,9 @@ def grouped_matmul_of(op: ir.Operation) -> GroupedMatmul:
         if len(type_.shape) != len(dims[role]):
             raise Illegal(f"{role} has {len(type_.shape)} dims; it must have [{', '.join(dims[role])}]")
         for dim, size in zip(dims[role], type_.shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
-                raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
+            agree(sizes, role, dim, size)
         allowed = FLOATS if role == "left" else (torch.int32,) if role == "ends" else (types["left"].dtype,)
-        if type_.dtype not in allowed:
-            raise Illegal(f"{role} is of {type_.dtype}; it must be of {' or '.join(map(str, allowed))}")
+        check_dtype(role, type_.dtype, allowed)
     return GroupedMatmul(sizes, shared, dims["left"], dims["right"], dims["out"], types["left"].dtype)
 
 

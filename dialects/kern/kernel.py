@@ -217,11 +217,7 @@ def in_place(op: ir.Operation, attribute: str = IN_PLACE) -> dict[int, int]:
 
 def checks(op: ir.Operation) -> dict[int, str]:
     """Number of each result that says whether an index is wrong -> the message of the error."""
-    pairs = (
-        [ir.ArrayAttr(pair) for pair in ir.ArrayAttr(op.attributes[CHECKS])]
-        if CHECKS in op.attributes
-        else []
-    )
+    pairs = map(ir.ArrayAttr, op.attributes[CHECKS] if CHECKS in op.attributes else ())
     return {ir.IntegerAttr(pair[0]).value: ir.StringAttr(pair[1]).value for pair in pairs}
 
 
@@ -268,7 +264,7 @@ def kernel(
     ``ins`` ends with an integer for each of them, and ``shapes`` are those of the tensors before.
     """
     context = at["loc"].context
-    attributes = {NAME: string(name, context)}
+    attributes: dict[str, ir.Attribute] = {NAME: string(name, context)}
     if symbols:
         maps = [shape_map(shape, symbols, context) for shape in (*shapes, *(t.shape for t in results))]
         attributes[SHAPES] = ir.ArrayAttr.get(maps, context)

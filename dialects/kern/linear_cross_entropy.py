@@ -13,7 +13,7 @@ from shardc.dialects.dist.build import At
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.dialect import Kern
-from shardc.dialects.kern.types import read_builtin
+from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 SHAPES = {
     "grad": "m",
@@ -101,13 +101,10 @@ def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearC
                 f"{role} is {value.type}; it must be a tensor [{', '.join(SHAPES[role])}] of known sizes"
             )
         for dim, size in zip(SHAPES[role], type_.shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
-                raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
+            agree(sizes, role, dim, size)
         tensors[role] = type_
     for role, type_ in tensors.items():
-        allowed = _dtypes(role, tensors["rows"].dtype)
-        if type_.dtype not in allowed:
-            raise Illegal(f"{role} is of {type_.dtype}; it must be of {' or '.join(map(str, allowed))}")
+        check_dtype(role, type_.dtype, _dtypes(role, tensors["rows"].dtype))
     return LinearCrossEntropy(sizes["m"], sizes["n"], sizes["k"], tensors)
 
 

@@ -39,7 +39,7 @@ def note_strides(function: ir.Operation, strides: Sequence[Strides | None]) -> N
 
 def _read(attribute: ir.Attribute) -> Strides | None:
     if isinstance(attribute, ir.AffineMapAttr):
-        return Order(tuple(e.position for e in attribute.value.results))
+        return Order(tuple(ir.AffineDimExpr(e).position for e in attribute.value.results))
     return tuple(ir.DenseI64ArrayAttr(attribute)) or None
 
 

@@ -5,10 +5,16 @@ Shapes are the same. Integers are signless, booleans are bytes of 0 or 1 (as in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.verifier import Illegal
+
+T = TypeVar("T")
 
 ELEMENTS = {
     torch.float16: "f16",
@@ -35,6 +41,18 @@ def builtin_type(type_: TensorType, context: ir.Context) -> ir.Type:
     return ir.Type.parse(f"tensor<{shape}{ELEMENTS[type_.dtype]}>", context)
 
 
+def agree(sizes: dict[str, T], role: str, dim: str, size: T) -> None:
+    """Notes the size of ``role`` along ``dim``. Raises Illegal where another tensor has another."""
+    if sizes.setdefault(dim, size) != size:
+        raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
+
+
+def check_dtype(role: str, dtype: torch.dtype, allowed: Sequence[torch.dtype]) -> None:
+    """Raises Illegal for a tensor of a dtype that its op does not take."""
+    if dtype not in allowed:
+        raise Illegal(f"{role} is of {dtype}; it must be of {' or '.join(map(str, allowed))}")
+
+
 def read_builtin(type_: ir.Type) -> TensorType | None:
     """Shape (None for ``?``) and dtype of a builtin tensor of :data:`ELEMENTS`; None for other types."""
     if not isinstance(type_, ir.RankedTensorType):
@@ -43,6 +61,5 @@ def read_builtin(type_: ir.Type) -> TensorType | None:
     dtype = _DTYPES.get(str(tensor.element_type))
     if dtype is None:
         return None
-    return TensorType(
-        tuple(None if tensor.is_dynamic_dim(d) else n for d, n in enumerate(tensor.shape)), dtype
-    )
+    sizes = (None if tensor.is_dynamic_dim(d) else n for d, n in enumerate(tensor.shape))
+    return TensorType.of(sizes, dtype)

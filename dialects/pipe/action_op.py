@@ -91,9 +91,10 @@ def run_action(
 ) -> list[ir.Value]:
     """The results of ``stage`` (index, kind, slice) on ``values``; ``version``: of its weights."""
     context = at["loc"].context
-    attributes = {
+    index, kind, *number = stage
+    attributes: dict[str, ir.Attribute] = {
         "action": string(str(action), context),
-        "stage": ir.FlatSymbolRefAttr.get(stage_name(*stage), context),
+        "stage": ir.FlatSymbolRefAttr.get(stage_name(index, kind, *number), context),
     }
     if version is not None:
         attributes["version"] = i64(version, context)

@@ -1,7 +1,6 @@
 """``pipe.schedule``: the order of actions that a module's rank programs follow. Level 3."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from torch_mlir import ir
 
@@ -45,11 +44,11 @@ class ScheduleOp(Op, dialect=Pipe, name="schedule"):
         ]
         stages = set[int]()
         for number, row in enumerate(routes):
-            if not row or not all(isinstance(stage, ir.IntegerAttr) and stage.value >= 0 for stage in row):
-                raise Illegal(
-                    f"route {number} must be a list of stages, not {ir.ArrayAttr.get(row, site.op.context)}"
-                )
-            stages.update(stage.value for stage in row)
+            found = [stage.value for stage in row if isinstance(stage, ir.IntegerAttr) and stage.value >= 0]
+            if not row or len(found) != len(row):
+                shown = ir.ArrayAttr.get(row, site.op.context)
+                raise Illegal(f"route {number} must be a list of stages, not {shown}")
+            stages.update(found)
         if not routes:
             raise Illegal("needs a route: the stages that micro-batches go through")
         seen = set[Action]()
@@ -111,14 +110,14 @@ def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.Inse
     """Puts ``schedule``, of the ranks along ``axis``, at ``ip`` in the module."""
     context = module.context
 
-    def lists(rows: Iterable[Iterable[Any]], make: Callable[[Any], ir.Attribute]) -> ir.ArrayAttr:
-        return ir.ArrayAttr.get([ir.ArrayAttr.get(list(map(make, row)), context) for row in rows], context)
+    def lists(rows: Iterable[Iterable[ir.Attribute]]) -> ir.ArrayAttr:
+        return ir.ArrayAttr.get([ir.ArrayAttr.get(list(row), context) for row in rows], context)
 
-    attributes = {
+    attributes: dict[str, ir.Attribute] = {
         "sym_name": string(schedule.name, context),
         "axis": string(axis, context),
-        "orders": lists(schedule.orders, lambda action: string(str(action), context)),
-        "routes": lists(schedule.routes, lambda stage: i64(stage, context)),
+        "orders": lists((string(str(action), context) for action in order) for order in schedule.orders),
+        "routes": lists((i64(stage, context) for stage in route) for route in schedule.routes),
         "slices": i64(schedule.slices, context),
     }
     if schedule.updates is not None:

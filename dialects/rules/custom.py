@@ -63,7 +63,7 @@ class _Custom:
 
     target: str
     function: UserRule
-    proved: frozenset[Any]
+    proved: frozenset[object]
 
     def __call__(self, call: OpCall) -> Rule | None:
         found = _made(self.function, call)
@@ -92,7 +92,7 @@ def _check_operator(target: str) -> None:
         )
 
 
-def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[Any]:
+def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[object]:
     """What calls on which the rule is proved are like. Proves it on every sample."""
     proved, reached, rules = set(), set(), []
     with torch.no_grad():
@@ -120,7 +120,7 @@ def _made(function: UserRule, call: OpCall) -> Rule | None:
     return parse_rule(found, call) if isinstance(found, str) else found
 
 
-def _likeness(call: OpCall, rule: Rule) -> Any:
+def _likeness(call: OpCall, rule: Rule) -> object:
     """What two calls share if a proof of one speaks for the other: all but sizes, and the values of tensors
     and floats.
 
@@ -130,7 +130,7 @@ def _likeness(call: OpCall, rule: Rule) -> Any:
     return call.target, str(rule), rule.linear, _like(call.args), _like(call.results)
 
 
-def _like(value: Any) -> Any:
+def _like(value: object) -> object:
     if isinstance(value, TensorType):
         return "floats" if value.dtype.is_floating_point else value.dtype
     if isinstance(value, tuple):

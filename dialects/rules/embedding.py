@@ -7,13 +7,12 @@ the others, so that the ranks' results add up to the lookup (Shoeybi et al., "Me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.rules.rule import Local, Rule, numbered, plain, rule_for
 
 
-def _local_rows(local: Local, indices: Any) -> tuple[Any, Any]:
+def _local_rows(local: Local, indices: object) -> tuple[object, object]:
     """The row of this rank's part of the table for each index, and where the index is not among its rows."""
     shifted = local.emit("aten.sub.Scalar", indices, local.offset("v"), 1)
     rows = local.emit("aten.clamp", shifted, 0, local.size("v") - 1)

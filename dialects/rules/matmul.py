@@ -107,7 +107,7 @@ def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[object]:
     return [local.emit(local.spec.target, *args)]
 
 
-def on_first(local: Local, factor: str, value: Any) -> Any:
+def on_first(local: Local, factor: str, value: object) -> Any:
     """``value`` on ranks that hold the first part of a cut factor, zeros on the others."""
     part = local.emit("aten.scalar_tensor", local.offset(factor), torch.int64)
     return local.emit("aten.where.ScalarOther", local.emit("aten.eq.Scalar", part, 0), value, 0)

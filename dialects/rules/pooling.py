@@ -15,54 +15,28 @@ from shardc.dialects.rules.rule import Dims, Local, Rule, emit_with, plain, rule
 
 # Spatial dims -> operators that are linear in their first operand: averages, resampling, all gradients.
 LINEAR = {
-    1: (
-        "avg_pool1d",
-        "upsample_nearest1d",
-        "upsample_nearest1d.vec",
-        "upsample_nearest1d_backward",
-        "_upsample_nearest_exact1d",
-        "_upsample_nearest_exact1d_backward",
-        "upsample_linear1d",
-        "upsample_linear1d.vec",
-        "upsample_linear1d_backward",
-    ),
-    2: (
-        "avg_pool2d",
-        "avg_pool2d_backward",
-        "_adaptive_avg_pool2d",
-        "_adaptive_avg_pool2d_backward",
-        "max_pool2d_with_indices_backward",
-        "adaptive_max_pool2d_backward",
-        "upsample_nearest2d",
-        "upsample_nearest2d.vec",
-        "upsample_nearest2d_backward",
-        "_upsample_nearest_exact2d",
-        "_upsample_nearest_exact2d_backward",
-        "upsample_bilinear2d",
-        "upsample_bilinear2d.vec",
-        "upsample_bilinear2d_backward",
-        "upsample_bicubic2d",
-        "upsample_bicubic2d.vec",
-        "upsample_bicubic2d_backward",
-    ),
-    3: (
-        "avg_pool3d",
-        "avg_pool3d_backward",
-        "_adaptive_avg_pool3d",
-        "_adaptive_avg_pool3d_backward",
-        "max_pool3d_with_indices_backward",
-        "adaptive_max_pool3d_backward",
-        "upsample_nearest3d",
-        "upsample_nearest3d.vec",
-        "upsample_nearest3d_backward",
-        "upsample_trilinear3d",
-        "upsample_trilinear3d.vec",
-        "upsample_trilinear3d_backward",
-    ),
+    1: """
+        avg_pool1d upsample_nearest1d upsample_nearest1d.vec upsample_nearest1d_backward
+        _upsample_nearest_exact1d _upsample_nearest_exact1d_backward upsample_linear1d upsample_linear1d.vec
+        upsample_linear1d_backward
+    """,
+    2: """
+        avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward
+        max_pool2d_with_indices_backward adaptive_max_pool2d_backward upsample_nearest2d
+        upsample_nearest2d.vec upsample_nearest2d_backward _upsample_nearest_exact2d
+        _upsample_nearest_exact2d_backward upsample_bilinear2d upsample_bilinear2d.vec
+        upsample_bilinear2d_backward upsample_bicubic2d upsample_bicubic2d.vec upsample_bicubic2d_backward
+    """,
+    3: """
+        avg_pool3d avg_pool3d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward
+        max_pool3d_with_indices_backward adaptive_max_pool3d_backward upsample_nearest3d
+        upsample_nearest3d.vec upsample_nearest3d_backward upsample_trilinear3d upsample_trilinear3d.vec
+        upsample_trilinear3d_backward
+    """,
 }
 MAXIMA = {
-    2: ("max_pool2d_with_indices", "adaptive_max_pool2d"),
-    3: ("max_pool3d_with_indices", "adaptive_max_pool3d"),
+    2: "max_pool2d_with_indices adaptive_max_pool2d",
+    3: "max_pool3d_with_indices adaptive_max_pool3d",
 }
 
 
@@ -98,4 +72,4 @@ def _local_size(local: Local) -> Sequence[object]:
 
 for _table, _linear in ((LINEAR, (frozenset({0}),)), (MAXIMA, ())):
     for _spatial, _names in _table.items():
-        rule_for(*(f"aten.{n}" for n in _names))(partial(_rule, spatial=_spatial, linear=_linear))
+        rule_for(*(f"aten.{n}" for n in _names.split()))(partial(_rule, spatial=_spatial, linear=_linear))

@@ -121,21 +121,10 @@ def foreach_norm(call: OpCall) -> Rule:
     return _with_neutral(rule, inf if kind == "min" else 0.0)
 
 
+@rule_for("aten.aminmax", "aten.argmax", "aten.argmin", "aten.max.dim", "aten.min.dim", "aten.median.dim")
+@rule_for("aten.mode", "aten.prod", "aten.prod.dim_int", "aten.logsumexp")
 @rule_for(
-    "aten.aminmax",
-    "aten.argmax",
-    "aten.argmin",
-    "aten.logsumexp",
-    "aten.max.dim",
-    "aten.median.dim",
-    "aten.min.dim",
-    "aten.mode",
-    "aten.prod",
-    "aten.prod.dim_int",
-    "aten.std.correction",
-    "aten.std_mean.correction",
-    "aten.var.correction",
-    "aten.var_mean.correction",
+    "aten.std.correction", "aten.std_mean.correction", "aten.var.correction", "aten.var_mean.correction"
 )
 def whole(call: OpCall) -> Rule:
     """Reductions whose results on parts do not combine by a sum or an extremum."""

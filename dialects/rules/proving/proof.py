@@ -28,10 +28,7 @@ from shardc.dialects.rules.proving.execution import (
 )
 from shardc.dialects.rules.proving.padding import check_padding
 from shardc.dialects.rules.proving.trial import Trial
-from shardc.dialects.rules.rule import (
-    Rule,
-    find_rule,
-)
+from shardc.dialects.rules.rule import Rule, find_rule
 
 
 @dataclass(frozen=True)

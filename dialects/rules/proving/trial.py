@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -23,6 +23,7 @@ from shardc.dialects.rules.proving.execution import (
     block,
     index_over,
     relative_error,
+    results_list,
     run_operator,
     sample,
     tensor_leaves,
@@ -30,6 +31,7 @@ from shardc.dialects.rules.proving.execution import (
 )
 from shardc.dialects.rules.rule import (
     Assignment,
+    Dims,
     Rule,
     dims_under,
     factor_axes,
@@ -64,9 +66,8 @@ class Trial:
         cut = {f: prod(a.size for a in axes) for f, axes in (assignment or {}).items()}
         text = ", ".join(f"{f} into {n}" for f, n in cut.items()) or "nothing"
         if assignment is not None:
-            text += (
-                f"\n  sample: {_shown(self.call.tensors, operand_shardings(self.rule, over_own_axes(cut)))}"
-            )
+            shardings = operand_shardings(self.rule, over_own_axes(cut))
+            text += f"\n  sample: {_shown(self.call.tensors, shardings)}"
         text += f"\n  found: {example}" if example else ""
         return UnsoundRule(op=self.call.target, rule=self.rule, problem=problem, cut=text)
 
@@ -88,11 +89,10 @@ class Trial:
                     raise self.fail(f"{place} names the factor {name!r}, which no tensor has")
         for name, kind in rule.reduce.items():
             if kind not in REDUCTIONS:
-                raise self.fail(
-                    f"reduction {kind!r} of factor {name!r} is not one of {', '.join(REDUCTIONS)}"
-                )
+                known_kinds = ", ".join(REDUCTIONS)
+                raise self.fail(f"reduction {kind!r} of factor {name!r} is not one of {known_kinds}")
 
-    def _check_tensor(self, what: str, dims: tuple[tuple[str, ...], ...], type_: TensorType | None) -> None:
+    def _check_tensor(self, what: str, dims: Dims, type_: TensorType | None) -> None:
         shape = () if type_ is None else type_.shape
         if len(dims) != len(shape):
             raise self.fail(f"{what} has {len(dims)} dims in it, {len(shape)} in the call")
@@ -103,11 +103,10 @@ class Trial:
             if names.count(f) > 1:
                 raise self.fail(f"factor {f!r} stands twice in {what}")
         for d, (dim, size) in enumerate(zip(dims, shape, strict=True)):
-            product_ = prod(self.rule.sizes[f] for f in dim)
-            if dim and product_ != size:
-                raise self.fail(
-                    f"dim {d} of {what} has {size} elements, its factors {' '.join(dim)} make {product_}"
-                )
+            made = prod(self.rule.sizes[f] for f in dim)
+            if dim and made != size:
+                names = " ".join(dim)
+                raise self.fail(f"dim {d} of {what} has {size} elements, its factors {names} make {made}")
 
     def check_cut(self, assignment: Assignment) -> None:
         """Every rank's results, put together as the rule says, are the whole results."""
@@ -116,9 +115,8 @@ class Trial:
         ):
             raise self.fail("blocks of dims can't say the cut", assignment)
         self.check_reading(assignment)
-        for r, found in enumerate(self._assembled(assignment, self.args)):
-            if found is not None:
-                self.compare(f"result {r}", self.whole[r], found, assignment)
+        for r, found in self._assembled(assignment, self.args):
+            self.compare(f"result {r}", self.whole[r], found, assignment)
 
     def check_reading(self, assignment: Assignment) -> None:
         """The partitioner reads the cut from the tensors' shardings, neighbouring parts of axes joined."""
@@ -142,7 +140,7 @@ class Trial:
             for type_, s in zip(self.call.results, shardings, strict=True)
         )
         made: Made = [[] for _ in self.call.results]
-        for place in product(*(range(axis.size) for axis in axes)):
+        for place in itertools.product(*(range(axis.size) for axis in axes)):
             coordinate = dict(zip(axes, place, strict=True))
             tensors = [block(t, s, coordinate) for t, s in zip(tensor_leaves(args), operands, strict=True)]
             local_args = fill(self.call.args, tensors)
@@ -157,17 +155,14 @@ class Trial:
         """The results of one rank's call."""
         if self.rule.lower is not None:
             return list(self.rule.lower(local))
-        made = run_operator(self.call.target, local.args)
-        return list(made) if isinstance(made, tuple | list) else [made]
+        return results_list(run_operator(self.call.target, local.args))
 
     def _run_local(self, local: EagerLocal) -> list[Any]:
         try:
             return self.made_by(local)
         except Exception as error:  # an operator of a user may raise anything
-            at = (
-                ", ".join(f"{f}={index_over(a, local.coordinate)}" for f, a in local.assignment.items())
-                or "the only rank"
-            )
+            places = (f"{f}={index_over(a, local.coordinate)}" for f, a in local.assignment.items())
+            at = ", ".join(places) or "the only rank"
             raise self.fail(f"the local call failed at {at}: {str(error)[:400]}", local.assignment) from error
 
     def _check_types(
@@ -179,11 +174,12 @@ class Trial:
             if type_ is not None and type_of(value) != type_:
                 raise self.fail(f"local result {r} is {type_of(value)}, the rule says {type_}", assignment)
 
-    def _assembled(self, assignment: Assignment, args: tuple[Any, ...]) -> Iterator[Tensor | None]:
-        """The whole results, from what all ranks make of ``args``; None for a result that is not made."""
+    def _assembled(self, assignment: Assignment, args: tuple[Any, ...]) -> Iterator[tuple[int, Tensor]]:
+        """Number and value of each whole result that is made, from what all ranks make of ``args``."""
         shardings = result_shardings(self.rule, assignment)
         for r, made in enumerate(self.run(assignment, args)):
-            yield None if self.whole[r] is None else self._assemble(r, shardings[r], made, assignment)
+            if self.whole[r] is not None:
+                yield r, self._assemble(r, shardings[r], made, assignment)
 
     def _assemble(
         self, r: int, sharding: Sharding, made: list[tuple[Coordinate, Any]], assignment: Assignment
@@ -192,12 +188,8 @@ class Trial:
         kinds = {reduction for reduction, _ in sharding.partial}
         if len(kinds) > 1:
             raise self.fail(f"result {r} is partial with two reductions", assignment)
-        summed = [
-            axis
-            for axes in assignment.values()
-            for axis in axes
-            if any(axis.overlaps(p) for _, p in sharding.partial)
-        ]
+        axes_cut = itertools.chain.from_iterable(assignment.values())
+        summed = [axis for axis in axes_cut if any(axis.overlaps(p) for _, p in sharding.partial)]
         blocks: dict[tuple[int, ...], dict[tuple[int, ...], Tensor]] = {}
         for coordinate, value in made:
             place = tuple(index_over(axes, coordinate) for axes in sharding.dims)
@@ -253,11 +245,10 @@ class Trial:
             )
         splits = {i: _terms(tensors[i], seed=i) for i in operands}
         parts = ([splits[i][term] if i in splits else t for i, t in enumerate(tensors)] for term in range(3))
-        terms = [list(self._assembled(assignment, fill(self.call.args, part))) for part in parts]
-        for r, whole in enumerate(self.whole):
-            if whole is not None:
-                total = terms[0][r] + terms[1][r] + terms[2][r]
-                self.compare(f"result {r} of the linear set {names}", whole, total, assignment)
+        first, *others = (dict(self._assembled(assignment, fill(self.call.args, part))) for part in parts)
+        for r, term in first.items():
+            total = term + others[0][r] + others[1][r]
+            self.compare(f"result {r} of the linear set {names}", self.whole[r], total, assignment)
 
 
 def _terms(tensor: Tensor, seed: int) -> list[Tensor]:
