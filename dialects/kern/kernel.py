@@ -1,7 +1,6 @@
 """``kern.kernel``: a group of ops that runs as one generated kernel. Level 4."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Unpack
 
 import torch
@@ -12,7 +11,16 @@ from torch_mlir.dialects.ext import Region
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.build import At, empty_body, i64, string
 from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Operand, RegionOp, Result, Site, tensor_type
+from shardc.dialects.dist.verifier import (
+    Illegal,
+    LeftToMlir,
+    Operand,
+    RegionOp,
+    Result,
+    Site,
+    tensor_type,
+    tuple_elements,
+)
 from shardc.dialects.kern.body import check_body_op
 from shardc.dialects.kern.config import config, read_config
 from shardc.dialects.kern.dialect import Kern
@@ -81,19 +89,15 @@ class KernelOp(RegionOp, dialect=Kern, name="kernel", traits=[ir.IsIsolatedFromA
             _check_shapes(site, types)
 
     def check_body(self, site: Site) -> None:
-        blocks = list(site.op.regions[0].blocks)
-        if len(blocks) != 1:
-            raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
-        ops = [op.operation for op in blocks[0].operations]
+        block, count = site.body(), integer_count(site.op)
+        ops = [op.operation for op in block.operations]
         if not ops or ops[-1].name != YieldOp.OPERATION_NAME:
             raise Illegal("must end its body with kern.yield")
-        arguments = list(blocks[0].arguments)
+        arguments = list(block.arguments)
         numbers = [a for a in arguments if isinstance(a.type, ir.IndexType)]
-        if len(numbers) != integer_count(site.op) or numbers != arguments[len(arguments) - len(numbers) :]:
-            raise Illegal(
-                f"must have {integer_count(site.op)} body arguments of type index, after all others"
-            )
-        _expect("body argument", operand_types(site.op), arguments[: len(arguments) - len(numbers)])
+        if len(numbers) != count or numbers != arguments[len(arguments) - count :]:
+            raise Illegal(f"must have {count} body arguments of type index, after all others")
+        _expect("body argument", operand_types(site.op), arguments[: len(arguments) - count])
         _expect("yielded value", result_types(site.op), yielded_values(ops[-1]))
         for op in ops[:-1]:
             check_body_op(op)
@@ -105,9 +109,8 @@ def _check_shapes(site: Site, types: list[TensorType]) -> None:
         raise Illegal(f"has sizes that its types do not say, and so must have {SHAPES} and {HINTS}")
     hints, maps = site.op.attributes[HINTS], site.op.attributes[SHAPES]
     if not isinstance(hints, ir.DenseI64ArrayAttr) or len(hints) != count:
-        raise Illegal(
-            f"{HINTS} must be an array<i64> with a number for each of its {count} integers, not {hints}"
-        )
+        wanted = f"an array<i64> with a number for each of its {count} integers"
+        raise Illegal(f"{HINTS} must be {wanted}, not {hints}")
     if not isinstance(maps, ir.ArrayAttr) or len(maps) != len(types):
         raise Illegal(f"{SHAPES} must have an affine map for each of its {len(types)} tensors, not {maps}")
     for type_, map_ in zip(types, maps, strict=True):
@@ -120,21 +123,18 @@ def _check_shapes(site: Site, types: list[TensorType]) -> None:
 
 
 def _check_in_place(site: Site) -> None:
-    if (
-        not isinstance(site.op.attributes[IN_PLACE], ir.DenseI64ArrayAttr)
-        or len(site.op.attributes[IN_PLACE]) % 2
-    ):
+    numbers = site.op.attributes[IN_PLACE]
+    if not isinstance(numbers, ir.DenseI64ArrayAttr) or len(numbers) % 2:
         raise Illegal(f"{IN_PLACE} must be an array of i64, a result and an operand in turn")
     pairs = in_place(site.op)
     takes, makes = operand_types(site.op), result_types(site.op)
     for result, operand in pairs.items():
         if not (0 <= result < len(makes) and 0 <= operand < len(takes)):
             raise Illegal(f"{IN_PLACE}: there is no result {result} or no operand {operand}")
-        if makes[result] != takes[operand]:
-            raise Illegal(
-                f"{IN_PLACE}: result {result} is {makes[result]}, operand {operand} {takes[operand]}"
-            )
-    if 2 * len(set(pairs.values())) != len(site.op.attributes[IN_PLACE]):
+        made, taken = makes[result], takes[operand]
+        if made != taken:
+            raise Illegal(f"{IN_PLACE}: result {result} is {made}, operand {operand} {taken}")
+    if 2 * len(set(pairs.values())) != len(numbers):
         raise Illegal(f"{IN_PLACE}: a result and an operand may each be there once")
 
 
@@ -143,15 +143,11 @@ def _check_checks(site: Site) -> None:
     try:
         found = checks(site.op)
     except (TypeError, ValueError):
-        raise Illegal(
-            f"{CHECKS} must be pairs of a number and a string, not {site.op.attributes[CHECKS]}"
-        ) from None
+        given = site.op.attributes[CHECKS]
+        raise Illegal(f"{CHECKS} must be pairs of a number and a string, not {given}") from None
     for number in found:
-        if (
-            not 0 <= number < len(makes)
-            or makes[number].dtype != torch.int64
-            or prod(makes[number].shape) != 1
-        ):
+        made = makes[number] if 0 <= number < len(makes) else None
+        if made is None or made.dtype != torch.int64 or made.numel != 1:
             raise Illegal(f"{CHECKS}: result {number} is no single si64")
 
 
@@ -195,9 +191,7 @@ def result_types(op: ir.Operation) -> list[TensorType]:
 
 
 def _element_types(type_: ir.Type, what: str) -> list[TensorType]:
-    types = element_types(type_)
-    if types is None:
-        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {type_}")
+    types = tuple_elements(type_)
     while what == "operand" and types and str(types[-1]) == INTEGER:
         types.pop()
     return [tensor_type(t, f"{what} {i}") for i, t in enumerate(types)]

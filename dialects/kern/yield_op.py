@@ -24,9 +24,7 @@ class YieldOp(Op, dialect=Kern, name="yield", traits=[ir.IsTerminatorTrait]):
     values: Operand
 
     def check(self, site: Site) -> None:
-        parent = site.op.parent
-        if parent is None or parent.name != "kern.kernel":
-            raise Illegal("must end the body of a kern.kernel")
+        site.expect_parent("kern.kernel")
         yielded_values(site.op)
 
 

@@ -8,8 +8,8 @@ from torch_mlir import ir
 from shardc.diagnostics.pipeline import BadAction
 from shardc.dialects.dist.build import At, i64, string
 from shardc.dialects.dist.regions.yield_op import expect_types
-from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site
+from shardc.dialects.dist.tuples import pack, tuple_type, unpack
+from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, tuple_elements
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.collective import Collective, parse_action
 from shardc.dialects.pipe.dialect import Pipe
@@ -75,10 +75,7 @@ def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:
 
 
 def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
-    types = element_types(values[0].type) if len(values) else []
-    if types is None:
-        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {values[0].type}")
-    return types
+    return tuple_elements(values[0].type) if len(values) else []
 
 
 def run_action(

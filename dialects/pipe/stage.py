@@ -52,12 +52,10 @@ class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAbo
             raise Illegal(f"must be named {stage_name(index, kind, number)!r}, not {name!r}")
 
     def check_body(self, site: Site) -> None:
-        blocks = list(site.op.regions[0].blocks)
-        if len(blocks) != 1:
-            raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
-        for number, argument in enumerate(blocks[0].arguments):
+        block = site.body()
+        for number, argument in enumerate(block.arguments):
             tensor_type(argument.type, f"body argument {number}")
-        last = list(blocks[0].operations)[-1].operation
+        last = list(block.operations)[-1].operation
         if last.name != YieldOp.OPERATION_NAME:
             raise Illegal(f"must end its body with pipe.yield, not {last.name}")
 

@@ -10,8 +10,6 @@ from shardc.dialects.dist.tuples import element_types, pack
 from shardc.dialects.dist.verifier import Illegal, Op, Operand, Site
 from shardc.dialects.pipe.dialect import Pipe
 
-PARENT = "pipe.stage"
-
 
 class YieldOp(Op, dialect=Pipe, name="yield", traits=[ir.IsTerminatorTrait]):
     """What a stage makes: a tuple, or nothing.
@@ -22,9 +20,7 @@ class YieldOp(Op, dialect=Pipe, name="yield", traits=[ir.IsTerminatorTrait]):
     values: Operand | None = None
 
     def check(self, site: Site) -> None:
-        parent = site.op.parent
-        if parent is None or parent.name != PARENT:
-            raise Illegal(f"must end the body of a {PARENT}")
+        site.expect_parent("pipe.stage")
         for operand in site.op.operands:
             if element_types(operand.type) is None:
                 raise Illegal(f"takes a tuple of values (torch.prim.TupleConstruct), not {operand.type}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
 from math import inf, prod
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import position
@@ -226,6 +226,7 @@ def factor_axes(dims: Dims, sharding: Sharding, sizes: Mapping[str, int]) -> dic
 
 
 RuleFunction = Callable[[OpCall], Rule | None]
+_F = TypeVar("_F", bound=RuleFunction)
 _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
 FAMILIES = """
@@ -234,13 +235,13 @@ FAMILIES = """
 """
 
 
-def rule_for(*targets: str) -> Callable[[RuleFunction], RuleFunction]:
+def rule_for(*targets: str) -> Callable[[_F], _F]:
     """Register the decorated function as the rule of ``targets`` (``aten.mm``, ``aten.add.Tensor``).
 
     The function gets the call and gives its rule, or None for arguments it does not cover.
     """
 
-    def register(function: RuleFunction) -> RuleFunction:
+    def register(function: _F) -> _F:
         for target in targets:
             if target in _RULES:
                 raise ValueError(f"two rules for {target}")

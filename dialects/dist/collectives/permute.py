@@ -34,8 +34,7 @@ class PermuteOp(Op, dialect=Dist, name="permute", traits=[ext.Pure]):
         site.expect_result(type_, "a permute keeps the local shape")
         rank = len(type_.shape)
         source, target = (site.sharding(name, rank, allow_time=False) for name in ("source", "target"))
-        problem = permute_problem(source, target)
-        if problem:
+        if problem := permute_problem(source, target):
             raise Illegal(problem)
 
 

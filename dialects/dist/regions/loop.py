@@ -84,8 +84,7 @@ def _axis(site: Site) -> Axis:
     if not site.has("axis"):
         raise LeftToMlir
     axis = site.axis(site.op.attributes["axis"])
-    problem = check_axis(axis, site.mesh)
-    if problem:
+    if problem := check_axis(axis, site.mesh):
         raise Illegal(problem)
     return axis
 

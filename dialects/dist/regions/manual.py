@@ -15,8 +15,17 @@ from shardc.dialects.dist.build import At, empty_body
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.regions.yield_op import expect_types, yielded
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, Operand, RegionOp, Result, Site, divided, tensor_type
+from shardc.dialects.dist.tuples import pack, tuple_type, unpack
+from shardc.dialects.dist.verifier import (
+    Illegal,
+    Operand,
+    RegionOp,
+    Result,
+    Site,
+    divided,
+    tensor_type,
+    tuple_elements,
+)
 
 
 class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
@@ -62,11 +71,10 @@ class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromA
 def _check_draws(block: ir.Block) -> None:
     for op in (o.operation for o in block.operations):
         if draws(op):
-            name = target_name(op)
-            raise Illegal(
-                f"draws random numbers in its body ({name}); draw them before it and pass them in",
-                op.location,
+            text = (
+                f"draws random numbers in its body ({target_name(op)}); draw them before it and pass them in"
             )
+            raise Illegal(text, op.location)
         for region in op.regions:
             for inner in region.blocks:
                 _check_draws(inner)
@@ -74,9 +82,7 @@ def _check_draws(block: ir.Block) -> None:
 
 def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:
     """The types, inside the body, of the blocks of a tuple of values."""
-    types = element_types(values[0].type) if len(values) else []
-    if types is None:
-        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {values[0].type}")
+    types = tuple_elements(values[0].type) if len(values) else []
     attributes = list(site.attribute(name, ir.ArrayAttr))
     if len(attributes) != len(types):
         raise Illegal(f"must have {len(types)} {name}, one for each value, not {len(attributes)}")

@@ -8,9 +8,7 @@ from torch_mlir import ir
 from shardc.dialects.dist.build import At, segments
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.tuples import element_types, pack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Site
-
-PARENTS = ("dist.loop", "dist.manual")
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Site, tuple_elements
 
 
 class YieldOp(Op, dialect=Dist, name="yield", traits=[ir.IsTerminatorTrait]):
@@ -25,9 +23,7 @@ class YieldOp(Op, dialect=Dist, name="yield", traits=[ir.IsTerminatorTrait]):
     stacked: Operand | None = None
 
     def check(self, site: Site) -> None:
-        parent = site.op.parent
-        if parent is None or parent.name not in PARENTS:
-            raise Illegal(f"must end the body of a {' or a '.join(PARENTS)}")
+        site.expect_parent("dist.loop", "dist.manual")
         for operand in site.op.operands:
             if element_types(operand.type) is None:
                 raise Illegal(f"takes tuples of values (torch.prim.TupleConstruct), not {operand.type}")
@@ -46,10 +42,7 @@ def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
 
     Raises Illegal if the body is not one block with a yield at its end.
     """
-    blocks = list(site.op.regions[0].blocks)
-    if len(blocks) != 1:
-        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
-    last = list(blocks[0].operations)[-1].operation
+    last = list(site.body().operations)[-1].operation
     if last.name != YieldOp.OPERATION_NAME:
         raise Illegal(f"must end its body with dist.yield, not {last.name}")
     values, stacked = group_types(last.operands, last.attributes, "operandSegmentSizes")
@@ -60,19 +53,8 @@ def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes
     """The element types of each group of an op whose groups are optional tuples. Raises Illegal."""
     if sizes not in attributes:
         raise LeftToMlir
-    remaining = list(values)
-    groups: list[list[ir.Type]] = []
-    for size in attributes[sizes]:
-        types: list[ir.Type] | None = []
-        if size:
-            value = remaining.pop(0)
-            types = element_types(value.type)
-            if types is None:
-                raise Illegal(
-                    f"takes and gives tuples of values (torch.prim.TupleConstruct), not {value.type}"
-                )
-        groups.append(types)
-    return groups
+    remaining = iter(values)
+    return [tuple_elements(next(remaining).type) if size else [] for size in attributes[sizes]]
 
 
 def expect_types(what: str, expected: Sequence[object], found: Sequence[object]) -> None:
