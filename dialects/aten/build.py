@@ -44,16 +44,14 @@ class CallBuilder:
         attributes: Mapping[str, ir.Attribute] | None = None,
     ) -> ir.Operation:
         """Build one call; ``args`` in schema order with SSA values where tensors (or runtime integers) go."""
-        operands = [
-            self.argument(arg, kind, ip) for arg, (_, kind, _) in zip(args, parameters(target), strict=True)
-        ]
+        kinds = (kind for _, kind, _ in parameters(target))
+        operands = [self.argument(arg, kind, ip) for arg, kind in zip(args, kinds, strict=True)]
         types = [self.type("!torch.none" if r is None else r) for r in results]
         name = f"torch.{target}"
         attributes = dict(attributes or {})
         if not self._context.is_registered_operation(name):
             attributes["name"] = ir.StringAttr.get(name, self._context)
             name = "torch.operator"
-            return ir.Operation.create(name, types, operands, attributes, loc=loc, ip=ip, regions=0)
         return ir.Operation.create(name, types, operands, attributes, loc=loc, ip=ip)
 
     def argument(self, arg: object, kind: str, ip: ir.InsertionPoint) -> ir.Value:
@@ -71,14 +69,8 @@ class CallBuilder:
         if static and key in self._constants:
             return self._constants[key]
         values = [self._constant(a) if not isinstance(a, ir.Value) else a for a in args]
-        where = self._head() if static else ip
-        op = ir.Operation.create(
-            "torch.prim.ListConstruct",
-            [self.type(f"!torch.list<{element}>")],
-            values,
-            loc=self._unknown,
-            ip=where,
-        )
+        where, types = self._head() if static else ip, [self.type(f"!torch.list<{element}>")]
+        op = ir.Operation.create("torch.prim.ListConstruct", types, values, loc=self._unknown, ip=where)
         if static:
             self._constants[key] = op.result
             self._last_constant = op
@@ -93,10 +85,9 @@ class CallBuilder:
 
     def _make_constant(self, value: object) -> ir.Value:
         name, type_, attribute = self._constant_parts(value)
-        attributes = {} if attribute is None else {"value": attribute}
-        op = ir.Operation.create(
-            f"torch.constant.{name}", [self.type(type_)], [], attributes, loc=self._unknown, ip=self._head()
-        )
+        attributes, types = {} if attribute is None else {"value": attribute}, [self.type(type_)]
+        where = self._head()
+        op = ir.Operation.create(f"torch.constant.{name}", types, [], attributes, loc=self._unknown, ip=where)
         self._last_constant = op
         return op.result
 
@@ -105,11 +96,8 @@ class CallBuilder:
         if value is None:
             return "none", "!torch.none", None
         if isinstance(value, bool):
-            return (
-                "bool",
-                "!torch.bool",
-                ir.IntegerAttr.get(ir.IntegerType.get_signless(1, context), int(value)),
-            )
+            bit = ir.IntegerType.get_signless(1, context)
+            return "bool", "!torch.bool", ir.IntegerAttr.get(bit, int(value))
         if isinstance(value, torch.dtype):
             value = number_of(value)
         if isinstance(value, int):

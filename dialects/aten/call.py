@@ -110,9 +110,8 @@ def fill(args: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
     return replace_leaves(args, lambda leaf: next(rest) if isinstance(leaf, TensorType | IntValue) else leaf)
 
 
-_CONSTANTS = frozenset(
-    f"torch.constant.{kind}" for kind in ("int", "float", "bool", "none", "str", "device", "number")
-)
+_KINDS = ("int", "float", "bool", "none", "str", "device", "number")
+_CONSTANTS = frozenset(f"torch.constant.{kind}" for kind in _KINDS)
 _LISTS = frozenset(("torch.prim.ListConstruct",))
 _CASTS = {"torch.aten.Int.bool": int, "torch.aten.Float.Scalar": float, "torch.aten.Int.Scalar": int}
 """Casts of constants, which the importer makes where a schema wants a number of another kind."""
@@ -120,8 +119,7 @@ _CASTS = {"torch.aten.Int.bool": int, "torch.aten.Float.Scalar": float, "torch.a
 
 def is_constant(op: ir.Operation) -> bool:
     """Whether the op only makes a Python-level argument (a number, a list) for other ops."""
-    name = op.name
-    return name in _CONSTANTS or name in _LISTS or name in _CASTS
+    return op.name in _CONSTANTS or op.name in _LISTS or op.name in _CASTS
 
 
 def target_name(op: ir.Operation) -> str:

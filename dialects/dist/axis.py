@@ -58,9 +58,7 @@ def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple
     """``axes`` cut at every boundary that one of ``others`` has inside them."""
     parts: list[Axis] = []
     for axis in axes:
-        bounds = {o.pre for o in others if o.name == axis.name} | {
-            o.pre * o.size for o in others if o.name == axis.name
-        }
+        bounds = {b for o in others if o.name == axis.name for b in (o.pre, o.pre * o.size)}
         cuts = sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size)
         for cut in cuts:
             if cut % axis.pre or (axis.pre * axis.size) % cut:

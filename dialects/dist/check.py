@@ -21,10 +21,8 @@ def check_axis(axis: Axis, mesh: Mesh) -> str | None:
         return unknown_axis(axis.name, mesh)
     total = mesh.size(axis.name)
     if axis.pre < 1 or axis.size < 1 or total % (axis.pre * axis.size):
-        return (
-            f"sub-axis {axis} does not fit: axis {axis.name!r} has {total} ways, "
-            f"which {axis.pre} * {axis.size} must divide"
-        )
+        ways = f"{total} ways, which {axis.pre} * {axis.size} must divide"
+        return f"sub-axis {axis} does not fit: axis {axis.name!r} has {ways}"
     return None
 
 

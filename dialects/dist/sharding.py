@@ -74,10 +74,8 @@ class Sharding:
         return Sharding(tuple(merge(d) for d in self.dims), normal_partial(self.partial))
 
     def __str__(self) -> str:
-        dims = ", ".join(
-            "{" + ", ".join([*map(str, d), *["?"] * o]) + "}"
-            for d, o in zip(self.dims, self.open, strict=True)
-        )
+        pairs = zip(self.dims, self.open, strict=True)
+        dims = ", ".join("{" + ", ".join([*map(str, d), *["?"] * o]) + "}" for d, o in pairs)
         terms = "".join(f" partial {r}({a})" for r, a in self.partial)
         return f"[{dims}]{terms}"
 
@@ -133,7 +131,7 @@ class ShardingCodec:
 
     def axes(self, axes: Axes) -> ir.ArrayAttr:
         """A list of axes as an attribute."""
-        return ir.ArrayAttr.get([self._axis(a) for a in axes], self._context)
+        return ir.ArrayAttr.get(list(map(self._axis, axes)), self._context)
 
     def read_axes(self, attribute: ir.Attribute) -> Axes:
         return tuple(self._read_axis(a) for a in ir.ArrayAttr(attribute))
@@ -168,13 +166,10 @@ class ShardingCodec:
         return AxisAttr.get(name, *numbers, context=self._context)
 
     def _encode(self, sharding: Sharding) -> ir.Attribute:
-        array, string = (
-            functools.partial(kind.get, context=self._context) for kind in (ir.ArrayAttr, ir.StringAttr)
-        )
-        dims = [
-            array([self._axis(a) for a in dim] + [string(OPEN)] * opened)
-            for dim, opened in zip(sharding.dims, sharding.open, strict=True)
-        ]
+        array = functools.partial(ir.ArrayAttr.get, context=self._context)
+        string = functools.partial(ir.StringAttr.get, context=self._context)
+        pairs = zip(sharding.dims, sharding.open, strict=True)
+        dims = [array([*map(self._axis, dim), *[string(OPEN)] * opened]) for dim, opened in pairs]
         terms = {r: [a for reduction, a in sharding.partial if reduction == r] for r in REDUCTIONS}
         partial = [array([string(r), *map(self._axis, axes)]) for r, axes in terms.items() if axes]
         mesh = ir.FlatSymbolRefAttr.get(MESH_SYMBOL, self._context)

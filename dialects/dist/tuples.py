@@ -53,10 +53,9 @@ def packed(values: Sequence[ir.Value]) -> list[ir.Value]:
 
 def unpacked(values: Sequence[ir.Value]) -> list[ir.Value]:
     """What a group of results, one tuple or none, is taken apart to; nothing if it never is."""
-    unpacks = [
-        use.owner.operation for v in values for use in v.uses if use.owner.name == "torch.prim.TupleUnpack"
-    ]
-    return list(unpacks[0].results) if unpacks else []
+    users = (use.owner.operation for v in values for use in v.uses)
+    found = next((user for user in users if user.name == "torch.prim.TupleUnpack"), None)
+    return [] if found is None else list(found.results)
 
 
 @lru_cache(maxsize=4096)

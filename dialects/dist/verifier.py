@@ -242,9 +242,8 @@ def tensor_type(type_: ir.Type, what: str) -> TensorType:
     except KeyError as dtype:
         raise Illegal(f"{what} has element type {dtype}, which shardc does not know") from None
     if found is None:
-        raise Illegal(
-            f"{what} must be a value tensor with static shape, such as !torch.vtensor<[4,8],f32>, not {type_}"
-        )
+        wanted = "a value tensor with static shape, such as !torch.vtensor<[4,8],f32>"
+        raise Illegal(f"{what} must be {wanted}, not {type_}")
     return found
 
 

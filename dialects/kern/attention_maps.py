@@ -25,16 +25,8 @@ DIMS = "bhmnde"
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes of queries, keys and values."""
 ROLES = {
-    "q": "bhmd",
-    "k": "bhnd",
-    "v": "bhne",
-    "mask": "bhmn",
-    "out": "bhme",
-    "lse": "bhm",
-    "grad_out": "bhme",
-    "dq": "bhmd",
-    "dk": "bhnd",
-    "dv": "bhne",
+    **{"q": "bhmd", "k": "bhnd", "v": "bhne", "mask": "bhmn", "out": "bhme", "lse": "bhm"},
+    **{"grad_out": "bhme", "dq": "bhmd", "dk": "bhnd", "dv": "bhne"},
 }
 """The dims of each tensor; only a mask may lack some of them."""
 KEYS = ("k", "v", "dk", "dv")
@@ -81,22 +73,19 @@ class _Reader:
 
     def layout(self, role: str, tensor: TensorType | None, map_: ir.AffineMap) -> Layout:
         if tensor is None or map_.n_dims != len(DIMS) or len(map_.results) != len(tensor.shape):
-            raise Illegal(
-                f"the map of {role} must take ({', '.join(DIMS)}) to each dim of its tensor, not be {map_}"
-            )
+            wanted = f"take ({', '.join(DIMS)}) to each dim of its tensor"
+            raise Illegal(f"the map of {role} must {wanted}, not be {map_}")
         order: dict[str, int] = {}
         for position, (expression, size) in enumerate(zip(map_.results, tensor.shape, strict=True)):
             dim, group = _dim(role, expression)
             if dim is None:
                 if size != 1:
-                    raise Illegal(
-                        f"{role} has size {size} at position {position}, which its map never reads but at 0"
-                    )
+                    found = f"size {size} at position {position}"
+                    raise Illegal(f"{role} has {found}, which its map never reads but at 0")
                 continue
             if dim in order or dim not in ROLES[role]:
-                raise Illegal(
-                    f"the map of {role} may hold each of {', '.join(ROLES[role])} once, not be {map_}"
-                )
+                held = ", ".join(ROLES[role])
+                raise Illegal(f"the map of {role} may hold each of {held} once, not be {map_}")
             order[dim] = position
             self._size(role, dim, size if size is None else size * group)
             self.group = max(self.group, group)
@@ -125,9 +114,8 @@ def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
             and isinstance(group, ir.AffineConstantExpr)
         ):
             return "h", group.value
-    raise Illegal(
-        f"the map of {role} may hold dims, h floordiv a number (of keys and values) and 0, not {expression}"
-    )
+    wanted = "dims, h floordiv a number (of keys and values) and 0"
+    raise Illegal(f"the map of {role} may hold {wanted}, not {expression}")
 
 
 Shapes = Sequence[tuple[AnySize, ...]]
@@ -157,11 +145,8 @@ def read_attention(
         types = [t and t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)]
     tensors = {r: reader.layout(r, t, m) for r, t, m in zip(roles, types, maps, strict=True)}
     _check_dtypes(tensors)
-    for role in KEYS:
-        if (
-            role in tensors
-            and tensors[role].type.shape[tensors[role].order["h"]] * reader.group != reader.sizes["h"]
-        ):
+    for role, layout in tensors.items():
+        if role in KEYS and layout.type.shape[layout.order["h"]] * reader.group != reader.sizes["h"]:
             raise Illegal(f"{role} must have one head for each {reader.group} of q's {reader.sizes['h']}")
     return Attention(
         tensors,

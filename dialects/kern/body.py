@@ -43,10 +43,8 @@ def _check_generic(op: ir.Operation) -> None:
             raise Illegal(f"a linalg.generic of its body may not hold {name}")
     for attribute in op.attributes["indexing_maps"]:
         if not ir.AffineMapAttr(attribute).value.is_projected_permutation:
-            raise Illegal(
-                f"a linalg.generic of its body may not have {attribute}: each dim must follow a loop of "
-                f"its own"
-            )
+            why = "each dim must follow a loop of its own"
+            raise Illegal(f"a linalg.generic of its body may not have {attribute}: {why}")
 
 
 def _check_slice(op: ir.Operation) -> None:

@@ -85,10 +85,8 @@ def _argument(
     takes_tensor = kind in ("Tensor", "Optional[Tensor]")
     if name in operands or (name in given and takes_tensor):
         if name not in operands or not takes_tensor or name in given:
-            raise Illegal(
-                f"{name} of {target} has type {kind}: {'an operand' if takes_tensor else 'arguments'} must "
-                f"give it"
-            )
+            giver = "an operand" if takes_tensor else "arguments"
+            raise Illegal(f"{name} of {target} has type {kind}: {giver} must give it")
         return operands[name]
     if name in given:
         return _constant(given[name], kind, name)

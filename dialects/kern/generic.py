@@ -58,7 +58,7 @@ class GenericLoops:
     @cached_property
     def maps(self) -> list[tuple[int, ...]]:
         """For each operand the loop of each of its dims. Raises KernelNotSupported for any other map."""
-        maps = [ir.AffineMapAttr(a).value for a in self.op.attributes["indexing_maps"]]
+        maps = [attribute.value for attribute in self.op.attributes["indexing_maps"]]
         for map_ in maps:
             if not map_.is_projected_permutation:
                 raise KernelNotSupported(what=f"{map_} as an indexing map")
@@ -78,12 +78,8 @@ class GenericLoops:
 
     def typed_sizes(self, unknown: int) -> tuple[int, ...]:
         """The size of each loop as the operands' types say it, ``unknown`` where it is symbolic."""
-        return self.loop_sizes(
-            [
-                _typed_shape(ir.RankedTensorType(value.type), unknown) if map_ else ()
-                for value, map_ in zip(self.op.operands, self.maps, strict=True)
-            ]
-        )
+        operands = zip(self.op.operands, self.maps, strict=True)
+        return self.loop_sizes([_typed_shape(v.type, unknown) if map_ else [] for v, map_ in operands])
 
     def reduced_size(self) -> int:
         """The terms of each sum (or maximum), symbolic sizes counted as 1; 1 if nothing is reduced."""

@@ -16,22 +16,11 @@ from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 SHAPES = {
-    "grad": "m",
-    "rows": "mk",
-    "weight": "nk",
-    "index": "m",
-    "lse": "m",
-    "logp": "m",
+    **dict.fromkeys(("grad", "index", "lse", "logp", "total", "spread", "top", "sums"), "m"),
+    **dict.fromkeys(("rows", "drows"), "mk"),
+    **dict.fromkeys(("weight", "dweight", "weight_again"), "nk"),
+    **dict.fromkeys(("bias", "dbias"), "n"),
     "wrong": "",
-    "drows": "mk",
-    "dweight": "nk",
-    "weight_again": "nk",
-    "bias": "n",
-    "total": "m",
-    "spread": "m",
-    "dbias": "n",
-    "top": "m",
-    "sums": "m",
 }
 """The dims of each tensor: m rows, of k elements each, and n classes."""
 MADE = ("logp", "lse", "wrong", "total", "top")
@@ -97,9 +86,8 @@ def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearC
     for role, value in zip(roles, [*op.operands, *op.results], strict=True):
         type_ = read_builtin(value.type)
         if type_ is None or len(type_.shape) != len(SHAPES[role]) or not type_.is_static:
-            raise Illegal(
-                f"{role} is {value.type}; it must be a tensor [{', '.join(SHAPES[role])}] of known sizes"
-            )
+            dims = ", ".join(SHAPES[role])
+            raise Illegal(f"{role} is {value.type}; it must be a tensor [{dims}] of known sizes")
         for dim, size in zip(SHAPES[role], type_.shape, strict=True):
             agree(sizes, role, dim, size)
         tensors[role] = type_
@@ -121,9 +109,8 @@ def _dtypes(role: str, factor: torch.dtype) -> tuple[torch.dtype, ...]:
 def linear_cross_entropy(operands: Sequence[ir.Value], **at: Unpack[At]) -> list[ir.Value]:
     """What MADE names of rows, weight, index and maybe bias."""
     context = at["loc"].context
-    row = ir.RankedTensorType.get(
-        [ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=at["loc"]
-    )
+    rows = ir.RankedTensorType(operands[0].type).shape[0]
+    row = ir.RankedTensorType.get([rows], ir.F32Type.get(context), loc=at["loc"])
     wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=at["loc"])
     name = LinearCrossEntropyOp.OPERATION_NAME
     return list(ir.Operation.create(name, [row, row, wrong, row, row], list(operands), **at).results)

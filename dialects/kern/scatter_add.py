@@ -83,14 +83,9 @@ class ScatterAdd:
 
 def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | None = None) -> ScatterAdd:
     """What an op says; ``shapes`` of operands and out, where types do not say them. Raises Illegal."""
-    values = {
-        "index": op.operands[0],
-        "updates": op.operands[1],
-        "out": op.results[0],
-        "wrong": op.results[1],
-    }
-    if has_init := len(op.operands) > 2:
-        values["init"] = op.operands[2]
+    has_init = len(op.operands) > 2
+    roles = ("index", "updates", *["init"] * has_init, "out", "wrong")
+    values = dict(zip(roles, (*op.operands, *op.results), strict=True))
     types: dict[str, TensorType] = {}
     for role, value in values.items():
         type_ = read_builtin(value.type)
@@ -102,9 +97,8 @@ def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | Non
     ignored = ir.IntegerAttr(op.attributes[IGNORED]).value if IGNORED in op.attributes else None
     index, updates, out = (types[role] for role in ("index", "updates", "out"))
     if shapes is not None:
-        index, updates, out = (
-            t.with_shape(shapes[at]) for t, at in ((index, 0), (updates, 1), (out, len(op.operands)))
-        )
+        places = (index, 0), (updates, 1), (out, len(op.operands))
+        index, updates, out = (type_.with_shape(shapes[place]) for type_, place in places)
     return ScatterAdd(index, updates, out, dim, has_init, ignored, WRAPS in op.attributes)
 
 
@@ -125,9 +119,8 @@ def _check_types(types: dict[str, TensorType], dim: int) -> None:
         raise Illegal(f"init is {types['init']}, out {out}")
     wanted = (*out.shape[:dim], *index.shape, *out.shape[dim + 1 :])
     if updates.shape != wanted:
-        raise Illegal(
-            f"updates is {updates}; with this index and out it must be {updates.with_shape(wanted)}"
-        )
+        must = updates.with_shape(wanted)
+        raise Illegal(f"updates is {updates}; with this index and out it must be {must}")
 
 
 def scatter_add(

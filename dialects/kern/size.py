@@ -87,10 +87,8 @@ class Size:
     __radd__, __rmul__ = __add__, __mul__
 
     def __repr__(self) -> str:
-        products = (
-            "*".join([str(f)] * (f != 1 or not m) + [f"s{s.number}" for s in m]) for m, f in self.terms
-        )
-        return " + ".join(products)
+        parts = ([str(f)] * (f != 1 or not m) + [f"s{s.number}" for s in m] for m, f in self.terms)
+        return " + ".join(map("*".join, parts))
 
     def _refuse(self, *_: object) -> NoReturn:
         raise SizeNotKnown(f"needs the number behind the symbolic size {self}")

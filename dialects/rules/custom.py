@@ -74,22 +74,16 @@ def _check_operator(target: str) -> None:
     try:
         schema = schema_of(overload(target))
     except (UnknownOperator, ValueError):
+        problem = "no operator of that name is registered with PyTorch"
         hint = "register it first, with torch.library.custom_op or torch.library.define"
-        raise BadRule(
-            op=target, problem="no operator of that name is registered with PyTorch", hint=hint
-        ) from None
+        raise BadRule(op=target, problem=problem, hint=hint) from None
     if schema.is_mutable:
-        hint = "register a form of it that returns its result"
-        raise BadRule(
-            op=target, problem="it writes to its arguments, and values of a step never change", hint=hint
-        )
+        problem = "it writes to its arguments, and values of a step never change"
+        raise BadRule(op=target, problem=problem, hint="register a form of it that returns its result")
     known = load_rules().get(target)
     if known is not None and not isinstance(known, _Custom):
-        raise BadRule(
-            op=target,
-            problem="shardc has a rule for it",
-            hint="leave it out: calls of it are sharded already",
-        )
+        hint = "leave it out: calls of it are sharded already"
+        raise BadRule(op=target, problem="shardc has a rule for it", hint=hint)
 
 
 def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[object]:

@@ -67,10 +67,8 @@ def results_of(call: OpCall | Local) -> tuple[TensorType, ...]:
 
 def local_sizes(local: Local) -> Sequence[object]:
     """The same call with the local sizes of its result, which the argument after the tensors names."""
-    at = len(local.spec.tensors)
-    return [
-        local.emit(local.spec.target, *local.args[:at], results_of(local)[0].shape, *local.args[at + 1 :])
-    ]
+    args, at = local.args, len(local.spec.tensors)
+    return [local.emit(local.spec.target, *args[:at], results_of(local)[0].shape, *args[at + 1 :])]
 
 
 def floating(type_: TensorType) -> bool:
@@ -119,9 +117,8 @@ def aligned(
     factors = Factors()
     rank = len(results_of(call)[0].shape)
     shapes = [t.shape for t in (*call.tensors, *results_of(call))]
-    agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1} - {
-        d % rank for d in whole
-    }
+    agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1}
+    agreed -= {d % rank for d in whole}
     common: dict[int, Dim] = {}
 
     def dim(d: int, size: int) -> Dim:
@@ -233,9 +230,8 @@ def foreach(call: OpCall, sets: Sets) -> Rule:
             operands.append(tuple(factors.whole(size) for size in arg.shape))
         elif isinstance(arg, tuple) and arg and isinstance(arg[0], TensorType):
             members.append(range(len(operands), len(operands) + len(arg)))
-            operands += (
-                broadcast(d, r.shape, t.shape) for d, r, t in zip(dims, results_of(call), arg, strict=True)
-            )
+            places = zip(dims, results_of(call), arg, strict=True)
+            operands += (broadcast(d, r.shape, t.shape) for d, r, t in places)
     linear = [tuple(i for arg in s for i in members[arg]) for s in sets]
     return factors.rule(call, operands, dims, linear)
 

@@ -92,16 +92,13 @@ class Rule:
     """How the dims of one call's tensors share factors.
 
     - ``operands``/``results``: for each tensor, for each dim, its factors. A factor has one size everywhere.
-    - ``reduce``: factors that results may lack; a result without such a factor is partial over the axes that
-      cut it.
-      Values are reductions ("sum", "max", "min").
+    - ``reduce``: factors that results may lack, with "sum", "max" or "min"; a result without such a factor
+      is partial over the axes that cut it.
     - ``replicate``: factors that must stay whole.
     - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all
-      partial
-      sums over an axis, so is every result.
-    - ``neutral``: for a factor the number, for each operand, that padding of the factor must hold for results
-      not to
-      depend on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
+      partial sums over an axis, so is every result.
+    - ``neutral``: for a factor the numbers, by operand, that its padding must hold for results not to depend
+      on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
     """
 

@@ -39,6 +39,5 @@ def reduce_scatter(
 ) -> ir.Value:
     type_ = divided(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes))
     context = x.context
-    out = write_type(type_, context)
-    op = ReduceScatterOp(x, i64(dim, context), codec.axes(axes), string(reduction, context), out, **at)
-    return op.out
+    how = i64(dim, context), codec.axes(axes), string(reduction, context)
+    return ReduceScatterOp(x, *how, write_type(type_, context), **at).out

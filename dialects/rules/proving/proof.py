@@ -22,10 +22,7 @@ from typing import Any
 from shardc.diagnostics.rules import NoRuleToProve
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.rules.proving.cuts import Cut, cuts, over_one_axis, over_own_axes, over_sub_axes
-from shardc.dialects.rules.proving.execution import (
-    call_of,
-    tuples,
-)
+from shardc.dialects.rules.proving.execution import call_of, tuples
 from shardc.dialects.rules.proving.padding import check_padding
 from shardc.dialects.rules.proving.trial import Trial
 from shardc.dialects.rules.rule import Rule, find_rule

@@ -74,10 +74,8 @@ class Trial:
     def check_form(self) -> None:
         """Factors are known, fit the shapes and stand once in a tensor; kinds and operand numbers exist."""
         rule, call = self.rule, self.call
-        for kind, dims, types in (
-            ("operand", rule.operands, call.tensors),
-            ("result", rule.results, call.results),
-        ):
+        sides = ("operand", rule.operands, call.tensors), ("result", rule.results, call.results)
+        for kind, dims, types in sides:
             if len(dims) != len(types):
                 raise self.fail(f"it has {len(dims)} {kind}s, the call {len(types)}")
             for i, (tensor, type_) in enumerate(zip(dims, types, strict=True)):
@@ -110,9 +108,8 @@ class Trial:
 
     def check_cut(self, assignment: Assignment) -> None:
         """Every rank's results, put together as the rule says, are the whole results."""
-        if not all(
-            representable(d, assignment, self.rule.sizes) for d in (*self.rule.operands, *self.rule.results)
-        ):
+        tensors = (*self.rule.operands, *self.rule.results)
+        if not all(representable(dims, assignment, self.rule.sizes) for dims in tensors):
             raise self.fail("blocks of dims can't say the cut", assignment)
         self.check_reading(assignment)
         for r, found in self._assembled(assignment, self.args):
@@ -125,20 +122,16 @@ class Trial:
             present = {f for dim in dims for f in dim}
             said = {f: merge(axes) for f, axes in assignment.items() if f in present}
             if {f: merge(axes) for f, axes in read.items()} != said:
-                raise self.fail(
-                    f"the sharding of a tensor [{dims}] is read as {read}, not as the cut that made it",
-                    assignment,
-                )
+                problem = f"is read as {read}, not as the cut that made it"
+                raise self.fail(f"the sharding of a tensor [{dims}] {problem}", assignment)
 
     def run(self, assignment: Assignment, args: tuple[Any, ...]) -> Made:
         """Run the call on every rank."""
         axes = [axis for cut in assignment.values() for axis in cut]
         operands = operand_shardings(self.rule, assignment)
         shardings = result_shardings(self.rule, assignment)
-        local_types = tuple(
-            type_ and type_.with_shape(s.local_shape(type_.shape))
-            for type_, s in zip(self.call.results, shardings, strict=True)
-        )
+        pairs = zip(self.call.results, shardings, strict=True)
+        local_types = tuple(type_ and type_.with_shape(s.local_shape(type_.shape)) for type_, s in pairs)
         made: Made = [[] for _ in self.call.results]
         for place in itertools.product(*(range(axis.size) for axis in axes)):
             coordinate = dict(zip(axes, place, strict=True))
@@ -240,9 +233,8 @@ class Trial:
             raise self.fail(f"the linear set {names} names no operands of the {len(tensors)} there are")
         everything = [*(tensors[i] for i in operands), *self.whole]
         if not all(t is None or t.dtype.is_floating_point or t.dtype.is_complex for t in everything):
-            raise self.fail(
-                f"the linear set {names} has integer operands or results, where sums are not exact"
-            )
+            problem = "has integer operands or results, where sums are not exact"
+            raise self.fail(f"the linear set {names} {problem}")
         splits = {i: _terms(tensors[i], seed=i) for i in operands}
         parts = ([splits[i][term] if i in splits else t for i, t in enumerate(tensors)] for term in range(3))
         first, *others = (dict(self._assembled(assignment, fill(self.call.args, part))) for part in parts)
