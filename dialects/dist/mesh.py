@@ -38,10 +38,7 @@ class Mesh:
 
     def size(self, name: str) -> int:
         """The ways of an axis. Raises KeyError."""
-        for axis in self.axes:
-            if axis.name == name:
-                return axis.size
-        raise KeyError(name)
+        return {axis.name: axis.size for axis in self.axes}[name]
 
     def is_time(self, axis: Axis) -> bool:
         return any(a.name == axis.name and a.kind == "time" for a in self.axes)
