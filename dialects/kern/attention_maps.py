@@ -119,7 +119,7 @@ def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
 
 
 Shapes = Sequence[tuple[AnySize, ...]]
-"""Of an op's operands and results, where its types do not say them."""
+"""Shapes of an op's operands and results, where its types do not say them."""
 
 
 def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> None:

@@ -216,7 +216,7 @@ def checks(op: ir.Operation) -> dict[int, str]:
 
 
 def write_checks(found: Mapping[int, str], context: ir.Context) -> ir.ArrayAttr:
-    """As :func:`checks` reads it."""
+    """The attribute that :func:`checks` reads."""
     pairs = [ir.ArrayAttr.get([i64(n, context), string(text, context)], context) for n, text in found.items()]
     return ir.ArrayAttr.get(pairs, context)
 
@@ -286,7 +286,7 @@ def kernel_like(
 
 
 def _set_location(op: ir.Operation, loc: ir.Location) -> None:
-    """Also of what is inside."""
+    """Set the location of an op and of all that is inside."""
     op.location = loc
     for region in op.regions:
         for block in region.blocks:

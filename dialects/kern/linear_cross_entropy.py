@@ -69,7 +69,7 @@ class LinearCrossEntropy:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of rows and weight."""
+        """The dtype of rows and weight."""
         return self.tensors["rows"].dtype
 
 

@@ -181,7 +181,7 @@ class _Sizing:
         return [*tensor[:at], *((f"_{i}",) for i in reversed(range(more))), *tensor[at + 1 :]]
 
     def _size_parts(self, tensor: list[Dim], shape: tuple[int, ...]) -> None:
-        """Of a dim's factors one may stand nowhere else: the others leave it its size."""
+        """Give a factor that stands alone nowhere the size that the others of its dim leave it."""
         for dim, size in zip(tensor, shape, strict=True):
             unknown = [f for f in dim if f not in self.sizes]
             if len(unknown) > 1:

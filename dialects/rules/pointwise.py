@@ -76,7 +76,7 @@ def floating(type_: TensorType) -> bool:
 
 
 def _linear_sets(call: OpCall, sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Those of ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point.
+    """The ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point.
 
     None where a number stands for a tensor, as then operands are not where ``sets`` says.
     """
