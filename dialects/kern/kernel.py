@@ -151,7 +151,7 @@ def _check_checks(site: Site) -> None:
             raise Illegal(f"{CHECKS}: result {number} is no single si64")
 
 
-def _expect(what: str, types: list[TensorType], values: list[ir.Value]) -> None:
+def _expect(what: str, types: Sequence[TensorType], values: Sequence[ir.Value]) -> None:
     if len(types) != len(values):
         raise Illegal(f"must have {len(types)} {what}s, not {len(values)}")
     for number, (type_, value) in enumerate(zip(types, values, strict=True)):
