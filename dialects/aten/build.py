@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch_mlir import ir
@@ -23,7 +22,7 @@ class CallBuilder:
     def __init__(self, body: ir.Block) -> None:
         self._body = body
         self._context = body.owner.context
-        self._constants: dict[Any, ir.Value] = {}
+        self._constants: dict[object, ir.Value] = {}
         self._types: dict[str, ir.Type] = {}
         self._unknown = ir.Location.unknown(self._context)
         self._last_constant: ir.Operation | None = None
@@ -38,26 +37,24 @@ class CallBuilder:
     def call(
         self,
         target: str,
-        args: Sequence[Any],
+        args: Sequence[object],
         results: Sequence[TensorType | None],
         loc: ir.Location,
         ip: ir.InsertionPoint,
         attributes: Mapping[str, ir.Attribute] | None = None,
     ) -> ir.Operation:
         """Build one call; ``args`` in schema order with SSA values where tensors (or runtime integers) go."""
-        operands = [
-            self.argument(arg, kind, ip) for arg, (_, kind, _) in zip(args, parameters(target), strict=True)
-        ]
+        kinds = (kind for _, kind, _ in parameters(target))
+        operands = [self.argument(arg, kind, ip) for arg, kind in zip(args, kinds, strict=True)]
         types = [self.type("!torch.none" if r is None else r) for r in results]
         name = f"torch.{target}"
         attributes = dict(attributes or {})
         if not self._context.is_registered_operation(name):
             attributes["name"] = ir.StringAttr.get(name, self._context)
             name = "torch.operator"
-            return ir.Operation.create(name, types, operands, attributes, loc=loc, ip=ip, regions=0)
         return ir.Operation.create(name, types, operands, attributes, loc=loc, ip=ip)
 
-    def argument(self, arg: Any, kind: str, ip: ir.InsertionPoint) -> ir.Value:
+    def argument(self, arg: object, kind: str, ip: ir.InsertionPoint) -> ir.Value:
         """The SSA value of one argument; ``kind`` is the schema's type for it."""
         if isinstance(arg, ir.Value):
             return arg
@@ -65,52 +62,42 @@ class CallBuilder:
             return self._list(tuple(arg), _element(kind), ip)
         return self._constant(arg)
 
-    def _list(self, args: tuple[Any, ...], kind: str, ip: ir.InsertionPoint) -> ir.Value:
+    def _list(self, args: tuple[object, ...], kind: str, ip: ir.InsertionPoint) -> ir.Value:
         element = _list_element_type(kind, args)
         static = not any(isinstance(a, ir.Value) for a in args)
         key = ("list", element, tuple((type(a), a) for a in args))
         if static and key in self._constants:
             return self._constants[key]
         values = [self._constant(a) if not isinstance(a, ir.Value) else a for a in args]
-        where = self._head() if static else ip
-        op = ir.Operation.create(
-            "torch.prim.ListConstruct",
-            [self.type(f"!torch.list<{element}>")],
-            values,
-            loc=self._unknown,
-            ip=where,
-        )
+        where, types = self._head() if static else ip, [self.type(f"!torch.list<{element}>")]
+        op = ir.Operation.create("torch.prim.ListConstruct", types, values, loc=self._unknown, ip=where)
         if static:
             self._constants[key] = op.result
             self._last_constant = op
         return op.result
 
-    def _constant(self, value: Any) -> ir.Value:
+    def _constant(self, value: object) -> ir.Value:
         key = (type(value), repr(value) if isinstance(value, float) else value)
         found = self._constants.get(key)
         if found is None:
             found = self._constants[key] = self._make_constant(value)
         return found
 
-    def _make_constant(self, value: Any) -> ir.Value:
+    def _make_constant(self, value: object) -> ir.Value:
         name, type_, attribute = self._constant_parts(value)
-        attributes = {} if attribute is None else {"value": attribute}
-        op = ir.Operation.create(
-            f"torch.constant.{name}", [self.type(type_)], [], attributes, loc=self._unknown, ip=self._head()
-        )
+        attributes, types = {} if attribute is None else {"value": attribute}, [self.type(type_)]
+        where = self._head()
+        op = ir.Operation.create(f"torch.constant.{name}", types, [], attributes, loc=self._unknown, ip=where)
         self._last_constant = op
         return op.result
 
-    def _constant_parts(self, value: Any) -> tuple[str, str, ir.Attribute | None]:
+    def _constant_parts(self, value: object) -> tuple[str, str, ir.Attribute | None]:
         context = self._context
         if value is None:
             return "none", "!torch.none", None
         if isinstance(value, bool):
-            return (
-                "bool",
-                "!torch.bool",
-                ir.IntegerAttr.get(ir.IntegerType.get_signless(1, context), int(value)),
-            )
+            bit = ir.IntegerType.get_signless(1, context)
+            return "bool", "!torch.bool", ir.IntegerAttr.get(bit, int(value))
         if isinstance(value, torch.dtype):
             value = number_of(value)
         if isinstance(value, int):
@@ -137,7 +124,7 @@ def _element(kind: str) -> str:
     return inner.removeprefix("List[").removesuffix("]")
 
 
-def _list_element_type(kind: str, args: tuple[Any, ...]) -> str:
+def _list_element_type(kind: str, args: tuple[object, ...]) -> str:
     """The torch dialect's element type for a list of schema element type ``kind``."""
     if "Tensor" in kind:
         return "optional<vtensor>" if kind.startswith("Optional") else "vtensor"

@@ -20,9 +20,7 @@ from shardc.dialects.aten.types import TensorType, read_type
 
 @dataclass(frozen=True)
 class IntValue:
-    """Stands in an argument list for a number known only at run time (``!torch.int``, ``!torch.float``), such
-    as a rank's offset.
-    """
+    """A number known only at run time (``!torch.int``, ``!torch.float``), such as a rank's offset."""
 
 
 INT_VALUE = IntValue()
@@ -30,9 +28,7 @@ INT_VALUE = IntValue()
 
 @dataclass(frozen=True)
 class Device:
-    """Stands for a device argument: tensors live where their rank's program runs, whatever the traced device
-    was.
-    """
+    """A device argument. Tensors live where their rank's program runs, whatever device was traced."""
 
 
 DEVICE = Device()
@@ -48,9 +44,7 @@ class OpCall:
     target: str
     args: tuple[Any, ...]
     results: tuple[TensorType | None, ...]
-    """None for an integer, and for what the call was asked not to make (a gradient outside of its
-    ``output_mask``).
-    """
+    """None for an integer, and for a gradient outside of the call's ``output_mask``."""
 
     def __getitem__(self, name: str) -> Any:
         """The argument called ``name`` in the operator's schema."""
@@ -116,9 +110,8 @@ def fill(args: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
     return replace_leaves(args, lambda leaf: next(rest) if isinstance(leaf, TensorType | IntValue) else leaf)
 
 
-_CONSTANTS = frozenset(
-    f"torch.constant.{kind}" for kind in ("int", "float", "bool", "none", "str", "device", "number")
-)
+_KINDS = ("int", "float", "bool", "none", "str", "device", "number")
+_CONSTANTS = frozenset(f"torch.constant.{kind}" for kind in _KINDS)
 _LISTS = frozenset(("torch.prim.ListConstruct",))
 _CASTS = {"torch.aten.Int.bool": int, "torch.aten.Float.Scalar": float, "torch.aten.Int.Scalar": int}
 """Casts of constants, which the importer makes where a schema wants a number of another kind."""
@@ -126,8 +119,7 @@ _CASTS = {"torch.aten.Int.bool": int, "torch.aten.Float.Scalar": float, "torch.a
 
 def is_constant(op: ir.Operation) -> bool:
     """Whether the op only makes a Python-level argument (a number, a list) for other ops."""
-    name = op.name
-    return name in _CONSTANTS or name in _LISTS or name in _CASTS
+    return op.name in _CONSTANTS or op.name in _LISTS or op.name in _CASTS
 
 
 def target_name(op: ir.Operation) -> str:

@@ -1,6 +1,4 @@
-"""Arithmetic on numbers that are known only at run time, such as sizes, which symbolic graphs of
-``torch.compile`` hold between ATen calls.
-"""
+"""Arithmetic on run-time numbers, such as sizes, between ATen calls of ``torch.compile``'s graphs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""ATen operators by the name that the torch dialect gives them:
-``aten.add.Tensor``, ``aten.mm``, ``shardc.attention``.
-"""
+"""ATen operators by their names in the torch dialect: ``aten.add.Tensor``, ``shardc.attention``."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def may_draw(target: str) -> bool:
         return False
 
 
-def target_of(op: Any) -> str:
+def target_of(op: object) -> str:
     """The inverse of :func:`overload`."""
     name = str(op)
     return name.removesuffix(".default")

@@ -67,9 +67,7 @@ class TensorType(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How a tensor of symbolic sizes lies in memory: densely, its ``dims`` from the most major to that of
-    stride 1.
-    """
+    """A dense layout of a tensor of symbolic sizes: its ``dims`` from the most major to that of stride 1."""
 
     dims: tuple[int, ...]
 

@@ -1,7 +1,6 @@
 """``#dist.axis``: a mesh axis, or a contiguous part of one (a sub-axis)."""
 
 from dataclasses import dataclass
-from math import gcd
 
 from torch_mlir import ir
 
@@ -59,9 +58,7 @@ def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple
     """``axes`` cut at every boundary that one of ``others`` has inside them."""
     parts: list[Axis] = []
     for axis in axes:
-        bounds = {o.pre for o in others if o.name == axis.name} | {
-            o.pre * o.size for o in others if o.name == axis.name
-        }
+        bounds = {b for o in others if o.name == axis.name for b in (o.pre, o.pre * o.size)}
         cuts = sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size)
         for cut in cuts:
             if cut % axis.pre or (axis.pre * axis.size) % cut:
@@ -70,11 +67,6 @@ def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple
             parts.append(head)
         parts.append(axis)
     return tuple(parts)
-
-
-def common_ways(axis: Axis, ways: int) -> int:
-    """How many of ``axis``'s ways, from its major end, divide ``ways``."""
-    return gcd(axis.size, ways)
 
 
 class AxisAttr(Dist.Attribute, name="axis"):

@@ -1,6 +1,16 @@
 """What the builders of ``dist`` ops share."""
 
+from collections.abc import Sequence
+from typing import TypedDict
+
 from torch_mlir import ir
+
+
+class At(TypedDict):
+    """Where a builder puts its ops: what all builders take."""
+
+    loc: ir.Location
+    ip: ir.InsertionPoint
 
 
 def i64(value: int, context: ir.Context) -> ir.IntegerAttr:
@@ -11,19 +21,11 @@ def string(text: str, context: ir.Context) -> ir.StringAttr:
     return ir.StringAttr.get(text, context)
 
 
-def segments(*groups: list[ir.Value] | list[ir.Type]) -> ir.DenseI32ArrayAttr:
+def segments(context: ir.Context, *groups: Sequence[object]) -> ir.DenseI32ArrayAttr:
     """How many operands or results each group has."""
-    return ir.DenseI32ArrayAttr.get([len(group) for group in groups])
+    return ir.DenseI32ArrayAttr.get([len(group) for group in groups], context)
 
 
-def only_operand() -> property:
-    """An accessor for an op's one optional operand.
-
-    The bindings' own accessor needs ``operandSegmentSizes``, which an op with a single group does not carry
-    here.
-    """
-    return property(lambda op: op.operands[0] if len(op.operands) else None)
-
-
-def only_result() -> property:
-    return property(lambda op: op.results[0] if len(op.results) else None)
+def empty_body(op: ir.Operation, arguments: Sequence[ir.Type]) -> ir.Block:
+    """The block of an op's one region, made with arguments of these types."""
+    return op.regions[0].blocks.append(*arguments, arg_locs=[op.location] * len(arguments))

@@ -16,17 +16,13 @@ def unknown_axis(name: str, mesh: Mesh) -> str:
 
 
 def check_axis(axis: Axis, mesh: Mesh) -> str | None:
-    """What is wrong with one axis or sub-axis: unknown, or not a part of the mesh's axis. None if
-    nothing is.
-    """
+    """What is wrong with one axis: unknown, or not a part of the mesh's axis. None if nothing is."""
     if all(a.name != axis.name for a in mesh.axes):
         return unknown_axis(axis.name, mesh)
     total = mesh.size(axis.name)
     if axis.pre < 1 or axis.size < 1 or total % (axis.pre * axis.size):
-        return (
-            f"sub-axis {axis} does not fit: axis {axis.name!r} has {total} ways, "
-            f"which {axis.pre} * {axis.size} must divide"
-        )
+        ways = f"{total} ways, which {axis.pre} * {axis.size} must divide"
+        return f"sub-axis {axis} does not fit: axis {axis.name!r} has {ways}"
     return None
 
 

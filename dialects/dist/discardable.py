@@ -13,13 +13,10 @@ from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 
 
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
-    """What is wrong with the first sharding that does not fit its value or the mesh, and where; None if all
-    fit.
-    """
+    """The first sharding that does not fit its value or the mesh: the problem and its place, or None."""
     for op in module.body.operations:
-        if op.operation.name == "func.func" and len(
-            op.operation.regions[0].blocks
-        ):  # a declaration has no body
+        # A declaration has no body.
+        if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
             for inner, values, attributes, what in _annotated(op.operation):
                 try:
                     _check(Site(inner), values, attributes, what)
@@ -37,17 +34,11 @@ Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]
 def _annotated(function: ir.Operation) -> Iterator[Annotated]:
     block = function.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    for which, values, what in (
-        ("arg_attrs", block.arguments, "argument"),
-        ("res_attrs", returned, "result"),
-    ):
+    edges = ("arg_attrs", block.arguments, "argument"), ("res_attrs", returned, "result")
+    for which, values, what in edges:
         if which in function.attributes:
-            yield (
-                function,
-                list(values),
-                [_entry(a, "dist.sharding") for a in function.attributes[which]],
-                what,
-            )
+            shardings = [_sharding(ir.DictAttr(a)) for a in function.attributes[which]]
+            yield function, list(values), shardings, what
     yield from _in_blocks([block])
 
 
@@ -57,18 +48,14 @@ def _in_blocks(blocks: Iterable[ir.Block]) -> Iterator[Annotated]:
             inner = op.operation
             if "dist.shardings" in inner.attributes:
                 array = inner.attributes["dist.shardings"]
-                yield (
-                    inner,
-                    list(inner.results),
-                    list(array) if isinstance(array, ir.ArrayAttr) else [array],
-                    "result",
-                )
+                shardings = list(array) if isinstance(array, ir.ArrayAttr) else [array]
+                yield inner, list(inner.results), shardings, "result"
             for region in inner.regions:
                 yield from _in_blocks(region.blocks)
 
 
-def _entry(dictionary: ir.Attribute, name: str) -> ir.Attribute | None:
-    return next((entry.attr for entry in ir.DictAttr(dictionary) if entry.name == name), None)
+def _sharding(entries: ir.DictAttr) -> ir.Attribute | None:
+    return entries["dist.sharding"] if "dist.sharding" in entries else None
 
 
 def _check(site: Site, values: list[ir.Value], attributes: list[ir.Attribute | None], what: str) -> None:
@@ -78,6 +65,5 @@ def _check(site: Site, values: list[ir.Value], attributes: list[ir.Attribute | N
         if attribute is None:
             continue
         type_ = read_type(value.type)
-        site.sharding_of(
-            attribute, f"the sharding of {what} {position}", len(type_.shape) if type_ else 0, allow_open=True
-        )
+        rank = len(type_.shape) if type_ else 0
+        site.sharding_of(attribute, f"the sharding of {what} {position}", rank, allow_open=True)

@@ -1,6 +1,4 @@
-"""``dist.interleaved``: how an argument or result that holds several parts beside one another is stored,
-so that each is cut.
-"""
+"""``dist.interleaved``: how a tensor of several parts beside one another is stored, so that each is cut."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ class Parts:
         return sum(self.sizes)
 
     def between(self, start: int, end: int) -> Parts | None:
-        """The parts from element ``start`` to ``end`` of the dim; None where these are not the
-        ends of some.
-        """
+        """The parts from element ``start`` to ``end`` of the dim; None where these are no parts' ends."""
         ends = (0, *itertools.accumulate(self.sizes))
         if start not in ends or end not in ends or start >= end:
             return None

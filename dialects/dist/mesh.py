@@ -1,12 +1,13 @@
 """``dist.mesh``: the named axes that a program is sharded over."""
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import reduce
 from math import prod
 
 from torch_mlir import ir
 
-from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.axis import Axis, refine
+from shardc.dialects.dist.build import i64, string
 from shardc.dialects.dist.dialect import Dist
 
 MESH_SYMBOL = "mesh"
@@ -36,11 +37,8 @@ class Mesh:
         return prod(a.size for a in self.space)
 
     def size(self, name: str) -> int:
-        """The ways of an axis. KeyError if the mesh has none of that name."""
-        for axis in self.axes:
-            if axis.name == name:
-                return axis.size
-        raise KeyError(name)
+        """The ways of an axis. Raises KeyError."""
+        return {axis.name: axis.size for axis in self.axes}[name]
 
     def is_time(self, axis: Axis) -> bool:
         return any(a.name == axis.name and a.kind == "time" for a in self.axes)
@@ -59,29 +57,16 @@ class Mesh:
 
     def index(self, rank: int, axes: tuple[Axis, ...]) -> int:
         """The rank's place in the product of ``axes``, the first the most major."""
-        place = 0
-        for axis in axes:
-            place = place * axis.size + self.coordinate(rank, axis)
-        return place
+        return reduce(lambda place, axis: place * axis.size + self.coordinate(rank, axis), axes, 0)
 
     def group(self, rank: int, axes: tuple[Axis, ...]) -> tuple[int, ...]:
-        """The ranks that differ from ``rank`` on ``axes`` alone, in the order of their index over
-        ``axes``.
-        """
+        """The ranks that differ from ``rank`` on ``axes`` alone, ordered by their index over ``axes``."""
         members = [r for r in range(self.world_size) if self._outside(r, axes) == self._outside(rank, axes)]
         return tuple(sorted(members, key=lambda r: self.index(r, axes)))
 
     def _outside(self, rank: int, axes: tuple[Axis, ...]) -> tuple[int, ...]:
-        rest: list[int] = []
-        for a in self.space:
-            bounds = {1, a.size} | {x.pre for x in axes if x.name == a.name}
-            bounds |= {x.pre * x.size for x in axes if x.name == a.name}
-            cuts = sorted(bounds)
-            for low, high in pairwise(cuts):
-                part = Axis(a.name, low, high // low)
-                if not any(part.overlaps(x) for x in axes):
-                    rest.append(self.coordinate(rank, part))
-        return tuple(rest)
+        parts = refine(tuple(self.whole(a.name) for a in self.space), set(axes))
+        return tuple(self.coordinate(rank, p) for p in parts if not any(p.overlaps(x) for x in axes))
 
 
 class MeshOp(Dist.Operation, name="mesh"):
@@ -155,11 +140,6 @@ def find_mesh(op: ir.Operation) -> ir.Operation | None:
 def write_mesh(module: ir.Module, mesh: Mesh) -> None:
     """Put ``mesh`` at the head of a module that has none."""
     with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
-        i64 = ir.IntegerType.get_signless(64)
-        axes = [
-            ir.ArrayAttr.get(
-                [ir.StringAttr.get(a.name), ir.IntegerAttr.get(i64, a.size), ir.StringAttr.get(a.kind)]
-            )
-            for a in mesh.axes
-        ]
-        MeshOp(ir.StringAttr.get(MESH_SYMBOL), ir.ArrayAttr.get(axes))
+        context = module.context
+        axes = [[string(a.name, context), i64(a.size, context), string(a.kind, context)] for a in mesh.axes]
+        MeshOp(string(MESH_SYMBOL, context), ir.ArrayAttr.get([ir.ArrayAttr.get(a) for a in axes]))

@@ -1,18 +1,17 @@
 """``dist.offset``: where this device's (or iteration's) block begins. Level 3, no communication."""
 
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
-from shardc.dialects.dist.build import i64, only_operand
+from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 
 
-class OffsetOp(Dist.Operation, name="offset", traits=[ext.Pure]):
+class OffsetOp(Op, dialect=Dist, name="offset", traits=[ext.Pure]):
     """``start + base + scale * extent * (index over axes)``, an integer; ``start`` is 0 where there is no
     operand.
 
@@ -26,27 +25,19 @@ class OffsetOp(Dist.Operation, name="offset", traits=[ext.Pure]):
     extent: ir.IntegerAttr
     scale: ir.IntegerAttr
     base: ir.IntegerAttr
-    out: Result[Any]
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    start: Optional[Operand[Any]] = None  # noqa: UP045
+    out: Result
+    start: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-OffsetOp.start = only_operand()
-
-
-def _check(site: Site) -> None:
-    site.axes(space=False)
-    site.integer("extent", 0)
-    for name in ("scale", "base"):
-        site.attribute(name, ir.IntegerAttr)
-    if len(site.op.results) != 1:
-        raise LeftToMlir
-    for value in (*site.op.operands, *site.op.results):
-        if str(value.type) != "!torch.int":
-            raise Illegal(f"takes and gives !torch.int, not {value.type}")
+    def check(self, site: Site) -> None:
+        site.axes(space=False)
+        site.integer("extent", 0)
+        for name in ("scale", "base"):
+            site.attribute(name, ir.IntegerAttr)
+        if len(site.op.results) != 1:
+            raise LeftToMlir
+        for value in (*site.op.operands, *site.op.results):
+            if str(value.type) != "!torch.int":
+                raise Illegal(f"takes and gives !torch.int, not {value.type}")
 
 
 def offset(
@@ -56,11 +47,10 @@ def offset(
     *,
     scale: int = 1,
     base: int | ir.Value = 0,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> ir.Value:
     """``base`` is a number or a value of type ``!torch.int``."""
-    context = loc.context
+    context = at["loc"].context
     start, number = ([base], 0) if isinstance(base, ir.Value) else ([], base)
     attributes = {
         "axes": codec.axes(axes),
@@ -69,4 +59,4 @@ def offset(
         "base": i64(number, context),
     }
     result = [ir.Type.parse("!torch.int", context)]
-    return ir.Operation.create(OffsetOp.OPERATION_NAME, result, start, attributes, loc=loc, ip=ip).result
+    return ir.Operation.create(OffsetOp.OPERATION_NAME, result, start, attributes, **at).result

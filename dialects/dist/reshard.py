@@ -1,38 +1,32 @@
 """``dist.reshard``: a value in another layout. Level 2; partition lowers it to collectives."""
 
-from typing import Any
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
+from shardc.dialects.dist.build import At
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
-from shardc.dialects.dist.verifier import Site, verify
+from shardc.dialects.dist.verifier import Op, Operand, Result, Site
 
 
-class ReshardOp(Dist.Operation, name="reshard", traits=[ext.Pure]):
+class ReshardOp(Op, dialect=Dist, name="reshard", traits=[ext.Pure]):
     """The operand laid out as ``sharding``. Types are global, so they do not change.
 
     ``%1 = "dist.reshard"(%0) {sharding = #dist.sharding<@mesh, [[], ["tensor"]], []>}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``
     """
 
-    x: Operand[Any]
+    x: Operand
     sharding: ShardingAttr
-    out: Result[Any]
+    out: Result
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    type_ = site.operand()
-    site.expect_result(type_, "a reshard moves a value's blocks and leaves its type alone")
-    site.sharding("sharding", len(type_.shape))
+    def check(self, site: Site) -> None:
+        type_ = site.operand()
+        site.expect_result(type_, "a reshard moves a value's blocks and leaves its type alone")
+        site.sharding("sharding", len(type_.shape))
 
 
-def reshard(
-    x: ir.Value, sharding: Sharding, codec: ShardingCodec, *, loc: ir.Location, ip: ir.InsertionPoint
-) -> ir.Value:
-    return ReshardOp(x, codec.write(sharding.closed()), x.type, loc=loc, ip=ip).out
+def reshard(x: ir.Value, sharding: Sharding, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:
+    return ReshardOp(x, codec.write(sharding.closed()), x.type, **at).out

@@ -1,6 +1,4 @@
-"""The steps that a reshard is made of, and what each does to a layout. ``cost/collective.py`` knows what they
-send.
-"""
+"""The steps of a reshard, and what each does to a layout; ``cost/collective.py`` has what they send."""
 
 from __future__ import annotations
 

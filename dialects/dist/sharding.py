@@ -8,6 +8,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.sharding import NoSuchAxis
 from shardc.dialects.dist.axis import Axis, AxisAttr, merge
+from shardc.dialects.dist.build import i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh
 
@@ -52,9 +53,7 @@ class Sharding:
         return prod(a.size for a in self.dims[dim])
 
     def local_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one device's block of a tensor of global ``shape``; dims that do not divide are
-        rounded up.
-        """
+        """The shape of one device's block of a tensor of global ``shape``; quotients are rounded up."""
         return tuple(-(-size // self.ways(d)) for d, size in enumerate(shape))
 
     def divides(self, shape: tuple[int, ...]) -> bool:
@@ -75,22 +74,14 @@ class Sharding:
         return Sharding(tuple(merge(d) for d in self.dims), normal_partial(self.partial))
 
     def __str__(self) -> str:
-        dims = ", ".join(
-            "{" + ", ".join([_short(a) for a in d] + ["?"] * o) + "}"
-            for d, o in zip(self.dims, self.open, strict=True)
-        )
-        terms = "".join(f" partial {r}({_short(a)})" for r, a in self.partial)
+        pairs = zip(self.dims, self.open, strict=True)
+        dims = ", ".join("{" + ", ".join([*map(str, d), *["?"] * o]) + "}" for d, o in pairs)
+        terms = "".join(f" partial {r}({a})" for r, a in self.partial)
         return f"[{dims}]{terms}"
 
 
-def _short(axis: Axis) -> str:
-    return str(axis)
-
-
 def normal_partial(partial: tuple[tuple[str, Axis], ...]) -> tuple[tuple[str, Axis], ...]:
-    """Sorted by reduction and axis, neighbouring parts joined. ValueError for a reduction that is
-    not known.
-    """
+    """Sorted by reduction and axis, neighbouring parts joined. Raises ValueError for an unknown reduction."""
     if not partial:
         return ()
     unknown = {r for r, _ in partial} - set(REDUCTIONS)
@@ -140,7 +131,7 @@ class ShardingCodec:
 
     def axes(self, axes: Axes) -> ir.ArrayAttr:
         """A list of axes as an attribute."""
-        return ir.ArrayAttr.get([self._axis(a) for a in axes], self._context)
+        return ir.ArrayAttr.get(list(map(self._axis, axes)), self._context)
 
     def read_axes(self, attribute: ir.Attribute) -> Axes:
         return tuple(self._read_axis(a) for a in ir.ArrayAttr(attribute))
@@ -171,19 +162,14 @@ class ShardingCodec:
         name = ir.StringAttr.get(axis.name, self._context)
         if axis.pre == 1 and axis.size == self._mesh.size(axis.name):
             return name
-        i64 = ir.IntegerType.get_signless(64, self._context)
-        return AxisAttr.get(
-            name, ir.IntegerAttr.get(i64, axis.pre), ir.IntegerAttr.get(i64, axis.size), context=self._context
-        )
+        numbers = (i64(number, self._context) for number in (axis.pre, axis.size))
+        return AxisAttr.get(name, *numbers, context=self._context)
 
     def _encode(self, sharding: Sharding) -> ir.Attribute:
-        array, string = (
-            functools.partial(kind.get, context=self._context) for kind in (ir.ArrayAttr, ir.StringAttr)
-        )
-        dims = [
-            array([self._axis(a) for a in dim] + [string(OPEN)] * opened)
-            for dim, opened in zip(sharding.dims, sharding.open, strict=True)
-        ]
+        array = functools.partial(ir.ArrayAttr.get, context=self._context)
+        string = functools.partial(ir.StringAttr.get, context=self._context)
+        pairs = zip(sharding.dims, sharding.open, strict=True)
+        dims = [array([*map(self._axis, dim), *[string(OPEN)] * opened]) for dim, opened in pairs]
         terms = {r: [a for reduction, a in sharding.partial if reduction == r] for r in REDUCTIONS}
         partial = [array([string(r), *map(self._axis, axes)]) for r, axes in terms.items() if axes]
         mesh = ir.FlatSymbolRefAttr.get(MESH_SYMBOL, self._context)

@@ -1,45 +1,38 @@
 """``dist.slice``: keeps this device's (or iteration's) block of a dim. Level 3, no communication."""
 
 from math import prod
-from typing import Any
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import write_type
-from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.dialects.dist.verifier import Site, divided, tensor_type, verify
+from shardc.dialects.dist.verifier import Op, Operand, Result, Site, divided, tensor_type
 
 
-class SliceOp(Dist.Operation, name="slice", traits=[ext.Pure]):
+class SliceOp(Op, dialect=Dist, name="slice", traits=[ext.Pure]):
     """Block number *index over* ``axes`` of dim ``dim``. Time axes stand for the loops around it.
 
     ``%1 = "dist.slice"(%0) {axes = ["tensor"], dim = 1 : i64}
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,4],f32>``
     """
 
-    x: Operand[Any]
+    x: Operand
     dim: ir.IntegerAttr
     axes: ir.ArrayAttr
-    out: Result[Any]
+    out: Result
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    type_ = site.operand()
-    dim = site.dim(len(type_.shape))
-    ways = prod(a.size for a in site.axes(space=False))
-    site.expect_result(divided(type_, dim, ways), f"one of {ways} blocks of dim {dim} is kept")
+    def check(self, site: Site) -> None:
+        type_ = site.operand()
+        dim = site.dim(len(type_.shape))
+        ways = prod(a.size for a in site.axes(space=False))
+        site.expect_result(divided(type_, dim, ways), f"one of {ways} blocks of dim {dim} is kept")
 
 
-def slice_block(
-    x: ir.Value, dim: int, axes: Axes, codec: ShardingCodec, *, loc: ir.Location, ip: ir.InsertionPoint
-) -> ir.Value:
+def slice_block(x: ir.Value, dim: int, axes: Axes, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:
     type_ = divided(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes))
     out = write_type(type_, x.context)
-    return SliceOp(x, i64(dim, x.context), codec.axes(axes), out, loc=loc, ip=ip).out
+    return SliceOp(x, i64(dim, x.context), codec.axes(axes), out, **at).out

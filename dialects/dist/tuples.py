@@ -7,8 +7,11 @@ parse back.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Unpack
 
 from torch_mlir import ir
+
+from shardc.dialects.dist.build import At
 
 _PREFIX = "!torch.tuple<"
 
@@ -25,22 +28,22 @@ def element_types(type_: ir.Type) -> list[ir.Type] | None:
     return None if texts is None else [ir.Type.parse(text, type_.context) for text in texts]
 
 
-def pack(values: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint) -> list[ir.Value]:
+def pack(values: Sequence[ir.Value], **at: Unpack[At]) -> list[ir.Value]:
     """One tuple of ``values``, as a list of one; no value at all if there are none."""
     if not values:
         return []
-    type_ = tuple_type([v.type for v in values], loc.context)
-    return [ir.Operation.create("torch.prim.TupleConstruct", [type_], list(values), loc=loc, ip=ip).result]
+    type_ = tuple_type([v.type for v in values], at["loc"].context)
+    return [ir.Operation.create("torch.prim.TupleConstruct", [type_], list(values), **at).result]
 
 
-def unpack(value: ir.Value | None, *, loc: ir.Location, ip: ir.InsertionPoint) -> list[ir.Value]:
+def unpack(value: ir.Value | None, **at: Unpack[At]) -> list[ir.Value]:
     """The elements of a tuple; none of no tuple."""
     if value is None:
         return []
     types = element_types(value.type)
     if types is None:
         raise TypeError(f"{value.type} is not a tuple")
-    return list(ir.Operation.create("torch.prim.TupleUnpack", types, [value], loc=loc, ip=ip).results)
+    return list(ir.Operation.create("torch.prim.TupleUnpack", types, [value], **at).results)
 
 
 def packed(values: Sequence[ir.Value]) -> list[ir.Value]:
@@ -50,17 +53,14 @@ def packed(values: Sequence[ir.Value]) -> list[ir.Value]:
 
 def unpacked(values: Sequence[ir.Value]) -> list[ir.Value]:
     """What a group of results, one tuple or none, is taken apart to; nothing if it never is."""
-    unpacks = [
-        use.owner.operation for v in values for use in v.uses if use.owner.name == "torch.prim.TupleUnpack"
-    ]
-    return list(unpacks[0].results) if unpacks else []
+    users = (use.owner.operation for v in values for use in v.uses)
+    found = next((user for user in users if user.name == "torch.prim.TupleUnpack"), None)
+    return [] if found is None else list(found.results)
 
 
 @lru_cache(maxsize=4096)
 def _elements(text: str) -> tuple[str, ...] | None:
-    """The bindings have no accessors for tuples, hence the text: cut at the commas that stand in
-    no bracket.
-    """
+    """The bindings have no accessors for tuples, hence the text: split at the commas outside brackets."""
     if not text.startswith(_PREFIX):
         return None
     inner, depth, start = text[len(_PREFIX) : -1], 0, 0

@@ -8,17 +8,22 @@ error follows.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from torch_mlir import ir
+from torch_mlir.dialects import ext
 
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.axis import Axis, AxisAttr
 from shardc.dialects.dist.check import check_axes, check_sharding, unknown_axis, unknown_reduction
 from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh, find_mesh, mesh_problem, read_mesh_op
 from shardc.dialects.dist.sharding import OPEN, REDUCTIONS, Axes, Sharding, ShardingAttr, ShardingCodec
+from shardc.dialects.dist.tuples import element_types
 
 A = TypeVar("A", bound=ir.Attribute)
+# What the fields of an op are annotated with: the bindings read it when the class is made.
+Operand: TypeAlias = ir.Value[Any]
+Result: TypeAlias = ir.OpResult[Any]
 
 _meshes: dict[str, Mesh] = {}
 """Meshes by their axes as printed."""
@@ -83,6 +88,18 @@ class Site:
             raise LeftToMlir
         return self.op.attributes[name]
 
+    def body(self) -> ir.Block:
+        """The op's body. Raises Illegal unless it is one block."""
+        blocks = list(self.op.regions[0].blocks)
+        if len(blocks) != 1:
+            raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
+        return blocks[0]
+
+    def expect_parent(self, *names: str) -> None:
+        """Raises Illegal unless the op stands in one of these."""
+        if self.op.parent is None or self.op.parent.name not in names:
+            raise Illegal(f"must end the body of a {' or a '.join(names)}")
+
     def integer(self, name: str, least: int, most: int | None = None) -> int:
         value = self.attribute(name, ir.IntegerAttr).value
         if value < least or (most is not None and value > most):
@@ -118,11 +135,10 @@ class Site:
             raise Illegal(f"must give {expected}, not {found}: {because}")
 
     def axes(self, *, space: bool = True) -> Axes:
-        """The op's ``axes``: over devices, or (``space`` false) over loops too, which may yet have to be
-        formed.
-        """
-        axes = self.axis_list(self.attribute("axes", ir.ArrayAttr))
-        self._stop_at(check_axes(axes, self.mesh))
+        """The op's ``axes``: over devices, or (``space`` false) also over loops, formed or to be formed."""
+        axes = tuple(map(self.axis, self.attribute("axes", ir.ArrayAttr)))
+        if problem := check_axes(axes, self.mesh):
+            raise Illegal(problem)
         for axis in axes if space else ():
             if self.mesh.is_time(axis):
                 raise Illegal(f"works over devices, but {axis.name!r} is a time axis: use a dist.loop")
@@ -141,13 +157,11 @@ class Site:
             raise Illegal(f"{name} must be a #dist.sharding, not {attribute}")
         self._check_form(attribute, name)
         sharding = self._codec.read(attribute)
-        problem = check_sharding(sharding, rank, self.mesh)
-        if problem:
+        if problem := check_sharding(sharding, rank, self.mesh):
             raise Illegal(f"{name}: {problem}")
         if any(sharding.open) and not allow_open:
-            raise Illegal(
-                f'{name}: open dims ("{OPEN}") are for dist.constraint; here every dim must be settled'
-            )
+            problem = f'open dims ("{OPEN}") are for dist.constraint; here every dim must be settled'
+            raise Illegal(f"{name}: {problem}")
         for axis in () if allow_time else sharding.used:
             if self.mesh.is_time(axis):
                 raise Illegal(f"{name}: works over devices, but {axis.name!r} is a time axis")
@@ -160,11 +174,6 @@ class Site:
             if parent.name == "dist.loop" and "axis" in parent.attributes:
                 yield self.axis(parent.attributes["axis"])
             parent = parent.parent
-
-    def axis_list(self, attribute: ir.Attribute) -> Axes:
-        if not isinstance(attribute, ir.ArrayAttr):
-            raise Illegal(f"expected a list of axes, not {attribute}")
-        return tuple(self.axis(a) for a in attribute)
 
     def axis(self, attribute: ir.Attribute) -> Axis:
         if isinstance(attribute, ir.StringAttr):
@@ -203,9 +212,27 @@ class Site:
             except Illegal as problem:
                 raise Illegal(f"{name}: {problem}") from None
 
-    def _stop_at(self, problem: str | None) -> None:
-        if problem:
-            raise Illegal(problem)
+
+class Op(ext.Operation):
+    """An op of one of our dialects; ``check`` is its verifier."""
+
+    def check(self, site: Site) -> None:
+        """Raises Illegal, or LeftToMlir."""
+        raise NotImplementedError
+
+    def verify_invariants(self) -> bool:
+        return verify(self, self.check)
+
+
+class RegionOp(Op):
+    """An op with a body, which ``check_body`` verifies once its ops are."""
+
+    def check_body(self, site: Site) -> None:
+        """Raises as ``check``."""
+        raise NotImplementedError
+
+    def verify_region_invariants(self) -> bool:
+        return verify(self, self.check_body)
 
 
 def tensor_type(type_: ir.Type, what: str) -> TensorType:
@@ -215,10 +242,17 @@ def tensor_type(type_: ir.Type, what: str) -> TensorType:
     except KeyError as dtype:
         raise Illegal(f"{what} has element type {dtype}, which shardc does not know") from None
     if found is None:
-        raise Illegal(
-            f"{what} must be a value tensor with static shape, such as !torch.vtensor<[4,8],f32>, not {type_}"
-        )
+        wanted = "a value tensor with static shape, such as !torch.vtensor<[4,8],f32>"
+        raise Illegal(f"{what} must be {wanted}, not {type_}")
     return found
+
+
+def tuple_elements(type_: ir.Type) -> list[ir.Type]:
+    """What a tuple is made of. Raises Illegal for any other type."""
+    types = element_types(type_)
+    if types is None:
+        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {type_}")
+    return types
 
 
 def divided(type_: TensorType, dim: int, ways: int) -> TensorType:

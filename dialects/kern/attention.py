@@ -1,18 +1,18 @@
 """``kern.attention``: scaled dot product attention in a kernel's body. Level 4."""
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
-from shardc.dialects.dist.verifier import verify
+from shardc.dialects.dist.build import At
+from shardc.dialects.dist.verifier import Op, Operand, Result, Site
 from shardc.dialects.kern.attention_maps import Attention, Shapes, check_attention, read_attention
 from shardc.dialects.kern.dialect import Kern
 
 
-class AttentionOp(Kern.Operation, name="attention", traits=[ext.Pure]):
+class AttentionOp(Op, dialect=Kern, name="attention", traits=[ext.Pure]):
     """``out = softmax(q k^T * scale + mask) v`` and ``lse``, the logarithm of each row's sum of exponentials,
     in f32.
 
@@ -30,24 +30,20 @@ class AttentionOp(Kern.Operation, name="attention", traits=[ext.Pure]):
     -> (tensor<2x512x8x64xf32>, tensor<2x8x512xf32>)``
     """
 
-    out: Result[Any]
-    lse: Result[Any]
-    q: Operand[Any]
-    k: Operand[Any]
-    v: Operand[Any]
+    out: Result
+    lse: Result
+    q: Operand
+    k: Operand
+    v: Operand
     indexing_maps: ir.ArrayAttr
     causal: ir.IntegerAttr
     q_offset: ir.IntegerAttr
     scale: ir.FloatAttr
     unseen_lse: ir.FloatAttr
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    mask: Optional[Operand[Any]] = None  # noqa: UP045
+    mask: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, lambda site: check_attention(site, attention_of))
-
-
-AttentionOp.mask = property(lambda op: op.operands[3] if len(op.operands) > 3 else None)
+    def check(self, site: Site) -> None:
+        check_attention(site, attention_of)
 
 
 def attention_of(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
@@ -59,12 +55,8 @@ def attention(
     operands: Sequence[ir.Value],
     results: Sequence[ir.Type],
     attributes: dict[str, ir.Attribute],
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> list[ir.Value]:
-    """out and lse of q, k, v and maybe a mask; ``attributes`` as of
-    :func:`attention_maps.attention_attributes`.
-    """
+    """out and lse of q, k, v and maybe a mask, with the attributes of ``attention_attributes``."""
     name = AttentionOp.OPERATION_NAME
-    return list(ir.Operation.create(name, results, operands, attributes, loc=loc, ip=ip).results)
+    return list(ir.Operation.create(name, results, operands, attributes, **at).results)

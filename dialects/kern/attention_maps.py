@@ -19,22 +19,14 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 from shardc.dialects.kern.size import AnySize
-from shardc.dialects.kern.types import read_builtin
+from shardc.dialects.kern.types import agree, read_builtin
 
 DIMS = "bhmnde"
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 """The dtypes of queries, keys and values."""
 ROLES = {
-    "q": "bhmd",
-    "k": "bhnd",
-    "v": "bhne",
-    "mask": "bhmn",
-    "out": "bhme",
-    "lse": "bhm",
-    "grad_out": "bhme",
-    "dq": "bhmd",
-    "dk": "bhnd",
-    "dv": "bhne",
+    **{"q": "bhmd", "k": "bhnd", "v": "bhne", "mask": "bhmn", "out": "bhme", "lse": "bhm"},
+    **{"grad_out": "bhme", "dq": "bhmd", "dk": "bhnd", "dv": "bhne"},
 }
 """The dims of each tensor; only a mask may lack some of them."""
 KEYS = ("k", "v", "dk", "dv")
@@ -43,9 +35,7 @@ KEYS = ("k", "v", "dk", "dv")
 
 @dataclass(frozen=True)
 class Layout:
-    """A tensor's shape and dtype, and where each dim stands: position ``order[dim]`` of the shape, for dims
-    it has.
-    """
+    """A tensor's type, and the position ``order[dim]`` in its shape of each dim that it has."""
 
     type: TensorType
     order: Mapping[str, int]
@@ -83,22 +73,19 @@ class _Reader:
 
     def layout(self, role: str, tensor: TensorType | None, map_: ir.AffineMap) -> Layout:
         if tensor is None or map_.n_dims != len(DIMS) or len(map_.results) != len(tensor.shape):
-            raise Illegal(
-                f"the map of {role} must take ({', '.join(DIMS)}) to each dim of its tensor, not be {map_}"
-            )
+            wanted = f"take ({', '.join(DIMS)}) to each dim of its tensor"
+            raise Illegal(f"the map of {role} must {wanted}, not be {map_}")
         order: dict[str, int] = {}
         for position, (expression, size) in enumerate(zip(map_.results, tensor.shape, strict=True)):
             dim, group = _dim(role, expression)
             if dim is None:
                 if size != 1:
-                    raise Illegal(
-                        f"{role} has size {size} at position {position}, which its map never reads but at 0"
-                    )
+                    found = f"size {size} at position {position}"
+                    raise Illegal(f"{role} has {found}, which its map never reads but at 0")
                 continue
             if dim in order or dim not in ROLES[role]:
-                raise Illegal(
-                    f"the map of {role} may hold each of {', '.join(ROLES[role])} once, not be {map_}"
-                )
+                held = ", ".join(ROLES[role])
+                raise Illegal(f"the map of {role} may hold each of {held} once, not be {map_}")
             order[dim] = position
             self._size(role, dim, size if size is None else size * group)
             self.group = max(self.group, group)
@@ -109,8 +96,8 @@ class _Reader:
     def _size(self, role: str, dim: str, size: AnySize | None) -> None:
         if dim in "hde" and not isinstance(size, int):
             raise Illegal(f"{role} must have a number along {dim}, not {'?' if size is None else size}")
-        if size is not None and self.sizes.setdefault(dim, size) != size:
-            raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {self.sizes[dim]}")
+        if size is not None:
+            agree(self.sizes, role, dim, size)
 
 
 def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
@@ -127,13 +114,12 @@ def _dim(role: str, expression: ir.AffineExpr) -> tuple[str | None, int]:
             and isinstance(group, ir.AffineConstantExpr)
         ):
             return "h", group.value
-    raise Illegal(
-        f"the map of {role} may hold dims, h floordiv a number (of keys and values) and 0, not {expression}"
-    )
+    wanted = "dims, h floordiv a number (of keys and values) and 0"
+    raise Illegal(f"the map of {role} may hold {wanted}, not {expression}")
 
 
 Shapes = Sequence[tuple[AnySize, ...]]
-"""Of an op's operands and results, where its types do not say them."""
+"""Shapes of an op's operands and results, where its types do not say them."""
 
 
 def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> None:
@@ -146,9 +132,7 @@ def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> No
 def read_attention(
     op: ir.Operation, operands: Sequence[str], results: Sequence[str], shapes: Shapes | None = None
 ) -> Attention:
-    """What an op says, its operands (of which the last may be a mask) and then its results playing these
-    roles. Raises Illegal.
-    """
+    """What an op with operands (the last maybe a mask) and results of these roles says. Raises Illegal."""
     attributes = op.attributes
     roles = [*operands, *["mask"][: len(op.operands) - len(operands)], *results]
     maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]
@@ -161,11 +145,8 @@ def read_attention(
         types = [t and t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)]
     tensors = {r: reader.layout(r, t, m) for r, t, m in zip(roles, types, maps, strict=True)}
     _check_dtypes(tensors)
-    for role in KEYS:
-        if (
-            role in tensors
-            and tensors[role].type.shape[tensors[role].order["h"]] * reader.group != reader.sizes["h"]
-        ):
+    for role, layout in tensors.items():
+        if role in KEYS and layout.type.shape[layout.order["h"]] * reader.group != reader.sizes["h"]:
             raise Illegal(f"{role} must have one head for each {reader.group} of q's {reader.sizes['h']}")
     return Attention(
         tensors,
@@ -207,13 +188,10 @@ def attention_attributes(
 
 
 def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:
-    """The map of a tensor whose dims are ``dims`` in memory (None: read at 0), each of its heads for
-    ``group``.
-    """
+    """The map of a tensor with ``dims`` in memory (None: read at 0), each of its heads for ``group``."""
     with context:
-        read = {None: ir.AffineExpr.get_constant(0)} | {
-            d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)
-        }
+        read: dict[str | None, ir.AffineExpr] = {d: ir.AffineExpr.get_dim(i) for i, d in enumerate(DIMS)}
+        read[None] = ir.AffineExpr.get_constant(0)
         if group > 1:
             read["h"] = ir.AffineExpr.get_floor_div(read["h"], group)
         return ir.AffineMap.get(len(DIMS), 0, [read[d] for d in dims])

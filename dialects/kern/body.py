@@ -8,17 +8,9 @@ from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
 INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
+_KERN = "attention attention_backward grouped_matmul linear_cross_entropy linear_cross_entropy_backward"
 STRUCTURED = frozenset(
-    (
-        "linalg.generic",
-        "linalg.fill",
-        "kern.attention",
-        "kern.attention_backward",
-        "kern.grouped_matmul",
-        "kern.linear_cross_entropy",
-        "kern.linear_cross_entropy_backward",
-        "kern.scatter_add",
-    )
+    ("linalg.generic", "linalg.fill", "kern.scatter_add", *(f"kern.{name}" for name in _KERN.split()))
 )
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 IN_GENERIC = frozenset(("linalg.yield", "linalg.index", "tensor.extract"))
@@ -26,9 +18,7 @@ SCALAR_DIALECTS = ("arith.", "math.")
 
 
 def check_body_op(op: ir.Operation) -> None:
-    """Raises Illegal for an op that a kernel's body may not hold, or that makes a tensor which kernels do not
-    take.
-    """
+    """Raises Illegal for an op that a body may not hold, or that makes a tensor kernels do not take."""
     name = op.name
     if name == PACK:
         if any(use.owner.name != "kern.yield" for use in op.results[0].uses):
@@ -53,10 +43,8 @@ def _check_generic(op: ir.Operation) -> None:
             raise Illegal(f"a linalg.generic of its body may not hold {name}")
     for attribute in op.attributes["indexing_maps"]:
         if not ir.AffineMapAttr(attribute).value.is_projected_permutation:
-            raise Illegal(
-                f"a linalg.generic of its body may not have {attribute}: each dim must follow a loop of "
-                f"its own"
-            )
+            why = "each dim must follow a loop of its own"
+            raise Illegal(f"a linalg.generic of its body may not have {attribute}: {why}")
 
 
 def _check_slice(op: ir.Operation) -> None:

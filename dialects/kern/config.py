@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch_mlir import ir
 
+from shardc.dialects.dist.build import i64
 from shardc.dialects.dist.verifier import Illegal
 from shardc.dialects.kern.dialect import Kern
 
@@ -20,8 +21,7 @@ class ConfigAttr(Kern.Attribute, name="config"):
 
 def config(values: Mapping[str, int], context: ir.Context) -> ir.Attribute:
     """The attribute that holds ``values``."""
-    i64 = ir.IntegerType.get_signless(64, context)
-    entries = {name: ir.IntegerAttr.get(i64, value) for name, value in sorted(values.items())}
+    entries = {name: i64(value, context) for name, value in sorted(values.items())}
     with context:
         return ConfigAttr.get(ir.DictAttr.get(entries, context))
 
@@ -30,10 +30,8 @@ def read_config(attribute: ir.Attribute) -> dict[str, int]:
     """The named integers of a ``#kern.config``. Raises Illegal for any other attribute or entry."""
     if not isinstance(attribute, ConfigAttr):
         raise Illegal(f"config must be a #kern.config, not {attribute}")
-    (values,) = attribute.params
-    found: dict[str, int] = {}
-    for entry in ir.DictAttr(values):
-        if not isinstance(entry.attr, ir.IntegerAttr) or ir.IntegerAttr(entry.attr).value < 1:
+    entries = ir.DictAttr(attribute.params[0])
+    for entry in entries:
+        if not isinstance(entry.attr, ir.IntegerAttr) or entry.attr.value < 1:
             raise Illegal(f"config: {entry.name} must be an integer of at least 1, not {entry.attr}")
-        found[entry.name] = ir.IntegerAttr(entry.attr).value
-    return found
+    return {entry.name: entry.attr.value for entry in entries}

@@ -1,25 +1,24 @@
 """``kern.extern``: one call of ATen or of a library behind a PyTorch operator. Level 4."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.call import Call, OpCall
 from shardc.dialects.aten.schema import UnknownOperator, dtype_of, may_draw, number_of, overload
 from shardc.dialects.aten.types import TensorType, write_type
-from shardc.dialects.dist.build import i64, only_operand, string
+from shardc.dialects.dist.build import At, i64, string
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.kernel import kernel_operands, operand_types, result_types
 from shardc.runtime.torch_private import schema_of
 
 
-class ExternOp(Kern.Operation, name="extern", traits=[ext.Pure]):
+class ExternOp(Op, dialect=Kern, name="extern", traits=[ext.Pure]):
     """Calls the PyTorch operator ``target``, which neither writes to its operands nor draws random numbers.
 
     Operands and results are tuples of value tensors (left out where there are no operands). ``reads`` names
@@ -35,32 +34,24 @@ class ExternOp(Kern.Operation, name="extern", traits=[ext.Pure]):
     target: ir.StringAttr
     reads: ir.ArrayAttr
     arguments: ir.DictAttr
-    outs: Result[Any]
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    ins: Optional[Operand[Any]] = None  # noqa: UP045
+    outs: Result
+    ins: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-ExternOp.ins = only_operand()
-
-
-def _check(site: Site) -> None:
-    if len(site.op.results) != 1:
-        raise LeftToMlir
-    target = site.attribute("target", ir.StringAttr).value
-    schema = _schema(target)
-    if schema.is_mutable:
-        raise Illegal(f"calls {target}, which writes to its operands")
-    if may_draw(target):
-        raise Illegal(f"calls {target}, which draws random numbers")
-    site.attribute("reads", ir.ArrayAttr)
-    site.attribute("arguments", ir.DictAttr)
-    _bind(site.op, target, operand_types(site.op))
-    made = result_types(site.op)
-    if len(made) != len(schema.returns):
-        raise Illegal(f"must have the {len(schema.returns)} results of {target}, not {len(made)}")
+    def check(self, site: Site) -> None:
+        if len(site.op.results) != 1:
+            raise LeftToMlir
+        target = site.attribute("target", ir.StringAttr).value
+        schema = _schema(target)
+        if schema.is_mutable:
+            raise Illegal(f"calls {target}, which writes to its operands")
+        if may_draw(target):
+            raise Illegal(f"calls {target}, which draws random numbers")
+        site.attribute("reads", ir.ArrayAttr)
+        site.attribute("arguments", ir.DictAttr)
+        _bind(site.op, target, operand_types(site.op))
+        made = result_types(site.op)
+        if len(made) != len(schema.returns):
+            raise Illegal(f"must have the {len(schema.returns)} results of {target}, not {len(made)}")
 
 
 def _schema(target: str) -> Any:
@@ -70,7 +61,7 @@ def _schema(target: str) -> Any:
         raise Illegal(f"calls {target}, and PyTorch has no such operator in this process") from None
 
 
-def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[Any, ...]:
+def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[object, ...]:
     """The arguments of the call in the schema's order, tensors by type. Raises Illegal."""
     reads = [_text(name) for name in op.attributes["reads"]]
     given = {entry.name: entry.attr for entry in ir.DictAttr(op.attributes["arguments"])}
@@ -89,15 +80,13 @@ def _bind(op: ir.Operation, target: str, types: Sequence[TensorType]) -> tuple[A
 
 def _argument(
     parameter: Any, operands: Mapping[str, TensorType], given: Mapping[str, ir.Attribute], target: str
-) -> Any:
+) -> object:
     name, kind = parameter.name, str(parameter.real_type)
     takes_tensor = kind in ("Tensor", "Optional[Tensor]")
     if name in operands or (name in given and takes_tensor):
         if name not in operands or not takes_tensor or name in given:
-            raise Illegal(
-                f"{name} of {target} has type {kind}: {'an operand' if takes_tensor else 'arguments'} must "
-                f"give it"
-            )
+            giver = "an operand" if takes_tensor else "arguments"
+            raise Illegal(f"{name} of {target} has type {kind}: {giver} must give it")
         return operands[name]
     if name in given:
         return _constant(given[name], kind, name)
@@ -109,7 +98,7 @@ def _argument(
     return None
 
 
-def _constant(attribute: ir.Attribute, kind: str, name: str) -> Any:
+def _constant(attribute: ir.Attribute, kind: str, name: str) -> object:
     match attribute:
         case ir.BoolAttr() | ir.StringAttr() | ir.FloatAttr():
             return attribute.value
@@ -127,9 +116,7 @@ def _text(attribute: ir.Attribute) -> str:
 
 
 def extern_call(op: ir.Operation) -> Call:
-    """A ``kern.extern`` as a call like those of the torch dialect;
-    its operands and results are the tuples' elements.
-    """
+    """A ``kern.extern`` as a call; its operands and results are the tuples' elements."""
     target = ir.StringAttr(op.attributes["target"]).value
     spec = OpCall(target, _bind(op, target, operand_types(op)), tuple(result_types(op)))
     return Call(op, spec, kernel_operands(op))
@@ -138,29 +125,25 @@ def extern_call(op: ir.Operation) -> Call:
 def extern(
     target: str,
     reads: Mapping[str, ir.Value],
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     results: Sequence[TensorType],
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """The results, and the op. ``reads`` are tensors by parameter, in the schema's order;
-    ``arguments`` plain values.
-    """
-    context = loc.context
-    with context, loc:
+    """The results, and the op. ``reads``: tensors by parameter, in schema order."""
+    context = at["loc"].context
+    with context, at["loc"]:
         attributes = {
             "target": string(target, context),
             "reads": ir.ArrayAttr.get([string(name, context) for name in reads]),
             "arguments": ir.DictAttr.get({name: _attribute(value) for name, value in arguments.items()}),
         }
     outs = tuple_type([write_type(t, context) for t in results], context)
-    operands = pack(list(reads.values()), loc=loc, ip=ip)
-    op = ir.Operation.create(ExternOp.OPERATION_NAME, [outs], operands, attributes, loc=loc, ip=ip)
-    return unpack(op.results[0], loc=loc, ip=ip), op
+    operands = pack(list(reads.values()), **at)
+    op = ir.Operation.create(ExternOp.OPERATION_NAME, [outs], operands, attributes, **at)
+    return unpack(op.results[0], **at), op
 
 
-def _attribute(value: Any) -> ir.Attribute:
+def _attribute(value: object) -> ir.Attribute:
     match value:
         case bool():
             return ir.BoolAttr.get(value)

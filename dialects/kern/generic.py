@@ -17,25 +17,8 @@ from torch_mlir import ir
 from shardc.diagnostics.kernels import KernelNotSupported
 
 GENERIC = "linalg.generic"
-JOINS = frozenset(
-    (
-        "arith.addf",
-        "arith.mulf",
-        "arith.maximumf",
-        "arith.minimumf",
-        "arith.maxnumf",
-        "arith.minnumf",
-        "arith.addi",
-        "arith.muli",
-        "arith.maxsi",
-        "arith.minsi",
-        "arith.maxui",
-        "arith.minui",
-        "arith.ori",
-        "arith.andi",
-        "arith.xori",
-    )
-)
+_JOINS = "addf mulf maximumf minimumf maxnumf minnumf addi muli maxsi minsi maxui minui ori andi xori"
+JOINS = frozenset(f"arith.{name}" for name in _JOINS.split())
 """The associative ops by which a reduction may join a term to its accumulator."""
 
 Size = TypeVar("Size")
@@ -50,9 +33,7 @@ class Join(NamedTuple):
 
 @dataclass(eq=False)
 class GenericLoops:
-    """The loops of ``op``, a ``linalg.generic``. Its operands are numbered: inputs, then the inits of its
-    results.
-    """
+    """The loops of ``op``, a ``linalg.generic``. Operands are numbered: inputs, then inits of results."""
 
     op: ir.Operation
 
@@ -76,10 +57,8 @@ class GenericLoops:
 
     @cached_property
     def maps(self) -> list[tuple[int, ...]]:
-        """For each operand the loop that each of its dims follows. Raises KernelNotSupported for any other
-        map.
-        """
-        maps = [ir.AffineMapAttr(a).value for a in self.op.attributes["indexing_maps"]]
+        """For each operand the loop of each of its dims. Raises KernelNotSupported for any other map."""
+        maps = [attribute.value for attribute in self.op.attributes["indexing_maps"]]
         for map_ in maps:
             if not map_.is_projected_permutation:
                 raise KernelNotSupported(what=f"{map_} as an indexing map")
@@ -99,16 +78,8 @@ class GenericLoops:
 
     def typed_sizes(self, unknown: int) -> tuple[int, ...]:
         """The size of each loop as the operands' types say it, ``unknown`` where it is symbolic."""
-        shaped = [
-            ir.RankedTensorType(v.type) if self.maps[n] else None for n, v in enumerate(self.op.operands)
-        ]
-        dims = [range(0) if t is None else range(t.rank) for t in shaped]
-        return self.loop_sizes(
-            [
-                [unknown if t.is_dynamic_dim(d) else t.shape[d] for d in ds]
-                for t, ds in zip(shaped, dims, strict=True)
-            ]
-        )
+        operands = zip(self.op.operands, self.maps, strict=True)
+        return self.loop_sizes([_typed_shape(v.type, unknown) if map_ else [] for v, map_ in operands])
 
     def reduced_size(self) -> int:
         """The terms of each sum (or maximum), symbolic sizes counted as 1; 1 if nothing is reduced."""
@@ -116,16 +87,11 @@ class GenericLoops:
         return prod(max(1, size) for size, reduces in sizes if reduces)
 
     def join(self, result: int) -> Join | None:
-        """How ``result`` is accumulated, if exactly one op of :data:`JOINS` joins a term to its
-        accumulator.
-        """
+        """How ``result`` is accumulated, if exactly one op of :data:`JOINS` joins a term to it."""
         accumulator, value = self.block.arguments[self.input_count + result], self.yielded[result]
         users = [use.owner.operation for use in accumulator.uses]
-        if (
-            isinstance(value, ir.BlockArgument)
-            or users != [value.owner.operation]
-            or users[0].name not in JOINS
-        ):
+        made = self.made_here(value)
+        if made is None or users != [made] or made.name not in JOINS:
             return None
         return Join(users[0], next(v for v in users[0].operands if v != accumulator))
 
@@ -135,11 +101,12 @@ class GenericLoops:
         return made if made is not None and made.block == self.block else None
 
 
+def _typed_shape(type_: ir.RankedTensorType, unknown: int) -> list[int]:
+    return [unknown if type_.is_dynamic_dim(d) else n for d, n in enumerate(type_.shape)]
+
+
 def loop_of(value: ir.Value) -> int | None:
     """The loop whose place a scalar of type ``index`` is, if it is no more than that."""
-    made = None if isinstance(value, ir.BlockArgument) else value.owner.operation
-    return (
-        ir.IntegerAttr(made.attributes["dim"]).value
-        if made is not None and made.name == "linalg.index"
-        else None
-    )
+    if isinstance(value, ir.BlockArgument) or value.owner.operation.name != "linalg.index":
+        return None
+    return value.owner.operation.attributes["dim"].value

@@ -2,18 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from math import prod
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.build import At
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.dialect import Kern
-from shardc.dialects.kern.types import read_builtin
+from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 TURNED = {"left": "left_turned", "right": "right_turned"}
 """The attribute that says of an operand that its last two dims lie the other way round."""
@@ -26,7 +27,7 @@ SHAPES = {
 """By the ranks of left and right: the dims of left, right and out, and which one the groups share."""
 
 
-class GroupedMatmulOp(Kern.Operation, name="grouped_matmul", traits=[ext.Pure]):
+class GroupedMatmulOp(Op, dialect=Kern, name="grouped_matmul", traits=[ext.Pure]):
     """A matrix product for each group; the groups share one dim, on which group g has
     ``ends[g-1] .. ends[g]``.
 
@@ -42,20 +43,20 @@ class GroupedMatmulOp(Kern.Operation, name="grouped_matmul", traits=[ext.Pure]):
     : (tensor<64x32xbf16>, tensor<8x48x32xbf16>, tensor<8xi32>) -> tensor<64x48xbf16>``
     """
 
-    out: Result[Any]
-    left: Operand[Any]
-    right: Operand[Any]
-    ends: Operand[Any]
+    out: Result
+    left: Operand
+    right: Operand
+    ends: Operand
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        if len(site.op.results) != 1 or len(site.op.operands) != 3:
+            raise LeftToMlir
+        grouped_matmul_of(site.op)
 
 
 @dataclass(frozen=True)
 class GroupedMatmul:
-    """What an op says: its ``sizes`` by dim (m, n, k, g), and which of them the groups share; ``left``,
-    ``right`` and ``out`` are the dims of each in the order of its memory.
-    """
+    """What an op says: ``sizes`` by dim (m, n, k, g), the ``shared`` one, and tensors' dims in memory."""
 
     sizes: dict[str, int]
     shared: str
@@ -65,16 +66,7 @@ class GroupedMatmul:
     dtype: torch.dtype
 
     def numel(self, dims: str) -> int:
-        count = 1
-        for dim in dims:
-            count *= self.sizes[dim]
-        return count
-
-
-def _check(site: Site) -> None:
-    if len(site.op.results) != 1 or len(site.op.operands) != 3:
-        raise LeftToMlir
-    grouped_matmul_of(site.op)
+        return prod(self.sizes[dim] for dim in dims)
 
 
 def grouped_matmul_of(op: ir.Operation) -> GroupedMatmul:
@@ -99,11 +91,9 @@ def grouped_matmul_of(op: ir.Operation) -> GroupedMatmul:
         if len(type_.shape) != len(dims[role]):
             raise Illegal(f"{role} has {len(type_.shape)} dims; it must have [{', '.join(dims[role])}]")
         for dim, size in zip(dims[role], type_.shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
-                raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
+            agree(sizes, role, dim, size)
         allowed = FLOATS if role == "left" else (torch.int32,) if role == "ends" else (types["left"].dtype,)
-        if type_.dtype not in allowed:
-            raise Illegal(f"{role} is of {type_.dtype}; it must be of {' or '.join(map(str, allowed))}")
+        check_dtype(role, type_.dtype, allowed)
     return GroupedMatmul(sizes, shared, dims["left"], dims["right"], dims["out"], types["left"].dtype)
 
 
@@ -121,14 +111,9 @@ def turned(dims: str) -> str:
 
 
 def grouped_matmul(
-    operands: Sequence[ir.Value],
-    out: ir.Type,
-    turned: Sequence[str] = (),
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    operands: Sequence[ir.Value], out: ir.Type, turned: Sequence[str] = (), **at: Unpack[At]
 ) -> ir.Value:
     """out of left, right and ends; ``turned``: which of left and right lie the other way round."""
-    attributes = {TURNED[role]: ir.UnitAttr.get(loc.context) for role in turned}
+    attributes = {TURNED[role]: ir.UnitAttr.get(at["loc"].context) for role in turned}
     name = GroupedMatmulOp.OPERATION_NAME
-    return ir.Operation.create(name, [out], list(operands), attributes, loc=loc, ip=ip).results[0]
+    return ir.Operation.create(name, [out], list(operands), attributes, **at).results[0]

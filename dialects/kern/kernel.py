@@ -1,18 +1,26 @@
 """``kern.kernel``: a group of ops that runs as one generated kernel. Level 4."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
-from typing import Any, Optional
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Region, Result
+from torch_mlir.dialects.ext import Region
 
 from shardc.dialects.aten.types import TensorType, write_type
-from shardc.dialects.dist.build import i64, only_operand, string
+from shardc.dialects.dist.build import At, empty_body, i64, string
 from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, tensor_type, verify
+from shardc.dialects.dist.verifier import (
+    Illegal,
+    LeftToMlir,
+    Operand,
+    RegionOp,
+    Result,
+    Site,
+    tensor_type,
+    tuple_elements,
+)
 from shardc.dialects.kern.body import check_body_op
 from shardc.dialects.kern.config import config, read_config
 from shardc.dialects.kern.dialect import Kern
@@ -29,7 +37,7 @@ TUNED = "kern.tuned"
 INTEGER = "!torch.int"
 
 
-class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
+class KernelOp(RegionOp, dialect=Kern, name="kernel", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Computes its results from its operands as its body says: ``linalg`` on tensors.
 
     Operands and results are tuples of value tensors (left out where there are no operands). The body's
@@ -57,39 +65,42 @@ class KernelOp(Kern.Operation, name="kernel", traits=[ir.IsIsolatedFromAboveTrai
     """
 
     body: Region
-    outs: Result[Any]
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    ins: Optional[Operand[Any]] = None  # noqa: UP045
+    outs: Result
+    ins: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        if len(site.op.results) != 1:
+            raise LeftToMlir
+        name = site.op.attributes[NAME] if site.has(NAME) else None
+        if not isinstance(name, ir.StringAttr) or not name.value.isidentifier():
+            raise Illegal(f"must have an identifier as its {NAME}, not {name}")
+        if site.has("config"):
+            read_config(site.op.attributes["config"])
+        if site.has(IN_PLACE):
+            _check_in_place(site)
+        if site.has(CHECKS):
+            _check_checks(site)
+        for what, types in (("operand", operand_types(site.op)), ("result", result_types(site.op))):
+            for number, type_ in enumerate(types):
+                if type_.dtype not in ELEMENTS:
+                    raise Illegal(f"{what} {number} is {type_}: kernels take no {type_.dtype}")
+        types = [*operand_types(site.op), *result_types(site.op)]
+        if integer_count(site.op) or not all(type_.is_static for type_ in types):
+            _check_shapes(site, types)
 
-    def verify_region_invariants(self) -> bool:
-        return verify(self, _check_body)
-
-
-KernelOp.ins = only_operand()
-
-
-def _check(site: Site) -> None:
-    if len(site.op.results) != 1:
-        raise LeftToMlir
-    name = site.op.attributes[NAME] if site.has(NAME) else None
-    if not isinstance(name, ir.StringAttr) or not name.value.isidentifier():
-        raise Illegal(f"must have an identifier as its {NAME}, not {name}")
-    if site.has("config"):
-        read_config(site.op.attributes["config"])
-    if site.has(IN_PLACE):
-        _check_in_place(site)
-    if site.has(CHECKS):
-        _check_checks(site)
-    for what, types in (("operand", operand_types(site.op)), ("result", result_types(site.op))):
-        for number, type_ in enumerate(types):
-            if type_.dtype not in ELEMENTS:
-                raise Illegal(f"{what} {number} is {type_}: kernels take no {type_.dtype}")
-    types = [*operand_types(site.op), *result_types(site.op)]
-    if integer_count(site.op) or not all(type_.is_static for type_ in types):
-        _check_shapes(site, types)
+    def check_body(self, site: Site) -> None:
+        block, count = site.body(), integer_count(site.op)
+        ops = [op.operation for op in block.operations]
+        if not ops or ops[-1].name != YieldOp.OPERATION_NAME:
+            raise Illegal("must end its body with kern.yield")
+        arguments = list(block.arguments)
+        numbers = [a for a in arguments if isinstance(a.type, ir.IndexType)]
+        if len(numbers) != count or numbers != arguments[len(arguments) - count :]:
+            raise Illegal(f"must have {count} body arguments of type index, after all others")
+        _expect("body argument", operand_types(site.op), arguments[: len(arguments) - count])
+        _expect("yielded value", result_types(site.op), yielded_values(ops[-1]))
+        for op in ops[:-1]:
+            check_body_op(op)
 
 
 def _check_shapes(site: Site, types: list[TensorType]) -> None:
@@ -98,9 +109,8 @@ def _check_shapes(site: Site, types: list[TensorType]) -> None:
         raise Illegal(f"has sizes that its types do not say, and so must have {SHAPES} and {HINTS}")
     hints, maps = site.op.attributes[HINTS], site.op.attributes[SHAPES]
     if not isinstance(hints, ir.DenseI64ArrayAttr) or len(hints) != count:
-        raise Illegal(
-            f"{HINTS} must be an array<i64> with a number for each of its {count} integers, not {hints}"
-        )
+        wanted = f"an array<i64> with a number for each of its {count} integers"
+        raise Illegal(f"{HINTS} must be {wanted}, not {hints}")
     if not isinstance(maps, ir.ArrayAttr) or len(maps) != len(types):
         raise Illegal(f"{SHAPES} must have an affine map for each of its {len(types)} tensors, not {maps}")
     for type_, map_ in zip(types, maps, strict=True):
@@ -113,21 +123,18 @@ def _check_shapes(site: Site, types: list[TensorType]) -> None:
 
 
 def _check_in_place(site: Site) -> None:
-    if (
-        not isinstance(site.op.attributes[IN_PLACE], ir.DenseI64ArrayAttr)
-        or len(site.op.attributes[IN_PLACE]) % 2
-    ):
+    numbers = site.op.attributes[IN_PLACE]
+    if not isinstance(numbers, ir.DenseI64ArrayAttr) or len(numbers) % 2:
         raise Illegal(f"{IN_PLACE} must be an array of i64, a result and an operand in turn")
     pairs = in_place(site.op)
     takes, makes = operand_types(site.op), result_types(site.op)
     for result, operand in pairs.items():
         if not (0 <= result < len(makes) and 0 <= operand < len(takes)):
             raise Illegal(f"{IN_PLACE}: there is no result {result} or no operand {operand}")
-        if makes[result] != takes[operand]:
-            raise Illegal(
-                f"{IN_PLACE}: result {result} is {makes[result]}, operand {operand} {takes[operand]}"
-            )
-    if 2 * len(set(pairs.values())) != len(site.op.attributes[IN_PLACE]):
+        made, taken = makes[result], takes[operand]
+        if made != taken:
+            raise Illegal(f"{IN_PLACE}: result {result} is {made}, operand {operand} {taken}")
+    if 2 * len(set(pairs.values())) != len(numbers):
         raise Illegal(f"{IN_PLACE}: a result and an operand may each be there once")
 
 
@@ -136,36 +143,15 @@ def _check_checks(site: Site) -> None:
     try:
         found = checks(site.op)
     except (TypeError, ValueError):
-        raise Illegal(
-            f"{CHECKS} must be pairs of a number and a string, not {site.op.attributes[CHECKS]}"
-        ) from None
+        given = site.op.attributes[CHECKS]
+        raise Illegal(f"{CHECKS} must be pairs of a number and a string, not {given}") from None
     for number in found:
-        if (
-            not 0 <= number < len(makes)
-            or makes[number].dtype != torch.int64
-            or prod(makes[number].shape) != 1
-        ):
+        made = makes[number] if 0 <= number < len(makes) else None
+        if made is None or made.dtype != torch.int64 or made.numel != 1:
             raise Illegal(f"{CHECKS}: result {number} is no single si64")
 
 
-def _check_body(site: Site) -> None:
-    blocks = list(site.op.regions[0].blocks)
-    if len(blocks) != 1:
-        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
-    ops = [op.operation for op in blocks[0].operations]
-    if not ops or ops[-1].name != YieldOp.OPERATION_NAME:
-        raise Illegal("must end its body with kern.yield")
-    arguments = list(blocks[0].arguments)
-    numbers = [a for a in arguments if isinstance(a.type, ir.IndexType)]
-    if len(numbers) != integer_count(site.op) or numbers != arguments[len(arguments) - len(numbers) :]:
-        raise Illegal(f"must have {integer_count(site.op)} body arguments of type index, after all others")
-    _expect("body argument", operand_types(site.op), arguments[: len(arguments) - len(numbers)])
-    _expect("yielded value", result_types(site.op), yielded_values(ops[-1]))
-    for op in ops[:-1]:
-        check_body_op(op)
-
-
-def _expect(what: str, types: list[TensorType], values: list[ir.Value]) -> None:
+def _expect(what: str, types: Sequence[TensorType], values: Sequence[ir.Value]) -> None:
     if len(types) != len(values):
         raise Illegal(f"must have {len(types)} {what}s, not {len(values)}")
     for number, (type_, value) in enumerate(zip(types, values, strict=True)):
@@ -174,9 +160,7 @@ def _expect(what: str, types: list[TensorType], values: list[ir.Value]) -> None:
 
 
 def operand_types(op: ir.Operation) -> list[TensorType]:
-    """The types of the tensors that a kernel reads. Raises Illegal for an operand that is no tuple of
-    tensors.
-    """
+    """The types of the tensors that a kernel reads. Raises Illegal if its operand is no tuple of tensors."""
     return _element_types(op.operands[0].type, "operand") if len(op.operands) else []
 
 
@@ -207,9 +191,7 @@ def result_types(op: ir.Operation) -> list[TensorType]:
 
 
 def _element_types(type_: ir.Type, what: str) -> list[TensorType]:
-    types = element_types(type_)
-    if types is None:
-        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {type_}")
+    types = tuple_elements(type_)
     while what == "operand" and types and str(types[-1]) == INTEGER:
         types.pop()
     return [tensor_type(t, f"{what} {i}") for i, t in enumerate(types)]
@@ -229,16 +211,12 @@ def in_place(op: ir.Operation, attribute: str = IN_PLACE) -> dict[int, int]:
 
 def checks(op: ir.Operation) -> dict[int, str]:
     """Number of each result that says whether an index is wrong -> the message of the error."""
-    pairs = (
-        [ir.ArrayAttr(pair) for pair in ir.ArrayAttr(op.attributes[CHECKS])]
-        if CHECKS in op.attributes
-        else []
-    )
+    pairs = map(ir.ArrayAttr, op.attributes[CHECKS] if CHECKS in op.attributes else ())
     return {ir.IntegerAttr(pair[0]).value: ir.StringAttr(pair[1]).value for pair in pairs}
 
 
 def write_checks(found: Mapping[int, str], context: ir.Context) -> ir.ArrayAttr:
-    """As :func:`checks` reads it."""
+    """The attribute that :func:`checks` reads."""
     pairs = [ir.ArrayAttr.get([i64(n, context), string(text, context)], context) for n, text in found.items()]
     return ir.ArrayAttr.get(pairs, context)
 
@@ -272,16 +250,15 @@ def kernel(
     values: Mapping[str, int] | None = None,
     symbols: Sequence[Symbol] = (),
     shapes: Sequence[Sequence[AnySize]] = (),
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value], ir.Operation]:
     """The body, an empty block that the caller fills and ends with ``yield_values``; the results; the op.
 
     ``arguments`` are the builtin types of ``ins``; ``values`` go into a ``#kern.config``. With ``symbols``,
     ``ins`` ends with an integer for each of them, and ``shapes`` are those of the tensors before.
     """
-    context = loc.context
-    attributes = {NAME: string(name, context)}
+    context = at["loc"].context
+    attributes: dict[str, ir.Attribute] = {NAME: string(name, context)}
     if symbols:
         maps = [shape_map(shape, symbols, context) for shape in (*shapes, *(t.shape for t in results))]
         attributes[SHAPES] = ir.ArrayAttr.get(maps, context)
@@ -289,30 +266,27 @@ def kernel(
     if values:
         attributes["config"] = config(values, context)
     outs = tuple_type([write_type(t, context) for t in results], context)
-    operands = pack(ins, loc=loc, ip=ip)
-    op = ir.Operation.create(KernelOp.OPERATION_NAME, [outs], operands, attributes, regions=1, loc=loc, ip=ip)
-    arguments = [*arguments, *[ir.IndexType.get(context)] * len(symbols)]
-    body = op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
-    return body, unpack(op.results[0], loc=loc, ip=ip), op
+    operands = pack(ins, **at)
+    op = ir.Operation.create(KernelOp.OPERATION_NAME, [outs], operands, attributes, regions=1, **at)
+    body = empty_body(op, [*arguments, *[ir.IndexType.get(context)] * len(symbols)])
+    return body, unpack(op.results[0], **at), op
 
 
 def kernel_like(
-    first: ir.Operation, name: str, ins: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
+    first: ir.Operation, name: str, ins: Sequence[ir.Value], **at: Unpack[At]
 ) -> tuple[list[ir.Value], ir.Operation]:
-    """A kernel with the body and all attributes of ``first``, on values of the same types; its results, and
-    the op.
-    """
-    operands = pack(ins, loc=loc, ip=ip)
-    op = first.clone(ip=ip)
+    """A kernel with the body and attributes of ``first``, on other values: its results, and the op."""
+    operands = pack(ins, **at)
+    op = first.clone(ip=at["ip"])
     for number, operand in enumerate(operands):
         op.operands[number] = operand
-    op.attributes[NAME] = string(name, loc.context)
-    _set_location(op, loc)
-    return unpack(op.results[0], loc=loc, ip=ip), op
+    op.attributes[NAME] = string(name, at["loc"].context)
+    _set_location(op, at["loc"])
+    return unpack(op.results[0], **at), op
 
 
 def _set_location(op: ir.Operation, loc: ir.Location) -> None:
-    """Also of what is inside."""
+    """Set the location of an op and of all that is inside."""
     op.location = loc
     for region in op.regions:
         for block in region.blocks:

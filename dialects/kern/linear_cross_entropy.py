@@ -1,46 +1,33 @@
-"""``kern.linear_cross_entropy``: a linear layer and the logarithm of a softmax at one class a
-row. Level 4.
-"""
+"""``kern.linear_cross_entropy``: a linear layer and the log-softmax at one class a row. Level 4."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.build import At
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.dialect import Kern
-from shardc.dialects.kern.types import read_builtin
+from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 SHAPES = {
-    "grad": "m",
-    "rows": "mk",
-    "weight": "nk",
-    "index": "m",
-    "lse": "m",
-    "logp": "m",
+    **dict.fromkeys(("grad", "index", "lse", "logp", "total", "spread", "top", "sums"), "m"),
+    **dict.fromkeys(("rows", "drows"), "mk"),
+    **dict.fromkeys(("weight", "dweight", "weight_again"), "nk"),
+    **dict.fromkeys(("bias", "dbias"), "n"),
     "wrong": "",
-    "drows": "mk",
-    "dweight": "nk",
-    "weight_again": "nk",
-    "bias": "n",
-    "total": "m",
-    "spread": "m",
-    "dbias": "n",
-    "top": "m",
-    "sums": "m",
 }
 """The dims of each tensor: m rows, of k elements each, and n classes."""
 MADE = ("logp", "lse", "wrong", "total", "top")
 """The results."""
 
 
-class LinearCrossEntropyOp(Kern.Operation, name="linear_cross_entropy", traits=[ext.Pure]):
+class LinearCrossEntropyOp(Op, dialect=Kern, name="linear_cross_entropy", traits=[ext.Pure]):
     """``logp[m] = log_softmax(rows weight^T + bias)[m, index[m]]``: the cross entropy of each row is its
     negative.
 
@@ -55,22 +42,20 @@ class LinearCrossEntropyOp(Kern.Operation, name="linear_cross_entropy", traits=[
     -> (tensor<64xf32>, tensor<64xf32>, tensor<i64>, tensor<64xf32>, tensor<64xf32>)``
     """
 
-    logp: Result[Any]
-    lse: Result[Any]
-    wrong: Result[Any]
-    total: Result[Any]
-    top: Result[Any]
-    rows: Operand[Any]
-    weight: Operand[Any]
-    index: Operand[Any]
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    bias: Optional[Operand[Any]] = None  # noqa: UP045
+    logp: Result
+    lse: Result
+    wrong: Result
+    total: Result
+    top: Result
+    rows: Operand
+    weight: Operand
+    index: Operand
+    bias: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-LinearCrossEntropyOp.bias = property(lambda op: op.operands[3] if len(op.operands) > 3 else None)
+    def check(self, site: Site) -> None:
+        if len(site.op.results) != len(MADE) or len(site.op.operands) not in (3, 4):
+            raise LeftToMlir
+        linear_cross_entropy_of(site.op)
 
 
 @dataclass(frozen=True)
@@ -84,14 +69,8 @@ class LinearCrossEntropy:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of rows and weight."""
+        """The dtype of rows and weight."""
         return self.tensors["rows"].dtype
-
-
-def _check(site: Site) -> None:
-    if len(site.op.results) != len(MADE) or len(site.op.operands) not in (3, 4):
-        raise LeftToMlir
-    linear_cross_entropy_of(site.op)
 
 
 def linear_cross_entropy_of(op: ir.Operation) -> LinearCrossEntropy:
@@ -107,17 +86,13 @@ def read_linear_cross_entropy(op: ir.Operation, roles: Sequence[str]) -> LinearC
     for role, value in zip(roles, [*op.operands, *op.results], strict=True):
         type_ = read_builtin(value.type)
         if type_ is None or len(type_.shape) != len(SHAPES[role]) or not type_.is_static:
-            raise Illegal(
-                f"{role} is {value.type}; it must be a tensor [{', '.join(SHAPES[role])}] of known sizes"
-            )
+            dims = ", ".join(SHAPES[role])
+            raise Illegal(f"{role} is {value.type}; it must be a tensor [{dims}] of known sizes")
         for dim, size in zip(SHAPES[role], type_.shape, strict=True):
-            if sizes.setdefault(dim, size) != size:
-                raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
+            agree(sizes, role, dim, size)
         tensors[role] = type_
     for role, type_ in tensors.items():
-        allowed = _dtypes(role, tensors["rows"].dtype)
-        if type_.dtype not in allowed:
-            raise Illegal(f"{role} is of {type_.dtype}; it must be of {' or '.join(map(str, allowed))}")
+        check_dtype(role, type_.dtype, _dtypes(role, tensors["rows"].dtype))
     return LinearCrossEntropy(sizes["m"], sizes["n"], sizes["k"], tensors)
 
 
@@ -131,16 +106,11 @@ def _dtypes(role: str, factor: torch.dtype) -> tuple[torch.dtype, ...]:
     return (torch.int64,) if role == "wrong" else (torch.float32,)
 
 
-def linear_cross_entropy(
-    operands: Sequence[ir.Value], *, loc: ir.Location, ip: ir.InsertionPoint
-) -> list[ir.Value]:
+def linear_cross_entropy(operands: Sequence[ir.Value], **at: Unpack[At]) -> list[ir.Value]:
     """What MADE names of rows, weight, index and maybe bias."""
-    context = loc.context
-    row = ir.RankedTensorType.get(
-        [ir.RankedTensorType(operands[0].type).shape[0]], ir.F32Type.get(context), loc=loc
-    )
-    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
+    context = at["loc"].context
+    rows = ir.RankedTensorType(operands[0].type).shape[0]
+    row = ir.RankedTensorType.get([rows], ir.F32Type.get(context), loc=at["loc"])
+    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=at["loc"])
     name = LinearCrossEntropyOp.OPERATION_NAME
-    return list(
-        ir.Operation.create(name, [row, row, wrong, row, row], list(operands), loc=loc, ip=ip).results
-    )
+    return list(ir.Operation.create(name, [row, row, wrong, row, row], list(operands), **at).results)

@@ -1,18 +1,18 @@
 """``kern.linear_cross_entropy_backward``: the gradients of ``kern.linear_cross_entropy``. Level 4."""
 
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
-from shardc.dialects.dist.verifier import LeftToMlir, Site, verify
+from shardc.dialects.dist.build import At
+from shardc.dialects.dist.verifier import LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropy, read_linear_cross_entropy
 
 
-class LinearCrossEntropyBackwardOp(Kern.Operation, name="linear_cross_entropy_backward", traits=[ext.Pure]):
+class LinearCrossEntropyBackwardOp(Op, dialect=Kern, name="linear_cross_entropy_backward", traits=[ext.Pure]):
     """drows, dweight and dbias of ``kern.linear_cross_entropy``, from ``scale * grad``, the gradient of its
     logp, and ``spread`` (optional), that of its total.
 
@@ -30,35 +30,30 @@ class LinearCrossEntropyBackwardOp(Kern.Operation, name="linear_cross_entropy_ba
     -> (tensor<64x32xbf16>, tensor<1000x32xbf16>, tensor<1000xbf16>)``
     """
 
-    drows: Result[Any]
-    dweight: Result[Any]
-    dbias: Result[Any]
-    grad: Operand[Any]
-    rows: Operand[Any]
-    weight: Operand[Any]
-    index: Operand[Any]
-    lse: Operand[Any]
+    drows: Result
+    dweight: Result
+    dbias: Result
+    grad: Operand
+    rows: Operand
+    weight: Operand
+    index: Operand
+    lse: Operand
     scale: ir.FloatAttr
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    weight_again: Optional[Operand[Any]] = None  # noqa: UP045
-    bias: Optional[Operand[Any]] = None  # noqa: UP045
-    spread: Optional[Operand[Any]] = None  # noqa: UP045
-    sums: Optional[Operand[Any]] = None  # noqa: UP045
+    weight_again: Operand | None = None
+    bias: Operand | None = None
+    spread: Operand | None = None
+    sums: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        if not site.has("scale") or not site.has(_SEGMENTS) or len(site.op.results) != 3:
+            raise LeftToMlir
+        if len(given_roles(site.op)) != len(site.op.operands):
+            raise LeftToMlir
+        linear_cross_entropy_backward_of(site.op)
 
 
 _ROLES = ("grad", "rows", "weight", "index", "lse", "weight_again", "bias", "spread", "sums")
 _SEGMENTS = "operandSegmentSizes"
-
-
-def _check(site: Site) -> None:
-    if not site.has("scale") or not site.has(_SEGMENTS) or len(site.op.results) != 3:
-        raise LeftToMlir
-    if len(given_roles(site.op)) != len(site.op.operands):
-        raise LeftToMlir
-    linear_cross_entropy_backward_of(site.op)
 
 
 def linear_cross_entropy_backward_of(op: ir.Operation) -> LinearCrossEntropy:
@@ -73,15 +68,15 @@ def given_roles(op: ir.Operation) -> tuple[str, ...]:
 
 
 def linear_cross_entropy_backward(
-    operands: Mapping[str, ir.Value], scale: float, *, loc: ir.Location, ip: ir.InsertionPoint
+    operands: Mapping[str, ir.Value], scale: float, **at: Unpack[At]
 ) -> list[ir.Value]:
     """drows, dweight and dbias of the operands by their names."""
     rows, weight = operands["rows"].type, ir.RankedTensorType(operands["weight"].type)
-    bias = ir.RankedTensorType.get([weight.shape[0]], weight.element_type, loc=loc)
+    bias = ir.RankedTensorType.get([weight.shape[0]], weight.element_type, loc=at["loc"])
     attributes = {
-        "scale": ir.FloatAttr.get(ir.F64Type.get(loc.context), scale, loc),
-        _SEGMENTS: ir.DenseI32ArrayAttr.get([int(role in operands) for role in _ROLES], loc.context),
+        "scale": ir.FloatAttr.get(ir.F64Type.get(at["loc"].context), scale, at["loc"]),
+        _SEGMENTS: ir.DenseI32ArrayAttr.get([int(role in operands) for role in _ROLES], at["loc"].context),
     }
     given = [operands[role] for role in _ROLES if role in operands]
     name = LinearCrossEntropyBackwardOp.OPERATION_NAME
-    return list(ir.Operation.create(name, [rows, weight, bias], given, attributes, loc=loc, ip=ip).results)
+    return list(ir.Operation.create(name, [rows, weight, bias], given, attributes, **at).results)

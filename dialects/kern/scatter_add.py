@@ -3,16 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Optional
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.dist.build import i64
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.build import At, i64
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
 from shardc.dialects.kern.dialect import Kern
 from shardc.dialects.kern.size import AnySize
 from shardc.dialects.kern.types import read_builtin
@@ -21,7 +20,7 @@ IGNORED = "ignored"
 WRAPS = "wraps"
 
 
-class ScatterAddOp(Kern.Operation, name="scatter_add", traits=[ext.Pure]):
+class ScatterAddOp(Op, dialect=Kern, name="scatter_add", traits=[ext.Pure]):
     """``out[.., r, ..] = init[.., r, ..] + sum of updates[.., p.., ..] over all p with index[p..] == r``.
 
     r counts along the dim ``dim`` of out. ``index`` is i64 or i32, of any shape, which stands in the shape of
@@ -37,19 +36,17 @@ class ScatterAddOp(Kern.Operation, name="scatter_add", traits=[ext.Pure]):
     : (tensor<2x8xi64>, tensor<2x8x16xf32>, tensor<50x16xf32>) -> (tensor<50x16xf32>, tensor<i64>)``
     """
 
-    out: Result[Any]
-    wrong: Result[Any]
-    index: Operand[Any]
-    updates: Operand[Any]
+    out: Result
+    wrong: Result
+    index: Operand
+    updates: Operand
     dim: ir.IntegerAttr
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand.
-    init: Optional[Operand[Any]] = None  # noqa: UP045
+    init: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-ScatterAddOp.init = property(lambda op: op.operands[2] if len(op.operands) > 2 else None)
+    def check(self, site: Site) -> None:
+        if not site.has("dim") or len(site.op.results) != 2:
+            raise LeftToMlir
+        scatter_add_of(site.op)
 
 
 @dataclass(frozen=True)
@@ -84,24 +81,11 @@ class ScatterAdd:
         return prod(self.out.shape[self.dim + 1 :])
 
 
-def _check(site: Site) -> None:
-    if not site.has("dim") or len(site.op.results) != 2:
-        raise LeftToMlir
-    scatter_add_of(site.op)
-
-
 def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | None = None) -> ScatterAdd:
-    """What a ``kern.scatter_add`` says. ``shapes``: of its operands and of out, where its types do not say
-    them. Raises Illegal.
-    """
-    values = {
-        "index": op.operands[0],
-        "updates": op.operands[1],
-        "out": op.results[0],
-        "wrong": op.results[1],
-    }
-    if has_init := len(op.operands) > 2:
-        values["init"] = op.operands[2]
+    """What an op says; ``shapes`` of operands and out, where types do not say them. Raises Illegal."""
+    has_init = len(op.operands) > 2
+    roles = ("index", "updates", *["init"] * has_init, "out", "wrong")
+    values = dict(zip(roles, (*op.operands, *op.results), strict=True))
     types: dict[str, TensorType] = {}
     for role, value in values.items():
         type_ = read_builtin(value.type)
@@ -113,9 +97,8 @@ def scatter_add_of(op: ir.Operation, shapes: Sequence[tuple[AnySize, ...]] | Non
     ignored = ir.IntegerAttr(op.attributes[IGNORED]).value if IGNORED in op.attributes else None
     index, updates, out = (types[role] for role in ("index", "updates", "out"))
     if shapes is not None:
-        index, updates, out = (
-            t.with_shape(shapes[at]) for t, at in ((index, 0), (updates, 1), (out, len(op.operands)))
-        )
+        places = (index, 0), (updates, 1), (out, len(op.operands))
+        index, updates, out = (type_.with_shape(shapes[place]) for type_, place in places)
     return ScatterAdd(index, updates, out, dim, has_init, ignored, WRAPS in op.attributes)
 
 
@@ -136,9 +119,8 @@ def _check_types(types: dict[str, TensorType], dim: int) -> None:
         raise Illegal(f"init is {types['init']}, out {out}")
     wanted = (*out.shape[:dim], *index.shape, *out.shape[dim + 1 :])
     if updates.shape != wanted:
-        raise Illegal(
-            f"updates is {updates}; with this index and out it must be {updates.with_shape(wanted)}"
-        )
+        must = updates.with_shape(wanted)
+        raise Illegal(f"updates is {updates}; with this index and out it must be {must}")
 
 
 def scatter_add(
@@ -148,16 +130,15 @@ def scatter_add(
     *,
     ignored: int | None = None,
     wraps: bool = False,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> list[ir.Value]:
     """out and wrong; ``operands`` are index, updates and maybe init."""
-    context = loc.context
+    context = at["loc"].context
     attributes: dict[str, ir.Attribute] = {"dim": i64(dim, context)}
     if ignored is not None:
         attributes[IGNORED] = i64(ignored, context)
     if wraps:
         attributes[WRAPS] = ir.UnitAttr.get(context)
-    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=loc)
+    wrong = ir.RankedTensorType.get([], ir.IntegerType.get_signless(64, context), loc=at["loc"])
     name = ScatterAddOp.OPERATION_NAME
-    return list(ir.Operation.create(name, [out, wrong], list(operands), attributes, loc=loc, ip=ip).results)
+    return list(ir.Operation.create(name, [out, wrong], list(operands), attributes, **at).results)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 from torch_mlir import ir
 
 SYMBOLS, SHAPES, SHAPE = "dist.symbols", "dist.shapes", "dist.shape"
-"""Attributes that the frontend gives to a function, an op and an argument: hints of the symbols, and shapes
-in them.
-"""
+"""Attributes of a function, an op and an argument: hints of symbols, and shapes in them."""
+
+T = TypeVar("T")
 
 
 class SizeNotKnown(Exception):
@@ -86,12 +87,10 @@ class Size:
     __radd__, __rmul__ = __add__, __mul__
 
     def __repr__(self) -> str:
-        products = (
-            "*".join([str(f)] * (f != 1 or not m) + [f"s{s.number}" for s in m]) for m, f in self.terms
-        )
-        return " + ".join(products)
+        parts = ([str(f)] * (f != 1 or not m) + [f"s{s.number}" for s in m] for m, f in self.terms)
+        return " + ".join(map("*".join, parts))
 
-    def _refuse(self, *_: Any) -> NoReturn:
+    def _refuse(self, *_: object) -> NoReturn:
         raise SizeNotKnown(f"needs the number behind the symbolic size {self}")
 
     __bool__ = __int__ = __index__ = __float__ = __abs__ = __neg__ = __mod__ = __rmod__ = _refuse
@@ -153,19 +152,18 @@ def quotient(a: AnySize, b: AnySize) -> AnySize | None:
 
 
 def evaluate(
-    size: AnySize, value: Callable[[Symbol], Any], constant: Callable[[int], Any], times: Any, plus: Any
-) -> Any:
-    """``size`` in other terms: ``times`` and ``plus`` join what ``value`` gives for symbols and ``constant``
-    for numbers.
-    """
-    total = None
-    for monomial, factor in _terms(size):
-        parts = [constant(factor)] * (factor != 1 or not monomial) + [value(s) for s in monomial]
-        product = parts[0]
-        for part in parts[1:]:
-            product = times(product, part)
-        total = product if total is None else plus(total, product)
-    return total
+    size: AnySize,
+    value: Callable[[Symbol], T],
+    constant: Callable[[int], T],
+    times: Callable[[T, T], T],
+    plus: Callable[[T, T], T],
+) -> T:
+    """``size`` in other terms: ``value`` for symbols and ``constant`` for numbers, joined by the others."""
+    terms = (
+        [constant(factor)] * (factor != 1 or not monomial) + [value(s) for s in monomial]
+        for monomial, factor in _terms(size)
+    )
+    return reduce(plus, (reduce(times, parts) for parts in terms))
 
 
 def shape_map(shape: Iterable[AnySize], symbols: Sequence[Symbol], context: ir.Context) -> ir.Attribute:

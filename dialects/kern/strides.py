@@ -31,15 +31,13 @@ def argument_strides(function: ir.Operation) -> dict[ir.Value, Strides]:
 
 def note_strides(function: ir.Operation, strides: Sequence[Strides | None]) -> None:
     """Writes what is known of each argument, None for a contiguous one."""
-    context = function.context
-    function.attributes[ATTRIBUTE] = ir.ArrayAttr.get(
-        [_attribute(known, context) for known in strides], context
-    )
+    entries = [_attribute(known, function.context) for known in strides]
+    function.attributes[ATTRIBUTE] = ir.ArrayAttr.get(entries, function.context)
 
 
 def _read(attribute: ir.Attribute) -> Strides | None:
     if isinstance(attribute, ir.AffineMapAttr):
-        return Order(tuple(e.position for e in attribute.value.results))
+        return Order(tuple(ir.AffineDimExpr(e).position for e in attribute.value.results))
     return tuple(ir.DenseI64ArrayAttr(attribute)) or None
 
 

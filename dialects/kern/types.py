@@ -5,10 +5,16 @@ Shapes are the same. Integers are signless, booleans are bytes of 0 or 1 (as in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.verifier import Illegal
+
+T = TypeVar("T")
 
 ELEMENTS = {
     torch.float16: "f16",
@@ -30,23 +36,30 @@ def element_type(dtype: torch.dtype, context: ir.Context) -> ir.Type:
 
 
 def builtin_type(type_: TensorType, context: ir.Context) -> ir.Type:
-    """``tensor<4x8xf32>`` for ``!torch.vtensor<[4,8],f32>``; a symbolic size is ``?``.
-    Raises KeyError as :func:`element_type`.
-    """
+    """The builtin tensor of a type; symbolic sizes are ``?``. Raises KeyError as :func:`element_type`."""
     shape = "".join(f"{n}x" if isinstance(n, int) else "?x" for n in type_.shape)
     return ir.Type.parse(f"tensor<{shape}{ELEMENTS[type_.dtype]}>", context)
 
 
+def agree(sizes: dict[str, T], role: str, dim: str, size: T) -> None:
+    """Notes the size of ``role`` along ``dim``. Raises Illegal where another tensor has another."""
+    if sizes.setdefault(dim, size) != size:
+        raise Illegal(f"{role} has size {size} along {dim}, where another tensor has {sizes[dim]}")
+
+
+def check_dtype(role: str, dtype: torch.dtype, allowed: Sequence[torch.dtype]) -> None:
+    """Raises Illegal for a tensor of a dtype that its op does not take."""
+    if dtype not in allowed:
+        raise Illegal(f"{role} is of {dtype}; it must be of {' or '.join(map(str, allowed))}")
+
+
 def read_builtin(type_: ir.Type) -> TensorType | None:
-    """The shape (None for ``?``) and dtype of a builtin tensor with one of :data:`ELEMENTS`;
-    None for any other type.
-    """
+    """Shape (None for ``?``) and dtype of a builtin tensor of :data:`ELEMENTS`; None for other types."""
     if not isinstance(type_, ir.RankedTensorType):
         return None
     tensor = ir.RankedTensorType(type_)
     dtype = _DTYPES.get(str(tensor.element_type))
     if dtype is None:
         return None
-    return TensorType(
-        tuple(None if tensor.is_dynamic_dim(d) else n for d, n in enumerate(tensor.shape)), dtype
-    )
+    sizes = (None if tensor.is_dynamic_dim(d) else n for d, n in enumerate(tensor.shape))
+    return TensorType.of(sizes, dtype)

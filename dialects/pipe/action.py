@@ -21,9 +21,7 @@ _TEXT = re.compile(r"(\d+)([FBIWO])(\d+)")
 
 
 class Action(NamedTuple):
-    """``2F0``: the forward of micro-batch 0 in stage 2; ``2O1``: its optimizer behind group 1 of
-    micro-batches.
-    """
+    """``2F0``: forward of micro-batch 0 in stage 2. ``2O1``: its optimizer behind group 1."""
 
     stage: int
     kind: Kind

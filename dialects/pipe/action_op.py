@@ -1,25 +1,22 @@
-"""``pipe.action``: runs a stage for one micro-batch, or a collective of its parameters or
-gradients. Level 3.
-"""
+"""``pipe.action``: runs a stage, or a collective of its parameters or gradients. Level 3."""
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.diagnostics.pipeline import BadAction
-from shardc.dialects.dist.build import i64, only_operand, only_result, string
+from shardc.dialects.dist.build import At, i64, string
 from shardc.dialects.dist.regions.yield_op import expect_types
-from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, Site, verify
+from shardc.dialects.dist.tuples import pack, tuple_type, unpack
+from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, tuple_elements
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.collective import Collective, parse_action
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.stage import StageOp, signature, stage_name
 
 
-class ActionOp(Pipe.Operation, name="action"):
+class ActionOp(Op, dialect=Pipe, name="action"):
     """Runs the body ``stage`` for the action that ``action`` writes as in a schedule.
 
     The stage of the action may be a copy of that of the body, where a schedule has several routes. Operand
@@ -33,32 +30,22 @@ class ActionOp(Pipe.Operation, name="action"):
 
     action: ir.StringAttr
     stage: ir.FlatSymbolRefAttr
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand or
-    # result.
-    ins: Optional[Operand[Any]] = None  # noqa: UP045
-    outs: Optional[Result[Any]] = None  # noqa: UP045
+    ins: Operand | None = None
+    outs: Result | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-ActionOp.ins = only_operand()
-ActionOp.outs = only_result()
-
-
-def _check(site: Site) -> None:
-    if site.has("version"):
-        site.integer("version", 0)
-    action, name = action_of(site), site.attribute("stage", ir.FlatSymbolRefAttr).value
-    stage = find_stage(site.op, name)
-    if stage is None:
-        raise Illegal(f"runs @{name}, and the module has no such pipe.stage")
-    kind = stage.attributes["kind"].value
-    if kind != action.kind:
-        raise Illegal(f"is {action}, but @{name} is of kind {kind}")
-    reads, makes = signature(stage)
-    expect_types("operand", reads, _elements(site.op.operands))
-    expect_types("result", makes, _elements(site.op.results))
+    def check(self, site: Site) -> None:
+        if site.has("version"):
+            site.integer("version", 0)
+        action, name = action_of(site), site.attribute("stage", ir.FlatSymbolRefAttr).value
+        stage = find_stage(site.op, name)
+        if stage is None:
+            raise Illegal(f"runs @{name}, and the module has no such pipe.stage")
+        kind = stage.attributes["kind"].value
+        if kind != action.kind:
+            raise Illegal(f"is {action}, but @{name} is of kind {kind}")
+        reads, makes = signature(stage)
+        expect_types("operand", reads, _elements(site.op.operands))
+        expect_types("result", makes, _elements(site.op.results))
 
 
 def action_of(site: Site) -> Action | Collective:
@@ -88,10 +75,7 @@ def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:
 
 
 def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
-    types = element_types(values[0].type) if len(values) else []
-    if types is None:
-        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {values[0].type}")
-    return types
+    return tuple_elements(values[0].type) if len(values) else []
 
 
 def run_action(
@@ -100,21 +84,18 @@ def run_action(
     values: Sequence[ir.Value],
     results: Sequence[ir.Type],
     version: int | None = None,
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> list[ir.Value]:
-    """Runs the body of ``stage`` (its index, kind and slice) on ``values``; what it makes. ``version`` of the
-    weights, where there are several.
-    """
-    context = loc.context
-    attributes = {
+    """The results of ``stage`` (index, kind, slice) on ``values``; ``version``: of its weights."""
+    context = at["loc"].context
+    index, kind, *number = stage
+    attributes: dict[str, ir.Attribute] = {
         "action": string(str(action), context),
-        "stage": ir.FlatSymbolRefAttr.get(stage_name(*stage), context),
+        "stage": ir.FlatSymbolRefAttr.get(stage_name(index, kind, *number), context),
     }
     if version is not None:
         attributes["version"] = i64(version, context)
     types = [tuple_type(results, context)] if results else []
-    operands = pack(values, loc=loc, ip=ip)
-    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, operands, attributes, loc=loc, ip=ip)
-    return unpack(op.results[0] if types else None, loc=loc, ip=ip)
+    operands = pack(values, **at)
+    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, operands, attributes, **at)
+    return unpack(op.results[0] if types else None, **at)

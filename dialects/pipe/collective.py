@@ -1,6 +1,4 @@
-"""Communication of a stage's parameters and gradients over the other axes of a mesh, as actions
-of their own.
-"""
+"""A stage's communication of parameters and gradients over a mesh's other axes, as actions."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
 """``pipe.receive``: values from another rank of the pipeline. Level 3."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Unpack
 
 from torch_mlir import ir
-from torch_mlir.dialects.ext import Result
 
-from shardc.dialects.dist.build import i64, string
+from shardc.dialects.dist.build import At, i64, string
 from shardc.dialects.dist.tuples import element_types, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Result, Site
 from shardc.dialects.pipe.dialect import Pipe
 
 
-class ReceiveOp(Pipe.Operation, name="receive"):
+class ReceiveOp(Op, dialect=Pipe, name="receive"):
     """Waits for the tuple of values that the rank ``source`` of the pipeline sends under ``tag``.
 
     ``%0 = "pipe.receive"() {source = 0 : i64, tag = "1F0"} : () -> !torch.tuple<vtensor<[4,8],f32>>``
@@ -20,14 +19,10 @@ class ReceiveOp(Pipe.Operation, name="receive"):
 
     source: ir.IntegerAttr
     tag: ir.StringAttr
-    values: Result[Any]
+    values: Result
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    check_message(site, "source", site.op.results)
+    def check(self, site: Site) -> None:
+        check_message(site, "source", site.op.results)
 
 
 def check_message(site: Site, peer: str, values: Sequence[ir.Value]) -> None:
@@ -41,10 +36,8 @@ def check_message(site: Site, peer: str, values: Sequence[ir.Value]) -> None:
         raise Illegal(f"is about a tuple of values (torch.prim.TupleConstruct), not {values[0].type}")
 
 
-def receive(
-    types: Sequence[ir.Type], source: int, tag: str, *, loc: ir.Location, ip: ir.InsertionPoint
-) -> list[ir.Value]:
-    attributes = {"source": i64(source, loc.context), "tag": string(tag, loc.context)}
-    made = [tuple_type(types, loc.context)]
-    op = ir.Operation.create(ReceiveOp.OPERATION_NAME, made, [], attributes, loc=loc, ip=ip)
-    return unpack(op.result, loc=loc, ip=ip)
+def receive(types: Sequence[ir.Type], source: int, tag: str, **at: Unpack[At]) -> list[ir.Value]:
+    attributes = {"source": i64(source, at["loc"].context), "tag": string(tag, at["loc"].context)}
+    made = [tuple_type(types, at["loc"].context)]
+    op = ir.Operation.create(ReceiveOp.OPERATION_NAME, made, [], attributes, **at)
+    return unpack(op.result, **at)

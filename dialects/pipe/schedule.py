@@ -45,9 +45,7 @@ class Schedule:
 
     @property
     def changes_mathematics(self) -> bool:
-        """Whether a step is another function than on one device: gradients of older weights are applied to
-        newer ones.
-        """
+        """Whether a step is another function than on one device: older gradients update newer weights."""
         return self.updates is not None
 
     @property

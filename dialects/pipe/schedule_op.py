@@ -1,20 +1,19 @@
 """``pipe.schedule``: the order of actions that a module's rank programs follow. Level 3."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from torch_mlir import ir
 
 from shardc.diagnostics.pipeline import BadAction
 from shardc.dialects.dist.build import i64, string
-from shardc.dialects.dist.verifier import Illegal, Site, verify
+from shardc.dialects.dist.verifier import Illegal, Op, Site
 from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.dialects.pipe.weight_versions import forward_weights
 
 
-class ScheduleOp(Pipe.Operation, name="schedule"):
+class ScheduleOp(Op, dialect=Pipe, name="schedule"):
     """A schedule: for each rank along the mesh axis ``axis`` its actions in order, and the stages that
     micro-batches go through.
 
@@ -33,58 +32,47 @@ class ScheduleOp(Pipe.Operation, name="schedule"):
     routes: ir.ArrayAttr
     slices: ir.IntegerAttr
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    site.integer("slices", 1)
-    ranks, name = len(site.attribute("orders", ir.ArrayAttr)), site.attribute("axis", ir.StringAttr)
-    axis = site.axis(name)
-    if site.mesh.is_time(axis) or axis.size != ranks:
-        raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of so many ways")
-    routes = [
-        _row(site, "routes", number, row) for number, row in enumerate(site.attribute("routes", ir.ArrayAttr))
-    ]
-    stages = set[int]()
-    for number, row in enumerate(routes):
-        if not row or not all(isinstance(stage, ir.IntegerAttr) and stage.value >= 0 for stage in row):
-            raise Illegal(
-                f"route {number} must be a list of stages, not {ir.ArrayAttr.get(row, site.op.context)}"
-            )
-        stages.update(stage.value for stage in row)
-    if not routes:
-        raise Illegal("needs a route: the stages that micro-batches go through")
-    seen = set[Action]()
-    for rank, order in enumerate(site.attribute("orders", ir.ArrayAttr)):
-        for text in _row(site, "orders", rank, order):
-            action = _action(text)
-            if action.kind == OPTIMIZER:
-                raise Illegal(
-                    f"rank {rank} runs {action}, but updates, and no order, says where optimizers run"
-                )
-            if action.stage not in stages:
-                raise Illegal(f"rank {rank} runs {action}, but no route goes through stage {action.stage}")
-            if action in seen:
-                raise Illegal(f"runs {action} twice")
-            seen.add(action)
-    if site.has("updates"):
-        _check_updates(site)
+    def check(self, site: Site) -> None:
+        site.integer("slices", 1)
+        ranks, name = len(site.attribute("orders", ir.ArrayAttr)), site.attribute("axis", ir.StringAttr)
+        axis = site.axis(name)
+        if site.mesh.is_time(axis) or axis.size != ranks:
+            raise Illegal(f"has the orders of {ranks} ranks; {name} must be a space axis of so many ways")
+        given = enumerate(site.attribute("routes", ir.ArrayAttr))
+        routes = [_row("routes", number, row) for number, row in given]
+        stages = set[int]()
+        for number, row in enumerate(routes):
+            found = [stage.value for stage in row if isinstance(stage, ir.IntegerAttr) and stage.value >= 0]
+            if not row or len(found) != len(row):
+                shown = ir.ArrayAttr.get(row, site.op.context)
+                raise Illegal(f"route {number} must be a list of stages, not {shown}")
+            stages.update(found)
+        if not routes:
+            raise Illegal("needs a route: the stages that micro-batches go through")
+        seen = set[Action]()
+        for rank, order in enumerate(site.attribute("orders", ir.ArrayAttr)):
+            for text in _row("orders", rank, order):
+                action = _action(text)
+                runs = f"rank {rank} runs {action}, but"
+                if action.kind == OPTIMIZER:
+                    raise Illegal(f"{runs} updates, and no order, says where optimizers run")
+                if action.stage not in stages:
+                    raise Illegal(f"{runs} no route goes through stage {action.stage}")
+                if action in seen:
+                    raise Illegal(f"runs {action} twice")
+                seen.add(action)
+        if site.has("updates"):
+            _check_updates(site)
 
 
 def _check_updates(site: Site) -> None:
     updates = site.attribute("updates", ir.DictAttr)
     least = {"every": 1, "delay": 0}
     for entry in updates:
-        value = entry.attr
-        if (
-            entry.name not in least
-            or not isinstance(value, ir.IntegerAttr)
-            or value.value < least[entry.name]
-        ):
-            raise Illegal(
-                f"updates has every, at least 1, and may have delay, at least 0; not {entry.name} = {value}"
-            )
+        name, value = entry.name, entry.attr
+        if name not in least or not isinstance(value, ir.IntegerAttr) or value.value < least[name]:
+            wanted = "every, at least 1, and may have delay, at least 0"
+            raise Illegal(f"updates has {wanted}; not {name} = {value}")
     if "every" not in updates:
         raise Illegal("updates must say behind how many micro-batches: every")
     for use in forward_weights(read_schedule(site.op)):
@@ -93,7 +81,7 @@ def _check_updates(site: Site) -> None:
             raise Illegal(f"{use.action} needs version {use.version} of its weights, {made}")
 
 
-def _row(site: Site, name: str, number: int, row: ir.Attribute) -> list[ir.Attribute]:
+def _row(name: str, number: int, row: ir.Attribute) -> list[ir.Attribute]:
     if not isinstance(row, ir.ArrayAttr):
         raise Illegal(f"{name}[{number}] must be a list, not {row}")
     return list(row)
@@ -103,31 +91,29 @@ def _action(text: ir.Attribute) -> Action:
     try:
         return Action.parse(text.value if isinstance(text, ir.StringAttr) else str(text))
     except BadAction:
-        raise Illegal(
-            f'an action is a stage, a kind (F, B, I, W) and a micro-batch, such as "2F0", not {text}'
-        ) from None
+        form = 'a stage, a kind (F, B, I, W) and a micro-batch, such as "2F0"'
+        raise Illegal(f"an action is {form}, not {text}") from None
 
 
 def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.InsertionPoint) -> None:
     """Puts ``schedule``, of the ranks along ``axis``, at ``ip`` in the module."""
     context = module.context
 
-    def lists(rows: Iterable[Iterable[Any]], make: Callable[[Any], ir.Attribute]) -> ir.ArrayAttr:
-        return ir.ArrayAttr.get([ir.ArrayAttr.get(list(map(make, row)), context) for row in rows], context)
+    def lists(rows: Iterable[Iterable[ir.Attribute]]) -> ir.ArrayAttr:
+        return ir.ArrayAttr.get([ir.ArrayAttr.get(list(row), context) for row in rows], context)
 
-    attributes = {
+    attributes: dict[str, ir.Attribute] = {
         "sym_name": string(schedule.name, context),
         "axis": string(axis, context),
-        "orders": lists(schedule.orders, lambda action: string(str(action), context)),
-        "routes": lists(schedule.routes, lambda stage: i64(stage, context)),
+        "orders": lists((string(str(action), context) for action in order) for order in schedule.orders),
+        "routes": lists((i64(stage, context) for stage in route) for route in schedule.routes),
         "slices": i64(schedule.slices, context),
     }
     if schedule.updates is not None:
         said = {name: i64(n, context) for name, n in schedule.updates._asdict().items() if n is not None}
         attributes["updates"] = ir.DictAttr.get(said, context)
-    ir.Operation.create(
-        ScheduleOp.OPERATION_NAME, [], [], attributes, loc=ir.Location.unknown(context), ip=ip
-    )
+    loc = ir.Location.unknown(context)
+    ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], attributes, loc=loc, ip=ip)
 
 
 def find_schedule(module: ir.Module) -> ir.Operation | None:
@@ -141,7 +127,6 @@ def read_schedule(op: ir.Operation) -> Schedule:
     a = op.attributes
     orders = tuple(tuple(Action.parse(text.value) for text in order) for order in a["orders"])
     routes = tuple(tuple(stage.value for stage in route) for route in a["routes"])
-    updates = {entry.name: entry.attr.value for entry in a["updates"]} if "updates" in a else None
-    return Schedule(
-        a["sym_name"].value, orders, routes, a["slices"].value, Updates(**updates) if updates else None
-    )
+    given = {entry.name: entry.attr.value for entry in a["updates"]} if "updates" in a else None
+    updates = Updates(**given) if given else None
+    return Schedule(a["sym_name"].value, orders, routes, a["slices"].value, updates)

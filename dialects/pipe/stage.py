@@ -1,20 +1,21 @@
 """``pipe.stage``: what one stage does for one micro-batch in one kind of action. Level 3."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects.ext import Region
 
-from shardc.dialects.dist.build import i64, string
+from shardc.dialects.dist.build import At, empty_body, i64, string
 from shardc.dialects.dist.tuples import element_types
-from shardc.dialects.dist.verifier import Illegal, Site, tensor_type, verify
+from shardc.dialects.dist.verifier import Illegal, RegionOp, Site, tensor_type
 from shardc.dialects.pipe.action import KINDS, OPTIMIZER
 from shardc.dialects.pipe.collective import COLLECTIVE_KINDS
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.yield_op import YieldOp
 
 
-class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
+class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAboveTrait]):
     """The forward (``kind``
     "F"), backward ("B"), input gradient ("I") or weight gradient ("W") of the stage ``index``, or its optimizer ("O")
     where a schedule has ``updates``; or what is done over the other axes of the mesh to its parameters
@@ -40,33 +41,23 @@ class StageOp(Pipe.Operation, name="stage", traits=[ir.IsIsolatedFromAboveTrait]
     kind: ir.StringAttr
     body: Region
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        index, kind = site.integer("index", 0), site.attribute("kind", ir.StringAttr).value
+        known = (*KINDS, OPTIMIZER, *COLLECTIVE_KINDS)
+        if kind not in known:
+            raise Illegal(f"kind must be one of {', '.join(known)}, not {kind!r}")
+        number = site.integer("slice", 1) if site.has("slice") else 0
+        name = site.attribute("sym_name", ir.StringAttr).value
+        if name != stage_name(index, kind, number):
+            raise Illegal(f"must be named {stage_name(index, kind, number)!r}, not {name!r}")
 
-    def verify_region_invariants(self) -> bool:
-        return verify(self, _check_body)
-
-
-def _check(site: Site) -> None:
-    index, kind = site.integer("index", 0), site.attribute("kind", ir.StringAttr).value
-    known = (*KINDS, OPTIMIZER, *COLLECTIVE_KINDS)
-    if kind not in known:
-        raise Illegal(f"kind must be one of {', '.join(known)}, not {kind!r}")
-    number = site.integer("slice", 1) if site.has("slice") else 0
-    name = site.attribute("sym_name", ir.StringAttr).value
-    if name != stage_name(index, kind, number):
-        raise Illegal(f"must be named {stage_name(index, kind, number)!r}, not {name!r}")
-
-
-def _check_body(site: Site) -> None:
-    blocks = list(site.op.regions[0].blocks)
-    if len(blocks) != 1:
-        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
-    for number, argument in enumerate(blocks[0].arguments):
-        tensor_type(argument.type, f"body argument {number}")
-    last = list(blocks[0].operations)[-1].operation
-    if last.name != YieldOp.OPERATION_NAME:
-        raise Illegal(f"must end its body with pipe.yield, not {last.name}")
+    def check_body(self, site: Site) -> None:
+        block = site.body()
+        for number, argument in enumerate(block.arguments):
+            tensor_type(argument.type, f"body argument {number}")
+        last = list(block.operations)[-1].operation
+        if last.name != YieldOp.OPERATION_NAME:
+            raise Illegal(f"must end its body with pipe.yield, not {last.name}")
 
 
 def stage_name(index: int, kind: str, number: int = 0) -> str:
@@ -81,17 +72,9 @@ def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
     return [a.type for a in block.arguments], (element_types(yielded[0].type) or []) if yielded else []
 
 
-def stage(
-    index: int,
-    kind: str,
-    arguments: Sequence[ir.Type],
-    number: int = 0,
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
-) -> ir.Block:
+def stage(index: int, kind: str, arguments: Sequence[ir.Type], number: int = 0, **at: Unpack[At]) -> ir.Block:
     """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
-    context = loc.context
+    context = at["loc"].context
     attributes = {
         "sym_name": string(stage_name(index, kind, number), context),
         "index": i64(index, context),
@@ -99,5 +82,5 @@ def stage(
     }
     if number:
         attributes["slice"] = i64(number, context)
-    op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], attributes, regions=1, loc=loc, ip=ip)
-    return op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
+    op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], attributes, regions=1, **at)
+    return empty_body(op, arguments)

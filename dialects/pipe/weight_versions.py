@@ -41,9 +41,7 @@ def forward_weights(schedule: Schedule) -> Iterator[ForwardWeights]:
 
 
 def group_ends(schedule: Schedule) -> dict[Action, range]:
-    """The actions behind which their stage runs its optimizer, each with the groups of micro-batches whose
-    gradients are all there then.
-    """
+    """The actions behind which a stage runs its optimizer, with the groups of micro-batches then complete."""
     found: dict[Action, range] = {}
     for order in schedule.orders:
         stages = {action.stage: _Stage(schedule) for action in order}
@@ -58,9 +56,7 @@ def group_ends(schedule: Schedule) -> dict[Action, range]:
 
 
 def versions_held(schedule: Schedule) -> dict[int, int]:
-    """Stage -> how many versions of its weights are there at a time; 1 in all that do not change the
-    mathematics.
-    """
+    """Stage -> how many versions of its weights it holds at a time; 1 if the mathematics is unchanged."""
     held: dict[int, int] = {}
     for use in forward_weights(schedule):
         held[use.action.stage] = max(use.held, held.get(use.action.stage, 1))
@@ -68,9 +64,7 @@ def versions_held(schedule: Schedule) -> dict[int, int]:
 
 
 class _Stage:
-    """A stage while its actions pass by. ``used``: micro-batch in flight -> version; ``made``: updates so
-    far.
-    """
+    """A stage as its actions pass. ``used``: micro-batch in flight -> version; ``made``: updates so far."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._updates = schedule.updates

@@ -9,18 +9,17 @@ them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+from shardc.dialects.rules.rule import Dims, Local, Rule, rule_for
 
-Q: tuple[Dim, ...] = (("b",), ("h", "g"), ("q",), ("d",))
-K: tuple[Dim, ...] = (("b",), ("h",), ("k",), ("d",))
-V: tuple[Dim, ...] = (("b",), ("h",), ("k",), ("e",))
-OUT: tuple[Dim, ...] = (("b",), ("h", "g"), ("q",), ("e",))
-LSE: tuple[Dim, ...] = OUT[:3]
-SCORES: tuple[Dim, ...] = (("b",), ("h", "g"), ("q",), ("k",))
+Q: Dims = (("b",), ("h", "g"), ("q",), ("d",))
+K: Dims = (("b",), ("h",), ("k",), ("d",))
+V: Dims = (("b",), ("h",), ("k",), ("e",))
+OUT: Dims = (("b",), ("h", "g"), ("q",), ("e",))
+LSE: Dims = OUT[:3]
+SCORES: Dims = (("b",), ("h", "g"), ("q",), ("k",))
 # lse, dq and dk lack the dim ``e`` and none is a plain sum over it, so it stays whole beside ``d`` and ``k``.
 WHOLE = frozenset("kde")
 
@@ -32,14 +31,14 @@ def _sizes(call: OpCall) -> dict[str, int]:
     return {"b": batch, "h": kv_heads, "g": groups, "q": rows, "d": depth, "k": columns, "e": width}
 
 
-def _mask(mask: TensorType | None) -> tuple[tuple[Dim, ...], ...]:
+def _mask(mask: TensorType | None) -> tuple[Dims, ...]:
     """The mask's dims as an operand, if there is one: those of the scores where it is not broadcast."""
     if mask is None:
         return ()
     return (tuple(dim if size > 1 else () for dim, size in zip(SCORES, mask.shape, strict=True)),)
 
 
-def _shifted(local: Local) -> Sequence[Any]:
+def _shifted(local: Local) -> Sequence[object]:
     """The local rows of a causal mask start where this rank's rows do."""
     *args, q_offset = local.args
     return local.emit(local.spec.target, *args, local.offset("q", base=q_offset))

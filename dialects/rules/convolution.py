@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.matmul import on_first
-from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
 
 LINEAR_WITHOUT_BIAS = (frozenset({0}), frozenset({1}))
 LINEAR_WITH_BIAS = (frozenset({0, 2}), frozenset({1, 2}))
@@ -49,15 +47,15 @@ class _Factors:
         return {f: "sum" for f in factors if f in self.sizes}
 
     @property
-    def image(self) -> tuple[Dim, ...]:
+    def image(self) -> Dims:
         pixels = (self.dim(f"y{d}", f"z{d}") if p else self.dim(f"x{d}") for d, p in enumerate(self.patches))
         return (self.dim("n"), self.dim("g", "i"), *pixels)
 
     @property
-    def made(self) -> tuple[Dim, ...]:
+    def made(self) -> Dims:
         return (self.dim("n"), self.dim("g", "o"), *(self.dim(f"y{d}") for d in range(len(self.patches))))
 
-    def weight(self, transposed: bool) -> tuple[Dim, ...]:
+    def weight(self, transposed: bool) -> Dims:
         channels = (self.dim("g", "i"), self.dim("o")) if transposed else (self.dim("g", "o"), self.dim("i"))
         return (*channels, *(self.dim(f"z{d}") for d in range(len(self.patches))))
 
@@ -76,23 +74,19 @@ def _at(values: Sequence[int], d: int) -> int:
     return values[d] if len(values) > 1 else values[0]
 
 
-def _local_convolution(local: Local) -> Sequence[Any]:
-    """The call with this rank's groups; where input channels are cut, ranks with the first of them add the
-    bias.
-    """
-    args, spec = list(local.args), local.spec
-    if spec["groups"] > 1:
-        args[-1] = local.size("g")
-    if spec["bias"] is not None and local.ways("i") > 1:
-        args[2] = on_first(local, "i", args[2])
-    return [local.emit(spec.target, *args)]
+def _local_convolution(local: Local) -> Sequence[object]:
+    """The call with this rank's groups; of ranks that share input channels the first add the bias."""
+    changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
+    if local.spec["bias"] is not None and local.ways("i") > 1:
+        changed["bias"] = on_first(local, "i", local.args[2])
+    return [emit_with(local, **changed)]
 
 
 @rule_for("aten.convolution")
 def convolution(call: OpCall) -> Rule:
     """``(input, weight, bias) -> output``, a sum over input channels."""
     image, weight, bias = call["input"], call["weight"], call["bias"]
-    factors = _Factors.of(call, image, weight, call.results[0])
+    factors = _Factors.of(call, image, weight, call.result)
     operands = (factors.image, factors.weight(call["transposed"]))
     return Rule(
         operands if bias is None else (*operands, (factors.dim("g", "o"),)),
@@ -105,14 +99,12 @@ def convolution(call: OpCall) -> Rule:
     )
 
 
-def _smaller_backward(local: Local) -> Sequence[Any]:
+def _smaller_backward(local: Local) -> Sequence[object]:
     """The local gradient's arguments: how many output channels and groups this rank has."""
-    args, target = list(local.args), local.spec.target
+    changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.results[2] is not None:
-        args[position(target, "bias_sizes")] = local.results[2].shape
-    if local.spec["groups"] > 1:
-        args[position(target, "groups")] = local.size("g")
-    return local.emit(target, *args)
+        changed["bias_sizes"] = local.results[2].shape
+    return emit_with(local, **changed)
 
 
 @rule_for("aten.convolution_backward")

@@ -63,7 +63,7 @@ class _Custom:
 
     target: str
     function: UserRule
-    proved: frozenset[Any]
+    proved: frozenset[object]
 
     def __call__(self, call: OpCall) -> Rule | None:
         found = _made(self.function, call)
@@ -74,25 +74,19 @@ def _check_operator(target: str) -> None:
     try:
         schema = schema_of(overload(target))
     except (UnknownOperator, ValueError):
+        problem = "no operator of that name is registered with PyTorch"
         hint = "register it first, with torch.library.custom_op or torch.library.define"
-        raise BadRule(
-            op=target, problem="no operator of that name is registered with PyTorch", hint=hint
-        ) from None
+        raise BadRule(op=target, problem=problem, hint=hint) from None
     if schema.is_mutable:
-        hint = "register a form of it that returns its result"
-        raise BadRule(
-            op=target, problem="it writes to its arguments, and values of a step never change", hint=hint
-        )
+        problem = "it writes to its arguments, and values of a step never change"
+        raise BadRule(op=target, problem=problem, hint="register a form of it that returns its result")
     known = load_rules().get(target)
     if known is not None and not isinstance(known, _Custom):
-        raise BadRule(
-            op=target,
-            problem="shardc has a rule for it",
-            hint="leave it out: calls of it are sharded already",
-        )
+        hint = "leave it out: calls of it are sharded already"
+        raise BadRule(op=target, problem="shardc has a rule for it", hint=hint)
 
 
-def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[Any]:
+def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[object]:
     """What calls on which the rule is proved are like. Proves it on every sample."""
     proved, reached, rules = set(), set(), []
     with torch.no_grad():
@@ -120,7 +114,7 @@ def _made(function: UserRule, call: OpCall) -> Rule | None:
     return parse_rule(found, call) if isinstance(found, str) else found
 
 
-def _likeness(call: OpCall, rule: Rule) -> Any:
+def _likeness(call: OpCall, rule: Rule) -> object:
     """What two calls share if a proof of one speaks for the other: all but sizes, and the values of tensors
     and floats.
 
@@ -130,7 +124,7 @@ def _likeness(call: OpCall, rule: Rule) -> Any:
     return call.target, str(rule), rule.linear, _like(call.args), _like(call.results)
 
 
-def _like(value: Any) -> Any:
+def _like(value: object) -> object:
     if isinstance(value, TensorType):
         return "floats" if value.dtype.is_floating_point else value.dtype
     if isinstance(value, tuple):

@@ -149,22 +149,19 @@ class _Sizing:
         if len(tensors) != len(self._types):
             self._parser.fail(f"it has {len(tensors)} tensors, the call {len(self._types)}")
         shapes = [() if t is None else t.shape for t in self._types]
-        written = [
-            self._write_out(number, *pair) for number, pair in enumerate(zip(tensors, shapes, strict=True))
-        ]
+        pairs = enumerate(zip(tensors, shapes, strict=True))
+        written = [self._write_out(number, *pair) for number, pair in pairs]
         for tensor, shape in zip(written, shapes, strict=True):
             for dim, size in zip(tensor, shape, strict=True):
                 if len(dim) == 1:
                     self.sizes[dim[0]] = max(size, self.sizes.get(dim[0], size))
         for tensor, shape in zip(written, shapes, strict=True):
             self._size_parts(tensor, shape)
-        return [
-            tuple(
-                () if size == 1 and self._elements(dim) != 1 else dim
-                for dim, size in zip(tensor, shape, strict=True)
-            )
-            for tensor, shape in zip(written, shapes, strict=True)
-        ]
+        return [self._broadcast(*pair) for pair in zip(written, shapes, strict=True)]
+
+    def _broadcast(self, tensor: list[Dim], shape: tuple[int, ...]) -> tuple[Dim, ...]:
+        pairs = zip(tensor, shape, strict=True)
+        return tuple(() if size == 1 and self._elements(dim) != 1 else dim for dim, size in pairs)
 
     def expanded(self, item: str) -> list[str]:
         """The factors behind a name in braces."""
@@ -174,9 +171,8 @@ class _Sizing:
         count = tensor.count(_REST)
         more = len(shape) - (len(tensor) - count)
         if count > 1 or (more and not count) or more < 0:
-            self._parser.fail(
-                f"tensor {number} has {len(shape)} dims in the call, which [...] of the rule does not fit"
-            )
+            found = f"tensor {number} has {len(shape)} dims in the call"
+            self._parser.fail(f"{found}, which [...] of the rule does not fit")
         if not count:
             return tensor
         # Named from the last on, so that a tensor of lower rank has the names that broadcasting gives it.
@@ -185,20 +181,17 @@ class _Sizing:
         return [*tensor[:at], *((f"_{i}",) for i in reversed(range(more))), *tensor[at + 1 :]]
 
     def _size_parts(self, tensor: list[Dim], shape: tuple[int, ...]) -> None:
-        """Of a dim's factors one may stand nowhere else: the others leave it its size."""
+        """Give a factor that stands alone nowhere the size that the others of its dim leave it."""
         for dim, size in zip(tensor, shape, strict=True):
             unknown = [f for f in dim if f not in self.sizes]
             if len(unknown) > 1:
-                self._parser.fail(
-                    f"the sizes of {' and '.join(unknown)} can't be told: one of them must be a dim of a "
-                    f"tensor"
-                )
+                why = "one of them must be a dim of a tensor"
+                self._parser.fail(f"the sizes of {' and '.join(unknown)} can't be told: {why}")
             known = prod(self.sizes[f] for f in dim if f in self.sizes)
             if unknown:
                 if known == 0 or size % known:
-                    self._parser.fail(
-                        f"{' '.join(dim)} is to make {size} elements, and the others make {known}"
-                    )
+                    made = f"{' '.join(dim)} is to make {size} elements"
+                    self._parser.fail(f"{made}, and the others make {known}")
                 self.sizes[unknown[0]] = size // known
 
     def _elements(self, dim: Dim) -> int:

@@ -7,24 +7,19 @@ the others, so that the ranks' results add up to the lookup (Shoeybi et al., "Me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+from shardc.dialects.rules.rule import Local, Rule, numbered, plain, rule_for
 
 
-def _index_sizes(shape: tuple[int, ...]) -> dict[str, int]:
-    return {f"n{i}": size for i, size in enumerate(shape)}
-
-
-def _local_rows(local: Local, indices: Any) -> tuple[Any, Any]:
+def _local_rows(local: Local, indices: object) -> tuple[object, object]:
     """The row of this rank's part of the table for each index, and where the index is not among its rows."""
     shifted = local.emit("aten.sub.Scalar", indices, local.offset("v"), 1)
     rows = local.emit("aten.clamp", shifted, 0, local.size("v") - 1)
     return rows, local.emit("aten.ne.Tensor", rows, shifted)
 
 
-def _lookup(local: Local) -> Sequence[Any]:
+def _lookup(local: Local) -> Sequence[object]:
     weight, indices, *rest = local.args
     if local.ways("v") == 1:
         return [local.emit("aten.embedding", *local.args)]
@@ -37,8 +32,8 @@ def _lookup(local: Local) -> Sequence[Any]:
 def embedding(call: OpCall) -> Rule:
     """``(weight [v, e], indices [n...]) -> [n..., e]``."""
     rows, width = call["weight"].shape
-    index = _index_sizes(call["indices"].shape)
-    dims: tuple[Dim, ...] = tuple((f,) for f in index)
+    index = numbered("n", call["indices"].shape)
+    dims = plain(index)
     return Rule(
         ((("v",), ("e",)), dims),
         ((*dims, ("e",)),),
@@ -50,7 +45,7 @@ def embedding(call: OpCall) -> Rule:
     )
 
 
-def _scatter_rows(local: Local) -> Sequence[Any]:
+def _scatter_rows(local: Local) -> Sequence[object]:
     """Gradients of other ranks' rows go to one row more, declared the padding row, which is then dropped."""
     grad, indices, _, padding_idx, by_frequency = local.args
     size = local.size("v")
@@ -68,8 +63,8 @@ def _scatter_rows(local: Local) -> Sequence[Any]:
 @rule_for("aten.embedding_dense_backward")
 def embedding_dense_backward(call: OpCall) -> Rule:
     """``(grad [n..., e], indices [n...]) -> [v, e]``; frequencies are counted over all indices."""
-    index = _index_sizes(call["indices"].shape)
-    dims: tuple[Dim, ...] = tuple((f,) for f in index)
+    index = numbered("n", call["indices"].shape)
+    dims = plain(index)
     by_frequency = call["scale_grad_by_freq"]
     return Rule(
         ((*dims, ("e",)), dims),

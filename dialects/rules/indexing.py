@@ -13,33 +13,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any
 
 import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
-
-Dims = tuple[Dim, ...]
+from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, numbered, plain, rule_for
 
 
 def _linear(call: OpCall, *operands: int) -> tuple[frozenset[int], ...]:
     """One set of jointly linear operands; sums of integers are not split."""
-    return (frozenset(operands),) if call.results[0].dtype.is_floating_point else ()
+    return (frozenset(operands),) if call.result.dtype.is_floating_point else ()
 
 
 def _axis(call: OpCall) -> int:
     return call["dim"] % max(len(call["self"].shape), 1)
 
 
-def _sum_into(factors: Sequence[str], local: Local) -> Sequence[Any]:
+def _sum_into(factors: Sequence[str], local: Local) -> Sequence[object]:
     """The call where ranks share out ``factors`` of what is added to ``self``: only the first has it."""
     own, *rest = local.args
     cut = [f for f in factors if local.ways(f) > 1]
     if cut:
-        start: Any = 0
+        start: object = 0
         for f in cut:
             start = local.offset(f, base=start)
         start = local.emit("aten.scalar_tensor", start, torch.int64, None, None, None)
@@ -65,7 +62,7 @@ def _own(sizes: Iterable[str]) -> frozenset[str]:
     return frozenset(f for f in sizes if not f.startswith("n"))
 
 
-def _local_index(local: Local, axis: int) -> tuple[Any, Any]:
+def _local_index(local: Local, axis: int) -> tuple[object, object]:
     """Where in this rank's part of ``self`` each index points, and whether it points into it at all."""
     index, f = local.args[position(local.spec.target, "index")], f"s{axis}"
     shifted = local.emit("aten.sub.Scalar", index, local.offset(f), 1)
@@ -100,7 +97,7 @@ def gather(call: OpCall) -> Rule | None:
     )
 
 
-def _pick_own(axis: int, local: Local) -> Sequence[Any]:
+def _pick_own(axis: int, local: Local) -> Sequence[object]:
     if local.ways(f"s{axis}") == 1:
         return [local.emit("aten.gather", *local.args)]
     rows, inside = _local_index(local, axis)
@@ -125,16 +122,14 @@ def scatter(call: OpCall) -> Rule | None:
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:
-    """Whether at most one element of each row of ``self`` is set to a number:
-    then rows may be cut, as for one-hot targets.
-    """
+    """Whether at most one element of a row of ``self`` is set (one-hot targets): then rows may be cut."""
     if call.target != "aten.scatter.value" or not call["self"].shape:
         return False
     exact = isinstance(call["value"], int) or call["self"].dtype.is_floating_point
     return exact and call["index"].shape[axis] == 1 < call["self"].shape[axis]
 
 
-def _write_own(axis: int, local: Local) -> Sequence[Any]:
+def _write_own(axis: int, local: Local) -> Sequence[object]:
     """A rank that does not have the element writes what is there already, to any of its own."""
     own, _, _, value = local.args
     if local.ways(f"s{axis}") == 1:
@@ -166,9 +161,7 @@ _UNSEEN = {"sum": 0.0, "max": -inf, "min": inf}
 
 @rule_for("aten.scatter_reduce.two")
 def scatter_reduce(call: OpCall) -> Rule | None:
-    """As ``scatter_add``, a sum or an extremum over ``i``. Without ``include_self`` ranks can't tell what was
-    written.
-    """
+    """As ``scatter_add``, or an extremum. Without ``include_self`` ranks can't tell what was written."""
     linear = _linear(call, 0, 2) if call["reduce"] in ("sum", "mean") else ()
     kind = _KINDS.get(call["reduce"]) if call["include_self"] else None
     return _combining(call, kind, linear)
@@ -246,7 +239,7 @@ def _lines(call: OpCall) -> tuple[Dims, Dims, dict[str, int]] | None:
         return None
     axis = _axis(call)
     sizes = {"s" if d == axis else f"n{d}": size for d, size in enumerate(shape)}
-    into: Dims = tuple((f,) for f in sizes)
+    into = plain(sizes)
     return into, (*into[:axis], ("i",), *into[axis + 1 :]), {**sizes, "i": index[0]}
 
 
@@ -262,23 +255,21 @@ class _Advanced:
     @staticmethod
     def of(call: OpCall) -> _Advanced | None:
         """None for indices that are masks: how many elements they pick depends on values."""
-        shape, given = call["self"].shape, dict(_present(call["indices"]))
+        shape = call["self"].shape
+        given = {d: t for d, t in enumerate(call["indices"]) if t is not None}
         if not given or any(t.dtype in (torch.bool, torch.uint8) for t in given.values()):
             return None
         common = torch.broadcast_shapes(*(t.shape for t in given.values()))
         names = [f"s{d}" if d in given else f"n{d}" for d in range(len(shape))]
-        index: Dims = tuple((f"x{j}",) for j in range(len(common)))
-        sizes = {
-            **dict(zip(names, shape, strict=True)),
-            **{f: n for (f,), n in zip(index, common, strict=True)},
-        }
-        others: Dims = tuple((f,) for f in names if f.startswith("n"))
+        index = plain(places := numbered("x", common))
+        sizes = {**dict(zip(names, shape, strict=True)), **places}
+        others = plain(f for f in names if f.startswith("n"))
         first, last = min(given), max(given)
         # NumPy's rule, kept by PyTorch: picked dims stand where the indices stand together, else in front.
         place = first if last - first + 1 == len(given) else 0
         picked = (*others[:place], *index, *others[place:])
         indices = tuple(_broadcast(t.shape, index, sizes) for t in given.values())
-        return _Advanced(tuple((f,) for f in names), indices, picked, sizes)
+        return _Advanced(plain(names), indices, picked, sizes)
 
     @property
     def indexed(self) -> frozenset[str]:
@@ -287,10 +278,6 @@ class _Advanced:
     @property
     def index(self) -> tuple[str, ...]:
         return tuple(f for f in self.sizes if f.startswith("x"))
-
-
-def _present(indices: Sequence[TensorType | None]) -> Iterable[tuple[int, TensorType]]:
-    return ((d, t) for d, t in enumerate(indices) if t is not None)
 
 
 def _broadcast(shape: tuple[int, ...], dims: Dims, sizes: Mapping[str, int]) -> Dims:
@@ -317,9 +304,8 @@ def index_put(call: OpCall) -> Rule | None:
         return None
     values = _broadcast(call["values"].shape, found.picked, found.sizes)
     sums = bool(call["accumulate"])
-    shared = [
-        f for f in found.index if (f,) not in values
-    ]  # one value for all of it: none could be made zero
+    # One value for all of it: none could be made zero.
+    shared = [f for f in found.index if (f,) not in values]
     return Rule(
         (found.own, *found.indices, values),
         (found.own,),

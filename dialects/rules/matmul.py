@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.pointwise import Factors, broadcast, linear_sets, results_of
-from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
+from shardc.dialects.rules.pointwise import Factors, broadcast
+from shardc.dialects.rules.rule import Dims, Local, Lower, Rule, rule_for
 
 _FIRST_TWO = ((0,), (1,))
 
@@ -23,15 +23,14 @@ _FIRST_TWO = ((0,), (1,))
 def product(call: OpCall) -> Rule:
     """([i,k],[k,j])->([i,j]) reduce={k}; batches broadcast, vectors have no row or column."""
     factors = Factors()
-    left, right, result = _contraction(
-        factors, call.tensors[0].shape, call.tensors[1].shape, results_of(call)[0].shape
-    )
-    return factors.rule((left, right), (result,), linear_sets(call, _FIRST_TWO))
+    left, right = call.tensors
+    *operands, result = _contraction(factors, left.shape, right.shape, call.result.shape)
+    return factors.rule(call, operands, (result,), _FIRST_TWO)
 
 
 def _contraction(
     factors: Factors, left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]
-) -> tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]:
+) -> tuple[Dims, Dims, Dims]:
     """Dims of ``left @ right``, as ``torch.matmul`` reads their shapes; the contracted factor is reduced."""
     rows, columns = len(left) > 1, len(right) > 1
     ends = rows + columns
@@ -50,25 +49,22 @@ def solve_triangular(call: OpCall) -> Rule:
     """``A X = B`` ([k,k],[k,j])->([k,j]), or ``X A = B`` ([k,k],[i,k])->([i,k]): the triangle stays whole."""
     factors = Factors()
     triangle, other = call.tensors
-    shape = results_of(call)[0].shape
+    shape = call.result.shape
     batch = factors.shape(shape[:-2])
     rows, columns = other.shape[-2:]
-    matrix = (
-        (factors.whole(rows), factors.new(columns))
-        if call["left"]
-        else (factors.new(rows), factors.whole(columns))
-    )
-    sides = (factors.whole(triangle.shape[-2]), factors.whole(triangle.shape[-1]))
+    first, second = (factors.whole, factors.new) if call["left"] else (factors.new, factors.whole)
+    matrix = (first(rows), second(columns))
+    sides = tuple(map(factors.whole, triangle.shape[-2:]))
     own = (*broadcast(batch, shape[:-2], triangle.shape[:-2]), *sides)
     given = (*broadcast(batch, shape[:-2], other.shape[:-2]), *matrix)
-    return factors.rule((own, given), ((*batch, *matrix),), linear_sets(call, ((1,),)))
+    return factors.rule(call, (own, given), ((*batch, *matrix),), ((1,),))
 
 
 @rule_for("aten.outer", "aten.ger")
 def outer(call: OpCall) -> Rule:
     factors = Factors()
-    rows, columns = factors.shape(call.tensors[0].shape), factors.shape(call.tensors[1].shape)
-    return factors.rule((rows, columns), ((*rows, *columns),), linear_sets(call, _FIRST_TWO))
+    rows, columns = (factors.shape(t.shape) for t in call.tensors)
+    return factors.rule(call, (rows, columns), ((*rows, *columns),), _FIRST_TWO)
 
 
 @rule_for("aten.addmm", "aten.baddbmm", "aten.addmv")
@@ -76,28 +72,26 @@ def product_and_bias(call: OpCall) -> Rule:
     """([i,j],[i,k],[k,j])->([i,j]) reduce={k}; the bias broadcasts."""
     factors = Factors()
     addend, left, right = call.tensors
-    shape = results_of(call)[0].shape
+    shape = call.result.shape
     left_dims, right_dims, result = _contraction(factors, left.shape, right.shape, shape)
     operands = (broadcast(result, shape, addend.shape), left_dims, right_dims)
-    return factors.rule(operands, (result,), linear_sets(call, ((0, 1), (0, 2))), _bias_once(factors, 0))
+    return factors.rule(call, operands, (result,), ((0, 1), (0, 2)), _bias_once(factors, 0))
 
 
 @rule_for("aten.linear")
 def linear(call: OpCall) -> Rule:
-    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims;
-    a row of the weight for each column of the result.
-    """
+    """([i,k],[j,k],[j])->([i,j]) reduce={k}: any number of row dims; the weight has a row for each j."""
     factors = Factors()
     data, weight, *bias = call.tensors
-    shape = results_of(call)[0].shape
+    shape = call.result.shape
     rows = factors.shape(data.shape[:-1])
     inner, column = factors.new(data.shape[-1]), factors.shape(weight.shape[:-1])
     factors.reduce.update({f: "sum" for f in inner})
     result = (*rows, *column)
     operands = [(*rows, inner), (*column, inner), *(broadcast(result, shape, b.shape) for b in bias)]
     if not bias:
-        return factors.rule(operands, (result,), linear_sets(call, _FIRST_TWO))
-    return factors.rule(operands, (result,), linear_sets(call, ((0, 2), (1, 2))), _bias_once(factors, 2))
+        return factors.rule(call, operands, (result,), _FIRST_TWO)
+    return factors.rule(call, operands, (result,), ((0, 2), (1, 2)), _bias_once(factors, 2))
 
 
 def _bias_once(factors: Factors, bias: int) -> Lower | None:
@@ -105,7 +99,7 @@ def _bias_once(factors: Factors, bias: int) -> Lower | None:
     return partial(_bias_once_local, next(iter(factors.reduce)), bias) if factors.reduce else None
 
 
-def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[Any]:
+def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[object]:
     """Ranks that hold the first part of the contracted factor add the bias, the others zeros."""
     args = list(local.args)
     if local.ways(inner) > 1:
@@ -113,7 +107,7 @@ def _bias_once_local(inner: str, bias: int, local: Local) -> Sequence[Any]:
     return [local.emit(local.spec.target, *args)]
 
 
-def on_first(local: Local, factor: str, value: Any) -> Any:
+def on_first(local: Local, factor: str, value: object) -> Any:
     """``value`` on ranks that hold the first part of a cut factor, zeros on the others."""
     part = local.emit("aten.scalar_tensor", local.offset(factor), torch.int64)
     return local.emit("aten.where.ScalarOther", local.emit("aten.eq.Scalar", part, 0), value, 0)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dim, Local, Rule, rule_for
+from shardc.dialects.rules.rule import Dims, Local, Rule, emit_with, numbered, plain, rule_for
 
 IN_GRADIENT = (frozenset({0}),)
 """Gradients are linear in the gradient that they are given, always the first operand."""
@@ -29,17 +27,17 @@ def layer_norm_backward(call: OpCall) -> Rule:
 
 def _layer_norm(call: OpCall, reduce: str | None = None, linear: tuple[frozenset[int], ...] = ()) -> Rule:
     shape, inner_shape = call["input"].shape, tuple(call["normalized_shape"])
-    outer = {f"n{i}": size for i, size in enumerate(shape[: len(shape) - len(inner_shape)])}
-    inner = {f"d{i}": size for i, size in enumerate(inner_shape)}
+    outer = numbered("n", shape[: len(shape) - len(inner_shape)])
+    inner = numbered("d", inner_shape)
 
-    def dims(type_: TensorType | None) -> tuple[Dim, ...]:
+    def dims(type_: TensorType | None) -> Dims:
         if type_ is None:
             return ()
         if type_.shape == shape:
-            return tuple((f,) for f in (*outer, *inner))
+            return plain((*outer, *inner))
         if type_.shape == inner_shape:
-            return tuple((f,) for f in inner)
-        return (*((f,) for f in outer), *(() for _ in inner))
+            return plain(inner)
+        return (*plain(outer), *(() for _ in inner))
 
     return Rule(
         tuple(map(dims, call.tensors)),
@@ -55,24 +53,16 @@ def _group_sizes(call: OpCall) -> dict[str, int]:
     """``n`` images, ``g`` groups of ``c`` channels, pixels ``x...``."""
     batch, channels, *pixels = call["input"].shape
     groups = call["group"]
-    return {
-        "n": batch,
-        "g": groups,
-        "c": channels // groups,
-        **{f"x{i}": size for i, size in enumerate(pixels)},
-    }
+    return {"n": batch, "g": groups, "c": channels // groups, **numbered("x", pixels)}
 
 
-def _image(sizes: dict[str, int]) -> tuple[Dim, ...]:
-    return (("n",), ("g", "c"), *((f,) for f in sizes if f.startswith("x")))
+def _image(sizes: dict[str, int]) -> Dims:
+    return (("n",), ("g", "c"), *plain(f for f in sizes if f.startswith("x")))
 
 
-def _fewer_groups(local: Local) -> Sequence[Any]:
-    args, target = list(local.args), local.spec.target
-    args[position(target, "N")] = local.size("n")
-    args[position(target, "C")] = local.size("g") * local.size("c")
-    args[position(target, "group")] = local.size("g")
-    return local.emit(target, *args)
+def _fewer_groups(local: Local) -> Sequence[object]:
+    channels = local.size("g") * local.size("c")
+    return emit_with(local, N=local.size("n"), C=channels, group=local.size("g"))
 
 
 @rule_for("aten.native_group_norm")
@@ -120,8 +110,8 @@ def softmax_backward(call: OpCall) -> Rule:
 
 def _softmax(call: OpCall, linear: tuple[frozenset[int], ...], neutral: tuple[float, ...]) -> Rule:
     """``neutral`` is what padding of the normalised dim holds in each operand: nothing that has a share."""
-    sizes = {f"n{i}": size for i, size in enumerate(call.results[0].shape)}
-    dims: tuple[Dim, ...] = tuple((f,) for f in sizes)
+    sizes = numbered("n", call.result.shape)
+    dims = plain(sizes)
     whole = {f"n{call['dim'] % len(sizes)}"} if sizes else set()
     operands = tuple(dims for _ in call.tensors)
     fills = dict.fromkeys(whole, neutral)

@@ -6,16 +6,19 @@ Also :class:`Factors`, with which the other families name the factors of a rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
+from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, rule_for
 
 Sets = tuple[tuple[int, ...], ...]
 """Linear sets: numbers of tensor operands."""
+FIRST: Sets = ((0,),)
+"""Linear in the first operand."""
 
 
 @dataclass
@@ -41,20 +44,20 @@ class Factors:
         self.replicate.update(dim)
         return dim
 
-    def shape(self, shape: Iterable[int]) -> tuple[Dim, ...]:
+    def shape(self, shape: Iterable[int]) -> Dims:
         return tuple(self.new(size) for size in shape)
 
     def rule(
         self,
-        operands: Iterable[tuple[Dim, ...]],
-        results: Iterable[tuple[Dim, ...]],
-        linear: Iterable[Iterable[int]] = (),
+        call: OpCall,
+        operands: Iterable[Dims],
+        results: Iterable[Dims],
+        sets: Iterable[tuple[int, ...]] = (),
         lower: Lower | None = None,
     ) -> Rule:
-        sets = tuple(frozenset(s) for s in linear)
-        return Rule(
-            tuple(operands), tuple(results), self.sizes, self.reduce, frozenset(self.replicate), sets, lower
-        )
+        """The call's rule; of the linear ``sets`` it has those that hold for its dtypes."""
+        replicate, linear = frozenset(self.replicate), tuple(map(frozenset, _linear_sets(call, sets)))
+        return Rule(tuple(operands), tuple(results), self.sizes, self.reduce, replicate, linear, lower)
 
 
 def results_of(call: OpCall | Local) -> tuple[TensorType, ...]:
@@ -62,12 +65,18 @@ def results_of(call: OpCall | Local) -> tuple[TensorType, ...]:
     return tuple(r for r in call.results if r is not None)
 
 
+def local_sizes(local: Local) -> Sequence[object]:
+    """The same call with the local sizes of its result, which the argument after the tensors names."""
+    args, at = local.args, len(local.spec.tensors)
+    return [local.emit(local.spec.target, *args[:at], results_of(local)[0].shape, *args[at + 1 :])]
+
+
 def floating(type_: TensorType) -> bool:
     return type_.dtype.is_floating_point or type_.dtype.is_complex
 
 
-def linear_sets(call: OpCall, sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Those of ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point.
+def _linear_sets(call: OpCall, sets: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The ``sets`` that hold for the call's dtypes: sums are only kept apart in floating point.
 
     None where a number stands for a tensor, as then operands are not where ``sets`` says.
     """
@@ -81,22 +90,20 @@ def _number_for_tensor(call: OpCall) -> bool:
     return any(k == "Tensor" and not isinstance(a, TensorType) for a, k in zip(call.args, kinds, strict=True))
 
 
-def broadcast(dims: tuple[Dim, ...], whole: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Dim, ...]:
+def broadcast(dims: Dims, whole: tuple[int, ...], shape: tuple[int, ...]) -> Dims:
     """The dims of an operand of ``shape`` that broadcasts to a tensor of shape ``whole`` with ``dims``."""
     start = len(dims) - len(shape)
     return tuple(dims[start + d] if size == whole[start + d] else () for d, size in enumerate(shape))
 
 
 def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None) -> Rule:
-    """Operands broadcast to the results. Empty buffers (of ``log_sigmoid_forward`` off the CPU) have no
-    factor.
-    """
+    """Operands broadcast to the results. Empty ones (``log_sigmoid_forward`` off the CPU) have no factor."""
     factors = Factors()
     shape = results_of(call)[0].shape
     dims = factors.shape(shape)
     operands = (broadcast(dims, shape, t.shape) for t in call.tensors)
     results = (broadcast(dims, shape, r.shape) for r in results_of(call))
-    return factors.rule(operands, results, linear_sets(call, sets), lower)
+    return factors.rule(call, operands, results, sets, lower)
 
 
 def aligned(
@@ -110,9 +117,8 @@ def aligned(
     factors = Factors()
     rank = len(results_of(call)[0].shape)
     shapes = [t.shape for t in (*call.tensors, *results_of(call))]
-    agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1} - {
-        d % rank for d in whole
-    }
+    agreed = {d for d in range(rank) if len({s[d] for s in shapes if len(s) == rank}) == 1}
+    agreed -= {d % rank for d in whole}
     common: dict[int, Dim] = {}
 
     def dim(d: int, size: int) -> Dim:
@@ -120,18 +126,17 @@ def aligned(
             common[d] = factors.new(size)
         return common[d] if d in agreed else factors.whole(size)
 
-    def dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
+    def dims(shape: tuple[int, ...]) -> Dims:
         if len(shape) != rank:
             return tuple(factors.whole(size) for size in shape)
         return tuple(dim(d, size) for d, size in enumerate(shape))
 
     operands = [dims(t.shape) for t in call.tensors]
-    return factors.rule(operands, [dims(r.shape) for r in results_of(call)], linear_sets(call, sets), lower)
+    return factors.rule(call, operands, [dims(r.shape) for r in results_of(call)], sets, lower)
 
 
 def _register(sets: Sets, names: str) -> None:
-    for name in names.split():
-        rule_for(f"aten.{name}")(lambda call: pointwise(call, sets))
+    rule_for(*(f"aten.{name}" for name in names.split()))(lambda call: pointwise(call, sets))
 
 
 _register(
@@ -159,7 +164,7 @@ _register(
 )
 # Linear in the one operand, or in the first of several: the gradient of an activation's backward.
 _register(
-    ((0,),),
+    FIRST,
     """
     neg positive real conj_physical _conj_physical polar deg2rad rad2deg mul.Scalar div.Scalar div.Tensor
     elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
@@ -178,7 +183,7 @@ _register(((1,),), "copy fill.Tensor")
 
 @rule_for("prims.convert_element_type")
 def convert_element_type(call: OpCall) -> Rule:
-    return pointwise(call, ((0,),))
+    return pointwise(call, FIRST)
 
 
 @rule_for("aten.where.ScalarOther", "aten.where.ScalarSelf")
@@ -190,13 +195,13 @@ def where_scalar(call: OpCall) -> Rule:
 
 @rule_for("aten.masked_fill.Scalar")
 def masked_fill(call: OpCall) -> Rule:
-    return pointwise(call, ((0,),) if call["value"] == 0 else ())
+    return pointwise(call, FIRST if call["value"] == 0 else ())
 
 
 @rule_for("aten.glu", "aten.glu_backward")
 def glu(call: OpCall) -> Rule:
     """The dim whose halves gate one another stays whole: ([a,b])->([a,c]) replicate={b,c}."""
-    return aligned(call, whole=(call["dim"],), sets=((0,),) if call.target == "aten.glu_backward" else ())
+    return aligned(call, whole=(call["dim"],), sets=FIRST if call.target == "aten.glu_backward" else ())
 
 
 # The foreach forms: sets name the arguments that are lists of tensors, which are partial all together.
@@ -206,7 +211,7 @@ _FOREACH: dict[Sets, str] = {
         maximum.Scalar maximum.ScalarList minimum.List minimum.Scalar minimum.ScalarList pow.List pow.Scalar
         pow.ScalarList pow.ScalarAndTensor reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc add.Scalar add.ScalarList
         add.Tensor sub.Scalar sub.ScalarList""",  # noqa: E501
-    ((0,),): "neg mul.Scalar mul.ScalarList mul.Tensor div.Scalar div.ScalarList div.Tensor div.List",
+    FIRST: "neg mul.Scalar mul.ScalarList mul.Tensor div.Scalar div.ScalarList div.Tensor div.List",
     ((0, 1),): "add.List sub.List lerp.List lerp.Scalar addcdiv.Scalar addcdiv.ScalarList addcdiv.Tensor",
     ((0,), (1,)): "mul.List",
     ((0, 1), (0, 2)): "addcmul.Scalar addcmul.ScalarList addcmul.Tensor",
@@ -215,29 +220,22 @@ _FOREACH: dict[Sets, str] = {
 
 
 def foreach(call: OpCall, sets: Sets) -> Rule:
-    """Each place in the lists has its own factors; results do not depend on the others'. A lone tensor is a
-    scalar.
-    """
+    """Each place in the lists has its own factors, which others don't affect. A lone tensor is a scalar."""
     factors = Factors()
     dims = [factors.shape(r.shape) for r in results_of(call)]
-    operands: list[tuple[Dim, ...]] = []
+    operands: list[Dims] = []
     members: list[range] = []
     for arg in call.args:
         if isinstance(arg, TensorType):
             operands.append(tuple(factors.whole(size) for size in arg.shape))
         elif isinstance(arg, tuple) and arg and isinstance(arg[0], TensorType):
             members.append(range(len(operands), len(operands) + len(arg)))
-            operands += (
-                broadcast(d, r.shape, t.shape) for d, r, t in zip(dims, results_of(call), arg, strict=True)
-            )
+            places = zip(dims, results_of(call), arg, strict=True)
+            operands += (broadcast(d, r.shape, t.shape) for d, r, t in places)
     linear = [tuple(i for arg in s for i in members[arg]) for s in sets]
-    return factors.rule(operands, dims, linear_sets(call, linear))
+    return factors.rule(call, operands, dims, linear)
 
 
-def _register_foreach() -> None:
-    for sets, names in _FOREACH.items():
-        for name in names.split():
-            rule_for(f"aten._foreach_{name}")(lambda call, sets=sets: foreach(call, sets))
-
-
-_register_foreach()
+for _sets, _names in _FOREACH.items():
+    _targets = (f"aten._foreach_{name}" for name in _names.split())
+    rule_for(*_targets)(partial(foreach, sets=_sets))

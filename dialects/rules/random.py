@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.rule import Local, Rule, rule_for
+from shardc.dialects.aten.schema import position
+from shardc.dialects.rules.rule import Local, Rule, emit_with, numbered, plain, rule_for
 
 
 @rule_for("shardc.uniform")
 def uniform(call: OpCall) -> Rule:
     """``(seed []) -> [n...]``."""
-    sizes = {f"n{i}": size for i, size in enumerate(call["size"])}
-    return Rule(((),), (tuple((f,) for f in sizes),), sizes, lower=_block)
+    sizes = numbered("n", call["size"])
+    return Rule(((),), (plain(sizes),), sizes, lower=_block)
 
 
 @rule_for("shardc.poisson", "shardc.binomial", "shardc.standard_gamma")
 def sample(call: OpCall) -> Rule:
     """``(parameters [n...], seed []) -> [n...]``, element by element."""
-    sizes = {f"n{i}": size for i, size in enumerate(call.results[0].shape)}
-    dims = tuple((f,) for f in sizes)
+    sizes = numbered("n", call.result.shape)
+    dims = plain(sizes)
     return Rule((*[dims] * (len(call.tensors) - 1), ()), (dims,), sizes, lower=_sample_block)
 
 
-def _block(local: Local) -> Sequence[Any]:
+def _block(local: Local) -> Sequence[object]:
     """This rank's block: its shape, and its place in ``global_size``."""
-    seed, op, size, offsets, global_size, dtype = local.args
-    shape = tuple(local.size(f"n{i}") for i in range(len(size)))
-    return [local.emit("shardc.uniform", seed, op, shape, _here(local, offsets), global_size, dtype)]
+    shape = tuple(local.size(f"n{i}") for i in range(len(local.spec["size"])))
+    return [emit_with(local, size=shape, offsets=_here(local))]
 
 
-def _sample_block(local: Local) -> Sequence[Any]:
-    *parameters, seed, op, offsets, global_size = local.args
-    return [local.emit(local.spec.target, *parameters, seed, op, _here(local, offsets), global_size)]
+def _sample_block(local: Local) -> Sequence[object]:
+    return [emit_with(local, offsets=_here(local))]
 
 
-def _here(local: Local, offsets: Sequence[Any]) -> tuple[Any, ...]:
+def _here(local: Local) -> tuple[object, ...]:
+    offsets = local.args[position(local.spec.target, "offsets")]
     return tuple(local.offset(f"n{i}", base=offset) for i, offset in enumerate(offsets))

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf, prod
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
-from shardc.dialects.rules.pointwise import Factors, linear_sets, results_of
+from shardc.dialects.rules.pointwise import FIRST, Factors, results_of
 from shardc.dialects.rules.rule import Local, Rule, rule_for
 
 
@@ -23,16 +22,20 @@ def reduce_dims(call: OpCall, kind: str | None, sets: Iterable[tuple[int, ...]] 
     factors = Factors()
     operand = call.tensors[0]
     reduced = _reduced(call)
-    dims = tuple(factors.new(n) for n in operand.shape)
-    for d in reduced:
-        if kind is None:
-            factors.replicate.update(dims[d])
-        else:
-            factors.reduce.update({f: kind for f in dims[d]})
+    dims = factors.shape(operand.shape)
+    _combine(factors, [f for d in reduced for f in dims[d]], kind)
     kept = tuple(dim for d, dim in enumerate(dims) if d not in reduced)
     full = tuple(() if d in reduced else dim for d, dim in enumerate(dims))
     results = (full if len(r.shape) == len(full) else kept for r in results_of(call))
-    return factors.rule((dims,), results, linear_sets(call, sets))
+    return factors.rule(call, (dims,), results, sets)
+
+
+def _combine(factors: Factors, reduced: Iterable[str], kind: str | None) -> None:
+    """Marks what goes: results of parts combine by ``kind``, or the factors stay whole."""
+    if kind is None:
+        factors.replicate.update(reduced)
+    else:
+        factors.reduce.update(dict.fromkeys(reduced, kind))
 
 
 def _reduced(call: OpCall) -> set[int]:
@@ -46,7 +49,7 @@ def _reduced(call: OpCall) -> set[int]:
 
 @rule_for("aten.sum", "aten.sum.dim_IntList")
 def sum_(call: OpCall) -> Rule:
-    return reduce_dims(call, "sum", ((0,),))
+    return reduce_dims(call, "sum", FIRST)
 
 
 @rule_for("aten.nansum", "aten.count_nonzero", "aten.count_nonzero.dim_IntList")
@@ -58,11 +61,11 @@ def counts(call: OpCall) -> Rule:
 @rule_for("aten.mean", "aten.mean.dim")
 def mean(call: OpCall) -> Rule:
     """Each rank adds its own mean, weighted by its part of the elements: ([a,b])->([a]) reduce={b}."""
-    rule = reduce_dims(call, "sum", ((0,),))
+    rule = reduce_dims(call, "sum", FIRST)
     return replace(rule, lower=partial(_mean_local, {f: rule.sizes[f] for f in rule.reduce}))
 
 
-def _mean_local(reduced: Mapping[str, int], local: Local) -> Sequence[Any]:
+def _mean_local(reduced: Mapping[str, int], local: Local) -> Sequence[object]:
     made = local.emit(local.spec.target, *local.args)
     part = prod(local.size(f) / size for f, size in reduced.items())
     return [made if part == 1 else local.emit("aten.mul.Scalar", made, part)]
@@ -101,9 +104,7 @@ _NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
     "aten.linalg_vector_norm", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype"
 )
 def norm(call: OpCall) -> Rule:
-    """Norms of order 1, 0 and infinity combine; others need a root at the end (decompose them into a sum of
-    squares).
-    """
+    """Norms of order 1, 0 and infinity combine; others end in a root (decompose into sums of squares)."""
     order = call["ord"] if call.target == "aten.linalg_vector_norm" else call["p"]
     kind = None if order is None else _NORM_KINDS.get(order)
     return _with_neutral(reduce_dims(call, kind), inf if kind == "min" else 0.0)  # of magnitudes
@@ -115,29 +116,15 @@ def foreach_norm(call: OpCall) -> Rule:
     factors = Factors()
     operands = [factors.shape(t.shape) for t in call.tensors]
     kind = _NORM_KINDS.get(call["ord"])
-    if kind is None:
-        factors.replicate.update(factors.sizes)
-    else:
-        factors.reduce.update({f: kind for f in factors.sizes})
-    rule = factors.rule(operands, [()] * len(results_of(call)))
+    _combine(factors, factors.sizes, kind)
+    rule = factors.rule(call, operands, [()] * len(results_of(call)))
     return _with_neutral(rule, inf if kind == "min" else 0.0)
 
 
+@rule_for("aten.aminmax", "aten.argmax", "aten.argmin", "aten.max.dim", "aten.min.dim", "aten.median.dim")
+@rule_for("aten.mode", "aten.prod", "aten.prod.dim_int", "aten.logsumexp")
 @rule_for(
-    "aten.aminmax",
-    "aten.argmax",
-    "aten.argmin",
-    "aten.logsumexp",
-    "aten.max.dim",
-    "aten.median.dim",
-    "aten.min.dim",
-    "aten.mode",
-    "aten.prod",
-    "aten.prod.dim_int",
-    "aten.std.correction",
-    "aten.std_mean.correction",
-    "aten.var.correction",
-    "aten.var_mean.correction",
+    "aten.std.correction", "aten.std_mean.correction", "aten.var.correction", "aten.var_mean.correction"
 )
 def whole(call: OpCall) -> Rule:
     """Reductions whose results on parts do not combine by a sum or an extremum."""

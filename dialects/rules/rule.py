@@ -8,21 +8,21 @@ The idea is Shardy's (OpenXLA, rfcs/2024-08 "sharding rules"); reductions, linea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
 from math import inf, prod
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.sharding import Axes, Sharding
 
 Dim = tuple[str, ...]
-"""The factors that make up a dim, the most major first; () for a dim of size 1 or one that no factor
-describes.
-"""
+"""The factors of a dim, the most major first; () for size 1, or where no factor describes it."""
+Dims = tuple[Dim, ...]
 
 
 class Local(Protocol):
@@ -31,12 +31,20 @@ class Local(Protocol):
     Tensors are opaque handles: MLIR values when a program is partitioned, real tensors when a rule is proved.
     """
 
-    spec: OpCall
-    """The call on global shapes."""
-    args: tuple[Any, ...]
-    """Its arguments with this rank's tensors in place of the global ones."""
-    results: tuple[TensorType | None, ...]
-    """The types of this rank's results."""
+    @property
+    def spec(self) -> OpCall:
+        """The call on global shapes."""
+        ...
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Its arguments with this rank's tensors in place of the global ones."""
+        ...
+
+    @property
+    def results(self) -> tuple[TensorType | None, ...]:
+        """The types of this rank's results."""
+        ...
 
     def size(self, factor: str) -> int:
         """How many of the factor's elements this rank has."""
@@ -47,19 +55,33 @@ class Local(Protocol):
         ...
 
     def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
-        """``base + scale * (index of this rank's first element of the factor)``: an int, or a
-        handle to one.
-        """
+        """``base + scale * (index of this rank's first element of the factor)``: an int, or a handle."""
         ...
 
-    def emit(self, target: str, *args: Any) -> Any:
-        """Run or build one operator; all schema arguments in order (trailing ones may be left to their
-        defaults).
-        """
+    def emit(self, target: str, *args: object) -> Any:
+        """Run or build one operator; arguments in schema order (trailing ones may be left to defaults)."""
         ...
 
 
 Lower = Callable[[Local], Sequence[Any]]
+
+
+def emit_with(local: Local, **changed: object) -> Any:
+    """The call itself on this rank, with other values for some arguments, given by their names."""
+    args = list(local.args)
+    for name, value in changed.items():
+        args[position(local.spec.target, name)] = value
+    return local.emit(local.spec.target, *args)
+
+
+def numbered(letter: str, shape: Iterable[int]) -> dict[str, int]:
+    """A factor for each dim of ``shape``, with its size: ``n0``, ``n1``, ..."""
+    return {f"{letter}{i}": size for i, size in enumerate(shape)}
+
+
+def plain(factors: Iterable[str]) -> Dims:
+    """Dims of one factor each."""
+    return tuple((f,) for f in factors)
 
 
 _NEUTRAL = {"sum": 0.0, "max": -inf, "min": inf}
@@ -70,21 +92,18 @@ class Rule:
     """How the dims of one call's tensors share factors.
 
     - ``operands``/``results``: for each tensor, for each dim, its factors. A factor has one size everywhere.
-    - ``reduce``: factors that results may lack; a result without such a factor is partial over the axes that
-      cut it.
-      Values are reductions ("sum", "max", "min").
+    - ``reduce``: factors that results may lack, with "sum", "max" or "min"; a result without such a factor
+      is partial over the axes that cut it.
     - ``replicate``: factors that must stay whole.
     - ``linear``: sets of operands in which the call is jointly linear: if exactly one set's operands are all
-      partial
-      sums over an axis, so is every result.
-    - ``neutral``: for a factor the number, for each operand, that padding of the factor must hold for results
-      not to
-      depend on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
+      partial sums over an axis, so is every result.
+    - ``neutral``: for a factor the numbers, by operand, that its padding must hold for results not to depend
+      on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
     """
 
-    operands: tuple[tuple[Dim, ...], ...]
-    results: tuple[tuple[Dim, ...], ...]
+    operands: tuple[Dims, ...]
+    results: tuple[Dims, ...]
     sizes: Mapping[str, int]
     reduce: Mapping[str, str] = field(default_factory=dict)
     replicate: frozenset[str] = frozenset()
@@ -123,7 +142,7 @@ class Rule:
         return text
 
 
-def _tensors(tensors: tuple[tuple[Dim, ...], ...]) -> str:
+def _tensors(tensors: tuple[Dims, ...]) -> str:
     return ",".join(f"[{','.join(map(_dim, dims))}]" for dims in tensors)
 
 
@@ -135,15 +154,13 @@ Assignment = Mapping[str, Axes]
 """Which axes cut which factor of one call."""
 
 
-def dims_under(dims: tuple[Dim, ...], assignment: Assignment) -> tuple[Axes, ...]:
+def dims_under(dims: Dims, assignment: Assignment) -> tuple[Axes, ...]:
     """The axes of each dim of a tensor whose factors are cut as ``assignment`` says."""
     return tuple(tuple(a for f in dim for a in assignment.get(f, ())) for dim in dims)
 
 
-def representable(dims: tuple[Dim, ...], assignment: Assignment, sizes: Mapping[str, int]) -> bool:
-    """Whether blocks of dims can say the cut: a factor may be cut only if those more major in its dim are cut
-    whole.
-    """
+def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) -> bool:
+    """Whether blocks of dims can say the cut: factors more major than a cut one are cut whole."""
     for dim in dims:
         for major, minor in itertools.pairwise(dim):
             if assignment.get(minor) and _ways(assignment.get(major, ())) != sizes[major]:
@@ -161,9 +178,7 @@ def operand_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
 
 
 def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
-    """What the call makes under ``assignment``: dims, and partial terms of the reduced factors a result
-    lacks.
-    """
+    """What the call makes under ``assignment``: dims, and terms of reduced factors that a result lacks."""
     made = []
     for dims in rule.results:
         present = {f for dim in dims for f in dim}
@@ -177,7 +192,7 @@ def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
     return made
 
 
-def factor_axes(dims: tuple[Dim, ...], sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
+def factor_axes(dims: Dims, sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
     """The other way round: which axes of a tensor's dims cut which factor.
 
     Axes are dealt to a dim's factors in order; an axis that spans two factors is split into sub-axes where
@@ -218,33 +233,22 @@ def assignment_of(rule: Rule, shardings: Sequence[Sharding]) -> dict[str, Axes]:
 
 
 RuleFunction = Callable[[OpCall], Rule | None]
+_F = TypeVar("_F", bound=RuleFunction)
 _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
-FAMILIES = (
-    "attention",
-    "convolution",
-    "creation",
-    "embedding",
-    "fourier",
-    "indexing",
-    "matmul",
-    "normalization",
-    "pointwise",
-    "pooling",
-    "random",
-    "reduction",
-    "scan_sort",
-    "views",
-)
+FAMILIES = """
+    attention convolution creation embedding fourier indexing matmul normalization pointwise pooling random
+    reduction scan_sort views
+"""
 
 
-def rule_for(*targets: str) -> Callable[[RuleFunction], RuleFunction]:
+def rule_for(*targets: str) -> Callable[[_F], _F]:
     """Register the decorated function as the rule of ``targets`` (``aten.mm``, ``aten.add.Tensor``).
 
     The function gets the call and gives its rule, or None for arguments it does not cover.
     """
 
-    def register(function: RuleFunction) -> RuleFunction:
+    def register(function: _F) -> _F:
         for target in targets:
             if target in _RULES:
                 raise ValueError(f"two rules for {target}")
@@ -257,15 +261,13 @@ def rule_for(*targets: str) -> Callable[[RuleFunction], RuleFunction]:
 @cache
 def load_rules() -> Mapping[str, RuleFunction]:
     """Every registered rule by target."""
-    for family in FAMILIES:
+    for family in FAMILIES.split():
         import_module(f"shardc.dialects.rules.{family}")
     return _RULES
 
 
 def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
-    """Register a rule while programs may have been compiled already; one of class ``replace`` gives way to
-    it.
-    """
+    """Register a rule while programs may have been compiled already; it replaces one of class ``replace``."""
     load_rules()
     if isinstance(_RULES.get(target), replace):
         del _RULES[target]
@@ -277,9 +279,7 @@ _DECLINED: dict[str, str] = {}
 
 
 def explain_declined(target: str, text: str) -> None:
-    """Say why a call of ``target`` has no rule although one is registered, as a remark has it after the op's
-    name.
-    """
+    """Say, as a remark has it after the op's name, why a call of ``target`` has no rule."""
     _DECLINED[target] = text
 
 
@@ -299,7 +299,7 @@ def replicated_rule(call: OpCall) -> Rule:
     """The rule of a call about which nothing is known: everything whole."""
     sizes: dict[str, int] = {}
 
-    def name(tensor: TensorType | None) -> tuple[Dim, ...]:
+    def name(tensor: TensorType | None) -> Dims:
         dims = []
         for size in tensor.shape if tensor else ():
             sizes[f"r{len(sizes)}"] = size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dim, Rule, rule_for
+from shardc.dialects.rules.rule import Dims, Rule, numbered, plain, rule_for
 
 
 @rule_for("aten.cumprod", "aten.cummax", "aten.cummin", "aten.logcumsumexp")
@@ -17,7 +17,7 @@ def along_dim(call: OpCall) -> Rule:
 @rule_for("aten.cumsum")
 def cumsum(call: OpCall) -> Rule:
     """Linear, as long as it is a sum of floats."""
-    floats = all(t.dtype.is_floating_point for t in (*call.tensors, *call.results))
+    floats = all(t.dtype.is_floating_point for t in (*call.tensors, call.result))
     return _along_dim(call, (frozenset({0}),) if floats else ())
 
 
@@ -25,10 +25,10 @@ def _along_dim(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
     shape = call["self"].shape
     place = call["dim"] % max(len(shape), 1)
     sizes = {"d" if i == place else f"n{i}": size for i, size in enumerate(shape)}
-    operand: tuple[Dim, ...] = tuple((f,) for f in sizes)
+    operand = plain(sizes)
     made = operand
-    if shape and call.results[0].shape[place] != shape[place]:
-        sizes["k"] = call.results[0].shape[place]
+    if shape and call.result.shape[place] != shape[place]:
+        sizes["k"] = call.result.shape[place]
         made = tuple(("k",) if dim == ("d",) else dim for dim in operand)
     whole = frozenset(sizes) & {"d", "k"}
     return Rule((operand,), tuple(made for _ in call.results), sizes, replicate=whole, linear=linear)
@@ -54,9 +54,9 @@ def bucketize(call: OpCall) -> Rule:
     return Rule((wanted, table), (wanted,), sizes, reduce={"s": "sum"}, neutral={"s": None})
 
 
-def _search(table: TensorType, wanted: TensorType) -> tuple[tuple[Dim, ...], tuple[Dim, ...], dict[str, int]]:
+def _search(table: TensorType, wanted: TensorType) -> tuple[Dims, Dims, dict[str, int]]:
     """Dims of the table and of the values, each looked up on its own; a table with rows goes with theirs."""
-    sizes = {f"m{i}": size for i, size in enumerate(wanted.shape)}
-    values: tuple[Dim, ...] = tuple((f,) for f in sizes)
+    sizes = numbered("m", wanted.shape)
+    values = plain(sizes)
     rows = () if len(table.shape) == 1 else values[:-1]
     return (*rows, ("s",)), values, {**sizes, "s": table.shape[-1]}

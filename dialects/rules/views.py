@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import gcd
-from typing import Any
+from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.aten.schema import position
-from shardc.dialects.rules.pointwise import Factors, aligned, linear_sets, pointwise, results_of
-from shardc.dialects.rules.rule import Dim, Local, Lower, Rule, rule_for
+from shardc.dialects.rules.pointwise import FIRST, Factors, aligned, local_sizes, pointwise, results_of
+from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, emit_with, rule_for
 
-Dims = tuple[Dim, ...]
+_T = TypeVar("_T")
 
 
 def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, ...]) -> tuple[Dims, Dims]:
@@ -40,10 +39,23 @@ def reshape_dims(factors: Factors, source: tuple[int, ...], target: tuple[int, .
     return left.dims, right.dims
 
 
+def _moved(call: OpCall, factors: Factors, source: Dims, target: Dims, lower: Lower | None = None) -> Rule:
+    """The rule of a call that moves the elements of one tensor."""
+    return factors.rule(call, (source,), (target,), FIRST, lower)
+
+
+def _in_order(inverse: bool, first: _T, second: _T) -> tuple[_T, _T]:
+    """Both, the other way round for an inverse."""
+    return (second, first) if inverse else (first, second)
+
+
+def _whole_at(factors: Factors, shape: tuple[int, ...], dims: set[int]) -> Dims:
+    """New dims for ``shape``, whole where ``dims`` says."""
+    return tuple(factors.whole(n) if d in dims else factors.new(n) for d, n in enumerate(shape))
+
+
 class _Side:
-    """One shape of a reshape: the factors given to its dims so far, and what is left of the dim
-    at its head.
-    """
+    """One shape of a reshape: its dims' factors so far, and what is left of the dim at its head."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
@@ -86,22 +98,18 @@ _RESHAPES = ("aten.view", "aten._unsafe_view", "aten.reshape")
 @rule_for(*_RESHAPES, "aten._reshape_alias", "aten.flatten.using_ints", "aten.unflatten.int")
 def reshape(call: OpCall) -> Rule:
     factors = Factors()
-    source, target = reshape_dims(factors, call["self"].shape, results_of(call)[0].shape)
-    return factors.rule((source,), (target,), linear_sets(call, ((0,),)), _reshape_local)
+    source, target = reshape_dims(factors, call["self"].shape, call.result.shape)
+    return _moved(call, factors, source, target, _reshape_local)
 
 
-def _reshape_local(local: Local) -> Sequence[Any]:
+def _reshape_local(local: Local) -> Sequence[object]:
     target = local.spec.target if local.spec.target in _RESHAPES else "aten.reshape"
     return [local.emit(target, local.args[0], results_of(local)[0].shape)]
 
 
 @rule_for("aten.expand")
 def expand(call: OpCall) -> Rule:
-    return pointwise(call, ((0,),), _expand_local)
-
-
-def _expand_local(local: Local) -> Sequence[Any]:
-    return [local.emit("aten.expand", local.args[0], results_of(local)[0].shape, *local.args[2:])]
+    return pointwise(call, FIRST, local_sizes)
 
 
 @rule_for("aten.repeat")
@@ -112,10 +120,10 @@ def repeat(call: OpCall) -> Rule:
     copies, own = factors.shape(repeats), factors.shape(shape)
     new = len(repeats) - len(shape)
     result = (*copies[:new], *(c + d for c, d in zip(copies[new:], own, strict=True)))
-    return factors.rule((own,), (result,), linear_sets(call, ((0,),)), partial(_repeat_local, copies))
+    return _moved(call, factors, own, result, partial(_repeat_local, copies))
 
 
-def _repeat_local(copies: Dims, local: Local) -> Sequence[Any]:
+def _repeat_local(copies: Dims, local: Local) -> Sequence[object]:
     return [local.emit("aten.repeat", local.args[0], tuple(local.size(c[0]) if c else 1 for c in copies))]
 
 
@@ -128,17 +136,12 @@ def repeat_interleave(call: OpCall) -> Rule | None:
     dims, copies = factors.shape(call["self"].shape), factors.new(call["repeats"])
     dim = call["dim"] % len(dims)
     result = (*dims[:dim], dims[dim] + copies, *dims[dim + 1 :])
-    return factors.rule(
-        (dims,), (result,), linear_sets(call, ((0,),)), partial(_repeat_interleave_local, copies)
-    )
+    return _moved(call, factors, dims, result, partial(_repeat_interleave_local, copies))
 
 
-def _repeat_interleave_local(copies: Dim, local: Local) -> Sequence[Any]:
-    return [
-        local.emit(
-            local.spec.target, local.args[0], local.size(copies[0]) if copies else 1, local.spec["dim"]
-        )
-    ]
+def _repeat_interleave_local(copies: Dim, local: Local) -> Sequence[object]:
+    repeats = local.size(copies[0]) if copies else 1
+    return [local.emit(local.spec.target, local.args[0], repeats, local.spec["dim"])]
 
 
 @rule_for("aten.permute", "aten.transpose.int", "aten.t")
@@ -146,7 +149,7 @@ def permute(call: OpCall) -> Rule:
     factors = Factors()
     dims = factors.shape(call["self"].shape)
     result = tuple(dims[d] for d in _order(call))
-    return factors.rule((dims,), (result,), linear_sets(call, ((0,),)))
+    return _moved(call, factors, dims, result)
 
 
 def _order(call: OpCall) -> list[int]:
@@ -167,7 +170,7 @@ def unsqueeze(call: OpCall) -> Rule:
     factors = Factors()
     dims = factors.shape(call["self"].shape)
     at = call["dim"] % (len(dims) + 1)
-    return factors.rule((dims,), ((*dims[:at], (), *dims[at:]),), linear_sets(call, ((0,),)))
+    return _moved(call, factors, dims, (*dims[:at], (), *dims[at:]))
 
 
 @rule_for("aten.squeeze", "aten.squeeze.dim", "aten.squeeze.dims")
@@ -176,56 +179,50 @@ def squeeze(call: OpCall) -> Rule:
     dims = factors.shape(call["self"].shape)
     gone = _squeezed(call)
     result = tuple(dim for d, dim in enumerate(dims) if d not in gone)
-    return factors.rule((dims,), (result,), linear_sets(call, ((0,),)), _squeeze_local)
+    return _moved(call, factors, dims, result, _squeeze_local)
 
 
 def _squeezed(call: OpCall) -> tuple[int, ...]:
     """The dims that go. Named to the local call, as a dim may have one element on a rank and more in all."""
     shape = call["self"].shape
-    named: Any = range(len(shape)) if call.target == "aten.squeeze" else call["dim"]
+    named = range(len(shape)) if call.target == "aten.squeeze" else call["dim"]
     named = named if isinstance(named, tuple | range) else (named,)
     return tuple(sorted({d % len(shape) for d in named if shape[d] == 1})) if shape else ()
 
 
-def _squeeze_local(local: Local) -> Sequence[Any]:
+def _squeeze_local(local: Local) -> Sequence[object]:
     return [local.emit("aten.squeeze.dims", local.args[0], _squeezed(local.spec))]
 
 
 @rule_for("aten.slice.Tensor", "aten.slice_scatter")
 def slice_(call: OpCall) -> Rule:
     """A part of a dim stays whole; a slice of all of it is plain, and its end fits any rank's block."""
-    return aligned(
-        call, sets=((0,),) if call.target == "aten.slice.Tensor" else ((0, 1),), lower=_slice_local
-    )
+    sets = FIRST if call.target == "aten.slice.Tensor" else ((0, 1),)
+    return aligned(call, sets=sets, lower=_slice_local)
 
 
-def _slice_local(local: Local) -> Sequence[Any]:
-    args = list(local.args)
-    target, made = local.spec.target, results_of(local)[0].shape
+def _slice_local(local: Local) -> Sequence[object]:
+    changed: dict[str, object] = {}
+    made = results_of(local)[0].shape
     dim = local.spec["dim"] % len(made)
     sizes = {t.shape[dim] for t in (*local.spec.tensors, *results_of(local.spec))}
     if len(sizes) == 1 and local.spec["end"] is not None:
-        args[position(target, "end")] = max(local.spec["end"], made[dim])
-    if target == "aten.slice_backward":
-        args[position(target, "input_sizes")] = made
-    return [local.emit(target, *args)]
-
-
-def _sizes_local(local: Local) -> Sequence[Any]:
-    """The same call with the local sizes of its result, which the second argument names."""
-    return [local.emit(local.spec.target, local.args[0], results_of(local)[0].shape, *local.args[2:])]
+        changed["end"] = max(local.spec["end"], made[dim])
+    if local.spec.target == "aten.slice_backward":
+        changed["input_sizes"] = made
+    return [emit_with(local, **changed)]
 
 
 @rule_for("aten.slice_backward")
 def slice_backward(call: OpCall) -> Rule:
-    return aligned(call, sets=((0,),), lower=_slice_local)
+    return aligned(call, sets=FIRST, lower=_slice_local)
 
 
 @rule_for(
     "aten.split.Tensor", "aten.split_with_sizes", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes"
 )
 def split(call: OpCall) -> Rule:
-    return aligned(call, whole=(call["dim"],), sets=((0,),))
+    return aligned(call, whole=(call["dim"],), sets=FIRST)
 
 
 @rule_for("aten.cat")
@@ -236,10 +233,8 @@ def cat(call: OpCall) -> Rule:
 @rule_for("aten.flip", "aten.roll")
 def flip(call: OpCall) -> Rule:
     """``roll`` without dims moves elements across all of them."""
-    everything = range(len(call["self"].shape))
-    return aligned(
-        call, whole=call["dims"] or (everything if call.target == "aten.roll" else ()), sets=((0,),)
-    )
+    everything = range(len(call["self"].shape)) if call.target == "aten.roll" else ()
+    return aligned(call, whole=call["dims"] or everything, sets=FIRST)
 
 
 _PADS = tuple(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))
@@ -260,22 +255,22 @@ def _along(
     """Tensors of shape ``large``, whole along the call's dim, and tensors that lack that dim."""
     factors = Factors()
     dim = call["dim"] % len(large)
-    full = tuple(factors.whole(n) if d == dim else factors.new(n) for d, n in enumerate(large))
+    full = _whole_at(factors, large, {dim})
     part = (*full[:dim], *full[dim + 1 :])
     operands = [full if len(t.shape) == len(large) else part for t in call.tensors]
     results = [full if len(r.shape) == len(large) else part for r in results_of(call)]
-    return factors.rule(operands, results, linear_sets(call, sets), lower)
+    return factors.rule(call, operands, results, sets, lower)
 
 
 @rule_for("aten.select.int", "aten.unbind.int")
 def select(call: OpCall) -> Rule:
     """The dim that is selected from stays whole: ([a,b])->([a]) replicate={b}."""
-    return _along(call, call["self"].shape, ((0,),))
+    return _along(call, call["self"].shape, FIRST)
 
 
 @rule_for("aten.select_backward")
 def select_backward(call: OpCall) -> Rule:
-    return _along(call, results_of(call)[0].shape, ((0,),), _sizes_local)
+    return _along(call, call.result.shape, FIRST, local_sizes)
 
 
 @rule_for("aten.select_scatter")
@@ -285,23 +280,20 @@ def select_scatter(call: OpCall) -> Rule:
 
 @rule_for("aten.stack")
 def stack(call: OpCall) -> Rule:
-    return _along(call, results_of(call)[0].shape, (tuple(range(len(call.tensors))),))
+    return _along(call, call.result.shape, (tuple(range(len(call.tensors))),))
 
 
 @rule_for("aten.diagonal", "aten.diagonal_backward", "aten.diag_embed")
 def diagonal(call: OpCall) -> Rule:
     """The two dims of the diagonal stay whole, and so does the one that is made of them."""
     inverse = call.target != "aten.diagonal"
-    large, small = (
-        (results_of(call)[0], call.tensors[0]) if inverse else (call.tensors[0], results_of(call)[0])
-    )
-    gone = {call["dim1"] % len(large.shape), call["dim2"] % len(large.shape)}
+    large, small = _in_order(inverse, call.tensors[0].shape, call.result.shape)
+    gone = {call["dim1"] % len(large), call["dim2"] % len(large)}
     factors = Factors()
-    full = tuple(factors.whole(n) if d in gone else factors.new(n) for d, n in enumerate(large.shape))
-    part = (*(dim for d, dim in enumerate(full) if d not in gone), factors.whole(small.shape[-1]))
-    operand, result = (part, full) if inverse else (full, part)
-    lower = _sizes_local if call.target == "aten.diagonal_backward" else None
-    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)), lower)
+    full = _whole_at(factors, large, gone)
+    part = (*(dim for d, dim in enumerate(full) if d not in gone), factors.whole(small[-1]))
+    lower = local_sizes if call.target == "aten.diagonal_backward" else None
+    return _moved(call, factors, *_in_order(inverse, full, part), lower)
 
 
 @rule_for("aten.unfold", "aten.unfold_backward")
@@ -309,41 +301,32 @@ def unfold(call: OpCall) -> Rule:
     """Windows along a dim, which stays whole: ([a,b])->([a,c,d]) replicate={b,c,d}."""
     factors = Factors()
     backward = call.target == "aten.unfold_backward"
-    large, small = (
-        (results_of(call)[0], call.tensors[0]) if backward else (call.tensors[0], results_of(call)[0])
-    )
-    dim = call["dim" if backward else "dimension"] % len(large.shape)
-    full = tuple(factors.whole(n) if d == dim else factors.new(n) for d, n in enumerate(large.shape))
-    windows = (*full[:dim], factors.whole(small.shape[dim]), *full[dim + 1 :], factors.whole(small.shape[-1]))
-    operand, result = (windows, full) if backward else (full, windows)
-    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)), _sizes_local if backward else None)
+    large, small = _in_order(backward, call.tensors[0].shape, call.result.shape)
+    dim = call["dim" if backward else "dimension"] % len(large)
+    full = _whole_at(factors, large, {dim})
+    windows = (*full[:dim], factors.whole(small[dim]), *full[dim + 1 :], factors.whole(small[-1]))
+    lower = local_sizes if backward else None
+    return _moved(call, factors, *_in_order(backward, full, windows), lower)
 
 
 @rule_for("aten.im2col", "aten.col2im")
 def columns(call: OpCall) -> Rule:
-    """Patches of an image as columns, and the sum of such patches: ([a,b,c,d])->([a,(b e),f])
-    replicate={c,d,e,f}.
-    """
+    """Patches of an image as columns, or their sum: ([a,b,c,d])->([a,(b e),f]) replicate={c,d,e,f}."""
     factors = Factors()
-    image, patches = call.tensors[0].shape, results_of(call)[0].shape
     inverse = call.target == "aten.col2im"
-    if inverse:
-        image, patches = patches, image
+    image, patches = _in_order(inverse, call.tensors[0].shape, call.result.shape)
     *leading, channels, height, width = image
     batch, channel = factors.shape(leading), factors.new(channels)
     pixels = (factors.whole(height), factors.whole(width))
     rows = channel + factors.whole(patches[-2] // channels)
-    whole = ((*batch, channel, *pixels), (*batch, rows, factors.whole(patches[-1])))
-    operand, result = reversed(whole) if inverse else whole
-    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)))
+    large, small = (*batch, channel, *pixels), (*batch, rows, factors.whole(patches[-1]))
+    return _moved(call, factors, *_in_order(inverse, large, small))
 
 
 @rule_for("aten.view_as_real", "aten.view_as_complex")
 def complex_view(call: OpCall) -> Rule:
     """The last dim of the real side holds real and imaginary parts."""
     factors = Factors()
-    real = call.target == "aten.view_as_real"
-    dims = factors.shape((call["self"] if real else results_of(call)[0]).shape)
-    parts = (*dims, factors.whole(2))
-    operand, result = (dims, parts) if real else (parts, dims)
-    return factors.rule((operand,), (result,), linear_sets(call, ((0,),)))
+    inverse = call.target == "aten.view_as_complex"
+    dims = factors.shape((call.result if inverse else call["self"]).shape)
+    return _moved(call, factors, *_in_order(inverse, dims, (*dims, factors.whole(2))))

@@ -1,20 +1,19 @@
 """``dist.all_gather``: makes a dim whole over axes. Level 3."""
 
 from math import prod
-from typing import Any
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import write_type
-from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.dialects.dist.verifier import Site, multiplied, tensor_type, verify
+from shardc.dialects.dist.verifier import Op, Operand, Result, Site, multiplied, tensor_type
 
 
-class AllGatherOp(Dist.Operation, name="all_gather", traits=[ext.Pure]):
+class AllGatherOp(Op, dialect=Dist, name="all_gather", traits=[ext.Pure]):
     """The blocks of all devices that differ on ``axes`` alone, one after the other along ``dim``.
 
     They stand in the order of the devices' index over ``axes``, the first axis the most major, so ``axes``
@@ -24,25 +23,19 @@ class AllGatherOp(Dist.Operation, name="all_gather", traits=[ext.Pure]):
     : (!torch.vtensor<[4,4],f32>) -> !torch.vtensor<[4,8],f32>``
     """
 
-    x: Operand[Any]
+    x: Operand
     dim: ir.IntegerAttr
     axes: ir.ArrayAttr
-    out: Result[Any]
+    out: Result
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    type_ = site.operand()
-    dim = site.dim(len(type_.shape))
-    ways = prod(a.size for a in site.axes())
-    site.expect_result(multiplied(type_, dim, ways), f"dim {dim} is gathered from {ways} devices")
+    def check(self, site: Site) -> None:
+        type_ = site.operand()
+        dim = site.dim(len(type_.shape))
+        ways = prod(a.size for a in site.axes())
+        site.expect_result(multiplied(type_, dim, ways), f"dim {dim} is gathered from {ways} devices")
 
 
-def all_gather(
-    x: ir.Value, dim: int, axes: Axes, codec: ShardingCodec, *, loc: ir.Location, ip: ir.InsertionPoint
-) -> ir.Value:
+def all_gather(x: ir.Value, dim: int, axes: Axes, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:
     type_ = multiplied(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes))
     out = write_type(type_, x.context)
-    return AllGatherOp(x, i64(dim, x.context), codec.axes(axes), out, loc=loc, ip=ip).out
+    return AllGatherOp(x, i64(dim, x.context), codec.axes(axes), out, **at).out

@@ -1,20 +1,19 @@
 """``dist.all_to_all``: moves axes from one dim to another. Level 3."""
 
 from math import prod
-from typing import Any
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
 from shardc.dialects.aten.types import TensorType, write_type
-from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.dialects.dist.verifier import Illegal, Site, divided, multiplied, tensor_type, verify
+from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, divided, multiplied, tensor_type
 
 
-class AllToAllOp(Dist.Operation, name="all_to_all", traits=[ext.Pure]):
+class AllToAllOp(Op, dialect=Dist, name="all_to_all", traits=[ext.Pure]):
     """Dim ``concat_dim`` becomes whole over ``axes`` and dim ``split_dim`` is cut further by them.
 
     Each device cuts ``split_dim`` into blocks, one for each device that differs on ``axes`` alone, and puts
@@ -25,24 +24,20 @@ class AllToAllOp(Dist.Operation, name="all_to_all", traits=[ext.Pure]):
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[8,4],f32>``
     """
 
-    x: Operand[Any]
+    x: Operand
     split_dim: ir.IntegerAttr
     concat_dim: ir.IntegerAttr
     axes: ir.ArrayAttr
-    out: Result[Any]
+    out: Result
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    type_ = site.operand()
-    split, concat = (site.dim(len(type_.shape), name) for name in ("split_dim", "concat_dim"))
-    if split == concat:
-        raise Illegal(f"split_dim and concat_dim are both {split}; they must differ")
-    ways = prod(a.size for a in site.axes())
-    expected = _exchanged(type_, split, concat, ways)
-    site.expect_result(expected, f"dim {split} is cut and dim {concat} made whole over {ways} devices")
+    def check(self, site: Site) -> None:
+        type_ = site.operand()
+        split, concat = (site.dim(len(type_.shape), name) for name in ("split_dim", "concat_dim"))
+        if split == concat:
+            raise Illegal(f"split_dim and concat_dim are both {split}; they must differ")
+        ways = prod(a.size for a in site.axes())
+        expected = _exchanged(type_, split, concat, ways)
+        site.expect_result(expected, f"dim {split} is cut and dim {concat} made whole over {ways} devices")
 
 
 def _exchanged(type_: TensorType, split: int, concat: int, ways: int) -> TensorType:
@@ -50,15 +45,8 @@ def _exchanged(type_: TensorType, split: int, concat: int, ways: int) -> TensorT
 
 
 def all_to_all(
-    x: ir.Value,
-    split_dim: int,
-    concat_dim: int,
-    axes: Axes,
-    codec: ShardingCodec,
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    x: ir.Value, split_dim: int, concat_dim: int, axes: Axes, codec: ShardingCodec, **at: Unpack[At]
 ) -> ir.Value:
     type_ = _exchanged(tensor_type(x.type, "operand 0"), split_dim, concat_dim, prod(a.size for a in axes))
     dims = i64(split_dim, x.context), i64(concat_dim, x.context)
-    return AllToAllOp(x, *dims, codec.axes(axes), write_type(type_, x.context), loc=loc, ip=ip).out
+    return AllToAllOp(x, *dims, codec.axes(axes), write_type(type_, x.context), **at).out

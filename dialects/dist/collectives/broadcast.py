@@ -1,19 +1,18 @@
 """``dist.broadcast``: one device's value on all. Level 3."""
 
 from math import prod
-from typing import Any
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
-from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.dialects.dist.verifier import Site, verify
+from shardc.dialects.dist.verifier import Op, Operand, Result, Site
 
 
-class BroadcastOp(Dist.Operation, name="broadcast", traits=[ext.Pure]):
+class BroadcastOp(Op, dialect=Dist, name="broadcast", traits=[ext.Pure]):
     """The operand of the device with index ``root`` over ``axes``, on all that differ from it on ``axes``
     alone.
 
@@ -21,22 +20,16 @@ class BroadcastOp(Dist.Operation, name="broadcast", traits=[ext.Pure]):
     : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32>``
     """
 
-    x: Operand[Any]
+    x: Operand
     axes: ir.ArrayAttr
     root: ir.IntegerAttr
-    out: Result[Any]
+    out: Result
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    site.expect_result(site.operand(), "a broadcast keeps the shape")
-    ways = prod(a.size for a in site.axes())
-    site.integer("root", 0, ways - 1)
+    def check(self, site: Site) -> None:
+        site.expect_result(site.operand(), "a broadcast keeps the shape")
+        ways = prod(a.size for a in site.axes())
+        site.integer("root", 0, ways - 1)
 
 
-def broadcast(
-    x: ir.Value, axes: Axes, root: int, codec: ShardingCodec, *, loc: ir.Location, ip: ir.InsertionPoint
-) -> ir.Value:
-    return BroadcastOp(x, codec.axes(axes), i64(root, x.context), x.type, loc=loc, ip=ip).out
+def broadcast(x: ir.Value, axes: Axes, root: int, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:
+    return BroadcastOp(x, codec.axes(axes), i64(root, x.context), x.type, **at).out

@@ -1,8 +1,4 @@
-"""Which ops communicate: they start where they stand, and are waited for where their result is
-first needed.
-"""
+"""The ops that communicate: they start in program order and are waited for at their first use."""
 
-COLLECTIVES = frozenset(
-    f"dist.{name}"
-    for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
-)
+_NAMES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+COLLECTIVES = frozenset(f"dist.{name}" for name in _NAMES)

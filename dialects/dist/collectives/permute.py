@@ -1,18 +1,18 @@
 """``dist.permute``: each device hands its block to another. Level 3."""
 
-from typing import Any
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Result
 
+from shardc.dialects.dist.build import At
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
-from shardc.dialects.dist.verifier import Illegal, Site, verify
+from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site
 
 
-class PermuteOp(Dist.Operation, name="permute", traits=[ext.Pure]):
+class PermuteOp(Op, dialect=Dist, name="permute", traits=[ext.Pure]):
     """The block, and the partial term, that ``target`` gives this device, from a device that has it in
     ``source``.
 
@@ -24,23 +24,18 @@ class PermuteOp(Dist.Operation, name="permute", traits=[ext.Pure]):
     : (!torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32>``
     """
 
-    x: Operand[Any]
+    x: Operand
     source: ShardingAttr
     target: ShardingAttr
-    out: Result[Any]
+    out: Result
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    type_ = site.operand()
-    site.expect_result(type_, "a permute keeps the local shape")
-    rank = len(type_.shape)
-    source, target = (site.sharding(name, rank, allow_time=False) for name in ("source", "target"))
-    problem = permute_problem(source, target)
-    if problem:
-        raise Illegal(problem)
+    def check(self, site: Site) -> None:
+        type_ = site.operand()
+        site.expect_result(type_, "a permute keeps the local shape")
+        rank = len(type_.shape)
+        source, target = (site.sharding(name, rank, allow_time=False) for name in ("source", "target"))
+        if problem := permute_problem(source, target):
+            raise Illegal(problem)
 
 
 def permute_problem(source: Sharding, target: Sharding) -> str | None:
@@ -62,9 +57,7 @@ def _terms(sharding: Sharding) -> dict[str, int]:
 
 
 def senders(source: Sharding, target: Sharding, mesh: Mesh) -> tuple[int, ...]:
-    """For each rank, the rank that sends it its block: a permutation in which who can keep its own block
-    does.
-    """
+    """For each rank, the rank that sends it its block. Ranks that can keep their own block do."""
     have = _ranks_by_block(source, mesh)
     want = _ranks_by_block(target, mesh)
     sender = list(range(mesh.world_size))
@@ -87,13 +80,7 @@ def _ranks_by_block(sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], lis
 
 
 def permute(
-    x: ir.Value,
-    source: Sharding,
-    target: Sharding,
-    codec: ShardingCodec,
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    x: ir.Value, source: Sharding, target: Sharding, codec: ShardingCodec, **at: Unpack[At]
 ) -> ir.Value:
     layouts = codec.write(source.closed()), codec.write(target.closed())
-    return PermuteOp(x, *layouts, x.type, loc=loc, ip=ip).out
+    return PermuteOp(x, *layouts, x.type, **at).out

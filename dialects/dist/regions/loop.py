@@ -1,24 +1,33 @@
 """``dist.loop``: the shards of a time axis, one after the other. Level 3."""
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Region, Result
+from torch_mlir.dialects.ext import Region
 
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.build import i64, segments
+from shardc.dialects.dist.build import At, empty_body, i64, segments
 from shardc.dialects.dist.check import check_axis
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.regions.yield_op import expect_types, group_types, yielded
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, multiplied, tensor_type, verify
+from shardc.dialects.dist.verifier import (
+    Illegal,
+    LeftToMlir,
+    Operand,
+    RegionOp,
+    Result,
+    Site,
+    multiplied,
+    tensor_type,
+)
 
 
-class LoopOp(Dist.Operation, name="loop", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
+class LoopOp(RegionOp, dialect=Dist, name="loop", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Runs its body once for each way of the time axis ``axis``.
 
     Operands and results are tuples; one that would be empty is left out. The body's arguments are the
@@ -40,51 +49,41 @@ class LoopOp(Dist.Operation, name="loop", traits=[ir.IsIsolatedFromAboveTrait, e
     axis: Any  # a string or a #dist.axis
     stack_dims: ir.ArrayAttr
     body: Region
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand or
-    # result.
-    inits: Optional[Operand[Any]] = None  # noqa: UP045
-    captures: Optional[Operand[Any]] = None  # noqa: UP045
-    carried: Optional[Result[Any]] = None  # noqa: UP045
-    stacked: Optional[Result[Any]] = None  # noqa: UP045
+    inits: Operand | None = None
+    captures: Operand | None = None
+    carried: Result | None = None
+    stacked: Result | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        axis = _axis(site)
+        if not site.mesh.is_time(axis):
+            raise Illegal(f"must be over a time axis; {axis.name!r} is a space axis")
+        for outer in site.loops():
+            if outer == axis or outer.overlaps(axis):
+                raise Illegal(f"is over axis {axis.name!r}, and so is a loop around it")
 
-    def verify_region_invariants(self) -> bool:
-        return verify(self, _check_body)
-
-
-def _check(site: Site) -> None:
-    axis = _axis(site)
-    if not site.mesh.is_time(axis):
-        raise Illegal(f"must be over a time axis; {axis.name!r} is a space axis")
-    for outer in site.loops():
-        if outer == axis or outer.overlaps(axis):
-            raise Illegal(f"is over axis {axis.name!r}, and so is a loop around it")
-
-
-def _check_body(site: Site) -> None:
-    op = site.op
-    carried, captured = group_types(op.operands, op.attributes, "operandSegmentSizes")
-    following, stacked = yielded(site)
-    expect_types("body argument", [*carried, *captured], [a.type for a in op.regions[0].blocks[0].arguments])
-    expect_types("carried value", carried, following)
-    dims = [d.value for d in site.attribute("stack_dims", ir.ArrayAttr)]
-    if len(dims) != len(stacked):
-        raise Illegal(f"stacks {len(stacked)} values, but stack_dims has {len(dims)}")
-    ways = _axis(site).size
-    stacks = [_stacked(t, i, d, ways) for i, (t, d) in enumerate(zip(stacked, dims, strict=True))]
-    last, stacked_results = group_types(op.results, op.attributes, "resultSegmentSizes")
-    expect_types("last carried value", carried, last)
-    expect_types("stacked result", stacks, stacked_results)
+    def check_body(self, site: Site) -> None:
+        op = site.op
+        carried, captured = group_types(op.operands, op.attributes, "operandSegmentSizes")
+        following, stacked = yielded(site)
+        arguments = site.body().arguments
+        expect_types("body argument", [*carried, *captured], [a.type for a in arguments])
+        expect_types("carried value", carried, following)
+        dims = [d.value for d in site.attribute("stack_dims", ir.ArrayAttr)]
+        if len(dims) != len(stacked):
+            raise Illegal(f"stacks {len(stacked)} values, but stack_dims has {len(dims)}")
+        ways = _axis(site).size
+        stacks = [_stacked(t, i, d, ways) for i, (t, d) in enumerate(zip(stacked, dims, strict=True))]
+        last, stacked_results = group_types(op.results, op.attributes, "resultSegmentSizes")
+        expect_types("last carried value", carried, last)
+        expect_types("stacked result", stacks, stacked_results)
 
 
 def _axis(site: Site) -> Axis:
     if not site.has("axis"):
         raise LeftToMlir
     axis = site.axis(site.op.attributes["axis"])
-    problem = check_axis(axis, site.mesh)
-    if problem:
+    if problem := check_axis(axis, site.mesh):
         raise Illegal(problem)
     return axis
 
@@ -103,29 +102,26 @@ def loop(
     codec: ShardingCodec,
     *,
     stacked: Sequence[tuple[TensorType, int]] = (),
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value], list[ir.Value]]:
     """The loop's body, an empty block that the caller fills and ends with ``yield_values``; the carried and
     the stacked results.
 
     ``stacked`` says for each value to be stacked its type in one iteration and the dim to stack along.
     """
-    context = loc.context
-    groups = [pack(group, loc=loc, ip=ip) for group in (inits, captures)]
+    context = at["loc"].context
+    groups = [pack(group, **at) for group in (inits, captures)]
     stacks = [write_type(multiplied(type_, dim, axis.size), context) for type_, dim in stacked]
     results = [[v.type for v in groups[0]], [tuple_type(stacks, context)] if stacks else []]
-    with loc:
-        attributes = {
-            "axis": codec.axes((axis,))[0],
-            "stack_dims": ir.ArrayAttr.get([i64(dim, context) for _, dim in stacked]),
-            "operandSegmentSizes": segments(*groups),
-            "resultSegmentSizes": segments(*results),
-        }
+    attributes = {
+        "axis": codec.axes((axis,))[0],
+        "stack_dims": ir.ArrayAttr.get([i64(dim, context) for _, dim in stacked], context),
+        "operandSegmentSizes": segments(context, *groups),
+        "resultSegmentSizes": segments(context, *results),
+    }
     operands, types = [*groups[0], *groups[1]], [*results[0], *results[1]]
-    op = ir.Operation.create(LoopOp.OPERATION_NAME, types, operands, attributes, regions=1, loc=loc, ip=ip)
-    arguments = [v.type for v in (*inits, *captures)]
-    body = op.regions[0].blocks.append(*arguments, arg_locs=[loc] * len(arguments))
+    op = ir.Operation.create(LoopOp.OPERATION_NAME, types, operands, attributes, regions=1, **at)
+    body = empty_body(op, [v.type for v in (*inits, *captures)])
     tuples = list(op.results)
-    carried = unpack(tuples.pop(0), loc=loc, ip=ip) if inits else []
-    return body, carried, unpack(tuples.pop(0), loc=loc, ip=ip) if stacks else []
+    carried = unpack(tuples.pop(0), **at) if inits else []
+    return body, carried, unpack(tuples.pop(0), **at) if stacks else []

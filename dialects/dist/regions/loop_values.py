@@ -31,22 +31,17 @@ class LoopValues:
 
 def loop_values(op: ir.Operation) -> LoopValues:
     """The values of a ``dist.loop``, by group."""
-    inits, captures = _groups(op, "operandSegmentSizes")
+    inits, captures = _groups(op)
     body = op.regions[0].blocks[0]
-    following, rows = _groups(list(body.operations)[-1].operation, "operandSegmentSizes")
-    carried, stacked = _result_groups(op)
+    following, rows = _groups(list(body.operations)[-1].operation)
+    results = iter(op.results)
+    sizes = op.attributes["resultSegmentSizes"]
+    carried, stacked = (unpacked([next(results) for _ in range(size)]) for size in sizes)
     return LoopValues(inits, captures, following, rows, carried, stacked)
 
 
-def _groups(op: ir.Operation, sizes: str) -> tuple[list[ir.Value], list[ir.Value]]:
+def _groups(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
     operands = iter(op.operands)
-    first, second = (packed([next(operands) for _ in range(size)]) for size in op.attributes[sizes])
-    return first, second
-
-
-def _result_groups(op: ir.Operation) -> tuple[list[ir.Value], list[ir.Value]]:
-    results = iter(op.results)
-    first, second = (
-        unpacked([next(results) for _ in range(size)]) for size in op.attributes["resultSegmentSizes"]
-    )
+    sizes = op.attributes["operandSegmentSizes"]
+    first, second = (packed([next(operands) for _ in range(size)]) for size in sizes)
     return first, second

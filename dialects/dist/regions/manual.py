@@ -2,24 +2,33 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
 from torch_mlir.dialects import ext
-from torch_mlir.dialects.ext import Operand, Region, Result
+from torch_mlir.dialects.ext import Region
 
 from shardc.dialects.aten.call import draws, target_name
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.build import only_operand, only_result
+from shardc.dialects.dist.build import At, empty_body
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.regions.yield_op import expect_types, yielded
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.dialects.dist.tuples import element_types, pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, Site, divided, tensor_type, verify
+from shardc.dialects.dist.tuples import pack, tuple_type, unpack
+from shardc.dialects.dist.verifier import (
+    Illegal,
+    Operand,
+    RegionOp,
+    Result,
+    Site,
+    divided,
+    tensor_type,
+    tuple_elements,
+)
 
 
-class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
+class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
     """Runs its body on each device, on blocks of its operands: manual over ``axes``, global over all others.
 
     ``in_shardings`` say how the operands lie, ``out_shardings`` how the results do; the body's types are
@@ -40,47 +49,32 @@ class ManualOp(Dist.Operation, name="manual", traits=[ir.IsIsolatedFromAboveTrai
     in_shardings: ir.ArrayAttr
     out_shardings: ir.ArrayAttr
     body: Region
-    # The bindings read annotations when the class is made, and know this spelling of an optional operand or
-    # result.
-    ins: Optional[Operand[Any]] = None  # noqa: UP045
-    outs: Optional[Result[Any]] = None  # noqa: UP045
+    ins: Operand | None = None
+    outs: Result | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
+    def check(self, site: Site) -> None:
+        axes = site.axes()
+        _locals(site, site.op.operands, "in_shardings", axes)
+        _locals(site, site.op.results, "out_shardings", axes)
 
-    def verify_region_invariants(self) -> bool:
-        return verify(self, _check_body)
-
-
-ManualOp.ins = only_operand()
-ManualOp.outs = only_result()
-
-
-def _check(site: Site) -> None:
-    axes = site.axes()
-    _locals(site, site.op.operands, "in_shardings", axes)
-    _locals(site, site.op.results, "out_shardings", axes)
-
-
-def _check_body(site: Site) -> None:
-    axes, (values, stacked) = site.axes(), yielded(site)
-    if stacked:
-        raise Illegal("runs its body once: it has no values to stack")
-    ins = _locals(site, site.op.operands, "in_shardings", axes)
-    outs = _locals(site, site.op.results, "out_shardings", axes)
-    _check_draws(site.op.regions[0].blocks[0])
-    expect_types("body argument", ins, [a.type for a in site.op.regions[0].blocks[0].arguments])
-    expect_types("yielded value", outs, values)
+    def check_body(self, site: Site) -> None:
+        axes, (values, stacked) = site.axes(), yielded(site)
+        if stacked:
+            raise Illegal("runs its body once: it has no values to stack")
+        ins = _locals(site, site.op.operands, "in_shardings", axes)
+        outs = _locals(site, site.op.results, "out_shardings", axes)
+        _check_draws(site.op.regions[0].blocks[0])
+        expect_types("body argument", ins, [a.type for a in site.op.regions[0].blocks[0].arguments])
+        expect_types("yielded value", outs, values)
 
 
 def _check_draws(block: ir.Block) -> None:
     for op in (o.operation for o in block.operations):
         if draws(op):
-            name = target_name(op)
-            raise Illegal(
-                f"draws random numbers in its body ({name}); draw them before it and pass them in",
-                op.location,
+            text = (
+                f"draws random numbers in its body ({target_name(op)}); draw them before it and pass them in"
             )
+            raise Illegal(text, op.location)
         for region in op.regions:
             for inner in region.blocks:
                 _check_draws(inner)
@@ -88,9 +82,7 @@ def _check_draws(block: ir.Block) -> None:
 
 def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:
     """The types, inside the body, of the blocks of a tuple of values."""
-    types = element_types(values[0].type) if len(values) else []
-    if types is None:
-        raise Illegal(f"takes and gives tuples of values (torch.prim.TupleConstruct), not {values[0].type}")
+    types = tuple_elements(values[0].type) if len(values) else []
     attributes = list(site.attribute(name, ir.ArrayAttr))
     if len(attributes) != len(types):
         raise Illegal(f"must have {len(types)} {name}, one for each value, not {len(attributes)}")
@@ -103,9 +95,7 @@ def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> li
 
 
 def local_type(type_: TensorType, sharding: Sharding, manual: Axes, name: str) -> TensorType:
-    """The type of a block over the ``manual`` axes. Raises Illegal where they come after others or do not
-    divide.
-    """
+    """The type of a block over the ``manual`` axes. Raises Illegal if inner or indivisible."""
     for dim, axes in enumerate(sharding.dims):
         inside = [_is_manual(axis, manual, name) for axis in axes]
         if inside != sorted(inside, reverse=True):
@@ -132,15 +122,13 @@ def manual(
     out_shardings: Sequence[Sharding],
     axes: Axes,
     codec: ShardingCodec,
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    **at: Unpack[At],
 ) -> tuple[ir.Block, list[ir.Value]]:
     """The body, an empty block that the caller fills and ends with ``yield_values``; the results.
 
     ``out_types`` are the results' global types.
     """
-    context = loc.context
+    context = at["loc"].context
     blocks = [
         write_type(local_type(tensor_type(v.type, f"operand {i}"), s, axes, f"in_shardings[{i}]"), context)
         for i, (v, s) in enumerate(zip(ins, in_shardings, strict=True))
@@ -151,9 +139,6 @@ def manual(
         "out_shardings": codec.array([s.closed() for s in out_shardings]),
     }
     results = [tuple_type([write_type(t, context) for t in out_types], context)] if out_types else []
-    operands = pack(ins, loc=loc, ip=ip)
-    op = ir.Operation.create(
-        ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, loc=loc, ip=ip
-    )
-    body = op.regions[0].blocks.append(*blocks, arg_locs=[loc] * len(blocks))
-    return body, unpack(op.results[0] if results else None, loc=loc, ip=ip)
+    operands = pack(ins, **at)
+    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, **at)
+    return empty_body(op, blocks), unpack(op.results[0] if results else None, **at)

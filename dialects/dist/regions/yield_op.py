@@ -1,22 +1,17 @@
-"""``dist.yield``: the end of the body of a ``dist.loop`` or a ``dist.manual``. (``yield`` is no
-module name.)
-"""
+"""``dist.yield``: ends the body of a ``dist.loop`` or ``dist.manual``. (``yield`` is no module name.)"""
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Unpack
 
 from torch_mlir import ir
-from torch_mlir.dialects.ext import Operand
 
-from shardc.dialects.dist.build import segments
+from shardc.dialects.dist.build import At, segments
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.tuples import element_types, pack
-from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site, verify
-
-PARENTS = ("dist.loop", "dist.manual")
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Site, tuple_elements
 
 
-class YieldOp(Dist.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
+class YieldOp(Op, dialect=Dist, name="yield", traits=[ir.IsTerminatorTrait]):
     """What the op around it takes from its body: a tuple of values, and in a loop a tuple of those to be
     stacked.
 
@@ -24,34 +19,22 @@ class YieldOp(Dist.Operation, name="yield", traits=[ir.IsTerminatorTrait]):
     ()``
     """
 
-    values: Optional[Operand[Any]] = None  # noqa: UP045 (the bindings read annotations when the class is made)
-    stacked: Optional[Operand[Any]] = None  # noqa: UP045
+    values: Operand | None = None
+    stacked: Operand | None = None
 
-    def verify_invariants(self) -> bool:
-        return verify(self, _check)
-
-
-def _check(site: Site) -> None:
-    parent = site.op.parent
-    if parent is None or parent.name not in PARENTS:
-        raise Illegal(f"must end the body of a {' or a '.join(PARENTS)}")
-    for operand in site.op.operands:
-        if element_types(operand.type) is None:
-            raise Illegal(f"takes tuples of values (torch.prim.TupleConstruct), not {operand.type}")
+    def check(self, site: Site) -> None:
+        site.expect_parent("dist.loop", "dist.manual")
+        for operand in site.op.operands:
+            if element_types(operand.type) is None:
+                raise Illegal(f"takes tuples of values (torch.prim.TupleConstruct), not {operand.type}")
 
 
 def yield_values(
-    values: Sequence[ir.Value],
-    stacked: Sequence[ir.Value] = (),
-    *,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
+    values: Sequence[ir.Value], stacked: Sequence[ir.Value] = (), **at: Unpack[At]
 ) -> ir.Operation:
-    groups = [pack(group, loc=loc, ip=ip) for group in (values, stacked)]
-    with loc:
-        attributes = {"operandSegmentSizes": segments(*groups)}
-    operands = [*groups[0], *groups[1]]
-    return ir.Operation.create(YieldOp.OPERATION_NAME, [], operands, attributes, loc=loc, ip=ip)
+    groups = [pack(group, **at) for group in (values, stacked)]
+    attributes = {"operandSegmentSizes": segments(at["loc"].context, *groups)}
+    return ir.Operation.create(YieldOp.OPERATION_NAME, [], [*groups[0], *groups[1]], attributes, **at)
 
 
 def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
@@ -59,10 +42,7 @@ def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
 
     Raises Illegal if the body is not one block with a yield at its end.
     """
-    blocks = list(site.op.regions[0].blocks)
-    if len(blocks) != 1:
-        raise Illegal(f"has a body of {len(blocks)} blocks; it must have one")
-    last = list(blocks[0].operations)[-1].operation
+    last = list(site.body().operations)[-1].operation
     if last.name != YieldOp.OPERATION_NAME:
         raise Illegal(f"must end its body with dist.yield, not {last.name}")
     values, stacked = group_types(last.operands, last.attributes, "operandSegmentSizes")
@@ -70,24 +50,11 @@ def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
 
 
 def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes: str) -> list[list[ir.Type]]:
-    """The element types of each group of an op whose groups are optional tuples. Raises Illegal
-    for no tuple.
-    """
+    """The element types of each group of an op whose groups are optional tuples. Raises Illegal."""
     if sizes not in attributes:
         raise LeftToMlir
-    remaining = list(values)
-    groups: list[list[ir.Type]] = []
-    for size in attributes[sizes]:
-        types: list[ir.Type] | None = []
-        if size:
-            value = remaining.pop(0)
-            types = element_types(value.type)
-            if types is None:
-                raise Illegal(
-                    f"takes and gives tuples of values (torch.prim.TupleConstruct), not {value.type}"
-                )
-        groups.append(types)
-    return groups
+    remaining = iter(values)
+    return [tuple_elements(next(remaining).type) if size else [] for size in attributes[sizes]]
 
 
 def expect_types(what: str, expected: Sequence[object], found: Sequence[object]) -> None:

@@ -38,9 +38,7 @@ def over_own_axes(cut: Cut) -> Assignment:
 
 
 def over_sub_axes(rule: Rule) -> Iterator[Assignment]:
-    """Each factor over the two halves of an axis of 4 ways, the minor half first; the factors before it cut
-    whole.
-    """
+    """Each factor over the halves of an axis of 4, the minor half first; factors before it cut whole."""
     for f in rule.factors:
         if rule.sizes[f] % 4 == 0 and rule.sizes[f] > 0:
             cut = _with_majors(rule, {f: 4})

@@ -53,14 +53,12 @@ class EagerLocal:
     def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
         return base + scale * index_over(self.assignment.get(factor, ()), self.coordinate) * self.size(factor)
 
-    def emit(self, target: str, *args: Any) -> Any:
+    def emit(self, target: str, *args: object) -> Any:
         return run_operator(target, args)
 
 
-def run_operator(target: str, args: Sequence[Any]) -> Any:
-    """Run an ATen operator on real tensors; ``args`` in schema order, keyword-only ones included, as IR has
-    them.
-    """
+def run_operator(target: str, args: Sequence[object]) -> Any:
+    """Run an ATen operator on real tensors; ``args`` in schema order, keyword-only ones included."""
     positional, keywords = [], {}
     for arg, (name, kind, keyword_only) in zip(args, parameters(target), strict=False):
         if isinstance(arg, Device):
@@ -76,23 +74,25 @@ def run_operator(target: str, args: Sequence[Any]) -> Any:
     return overload(target)(*positional, **keywords)
 
 
-def call_of(target: str, args: Sequence[Any]) -> tuple[OpCall, tuple[Any, ...], list[Any]]:
+def results_list(made: Any) -> list[Any]:
+    """What an operator gives, one result or several, as a list."""
+    return list(made) if isinstance(made, tuple | list) else [made]
+
+
+def call_of(target: str, args: Sequence[object]) -> tuple[OpCall, tuple[Any, ...], list[Any]]:
     """The call that ``target`` makes on real tensors, its completed arguments and its whole results.
 
     Trailing arguments may be left to their defaults. A result that the operator leaves out (None) stays None.
     """
     defaults = [a.default_value for a in schema_of(overload(target)).arguments]
     full = tuples((*args, *defaults[len(args) :]))
-    made = run_operator(target, full)
-    whole = list(made) if isinstance(made, tuple | list) else [made]
+    whole = results_list(run_operator(target, full))
     spec = replace_leaves(full, _as_in_ir)
     return OpCall(target, spec, tuple(map(type_of, whole))), full, whole
 
 
 def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed: int = 0) -> Tensor:
-    """A deterministic tensor for proofs: normal floats, integers in [0, below),
-    or both truth values by turns at random.
-    """
+    """A deterministic tensor for proofs: normal floats, integers in [0, below), or random truth values."""
     generator = torch.Generator().manual_seed(seed + 1000 * len(shape) + sum(shape))
     if dtype.is_floating_point or dtype.is_complex:
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
@@ -107,9 +107,7 @@ def index_over(axes: Sequence[Axis], coordinate: Coordinate) -> int:
 
 
 def block(tensor: Tensor, sharding: Sharding, place: Coordinate | tuple[int, ...]) -> Tensor:
-    """A rank's block of a whole tensor; ``place`` is the rank's coordinate or the block's number along each
-    dim.
-    """
+    """A rank's block of a tensor; ``place``: the rank's coordinate, or the block's number along each dim."""
     numbers = place if isinstance(place, tuple) else [index_over(axes, place) for axes in sharding.dims]
     sizes = sharding.local_shape(tuple(tensor.shape))
     part = tensor[tuple(slice(n * size, (n + 1) * size) for n, size in zip(numbers, sizes, strict=True))]
@@ -128,11 +126,11 @@ def relative_error(whole: Tensor, found: Tensor) -> float:
     return float(difference.max()) / max(1.0, float(finite.max()) if finite.numel() else 1.0)
 
 
-def tensor_leaves(args: tuple[Any, ...]) -> Iterator[Tensor]:
+def tensor_leaves(args: tuple[object, ...]) -> Iterator[Tensor]:
     return (leaf for leaf in leaves(args) if isinstance(leaf, Tensor))
 
 
-def tuples(args: Iterable[Any]) -> tuple[Any, ...]:
+def tuples(args: Iterable[object]) -> tuple[Any, ...]:
     """``args`` with lists as tuples."""
     return tuple(
         tuples(a) if isinstance(a, list | tuple) and not isinstance(a, TensorType) else a for a in args
@@ -143,7 +141,7 @@ def type_of(tensor: Tensor | None) -> TensorType | None:
     return None if tensor is None else TensorType(tuple(tensor.shape), tensor.dtype)
 
 
-def _as_in_ir(leaf: Any) -> Any:
+def _as_in_ir(leaf: object) -> object:
     if isinstance(leaf, torch.device):
         return DEVICE
     return type_of(leaf) if isinstance(leaf, Tensor) else leaf

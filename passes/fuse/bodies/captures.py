@@ -48,8 +48,7 @@ def drop_captures(block: ir.Block) -> None:
     inits = list(loop.operands)[: 1 if carried else 0]
     tuples, old = pack(left, loc=loc, ip=ip), list(loop.operands)[-1].owner
     attributes = {name: loop.attributes[name] for name in loop.attributes}
-    with loop.context:
-        attributes["operandSegmentSizes"] = segments(inits, tuples)
+    attributes["operandSegmentSizes"] = segments(loop.context, inits, tuples)
     types = [result.type for result in loop.results]
     new = ir.Operation.create(
         LoopOp.OPERATION_NAME, types, [*inits, *tuples], attributes, regions=1, loc=loc, ip=ip

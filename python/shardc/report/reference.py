@@ -133,7 +133,7 @@ def _fields(class_: type) -> list[tuple[str, ...]]:
 
 def _kind(type_: object) -> str:
     """What a field is: an operand, a result, a region, or the type of an attribute."""
-    if typing.get_origin(type_) is typing.Union:
+    if type(None) in typing.get_args(type_):
         [inner] = [t for t in typing.get_args(type_) if t is not type(None)]
         return f"{_kind(inner)}, optional"
     origin = typing.get_origin(type_) or type_

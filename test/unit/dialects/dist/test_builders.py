@@ -13,7 +13,7 @@ from torch_mlir.passmanager import PassManager
 
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.context import new_context
-from shardc.dialects.dist import Axis, Mesh, MeshAxis, Sharding, ShardingCodec
+from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.collectives.all_gather import all_gather
 from shardc.dialects.dist.collectives.all_reduce import all_reduce
 from shardc.dialects.dist.collectives.all_to_all import all_to_all
@@ -21,13 +21,14 @@ from shardc.dialects.dist.collectives.broadcast import broadcast
 from shardc.dialects.dist.collectives.permute import permute, senders
 from shardc.dialects.dist.collectives.reduce_scatter import reduce_scatter
 from shardc.dialects.dist.constraint import constraint
-from shardc.dialects.dist.mesh import write_mesh
+from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.dialects.dist.offset import offset
 from shardc.dialects.dist.partial import to_partial
 from shardc.dialects.dist.regions.loop import loop
 from shardc.dialects.dist.regions.manual import manual
 from shardc.dialects.dist.regions.yield_op import yield_values
 from shardc.dialects.dist.reshard import reshard
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.dist.slice import slice_block
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("tensor", 4), MeshAxis("micro", 4, "time")))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.dialects.dist import Axis, Mesh, MeshAxis, Sharding, check_axes, check_sharding
-from shardc.dialects.dist.axis import merge
+from shardc.dialects.dist.axis import Axis, merge
+from shardc.dialects.dist.check import check_axes, check_sharding
+from shardc.dialects.dist.mesh import Mesh, MeshAxis
+from shardc.dialects.dist.sharding import Sharding
 
 MESH = Mesh((MeshAxis("data", 6), MeshAxis("tensor", 4)))
 DATA, TENSOR = MESH.whole("data"), MESH.whole("tensor")

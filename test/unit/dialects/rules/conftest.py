@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from shardc.dialects.rules.proving.completeness import Layout, not_offered
 from shardc.dialects.rules.proving.proof import Proof
 
 sys.path.append(str(Path(__file__).parent))  # test folders are no packages in pytest's importlib mode
 
+from completeness import Layout, not_offered
 from not_offered import FILE, unexplained
 
 FOUND: dict[str, dict[Layout, str]] = {}

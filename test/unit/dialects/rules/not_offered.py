@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from shardc.dialects.rules.proving.completeness import Layout
+from completeness import Layout
 
 FILE = Path(__file__).with_name("not_offered.md")
 _ROW = re.compile(r"\| `(?P<op>[^`]+)` \| `(?P<layout>[^`]+)` \| (?P<why>.+) \|")

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import shardc.runtime.operators.attention  # noqa: F401  (defines the operators)
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 
 SCALE = 0.4
 Q, K, V = sample(2, 4, 6, 8), sample(2, 2, 6, 8), sample(2, 2, 6, 4)

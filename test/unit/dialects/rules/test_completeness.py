@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from completeness import Layout, not_offered
 from not_offered import read_entries, unexplained
 
-from shardc.dialects.rules.proving.completeness import Layout, not_offered
 from shardc.dialects.rules.proving.execution import call_of, sample
 from shardc.dialects.rules.rule import Rule, find_rule, replicated_rule
 

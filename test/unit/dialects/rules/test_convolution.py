@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 
 IMAGE = sample(4, 6, 8, 8)
 WHOLE = " replicate={y0,z0,x0,y1,z1,x1}"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 
 
 def indices(*shape: int, below: int = 8) -> torch.Tensor:

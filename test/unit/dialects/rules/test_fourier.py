@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 
 COMPLEX = sample(4, 6, 2, dtype=torch.complex128)
 CALLS: list[tuple[str, tuple[Any, ...], str]] = [

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from shardc.diagnostics.rules import NoRuleToProve
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 
 X, Y = sample(4, 6), sample(4, 6, 8)
 PLACES = torch.stack([torch.randperm(6, generator=torch.Generator().manual_seed(i))[:4] for i in range(4)])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import load_rules
 
 A, B = sample(4, 6), sample(6, 2)

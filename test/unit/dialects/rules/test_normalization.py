@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 
 X = sample(4, 6, 8)
 IMAGE = sample(4, 8, 2, 3)

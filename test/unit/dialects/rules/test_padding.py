@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from shardc.diagnostics.rules import UnsoundRule
-from shardc.dialects.rules.proving.proof import call_of, prove, sample
+from shardc.dialects.rules.proving.execution import call_of, sample
+from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import find_rule
 
 X, LABELS = sample(4, 6), torch.randint(0, 6, (4, 1))

@@ -12,7 +12,8 @@ import torch
 
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.rules.pointwise import Factors
-from shardc.dialects.rules.proving.proof import call_of, prove, sample
+from shardc.dialects.rules.proving.execution import call_of, sample
+from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import find_rule, load_rules
 
 TARGETS = sorted(t for t, f in load_rules().items() if f.__module__.endswith(".pointwise"))

@@ -9,7 +9,7 @@ import torch
 
 from shardc.diagnostics.rules import NoRuleToProve, UnsoundRule
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.rules.proving import proof
+from shardc.dialects.rules.proving import trial
 from shardc.dialects.rules.proving.cuts import over_sub_axes
 from shardc.dialects.rules.proving.execution import call_of, run_operator, sample
 from shardc.dialects.rules.proving.proof import prove
@@ -105,8 +105,8 @@ def test_shardings_must_be_read_as_they_were_made(monkeypatch: pytest.MonkeyPatc
         read = factor_axes(dims, sharding, sizes)
         return dict(list(read.items())[:1])
 
-    factor_axes = proof.factor_axes
-    monkeypatch.setattr(proof, "factor_axes", only_the_first)
+    factor_axes = trial.factor_axes
+    monkeypatch.setattr(trial, "factor_axes", only_the_first)
     with pytest.raises(UnsoundRule, match="not as the cut that made it"):
         prove("aten.mm", MM_ARGS, rule=mm_rule())
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import load_rules
 
 X = sample(4, 6, 2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from shardc.dialects.rules.proving.proof import prove, sample
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
 
 X, INTEGERS = sample(4, 6, 2), sample(4, 6, dtype=torch.int64)
 TABLE = sample(4, 6).sort().values

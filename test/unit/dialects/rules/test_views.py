@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from shardc.dialects.rules.pointwise import Factors
-from shardc.dialects.rules.proving.proof import call_of, prove, sample
+from shardc.dialects.rules.proving.execution import call_of, sample
+from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import find_rule, load_rules
 from shardc.dialects.rules.views import reshape_dims
 

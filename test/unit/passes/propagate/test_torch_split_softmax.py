@@ -16,7 +16,7 @@ from shardc.dialects.aten.schema import number_of
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.context import new_context
 from shardc.dialects.location import source_line
-from shardc.dialects.rules.proving.proof import sample
+from shardc.dialects.rules.proving.execution import sample
 from shardc.passes.manager.pass_pipelines import build, run
 
 STEP = """

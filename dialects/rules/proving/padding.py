@@ -8,24 +8,22 @@ is not padded by ``dist-pad`` either, and proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, nan, prod
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from shardc.dialects.aten.call import fill, leaves
-from shardc.dialects.rules.proving.execution import EagerLocal, type_of
+from shardc.dialects.aten.call import fill
+from shardc.dialects.rules.proving.execution import EagerLocal, tensor_leaves, type_of
+from shardc.dialects.rules.proving.trial import Trial
 from shardc.dialects.rules.rule import Dim, Rule
-
-if TYPE_CHECKING:
-    from shardc.dialects.rules.proving.proof import Trial
 
 MORE = 2
 """Elements of padding."""
 ANY = 7.5
 """Stands for a finite number."""
+Sizes = Mapping[str, int]
 
 
 def check_padding(trial: Trial) -> tuple[str, ...]:
@@ -41,9 +39,7 @@ def check_padding(trial: Trial) -> tuple[str, ...]:
 
 
 def _linear_sets(rule: Rule, factor: str) -> list[frozenset[int]]:
-    """Those whose zeros are said to hide padding of a summed factor, whatever finite numbers other operands
-    hold.
-    """
+    """The sets whose zeros hide padding of a summed factor, whatever finite numbers other operands hold."""
     if factor in rule.neutral or 0.0 not in (rule.neutral_of(factor) or ()):
         return []
     return [s for s in rule.linear if any(factor in dim for i in s for dim in rule.operands[i])]
@@ -52,10 +48,8 @@ def _linear_sets(rule: Rule, factor: str) -> list[frozenset[int]]:
 def _check(trial: Trial, factor: str, numbers: Sequence[float | None]) -> bool:
     rule, call = trial.rule, trial.call
     sizes = {**rule.sizes, factor: rule.sizes[factor] + MORE}
-    tensors = [leaf for leaf in leaves(trial.args) if isinstance(leaf, Tensor)]
-    padded = [
-        _padded(t, d, rule.sizes, factor, n) for t, d, n in zip(tensors, rule.operands, numbers, strict=True)
-    ]
+    operands = zip(tensor_leaves(trial.args), rule.operands, numbers, strict=True)
+    padded = [_padded(t, d, rule.sizes, factor, n) for t, d, n in operands]
     shapes = [
         tuple(_size(n, dim, rule.sizes, sizes) for n, dim in zip(t.shape, d, strict=True)) if t else ()
         for t, d in zip(call.results, rule.results, strict=True)
@@ -70,31 +64,26 @@ def _check(trial: Trial, factor: str, numbers: Sequence[float | None]) -> bool:
         return False
     for r, (value, whole, dims) in enumerate(zip(made, trial.whole, rule.results, strict=True)):
         if whole is not None:
-            trial.compare(
-                f"result {r} with {factor} padded", whole, _cut_off(value, dims, rule.sizes, factor), {}
-            )
+            found = _cut_off(value, dims, rule.sizes, factor)
+            trial.compare(f"result {r} with {factor} padded", whole, found, {})
     return True
 
 
-def _size(size: int, dim: Dim, old: Any, new: Any) -> int:
+def _size(size: int, dim: Dim, old: Sizes, new: Sizes) -> int:
     return size // prod(old[f] for f in dim) * prod(new[f] for f in dim) if dim else size
 
 
-def _padded(tensor: Tensor, dims: Sequence[Dim], sizes: Any, factor: str, number: float | None) -> Tensor:
+def _padded(tensor: Tensor, dims: Sequence[Dim], sizes: Sizes, factor: str, number: float | None) -> Tensor:
     for d, dim in enumerate(dims):
         if factor in dim:
-            before = tensor.shape
-            apart = tensor.reshape(*before[:d], *(sizes[f] for f in dim), *before[d + 1 :])
-            at = d + dim.index(factor)
-            rest = apart.new_full(
-                (*apart.shape[:at], MORE, *apart.shape[at + 1 :]), _number(number, tensor.dtype)
-            )
-            apart = torch.cat([apart, rest], at)
-            tensor = apart.flatten(d, d + len(dim) - 1)
+            apart, at = tensor.unflatten(d, [sizes[f] for f in dim]), d + dim.index(factor)
+            more = (*apart.shape[:at], MORE, *apart.shape[at + 1 :])
+            rest = apart.new_full(more, _number(number, tensor.dtype))
+            tensor = torch.cat([apart, rest], at).flatten(d, d + len(dim) - 1)
     return tensor
 
 
-def _cut_off(tensor: Tensor, dims: Sequence[Dim], sizes: Any, factor: str) -> Tensor:
+def _cut_off(tensor: Tensor, dims: Sequence[Dim], sizes: Sizes, factor: str) -> Tensor:
     for d, dim in enumerate(dims):
         if factor in dim:
             apart = tensor.unflatten(d, [sizes[f] + MORE * (f == factor) for f in dim])
@@ -107,13 +96,8 @@ def _number(number: float | None, dtype: torch.dtype) -> float | int | bool:
         return nan if number is None else number
     if dtype == torch.bool:
         return number is None or number > 0
-    limits = torch.iinfo(dtype)
-    return (
-        0
-        if number in (None, ANY)
-        else limits.max
-        if number == inf
-        else limits.min
-        if number == -inf
-        else int(number)
-    )
+    if number is None or number == ANY:
+        return 0
+    if abs(number) == inf:
+        return torch.iinfo(dtype).max if number > 0 else torch.iinfo(dtype).min
+    return int(number)
