@@ -36,10 +36,9 @@ def text_of(region: Region) -> str:
 
 @dataclass(frozen=True)
 class ModelledRegions:
-    """Decides on regions by the estimates of their two programs. ``rounding`` as for ``kern-fuse``, ``tf32``
-    as for :meth:`Target.estimate`.
+    """Decides on regions by the estimates of their two programs; equal regions are estimated once.
 
-    Equal regions are estimated once.
+    ``rounding`` as for ``kern-fuse``, ``tf32`` as for :meth:`Target.estimate`.
     """
 
     target: Target
@@ -54,9 +53,7 @@ class ModelledRegions:
         return self._known[text]
 
     def compared(self, calls: ir.Module, kernels: ir.Module, spared_bytes: int) -> Verdict:
-        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, the same with none
-        of them.
-        """
+        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, without any."""
         target = self.target
         try:
             called = target.estimate(self._fused(calls, False), self.tf32)

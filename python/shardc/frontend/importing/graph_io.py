@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -11,6 +12,7 @@ from torch.fx.graph import CodeGen
 from shardc.diagnostics.frontend import BufferChangesShape, TraceFailed
 from shardc.frontend.importing.cleanup import remove_dead_nodes, where_of
 from shardc.frontend.importing.recorder import OPTIMIZER, PHASE, Frames
+from shardc.frontend.nodes import outputs, placeholders
 from shardc.frontend.step.spec import TensorSpec
 from shardc.frontend.step.trace import Trace
 from shardc.runtime.torch_private import FakeTensor
@@ -31,11 +33,9 @@ class StepGraph:
 
 
 def finish(trace: Trace) -> StepGraph:
-    """Gives a cleaned trace its final arguments and results, and marks gradients and the optimizer's
-    nodes.
-    """
+    """Gives a cleaned trace its final arguments and results; marks gradients and the optimizer's nodes."""
     module = trace.graph
-    arguments = dict(zip(_placeholders(module), trace.arguments, strict=True))
+    arguments = dict(zip(placeholders(module.graph), trace.arguments, strict=True))
     results, gradients = _split_outputs(trace)
     _drop_state_without_gradient(arguments, results, gradients)
     constants = _lift_constants(trace, arguments)
@@ -47,26 +47,22 @@ def finish(trace: Trace) -> StepGraph:
     return StepGraph(module, list(arguments.values()), specs, marked, constants, trace.where)
 
 
-def _placeholders(module: GraphModule) -> list[Node]:
-    return [node for node in module.graph.nodes if node.op == "placeholder"]
-
-
 def _split_outputs(trace: Trace) -> tuple[list[tuple[TensorSpec, Node]], dict[str, Node | None]]:
-    output = next(iter(reversed(trace.graph.graph.nodes)))
-    nodes = list(output.args[0])
+    nodes: list[Any] = list(outputs(trace.graph.graph))
     loss = nodes[0].meta["val"]
     specs = [TensorSpec("loss", "loss", tuple(loss.shape), loss.dtype)]
     for role in ("param", "opt_state", "buffer"):
         specs += [spec for spec in trace.arguments if spec.role == role]
     results = list(zip(specs, nodes[: len(specs)], strict=True))
-    own = dict(zip(trace.arguments, _placeholders(trace.graph), strict=True))
+    own = dict(zip(trace.arguments, placeholders(trace.graph.graph), strict=True))
     results = [(spec, _of_same_shape(spec, node, own)) for spec, node in results]
     return results, dict(zip(trace.gradients, nodes[len(specs) :], strict=True))
 
 
 def _of_same_shape(spec: TensorSpec, node: Node, own: dict[TensorSpec, Node]) -> Node:
-    """The node of a result. A buffer that the forward replaced by one of another shape stays as it came, if
-    it was made of nothing but numbers (a table of positions made longer): each step makes it again.
+    """The node of a result: the buffer as it came where the forward made it one of another shape.
+
+    It must be made of numbers alone (a table of positions made longer): each step makes it again.
     """
     if spec.role != "buffer" or tuple(node.meta["val"].shape) == spec.shape:
         return node
@@ -108,15 +104,12 @@ def _drop_state_without_gradient(
 
 
 def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str, torch.Tensor]:
-    """Tensors that the model held outside its parameters and buffers.
-
-    Numbers stay, the rest become arguments.
-    """
+    """Makes tensors that the model held outside its parameters and buffers arguments; numbers stay."""
     lifted: dict[int, Node] = {}
     constants: dict[str, torch.Tensor] = {}
     module, last = trace.graph, next(reversed(arguments))
     graph = module.graph
-    for node in [n for n in graph.nodes if n.op == "get_attr"]:
+    for node in list(graph.find_nodes(op="get_attr")):
         value = getattr(module, str(node.target))
         _check_constant(node, value, trace)
         if value.numel() == 1:
@@ -137,12 +130,10 @@ def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str
 
 def _check_constant(node: Node, value: torch.Tensor, trace: Trace) -> None:
     if isinstance(value, FakeTensor) or value.is_meta:
-        reason = (
-            f"it uses a tensor of shape {list(value.shape)} that has no values and is no parameter or buffer"
-        )
+        shape = list(value.shape)
+        reason = f"it uses a tensor of shape {shape} that has no values and is no parameter or buffer"
         raise TraceFailed(reason=reason, where=where_of(node))
-    if value.untyped_storage().data_ptr() in trace.storages:
-        name = trace.storages[value.untyped_storage().data_ptr()]
+    if name := trace.storages.get(value.untyped_storage().data_ptr()):
         reason = f"{name} is read through a reference other than the module's own attribute"
         raise TraceFailed(reason=reason, where=where_of(node))
 
@@ -179,15 +170,14 @@ def _claim(node: Node, name: str, owner: dict[Node, str | None]) -> None:
 
 
 def _set_results(module: GraphModule, nodes: list[Node]) -> None:
-    output = next(iter(reversed(module.graph.nodes)))
-    output.args = (nodes,)
+    module.graph.output_node().args = (nodes,)
     remove_dead_nodes(module.graph)
 
 
 def _drop_arguments(module: GraphModule, arguments: dict[Node, TensorSpec]) -> None:
     """Erases placeholders that are no arguments any more, and hyperparameters that the step does not read."""
-    for node in [n for n in module.graph.nodes if n.op == "placeholder" and not n.users]:
-        if node not in arguments or arguments[node].role == "hyper":
+    for node in placeholders(module.graph):
+        if not node.users and (node not in arguments or arguments[node].role == "hyper"):
             arguments.pop(node, None)
             module.graph.erase_node(node)
     # The tracer's code generator still packs and unpacks the lists that the step was traced with.

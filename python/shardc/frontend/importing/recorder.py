@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -43,14 +44,10 @@ _WRAPPERS = (
     os.path.join("transformers", "modeling_layers.py"),
     os.path.join("transformers", "modeling_utils.py"),
 )
-_is_user_file: dict[str, bool] = {}
 
 
 class NodeRecorder:
-    """Current phase and source of the nodes being made.
-
-    ``label`` replaces source lines in the optimizer phase.
-    """
+    """Current phase and source of the nodes being made; ``label`` stands for lines in the optimizer phase."""
 
     def __init__(self, stop_file: str, fallback: Frames) -> None:
         self.phase = FORWARD
@@ -84,11 +81,8 @@ class NodeRecorder:
             self._last = found or self._last
             # The node that autograd made for the op that is being traced has the last number given out.
             self._by_sequence.setdefault(sequence_number() - 1, self._last)
-            return self._last
-        node = current_autograd_node()
-        if node is None:
-            return self._last
-        self._last = self._by_sequence.get(sequence_number_of(node), self._last)
+        elif (node := current_autograd_node()) is not None:
+            self._last = self._by_sequence.get(sequence_number_of(node), self._last)
         return self._last
 
 
@@ -107,9 +101,7 @@ _caller: ContextVar[Frames | None] = ContextVar("shardc_caller", default=None)
 
 @contextmanager
 def called_from(file: str, line: int) -> Iterator[None]:
-    """Traces inside were asked for by this line, whoever calls: a script that the command line reads calls
-    nothing.
-    """
+    """Traces inside count as asked for by this line: a script that the command line reads calls nothing."""
     token = _caller.set(((file, line),))
     try:
         yield
@@ -142,9 +134,6 @@ def raising_line(traceback: TracebackType | None) -> str | None:
     return found
 
 
+@cache
 def _is_user(filename: str) -> bool:
-    known = _is_user_file.get(filename)
-    if known is None:
-        known = not filename.startswith(_INTERNAL) and not any(part in filename for part in _WRAPPERS)
-        _is_user_file[filename] = known
-    return known
+    return not filename.startswith(_INTERNAL) and not any(part in filename for part in _WRAPPERS)

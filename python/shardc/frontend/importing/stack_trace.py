@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -17,24 +19,16 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 
 def frames_of(node: Node) -> Frames:
-    """File and line of the user's code that made a node, the innermost first; PyTorch's own only
-    if all are.
-    """
-    return frames_in(node.meta.get("stack_trace") or "")
+    """File and line of the user's code that made a node, the innermost first; PyTorch's own if all are."""
+    return _frames_in(node.meta)
 
 
-def frames_in(stack: str) -> Frames:
-    """The same of a stack trace."""
-    found = [(name, int(line)) for name, line in _FRAME.findall(stack)][::-1]
-    return tuple(f for f in found if not f[0].startswith(_TORCH)) or tuple(found) or UNKNOWN
-
-
-def line_of(node: Node) -> str | None:
-    """``file:line`` of the innermost of them."""
-    return line_in(node.meta.get("stack_trace") or "")
-
-
-def line_in(stack: str) -> str | None:
-    """The same of a stack trace."""
-    file, line = frames_in(stack)[0]
+def line_of(meta: Mapping[str, Any]) -> str | None:
+    """``file:line`` of the innermost of the user's lines, by the meta data of a node."""
+    file, line = _frames_in(meta)[0]
     return f"{file}:{line}" if line else None
+
+
+def _frames_in(meta: Mapping[str, Any]) -> Frames:
+    found = [(name, int(line)) for name, line in _FRAME.findall(meta.get("stack_trace") or "")][::-1]
+    return tuple(f for f in found if not f[0].startswith(_TORCH)) or tuple(found) or UNKNOWN

@@ -22,18 +22,12 @@ Answer = TypeVar("Answer")
 
 
 def ask(tensor: torch.Tensor, question: Callable[[torch.Tensor], Answer]) -> Answer | None:
-    """``question`` of the real value of a traced tensor.
-
-    None if that depends on an argument or on random numbers.
-    """
+    """``question`` of the real value of a traced tensor; None if that depends on an argument or a draw."""
     mode = get_proxy_mode()
     if mode is None or not isinstance(tensor, FunctionalTensor):
         return None
     slot = get_proxy_slot(tensor.from_functional(), mode.tracer, None)
-    if slot is None:
-        return None
-    nodes = _history(slot.proxy.node)
-    if nodes is None:
+    if slot is None or (nodes := _history(slot.proxy.node)) is None:
         return None
     with disable_current_modes(), torch.no_grad():
         return question(_evaluate(nodes, mode.tracer.root))
@@ -60,6 +54,7 @@ def _evaluate(nodes: list[Node], root: torch.nn.Module) -> torch.Tensor:
         if node.op == "get_attr":
             values[node] = getattr(root, str(node.target))
         else:
-            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            args: tuple[Any, Any] = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            assert callable(node.target)
+            values[node] = node.target(*args[0], **args[1])
     return values[nodes[-1]]

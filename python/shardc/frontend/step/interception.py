@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from shardc.frontend.nodes import listed
 from shardc.frontend.operators.attention import scaled_dot_product_attention
 from shardc.frontend.operators.random import refuse_generators
 from shardc.frontend.step.constant_value import ask
@@ -39,7 +40,9 @@ _POOLS = {torch.adaptive_avg_pool1d: (-1,), F.adaptive_avg_pool2d: (-2, -1)}
 class Interception(TorchFunctionMode):
     """Active during forward and backward of a trace."""
 
-    def __torch_function__(self, func: Any, types_: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types_: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         kwargs = kwargs or {}
         # Here as well as below autograd: functionalization would first stumble over it.
         refuse_generators(func, (*args, *kwargs.values()))
@@ -48,7 +51,7 @@ class Interception(TorchFunctionMode):
         if func in LAYERS:
             with self:
                 return LAYERS[func](*args, **kwargs)
-        if func in _POOLS and _is_one(args[1]):
+        if func in _POOLS and all(n == 1 for n in listed(args[1])):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
             return args[0].mean(_POOLS[func], keepdim=True)
         if func is torch.dropout:
@@ -66,13 +69,9 @@ class Interception(TorchFunctionMode):
 @functools.cache
 def _without_override_check(func: types.FunctionType) -> types.FunctionType:
     """The same function, but it does not hand itself to the active mode once more."""
-    unchecked = {
-        name: _false
-        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-    }
-    copy = types.FunctionType(
-        func.__code__, {**func.__globals__, **unchecked}, func.__name__, func.__defaults__, func.__closure__
-    )
+    checks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    names = {**func.__globals__, **dict.fromkeys(checks, lambda *args: False)}
+    copy = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
@@ -82,11 +81,3 @@ def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     if p and train and isinstance(input.numel(), torch.SymInt):
         return torch.native_dropout(input, p, train)[0]
     return torch.dropout(input, p, train)
-
-
-def _is_one(size: Any) -> bool:
-    return all(n == 1 for n in (size if isinstance(size, (tuple, list)) else (size,)))
-
-
-def _false(*args: Any) -> bool:
-    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -26,10 +25,9 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """An embedding and a sum over each bag. Same arguments as torch's: ``input`` is [bags, n], or [n] with
-    the bags' ``offsets``; gives [bags, d].
+    """An embedding and a sum over each bag, as torch's: [bags, d] of [bags, n], or of [n] and ``offsets``.
 
-    What is left to torch: ``max_norm``, which writes to the weight, and the largest of bags given by offsets.
+    ``max_norm``, which writes to the weight, and the largest of bags given by offsets are left to torch.
     """
     if max_norm is not None or (offsets is not None and mode == "max"):
         return F.embedding_bag(
@@ -46,11 +44,8 @@ def embedding_bag(
             padding_idx,
         )
     rows = F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
-    kept = (
-        torch.ones_like(input, dtype=torch.bool)
-        if padding_idx is None
-        else input != padding_idx % len(weight)
-    )
+    every = torch.ones_like(input, dtype=torch.bool)
+    kept = every if padding_idx is None else input != padding_idx % len(weight)
     if mode == "max":
         largest = rows.masked_fill(~kept.unsqueeze(-1), -torch.inf).amax(1)
         return torch.where(kept.any(1, keepdim=True), largest, 0.0)
@@ -73,7 +68,7 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     return v * (g / v.square().sum(dims, keepdim=dim != -1).sqrt())
 
 
-LAYERS: dict[Callable[..., Any], Callable[..., Any]] = {
+LAYERS: dict[Callable[..., object], Callable[..., Tensor]] = {
     F.embedding_bag: embedding_bag,
     torch_private.weight_norm: weight_norm,
 }

@@ -34,10 +34,7 @@ CONSTANTS = {"eps", "ns_coefficients"}
 
 @dataclass(frozen=True)
 class StateSlot:
-    """One tensor of optimizer state.
-
-    ``fill`` is its initial value where the optimizer has no tensor for it yet.
-    """
+    """One tensor of optimizer state; ``fill``: its initial value where the optimizer has no tensor yet."""
 
     param: str
     key: str
@@ -60,22 +57,16 @@ class TracedOptimizer:
         self.groups = self._named_groups(params)
         self.names = [name for group in self.groups for name in group]
         self.slots: list[StateSlot] = []
-        self._static: dict[str, dict[str, Any]] = {name: {} for name in self.names}
+        self._static: dict[str, dict[str, object]] = {name: {} for name in self.names}
         self._params = params
         self._layout()
         self.hyperparameters = self._hyperparameters()
 
     def hyper_tensors(self) -> list[torch.Tensor]:
-        """A 0-d tensor for each hyperparameter.
-
-        F64, but the learning rate in f32 unless a parameter is f64.
-        """
+        """A 0-d tensor for each hyperparameter: f64, but the learning rate f32 unless a parameter is f64."""
         wide = any(self._params[name].dtype == torch.float64 for name in self.names)
-        lr_dtype = torch.float64 if wide else torch.float32
-        return [
-            torch.empty((), dtype=lr_dtype if hyper.key == "lr" else torch.float64)
-            for hyper in self.hyperparameters
-        ]
+        dtypes = {"lr": torch.float64 if wide else torch.float32}
+        return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
     def step(
         self,
@@ -98,11 +89,8 @@ class TracedOptimizer:
             self._check_static(new, stepped)
             return new, {slot.name: stepped[new[slot.param]][slot.key] for slot in self.slots}
 
-    def baked(self, used: set[str]) -> dict[tuple[int, str], Any]:
-        """Settings of the groups that the traced step holds as constants.
-
-        ``used`` are the inputs it does read.
-        """
+    def baked(self, used: set[str]) -> dict[tuple[int, str], object]:
+        """Settings of the groups that the traced step holds as constants; ``used``: the inputs it reads."""
         inputs = {(hyper.group, hyper.key) for hyper in self.hyperparameters if hyper.name in used}
         return {
             (index, key): value
@@ -116,19 +104,12 @@ class TracedOptimizer:
         for index, group in enumerate(self.optimizer.param_groups):
             for position, param in enumerate(group["params"]):
                 if id(param) not in names:
-                    raise OptimizerParameterUnknown(
-                        index=position,
-                        group=index,
-                        optimizer=self.kind,
-                        shape=list(param.shape),
-                        where="optimizer",
-                    )
+                    what = {"index": position, "group": index, "shape": list(param.shape)}
+                    raise OptimizerParameterUnknown(**what, optimizer=self.kind, where="optimizer")
         return [[names[id(param)] for param in group["params"]] for group in self.optimizer.param_groups]
 
     def _layout(self) -> None:
-        """Finds out which tensors and constants the state of each parameter holds, by a step on fake
-        tensors.
-        """
+        """Finds the tensors and constants in the state of each parameter, by a step on fake tensors."""
         fresh = [n for n in self.names if not self.optimizer.state.get(self._params[n])]
         stepped = self._fake_states(fresh) if fresh else {}
         for index, group in enumerate(self.groups):
@@ -137,7 +118,7 @@ class TracedOptimizer:
                 for key, value in held.items():
                     self._add_state(index, name, key, value, known=name not in stepped)
 
-    def _add_state(self, group: int, name: str, key: str, value: Any, *, known: bool) -> None:
+    def _add_state(self, group: int, name: str, key: str, value: object, *, known: bool) -> None:
         if not isinstance(value, torch.Tensor):
             self._static[name][key] = value
             return
@@ -193,10 +174,10 @@ class TracedOptimizer:
             if item.index is not None:
                 scheduled = ScheduledFloat(float(held[item.index]), tensor)
                 group[item.key] = (*held[: item.index], scheduled, *held[item.index + 1 :])
+            elif isinstance(held, torch.Tensor):
+                group[item.key] = tensor
             else:
-                group[item.key] = (
-                    tensor if isinstance(held, torch.Tensor) else ScheduledFloat(float(held), tensor)
-                )
+                group[item.key] = ScheduledFloat(float(held), tensor)
         return groups
 
     def _run(self) -> None:
@@ -219,11 +200,11 @@ class TracedOptimizer:
                     raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
 
 
-def _execution(group: Mapping[str, Any]) -> dict[str, bool]:
+def _execution(group: Mapping[str, object]) -> dict[str, bool]:
     return {key: value for key, value in EXECUTION.items() if key in group}
 
 
-def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(group: Mapping[str, Any]) -> dict[str, object]:
     """The group for a step that only makes the state: numbers for tensors, which torch reads in places.
 
     ``fused`` stays, as the dtype of the step count depends on it.
@@ -232,7 +213,7 @@ def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
     return {**numbers, **{key: value for key, value in _execution(group).items() if key != "fused"}}
 
 
-def _is_number(key: str, value: Any) -> bool:
+def _is_number(key: str, value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1
     return isinstance(value, float) or (key in NUMBERS and type(value) is int)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 
-Fill = float | Callable[[dict[str, Any]], float]
+Fill = float | Callable[[Mapping[str, float]], float]
 _ADAM: dict[str, Fill] = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0}
-
-
-def _lr(group: dict[str, Any]) -> float:
-    return float(group["lr"])
 
 
 INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
@@ -26,8 +21,8 @@ INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
     torch.optim.Adadelta: {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0},
     torch.optim.Adagrad: {"step": 0.0, "sum": lambda group: group["initial_accumulator_value"]},
     torch.optim.RMSprop: {"step": 0.0, "square_avg": 0.0, "momentum_buffer": 0.0, "grad_avg": 0.0},
-    torch.optim.Rprop: {"step": 0.0, "prev": 0.0, "step_size": _lr},
-    torch.optim.ASGD: {"step": 0.0, "ax": 0.0, "mu": 1.0, "eta": _lr},
+    torch.optim.Rprop: {"step": 0.0, "prev": 0.0, "step_size": lambda group: float(group["lr"])},
+    torch.optim.ASGD: {"step": 0.0, "ax": 0.0, "mu": 1.0, "eta": lambda group: float(group["lr"])},
     torch.optim.Muon: {"momentum_buffer": 0.0},
 }
 
