@@ -26,11 +26,7 @@ from shardc.runtime.pipeline import Part, part_of
 
 
 def graph_peak(
-    phase: str,
-    text: str,
-    graph: GraphModule,
-    constants: Sequence[torch.Tensor],
-    library: Kernels | None = None,
+    phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None
 ) -> Peak:
     """The peak of the program ``text`` of a graph with its kernels, at the sizes of the traced call.
 

@@ -16,9 +16,7 @@ from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.manager.program import copy_module
 
 SURE = 0.97
-"""Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are
-tried.
-"""
+"""Share of the calls' time that kernels must be estimated below: the models are no more exact."""
 SPARED = 1.5
 """Of the time of calls, that kernels may take which keep logits out of memory: they multiply eight times in
 place of six. A byte of logits costs a third of a FLOP for each element of a row then; a byte of activations

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
@@ -128,11 +129,15 @@ class GraphedProgram:
     def _key(self, inputs: Sequence[object], copied: Sequence[int]) -> tuple[object, ...]:
         """Where what stays lies, the form of what is copied, the numbers, and the stream."""
         moves = set(copied)
-        form = [
-            x if not isinstance(x, Tensor) else (n in moves or x.data_ptr(), x.shape, x.stride())
-            for n, x in enumerate(inputs)
-        ]
-        return (cuda_graph.cuda.current_stream(), torch.is_inference_mode_enabled(), *form)
+
+        def form(n: int, x: object) -> object:
+            return (n in moves or x.data_ptr(), x.shape, x.stride()) if isinstance(x, Tensor) else x
+
+        return (
+            cuda_graph.cuda.current_stream(),
+            torch.is_inference_mode_enabled(),
+            *map(form, count(), inputs),
+        )
 
     def _captured(self, inputs: Sequence[Any], copied: list[int]) -> _Graph | None:
         """None where the program runs as it is."""

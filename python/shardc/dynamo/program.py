@@ -95,11 +95,7 @@ Compiler = Callable[["GraphModule", Sequence[object]], GraphProgram]
 
 
 def runner(
-    text: str,
-    library: Kernels | None,
-    device: torch.device,
-    graphs: GraphPlan | None = None,
-    strict: bool = True,
+    text: str, library: Kernels | None, device: torch.device, graphs: GraphPlan | None, strict: bool
 ) -> Runner:
     """A program with its kernels as a function, replayed from CUDA graphs if ``graphs`` says how."""
     log.debug("%s", text)

@@ -31,6 +31,7 @@ from shardc.runtime.torch_private import (
 
 aten = torch.ops.aten
 Made = Sequence[Tensor]
+Maybe = Tensor | None
 Correction = TypeVar("Correction", bound=Callable[..., object])
 CORRECTIONS: Table = {}
 """Takes a prediction, then the call's arguments; gives the prediction itself, tensor by tensor, if right."""
@@ -101,7 +102,7 @@ def _is_symbolic(made: Tensor) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*made.shape, *made.stride()))
 
 
-def _statistics(made: Made, x: Tensor, *params: Tensor | None) -> Made:
+def _statistics(made: Made, x: Tensor, *params: Maybe) -> Made:
     """Mean and rstd are f32 where halves meet f32 parameters on a CPU (ATen/native/cpu/mixed_data_type.h).
 
     They are predicted in the input's dtype.
@@ -114,7 +115,7 @@ def _statistics(made: Made, x: Tensor, *params: Tensor | None) -> Made:
 
 @_corrects(aten.native_layer_norm.default)
 def _layer_norm(
-    made: Made, x: Tensor, shape: object, weight: Tensor | None = None, bias: Tensor | None = None, *_: object
+    made: Made, x: Tensor, shape: object, weight: Maybe = None, bias: Maybe = None, *_: object
 ) -> Made:
     return _statistics(made, x, weight, bias)
 
@@ -127,8 +128,8 @@ def _layer_norm_backward(
     shape: object,
     mean: Tensor,
     rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
+    weight: Maybe,
+    bias: Maybe,
     *_: object,
 ) -> Made:
     """Gradients of the parameters of an empty batch, predicted in the input's dtype."""
@@ -142,13 +143,13 @@ def _layer_norm_backward(
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_no_training.default,
 )
-def _norm(made: Made, x: Tensor, weight: Tensor | None, bias: Tensor | None, *_: object) -> Made:
+def _norm(made: Made, x: Tensor, weight: Maybe, bias: Maybe, *_: object) -> Made:
     return _statistics(made, x, weight, bias)
 
 
 @_corrects(aten.native_group_norm_backward.default)
 def _group_norm_backward(
-    made: Made, grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, *_: object
+    made: Made, grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, *_: object
 ) -> Made:
     """Gradients in the dtypes of what they are of; predicted in what the arguments promote to."""
     dtype = mean.dtype if weight is None else weight.dtype
@@ -157,13 +158,7 @@ def _group_norm_backward(
 
 @_corrects(aten._native_batch_norm_legit_functional.default, aten._batch_norm_with_update_functional.default)
 def _batch_norm(
-    made: Made,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    var: Tensor,
-    *_: object,
+    made: Made, x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, var: Tensor, *_: object
 ) -> Made:
     """Running statistics in their own dtype, predicted in f32."""
     *first, new_mean, new_var = _statistics(made, x, weight, bias)
@@ -192,7 +187,7 @@ def _of_the_first(made: Tensor, x: Tensor, *_: object, **options: object) -> Ten
 
 @_corrects(aten.binary_cross_entropy.default)
 def _cross_entropy(
-    made: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1
+    made: Tensor, x: Tensor, target: Tensor, weight: Maybe = None, reduction: int = 1
 ) -> Tensor:
     """Without a reduction as the input lies, predicted as all operands together."""
     return made if reduction else _like(made, x)

@@ -106,7 +106,6 @@ def written_inputs(graph: Graph) -> list[int]:
 
 def stride_order(tensor: torch.Tensor) -> tuple[int, ...]:
     """The dims of a tensor, those of large strides first. Asks symbolic strides without fixing a size."""
-    hints = [
-        n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in tensor.stride()
-    ]
+    strides = tensor.stride()
+    hints = [n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in strides]
     return tuple(sorted(range(tensor.dim()), key=lambda d: -hints[d]))

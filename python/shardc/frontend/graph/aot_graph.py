@@ -27,9 +27,8 @@ from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
 from shardc.frontend.importing.mlir_import import import_step
-from shardc.frontend.importing.recorder import FRAMES, PHASE
+from shardc.frontend.importing.recorder import FRAMES, PHASE, UNKNOWN, frames_of
 from shardc.frontend.importing.roundtrip import ExpectedCall, Result, check_calls, expected_calls
-from shardc.frontend.importing.stack_trace import UNKNOWN, frames_of
 from shardc.frontend.nodes import (
     calls,
     final_writes,

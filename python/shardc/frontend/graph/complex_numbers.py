@@ -18,11 +18,7 @@ from shardc.runtime.torch_private import OpOverload
 aten = torch.ops.aten
 
 
-_BINARY = {
-    op: packet.Tensor
-    for packet in (aten.add, aten.sub, aten.mul, aten.div)
-    for op in (packet.Tensor, packet.Scalar)
-}
+_BINARY = (aten.add, aten.sub, aten.mul, aten.div)
 
 
 _PRODUCTS: dict[OpOverload, Callable[..., Tensor]] = {
@@ -46,7 +42,8 @@ def complex_table() -> Table:
         aten._unsafe_masked_index.default: _masked_index,
         aten.rsub.Scalar: _rsub,
     }
-    binary: Table = {op: partial(_binary, of_tensors) for op, of_tensors in _BINARY.items()}
+    pairs = [(op, packet.Tensor) for packet in _BINARY for op in (packet.Tensor, packet.Scalar)]
+    binary: Table = {op: partial(_binary, of_tensors) for op, of_tensors in pairs}
     return ours | binary | {op: partial(_scaled_sum, product) for op, product in _PRODUCTS.items()}
 
 
@@ -121,7 +118,5 @@ def _scaled_sum(
 
 
 def _tensor(value: complex, dtype: torch.dtype, device: torch.device | None) -> Tensor:
-    real, imaginary = (
-        torch.full((), part, dtype=dtype.to_real(), device=device) for part in (value.real, value.imag)
-    )
-    return torch.complex(real, imaginary)
+    parts = (value.real, value.imag)
+    return torch.complex(*(torch.full((), part, dtype=dtype.to_real(), device=device) for part in parts))

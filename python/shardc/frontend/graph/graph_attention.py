@@ -18,7 +18,7 @@ from torch.fx.traceback import get_current_meta
 from torch.overrides import TorchFunctionMode
 
 import shardc.runtime.operators.attention  # noqa: F401  (registers shardc::attention)
-from shardc.frontend.importing.stack_trace import line_of
+from shardc.frontend.importing.recorder import line_of
 from shardc.frontend.nodes import stride_order
 from shardc.frontend.operators.attention import scaled_dot_product_attention
 from shardc.frontend.operators.attention_layout import laid_out
@@ -106,7 +106,7 @@ class _Attention(torch.autograd.Function):
         k: Tensor,
         v: Tensor,
         mask: Tensor | None,
-        *settings: bool | float,
+        *settings: float,
     ) -> Tensor:
         """``settings``: causal, and the scale."""
         out, lse = torch.ops.shardc.attention(q, k, v, mask, *settings)

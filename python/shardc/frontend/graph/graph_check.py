@@ -13,7 +13,7 @@ from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.schema import number_of
-from shardc.frontend.importing.stack_trace import line_of
+from shardc.frontend.importing.recorder import line_of
 from shardc.frontend.nodes import calls, final_writes, listed, outputs
 from shardc.runtime.torch_private import FakeTensor, HigherOrderOperator, OpOverload, pytree, schema_of
 

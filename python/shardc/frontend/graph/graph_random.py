@@ -53,9 +53,7 @@ class GraphStream(RandomStream):
 
     def table(self) -> Table:
         """Decompositions for AOTAutograd: of the seed, and of the random ops that are to draw from it."""
-        drawn: Table = {
-            op: partial(self._drawn_here, function) for op, function in random_table(self).items()
-        }
+        drawn: Table = {op: partial(self._drawn_here, draw) for op, draw in random_table(self).items()}
         return {torch.ops.shardc.graph_seed.default: self.begin, **drawn}
 
     def _drawn_here(self, function: Callable[..., object], *args: object, **kwargs: object) -> object:

@@ -30,10 +30,8 @@ def host_scalars(module: GraphModule, device: torch.device) -> HostScalars:
     """Those of a graph of which ``check_graph`` gives ``device``."""
 
     def on_host(nodes: Sequence[Argument]) -> tuple[int, ...]:
-        kept = [
-            isinstance(node, Node) and any(v.device.type == "cpu" for v in values_of(node)) for node in nodes
-        ]
-        return tuple(number for number, is_host in enumerate(kept) if is_host)
+        values = [values_of(node) if isinstance(node, Node) else () for node in nodes]
+        return tuple(n for n, own in enumerate(values) if any(v.device.type == "cpu" for v in own))
 
     if device.type == "cpu":
         return HostScalars()

@@ -112,12 +112,7 @@ class RewrittenGraph:
         return self._after(operands, overload(target), tuple(positional), named, like)
 
     def _after(
-        self,
-        operands: list[Node],
-        target: Target,
-        args: tuple[Argument, ...],
-        named: dict[str, Argument],
-        like: Node,
+        self, operands: list[Node], target: Target, args: tuple, named: dict[str, Argument], like: Node
     ) -> Node:
         """A new node behind the last of ``operands``."""
         last = max((*operands, *placeholders(self._graph)))

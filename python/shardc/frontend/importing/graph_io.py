@@ -41,7 +41,8 @@ def finish(trace: Trace) -> StepGraph:
     constants = _lift_constants(trace, arguments)
     marked = _mark_gradients(gradients)
     _mark_parameters(results)
-    _set_results(module, [node for _, node in results])
+    module.graph.output_node().args = ([node for _, node in results],)
+    remove_dead_nodes(module.graph)
     _drop_arguments(module, arguments)
     specs = [spec for spec, _ in results]
     return StepGraph(module, list(arguments.values()), specs, marked, constants, trace.where)
@@ -90,17 +91,13 @@ def _drop_state_without_gradient(
     gradients: dict[str, Node | None],
 ) -> None:
     """Optimizers make no state for parameters that get no gradient; neither do we."""
-    without = {
-        spec.name
-        for spec in arguments.values()
-        if spec.role == "opt_state" and gradients.get(spec.name.rpartition("/")[0]) is None
-    }
-    results[:] = [
-        (spec, node) for spec, node in results if spec.role != "opt_state" or spec.name not in without
-    ]
-    for node, spec in list(arguments.items()):
-        if spec.role == "opt_state" and spec.name in without:
-            del arguments[node]
+
+    def is_kept(spec: TensorSpec) -> bool:
+        return spec.role != "opt_state" or gradients.get(spec.name.rpartition("/")[0]) is not None
+
+    results[:] = [(spec, node) for spec, node in results if is_kept(spec)]
+    for node in [node for node, spec in arguments.items() if not is_kept(spec)]:
+        del arguments[node]
 
 
 def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str, torch.Tensor]:
@@ -139,12 +136,10 @@ def _check_constant(node: Node, value: torch.Tensor, trace: Trace) -> None:
 
 
 def _mark_gradients(gradients: dict[str, Node | None]) -> dict[str, str]:
-    marked = {}
-    for name, node in gradients.items():
-        if node is not None:
-            node.meta.setdefault(GRADIENT, []).append(name)
-            marked[name] = node.name
-    return marked
+    made = {name: node for name, node in gradients.items() if node is not None}
+    for name, node in made.items():
+        node.meta.setdefault(GRADIENT, []).append(name)
+    return {name: node.name for name, node in made.items()}
 
 
 def _mark_parameters(results: list[tuple[TensorSpec, Node]]) -> None:
@@ -167,11 +162,6 @@ def _claim(node: Node, name: str, owner: dict[Node, str | None]) -> None:
             continue
         owner[node] = None if node in owner else name
         stack += node.all_input_nodes
-
-
-def _set_results(module: GraphModule, nodes: list[Node]) -> None:
-    module.graph.output_node().args = (nodes,)
-    remove_dead_nodes(module.graph)
 
 
 def _drop_arguments(module: GraphModule, arguments: dict[Node, TensorSpec]) -> None:

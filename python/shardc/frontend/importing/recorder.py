@@ -8,8 +8,9 @@ current then.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -27,9 +28,14 @@ PHASE, FRAMES = "shardc_phase", "shardc_frames"
 # File, line; the innermost first.
 Frames = tuple[tuple[str, int], ...]
 
+UNKNOWN: Frames = (("<unknown>", 0),)
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _INTERNAL = (
-    os.path.dirname(torch.__file__) + os.sep,
+    _TORCH,
     os.path.join(_PACKAGE, "frontend") + os.sep,
     os.path.join(_PACKAGE, "runtime") + os.sep,
     os.path.dirname(os.__file__) + os.sep + "contextlib.py",
@@ -137,3 +143,22 @@ def raising_line(traceback: TracebackType | None) -> str | None:
 @cache
 def _is_user(filename: str) -> bool:
     return not filename.startswith(_INTERNAL) and not any(part in filename for part in _WRAPPERS)
+
+
+# Lines in the stack traces that PyTorch's tracers leave on FX nodes.
+
+
+def frames_of(node: torch.fx.Node) -> Frames:
+    """File and line of the user's code that made a node, the innermost first; PyTorch's own if all are."""
+    return _frames_in(node.meta)
+
+
+def line_of(meta: Mapping[str, Any]) -> str | None:
+    """``file:line`` of the innermost of the user's lines, by the meta data of a node."""
+    file, line = _frames_in(meta)[0]
+    return f"{file}:{line}" if line else None
+
+
+def _frames_in(meta: Mapping[str, Any]) -> Frames:
+    found = [(name, int(line)) for name, line in _FRAME.findall(meta.get("stack_trace") or "")][::-1]
+    return tuple(f for f in found if not f[0].startswith(_TORCH)) or tuple(found) or UNKNOWN

@@ -22,7 +22,7 @@ from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.call import Call, CallReader, IntValue, is_constant
 from shardc.dialects.aten.schema import dtype_of, parameters, target_of
 from shardc.dialects.aten.types import TensorType
-from shardc.frontend.importing.stack_trace import line_of
+from shardc.frontend.importing.recorder import line_of
 from shardc.frontend.nodes import arguments, calls, listed, node_at, operator_of
 
 _DTYPE_KEPT = frozenset(
@@ -66,11 +66,10 @@ def expected_calls(graph: Graph) -> list[ExpectedCall]:
 def check_calls(
     module: ir.Module, inputs: Sequence[str], wanted: Sequence[ExpectedCall], keep: Collection[str]
 ) -> dict[Result, ir.Value]:
-    """The values of the module's function by what they are in the graph. Raises GraphNotCompiled where it
-    differs from ``wanted`` on ``inputs``.
+    """The values of the module's function by what they are in the graph.
 
-    Calls named in ``keep`` get their name as ``dist.name``, which no two ops share, so that none of them is
-    merged.
+    Calls named in ``keep`` get their name as ``dist.name``, which no two ops share: none of them is merged.
+    Raises GraphNotCompiled where it differs from ``wanted`` on ``inputs``.
     """
     reader = CallReader()
     block = module.body.operations[0].regions[0].blocks[0]

@@ -52,12 +52,9 @@ def scaled_dot_product_attention(
 def _autocast(tensor: torch.Tensor) -> torch.Tensor:
     """In the dtype that autocast has attention computed in, where it is on."""
     device = tensor.device.type
-    is_cast = tensor.is_floating_point() and tensor.dtype != torch.float64
-    return (
-        tensor.to(torch.get_autocast_dtype(device))
-        if is_cast and torch.is_autocast_enabled(device)
-        else tensor
-    )
+    is_narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
+    is_cast = is_narrow and torch.is_autocast_enabled(device)
+    return tensor.to(torch.get_autocast_dtype(device)) if is_cast else tensor
 
 
 def _four_dims(tensor: torch.Tensor) -> torch.Tensor:

@@ -89,9 +89,7 @@ def _var(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdi
 def _var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Two sums: of x, and of the squared distance to its mean (which does not cancel as E[x^2] - E[x]^2
-    does).
-    """
+    """Two sums: of x, and of the squared distance to its mean (E[x^2] - E[x]^2 would cancel)."""
     dims = _dims(x, dim)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean = wide.sum(dims, True) / _count(x, dims)

@@ -29,7 +29,8 @@ from shardc.frontend.operators import Table
 from shardc.frontend.step.random_stream import RandomStream, wide_dtype
 from shardc.runtime.torch_private import OpOverload, check
 
-Tensor = torch.Tensor
+Tensor, Dtype = torch.Tensor, torch.dtype
+Size = Sequence[int]
 aten = torch.ops.aten
 Draw = TypeVar("Draw", bound=Callable[..., object])
 
@@ -65,49 +66,35 @@ def _replaces(*ops: OpOverload) -> Callable[[Draw], Draw]:
 
 
 @_replaces(aten.rand.default, aten.rand.generator)
-def rand(
-    stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: object
-) -> Tensor:
+def rand(stream: RandomStream, size: Size, *, dtype: Dtype | None = None, **place: object) -> Tensor:
     return stream.uniform(size, dtype or torch.get_default_dtype())
 
 
 @_replaces(aten.rand_like.default, aten.rand_like.generator)
-def rand_like(
-    stream: RandomStream, self: Tensor, *, dtype: torch.dtype | None = None, **options: Any
-) -> Tensor:
+def rand_like(stream: RandomStream, self: Tensor, *, dtype: Dtype | None = None, **options: Any) -> Tensor:
     return _like_options(stream.uniform(self.shape, dtype or self.dtype), self, dtype=dtype, **options)
 
 
 @_replaces(aten.randn.default, aten.randn.generator)
-def randn(
-    stream: RandomStream, size: Sequence[int], *, dtype: torch.dtype | None = None, **place: object
-) -> Tensor:
+def randn(stream: RandomStream, size: Size, *, dtype: Dtype | None = None, **place: object) -> Tensor:
     return stream.normal(size, dtype or torch.get_default_dtype())
 
 
 @_replaces(aten.randn_like.default, aten.randn_like.generator)
-def randn_like(
-    stream: RandomStream, self: Tensor, *, dtype: torch.dtype | None = None, **options: Any
-) -> Tensor:
+def randn_like(stream: RandomStream, self: Tensor, *, dtype: Dtype | None = None, **options: Any) -> Tensor:
     return _like_options(stream.normal(self.shape, dtype or self.dtype), self, dtype=dtype, **options)
 
 
 @_replaces(aten.randint.default, aten.randint.generator)
 def randint(
-    stream: RandomStream, high: int, size: Sequence[int], *, dtype: torch.dtype = torch.int64, **place: object
+    stream: RandomStream, high: int, size: Size, *, dtype: Dtype = torch.int64, **place: object
 ) -> Tensor:
     return randint_low(stream, 0, high, size, dtype=dtype)
 
 
 @_replaces(aten.randint.low, aten.randint.low_generator)
 def randint_low(
-    stream: RandomStream,
-    low: int,
-    high: int,
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype = torch.int64,
-    **place: object,
+    stream: RandomStream, low: int, high: int, size: Size, *, dtype: Dtype = torch.int64, **place: object
 ) -> Tensor:
     check(low < high, lambda: f"random integers from {low} to below {high}: there are none")
     return stream.integers(low, high, size).to(dtype)
@@ -131,7 +118,7 @@ def randint_like_low(stream: RandomStream, self: Tensor, low: int, high: int, **
 
 
 @_replaces(aten.randperm.default, aten.randperm.generator)
-def randperm(stream: RandomStream, n: int, *, dtype: torch.dtype = torch.int64, **place: object) -> Tensor:
+def randperm(stream: RandomStream, n: int, *, dtype: Dtype = torch.int64, **place: object) -> Tensor:
     """Places of sorted keys. Equal keys, of which 10**6 have one in 10**4 permutations, keep their order."""
     return torch.sort(stream.uniform([n], torch.float64), stable=True).indices.to(dtype)
 
@@ -197,13 +184,7 @@ def normal(stream: RandomStream, self: Tensor, mean: float = 0.0, std: float = 1
 
 @_replaces(aten.normal.float_float)
 def normal_size(
-    stream: RandomStream,
-    mean: float,
-    std: float,
-    size: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    **place: object,
+    stream: RandomStream, mean: float, std: float, size: Size, *, dtype: Dtype | None = None, **place: object
 ) -> Tensor:
     check(std >= 0, lambda: f"normal: std is {std}, below 0")
     return stream.normal(size, dtype or torch.get_default_dtype()) * std + mean
@@ -230,7 +211,7 @@ def exponential(stream: RandomStream, self: Tensor, lambd: float = 1.0) -> Tenso
     return _as(self, made.clamp(min=limits.smallest_normal * limits.eps))  # in f16 it could round to 0
 
 
-def _waiting_times(stream: RandomStream, size: Sequence[int], dtype: torch.dtype) -> Tensor:
+def _waiting_times(stream: RandomStream, size: Size, dtype: Dtype) -> Tensor:
     """Exponential numbers of rate 1, above 0 and finite."""
     return torch.log1p(stream.open_uniform(size, dtype).neg()).neg()
 
@@ -265,7 +246,7 @@ def random_from(stream: RandomStream, self: Tensor, low: int, to: int | None) ->
     return _as(self, randint_low(stream, low, _most(self.dtype) + 1 if to is None else to, self.shape))
 
 
-def _most(dtype: torch.dtype) -> int:
+def _most(dtype: Dtype) -> int:
     if dtype == torch.bool:
         return 1
     return round(2 / torch.finfo(dtype).eps) if dtype.is_floating_point else torch.iinfo(dtype).max
@@ -276,10 +257,8 @@ def multinomial(stream: RandomStream, self: Tensor, num_samples: int, replacemen
     """Indices [..., num_samples] by weights [..., n]. A weight of 0 is never drawn while there are others."""
     categories, weights = self.shape[-1], self.double()
     check(num_samples > 0, lambda: f"multinomial: cannot draw {num_samples} samples")
-    check(
-        replacement or num_samples <= categories,
-        lambda: f"multinomial: cannot draw {num_samples} of {categories} categories without replacement",
-    )
+    lack = f"multinomial: cannot draw {num_samples} of {categories} categories without replacement"
+    check(replacement or num_samples <= categories, lambda: lack)
     if num_samples > 1 and replacement:
         # Rounding must not make a step where the weight is 0.
         ends = torch.where(weights > 0, weights.cumsum(-1), 0.0).cummax(-1).values
@@ -312,7 +291,7 @@ def sample_dirichlet(stream: RandomStream, self: Tensor) -> Tensor:
     return (parts / parts.sum(-1, keepdim=True)).clamp(min=torch.finfo(self.dtype).tiny).to(self.dtype)
 
 
-def _place(stream: RandomStream, shape: Sequence[int]) -> tuple[Tensor | None, int, list[int], list[int]]:
+def _place(stream: RandomStream, shape: Size) -> tuple[Tensor | None, int, list[int], list[int]]:
     return stream.seed, stream.next(), [0] * len(shape), list(shape)
 
 
@@ -320,7 +299,7 @@ def _like_options(
     made: Tensor,
     self: Tensor,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: Dtype | None = None,
     memory_format: torch.memory_format = torch.preserve_format,
     **place: object,
 ) -> Tensor:

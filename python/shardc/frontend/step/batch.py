@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shardc.diagnostics.frontend import BatchUnsupported, LossNotFound, LossNotScalar
+from shardc.frontend.nodes import listed
 from shardc.frontend.step.spec import BatchTree
 from shardc.runtime.torch_private import pytree
 
@@ -21,9 +22,7 @@ def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
     Raises BatchUnsupported on a leaf of another type, or when there is no tensor at all.
     """
     # Mappings that pytree does not know (transformers' BatchEncoding) as dicts; a lone tensor as a tuple.
-    tree = (
-        dict(batch) if isinstance(batch, Mapping) else batch if isinstance(batch, tuple | list) else (batch,)
-    )
+    tree = dict(batch) if isinstance(batch, Mapping) else listed(batch)
     leaves, spec = pytree.tree_flatten_with_path(tree)
     tensors, names, constants = [], [], {}
     for position, (path, leaf) in enumerate(leaves):

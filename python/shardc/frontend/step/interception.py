@@ -19,7 +19,7 @@ from shardc.frontend.nodes import listed
 from shardc.frontend.operators.attention import scaled_dot_product_attention
 from shardc.frontend.operators.random import refuse_generators
 from shardc.frontend.step.constant_value import ask
-from shardc.frontend.step.layers import LAYERS
+from shardc.runtime import torch_private
 
 # Python asks for a tensor's value.
 _READS = {
@@ -48,9 +48,9 @@ class Interception(TorchFunctionMode):
         refuse_generators(func, (*args, *kwargs.values()))
         if func is F.scaled_dot_product_attention:
             return scaled_dot_product_attention(*args, **kwargs)
-        if func in LAYERS:
+        if func in _LAYERS:
             with self:
-                return LAYERS[func](*args, **kwargs)
+                return _LAYERS[func](*args, **kwargs)
         if func in _POOLS and all(n == 1 for n in listed(args[1])):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
             return args[0].mean(_POOLS[func], keepdim=True)
@@ -81,3 +81,65 @@ def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     if p and train and isinstance(input.numel(), torch.SymInt):
         return torch.native_dropout(input, p, train)[0]
     return torch.dropout(input, p, train)
+
+
+def _embedding_bag(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    offsets: torch.Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> torch.Tensor:
+    """An embedding and a sum over each bag, as torch's: [bags, d] of [bags, n], or of [n] and ``offsets``.
+
+    ``max_norm``, which writes to the weight, and the largest of bags given by offsets are left to torch.
+    """
+    if max_norm is not None or (offsets is not None and mode == "max"):
+        return F.embedding_bag(
+            input,
+            weight,
+            offsets,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            per_sample_weights,
+            include_last_offset,
+            padding_idx,
+        )
+    rows = F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
+    every = torch.ones_like(input, dtype=torch.bool)
+    kept = every if padding_idx is None else input != padding_idx % len(weight)
+    if mode == "max":
+        largest = rows.masked_fill(~kept.unsqueeze(-1), -torch.inf).amax(1)
+        return torch.where(kept.any(1, keepdim=True), largest, 0.0)
+    shares = kept.to(rows.dtype) if per_sample_weights is None else kept * per_sample_weights
+    rows = rows * shares.unsqueeze(-1)
+    if offsets is None:
+        total, count = rows.sum(1), kept.sum(1)
+    else:
+        bags = offsets[:-1] if include_last_offset else offsets
+        place = torch.arange(len(input), device=input.device).unsqueeze(1)
+        bag = (place >= bags).sum(1) - 1
+        total = rows.new_zeros(len(bags), rows.shape[1]).index_add(0, bag, rows)
+        count = torch.zeros_like(bags).index_add(0, bag, kept.to(bags.dtype))
+    return total / count.clamp(min=1).unsqueeze(1) if mode == "mean" else total
+
+
+def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """``v`` with length ``g`` along all dims but ``dim``; all of them for -1."""
+    dims = [d for d in range(v.dim()) if d != dim]
+    return v * (g / v.square().sum(dims, keepdim=dim != -1).sqrt())
+
+
+_LAYERS: dict[Callable[..., object], Callable[..., torch.Tensor]] = {
+    F.embedding_bag: _embedding_bag,
+    torch_private.weight_norm: _weight_norm,
+}

@@ -103,11 +103,8 @@ class Capture:
         Tensors are the model's own, not copies. None stands for a tensor that has no storage (a model on the
         meta device, or fake); optimizer state that does not exist yet is made here, with its initial value.
         """
-        return {
-            (spec.role, spec.name): self._initial_value(spec)
-            for spec in self.arguments
-            if spec.role in ("param", "opt_state", "buffer")
-        }
+        stored = [spec for role in ("param", "opt_state", "buffer") for spec in self.with_role(role)]
+        return {(spec.role, spec.name): self._initial_value(spec) for spec in stored}
 
     def _initial_value(self, spec: TensorSpec) -> torch.Tensor | None:
         value = self._values.get((spec.role, spec.name))

@@ -47,6 +47,7 @@ from shardc.runtime.torch_private import (
 )
 
 Tensors = dict[str, torch.Tensor]
+Gradients = Mapping[str, torch.Tensor | None]
 
 
 @dataclass
@@ -159,14 +160,12 @@ class StepTracer:
 
     def _differentiate(
         self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor | None], Tensors]:
+    ) -> tuple[torch.Tensor, Gradients, Tensors]:
         """Loss, gradients by parameter, and the buffers as the forward leaves them."""
-        leaves = {
-            name: tensor.detach().requires_grad_(self._state.params[name].requires_grad)
-            for name, tensor in params.items()
-        }
+        trained = {name: param.requires_grad for name, param in self._state.params.items()}
+        leaves = {name: tensor.detach().requires_grad_(trained[name]) for name, tensor in params.items()}
 
-        def run(model: torch.nn.Module) -> tuple[torch.Tensor, dict[str, torch.Tensor | None]]:
+        def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
             self._recorder.phase = BACKWARD
@@ -186,7 +185,7 @@ class StepTracer:
             return find_loss(output, batch, self._loss)
 
     def _update(
-        self, params: Tensors, grads: Mapping[str, torch.Tensor | None], state: Tensors, hyper: Tensors
+        self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
     ) -> tuple[Tensors, Tensors]:
         if self._clip is not None:
             self._recorder.label = (("optimizer:clip_grad_norm", 0),)
@@ -210,9 +209,7 @@ class _Borrowed(torch.nn.Module):
         return self.run(self.model)
 
 
-def _clip_by_global_norm(
-    grads: Mapping[str, torch.Tensor | None], max_norm: float
-) -> dict[str, torch.Tensor | None]:
+def _clip_by_global_norm(grads: Gradients, max_norm: float) -> Gradients:
     """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does.
 
     Squares are summed in f32 or wider. The scalars are added one to the next, not stacked, so that sums that
