@@ -32,7 +32,7 @@ class FusionRecord:
 
     @staticmethod
     def read(module: ir.Module) -> FusionRecord:
-        """That of a level-4 module; the defaults where it has none."""
+        """The record of a level-4 module; the defaults where it has none."""
         function = find_function(module)
         if function is None or ATTRIBUTE not in function.attributes:
             return FusionRecord()

@@ -18,9 +18,10 @@ from shardc.passes.manager.program import copy_module
 SURE = 0.97
 """Share of the calls' time that kernels must be estimated below: the models are no more exact."""
 SPARED = 1.5
-"""Of the time of calls, that kernels may take which keep logits out of memory: they multiply eight times in
-place of six. A byte of logits costs a third of a FLOP for each element of a row then; a byte of activations
-costs twice that, where a layer is computed again for them.
+"""Share of the calls' time that kernels may take which keep logits out of memory.
+
+They multiply eight times in place of six. A byte of logits costs a third of a FLOP for each element of a row
+then; a byte of activations costs twice that, where a layer is computed again for them.
 """
 
 NO_KERNEL = "no kernel for"

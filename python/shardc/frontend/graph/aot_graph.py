@@ -7,6 +7,7 @@ what it takes.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from dataclasses import dataclass
 
@@ -88,7 +89,7 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
 
 
 def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph, dict[Result, ir.Value]]:
-    """The same, and what the nodes of the graph are in the function, until a pass changes it."""
+    """The imported graph, and the values of its nodes in the function, until a pass changes it."""
     check_graph(graph_module)
     graph = _copy(graph_module)
     _mark(graph, phase)
@@ -249,13 +250,9 @@ def _take_writes(graph: Graph) -> dict[int, Node]:
 
 def _number_outputs(graph: Graph) -> tuple[list[Node], list[int | None]]:
     """The nodes that are returned, and for each output its number among them."""
-    nodes: list[Node] = []
-    numbers: list[int | None] = []
-    for value in outputs(graph):
-        numbers.append(len(nodes) if isinstance(value, Node) else None)
-        if isinstance(value, Node):
-            nodes.append(value)
-    return nodes, numbers
+    numbers = itertools.count()
+    places = [next(numbers) if isinstance(value, Node) else None for value in outputs(graph)]
+    return [value for value in outputs(graph) if isinstance(value, Node)], places
 
 
 def _step_graph(graph: Graph, results: list[Node]) -> StepGraph:

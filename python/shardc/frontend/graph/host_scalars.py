@@ -27,7 +27,7 @@ class HostScalars:
 
 
 def host_scalars(module: GraphModule, device: torch.device) -> HostScalars:
-    """Those of a graph of which ``check_graph`` gives ``device``."""
+    """The host scalars of a graph that ``check_graph`` says is one of ``device``."""
 
     def on_host(nodes: Sequence[Argument]) -> tuple[int, ...]:
         values = [values_of(node) if isinstance(node, Node) else () for node in nodes]

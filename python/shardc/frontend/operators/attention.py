@@ -30,10 +30,10 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
     attend: Attend = attend,
 ) -> torch.Tensor:
-    """As torch's, and autocast; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv, Sk, Dv].
+    """Attention as torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv, Sk, Dv].
 
     Dropout on the probabilities and masks that need a gradient (a learned position bias) take plain ops,
-    everything else ``attend``, of 4 dims each.
+    everything else ``attend``, of 4 dims each. Autocast holds.
     """
     query, key, value = (_autocast(t) for t in (query, key, value))
     attn_mask = None if attn_mask is None else _autocast(attn_mask)

@@ -29,7 +29,8 @@ from shardc.frontend.operators import Table
 from shardc.frontend.step.random_stream import RandomStream, wide_dtype
 from shardc.runtime.torch_private import OpOverload, check
 
-Tensor, Dtype = torch.Tensor, torch.dtype
+Tensor = torch.Tensor
+Dtype = torch.dtype
 Size = Sequence[int]
 aten = torch.ops.aten
 Draw = TypeVar("Draw", bound=Callable[..., object])

@@ -88,11 +88,9 @@ def _scalar_tensor(r: Rewriter, node: Node) -> Node:
 
 def _tensor(r: Rewriter, argument: Argument) -> Node:
     number = r.number(argument)
-    return (
-        number
-        if isinstance(number, Node)
-        else r.call(aten.full.default, [], number, dtype=_WIDE[type(number)])
-    )
+    if isinstance(number, Node):
+        return number
+    return r.call(aten.full.default, [], number, dtype=_WIDE[type(number)])
 
 
 def _as(r: Rewriter, node: Node, dtype: torch.dtype) -> Node:

@@ -16,7 +16,7 @@ Span = tuple[sympy.Expr, sympy.Expr]
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Of ``size`` places those where ``mask`` (bool [size]) is true, in their order.
+    """The places, among ``size``, where ``mask`` (bool [size]) is true, in their order.
 
     ``span``: they are known to be the places from its start to before its end. ``origin``: each of ``before``
     repetitions holds every place of that selection ``after`` times in a row, as a dim does that others were
