@@ -157,7 +157,7 @@ def with_host_scalars(function: Runner, scalars: HostScalars, device: torch.devi
     def call(inputs: list[Any]) -> Sequence[Any]:
         given = {n: inputs[n] for n in scalars.inputs}
         for n, x in given.items():
-            inputs[n] = x.to(device, non_blocking=True)
+            inputs[n] = _moved(x, device)
         own = {id(inputs[n]): x for n, x in given.items()}
         written = [(x, inputs[n]) for n, x in given.items() if n in scalars.written]
         copies = [inputs[n] for n in given]  # alive, so that no other tensor has their ids
@@ -170,6 +170,10 @@ def with_host_scalars(function: Runner, scalars: HostScalars, device: torch.devi
         return results
 
     return take_inputs_in_a_list(call)
+
+
+def _moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return x.to(device, non_blocking=True)
 
 
 def _with_constants(function: Runner, constants: list[torch.Tensor], device: torch.device) -> Runner:
