@@ -73,6 +73,17 @@ def values_of(node: Node) -> Iterator[torch.Tensor]:
     return (value for value in listed(node.meta.get("val")) if isinstance(value, torch.Tensor))
 
 
+def history(node: Node) -> Iterator[Node]:
+    """A node and all that it is computed from, each once."""
+    seen, stack = {node}, [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        new = set(current.all_input_nodes) - seen
+        seen |= new
+        stack += new
+
+
 def final_writes(graph: Graph) -> list[Node]:
     """The calls by which AOTAutograd gives inputs their new values, the last first.
 

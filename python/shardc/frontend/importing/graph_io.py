@@ -12,7 +12,7 @@ from torch.fx.graph import CodeGen
 from shardc.diagnostics.frontend import BufferChangesShape, TraceFailed
 from shardc.frontend.importing.cleanup import remove_dead_nodes, where_of
 from shardc.frontend.importing.recorder import OPTIMIZER, PHASE, Frames
-from shardc.frontend.nodes import outputs, placeholders
+from shardc.frontend.nodes import history, outputs, placeholders
 from shardc.frontend.step.spec import TensorSpec
 from shardc.frontend.step.trace import Trace
 from shardc.runtime.torch_private import FakeTensor
@@ -67,22 +67,10 @@ def _of_same_shape(spec: TensorSpec, node: Node, own: dict[TensorSpec, Node]) ->
     """
     if spec.role != "buffer" or tuple(node.meta["val"].shape) == spec.shape:
         return node
-    if _reads_arguments(node):
+    if any(n.op == "placeholder" for n in history(node)):
         shape = list(node.meta["val"].shape)
         raise BufferChangesShape(name=spec.name, before=list(spec.shape), after=shape, where=where_of(node))
     return own[spec]
-
-
-def _reads_arguments(node: Node) -> bool:
-    seen, stack = {node}, [node]
-    while stack:
-        node = stack.pop()
-        if node.op == "placeholder":
-            return True
-        new = set(node.all_input_nodes) - seen
-        seen |= new
-        stack += new
-    return False
 
 
 def _drop_state_without_gradient(

@@ -115,8 +115,9 @@ def _embedding_bag(
             padding_idx,
         )
     rows = F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
-    every = torch.ones_like(input, dtype=torch.bool)
-    kept = every if padding_idx is None else input != padding_idx % len(weight)
+    kept = torch.ones_like(input, dtype=torch.bool)
+    if padding_idx is not None:
+        kept = input != padding_idx % len(weight)
     if mode == "max":
         largest = rows.masked_fill(~kept.unsqueeze(-1), -torch.inf).amax(1)
         return torch.where(kept.any(1, keepdim=True), largest, 0.0)
