@@ -15,8 +15,8 @@ from shardc.backends.cpu.target import CpuTarget
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
+from shardc.compiler.compilation import region_choice
 from shardc.compiler.measured_regions import MeasuredRegions
-from shardc.compiler.region_choice import region_choice
 from shardc.passes.fuse.grouping import region
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.region import Verdict

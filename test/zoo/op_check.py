@@ -22,8 +22,8 @@ import torch
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
+from shardc.compiler.warn_once import warned
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.dynamo import backend as dynamo
 from shardc.dynamo import compile_graph as graph_compiler
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
@@ -235,7 +235,7 @@ def _compiled(see: Callable[..., _Seen], run: Callable[..., Any], graphs: _Graph
         return program
 
     torch._dynamo.reset()
-    dynamo._said.clear()
+    warned.clear()
     traced = torch._functorch.config.patch(
         enable_autograd_cache=False
     )  # every graph is to pass through the compiler

@@ -17,15 +17,17 @@ from torch_mlir import ir
 
 from shardc.backends.base import Target
 from shardc.backends.body.extract import kernel_name, kernels
-from shardc.compiler.region_choice import region_choice
+from shardc.compiler.measured_regions import MeasuredRegions
+from shardc.compiler.modelled_regions import ModelledRegions
 from shardc.compiler.warn_once import cause_of, warn_not_compiled, warn_once
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.fusion import FusionConstraintError
 from shardc.dialects.location import source_line
+from shardc.options.kernels import MATMUL_FORMS
 from shardc.passes.fuse import kern_fuse
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion, noting, with_tuned
-from shardc.passes.fuse.grouping.region import Choose, Verdict
+from shardc.passes.fuse.grouping.region import Choose, EveryRegion, Verdict
 from shardc.runtime.errors import RuntimeFailure
 from shardc.runtime.kernels.loaders import Kernels
 from shardc.tuner.apply_tuned import use_tuned
@@ -60,12 +62,12 @@ class CompileOptions:
 
 @dataclass
 class FusedProgram:
-    """What came of a compilation. ``module`` is what runs: of level 4, or the program as it was where nothing
-    could be fused (``is_fused`` is false).
+    """What came of a compilation.
 
-    ``path`` has the compiled kernels, ``kernels`` is these loaded, if that was asked for. ``without``: the
-    calls whose kernels did not compile, and that stayed calls. ``libraries`` is how many calls became those
-    of another library, ``verdicts`` what was chosen of regions, by the number of a call.
+    ``module`` is what runs: of level 4, or the program as it was where nothing could be fused (not
+    ``is_fused``). ``path`` has the compiled kernels, ``kernels`` is these loaded, if asked. ``without``: the
+    calls whose kernels did not compile. ``libraries``: how many calls became those of another library;
+    ``verdicts``: what was chosen of regions, by the number of a call.
     """
 
     module: ir.Module
@@ -100,8 +102,7 @@ class Compilation:
     writes: Sequence[tuple[int, int]] = ()
 
     def run(self) -> FusedProgram:
-        """The program with its kernels. What cannot be compiled stays calls of ATen, and a warning says so
-        once.
+        """The program with its kernels; what cannot be compiled stays calls of ATen, with one warning.
 
         Raises FusionConstraintError for what a user wants and cannot have.
         """
@@ -120,9 +121,7 @@ class Compilation:
             return FusedProgram(self.make(), is_fused=False)
 
     def fuse(self, without: frozenset[str] = frozenset()) -> FusedProgram:
-        """The program at level 4, not compiled; calls ``without`` stay calls. Raises what ``fuse_module``
-        raises.
-        """
+        """The program at level 4, not compiled; calls ``without`` stay calls. Raises as ``fuse_module``."""
         started, module, options = time.perf_counter(), self.make(), self.options
         verdicts: dict[str, Verdict] = {}
         choice = region_choice(self.target, options.matmuls, options.device, options.rounding, options.tf32)
@@ -143,15 +142,9 @@ class Compilation:
         if options.tuned and kernels(module):
             use_tuned(module, self.target)
         report = report and with_tuned(report, module)
-        fuse_s = time.perf_counter() - started
-        return FusedProgram(
-            module,
-            without=without,
-            libraries=libraries,
-            report=report,
-            verdicts=verdicts,
-            fuse_s=fuse_s,
-        )
+        found = FusedProgram(module, without=without, libraries=libraries, report=report, verdicts=verdicts)
+        found.fuse_s = time.perf_counter() - started
+        return found
 
     def _compiled(self) -> FusedProgram:
         started, without = time.perf_counter(), frozenset[str]()
@@ -165,12 +158,9 @@ class Compilation:
             without |= failed
         found.path = compiled.path
         if self.options.load and compiled.path is not None:
-            found.kernels = self._load(found.module, compiled.path)
+            found.kernels = self.target.load(compiled.path)
         found.compile_s = time.perf_counter() - started - found.fuse_s
         return found
-
-    def _load(self, module: ir.Module, path: Path) -> Kernels:
-        return self.target.load(path)
 
     def _kept(self, module: ir.Module) -> frozenset[ir.Value]:
         """The results that are not laid out as a kernel does."""
@@ -179,6 +169,27 @@ class Compilation:
         block = module.body.operations[0].operation.regions[0].blocks[0]
         returned = list(block.operations)[-1].operation.operands
         return frozenset(v for v, strides in zip(returned, self.strides, strict=True) if strides is not None)
+
+
+def region_choice(
+    target: Target,
+    matmuls: str | Choose,
+    device: torch.device | None,
+    rounding: str = "fused",
+    tf32: bool = False,
+) -> str | Choose:
+    """What decides whether matmuls and attention are calls or parts of kernels, as ``fuse_module`` takes it.
+
+    ``matmuls`` itself where that says it; else measurement on ``device``, where kernels for the target run,
+    the target's model of costs without one, or else calls.
+    """
+    if not isinstance(matmuls, str) or matmuls in MATMUL_FORMS:
+        return matmuls
+    model = ModelledRegions(target, rounding, tf32) if target.is_modelled else None
+    if device is None:
+        return "extern" if model is None else EveryRegion(model)
+    measured = MeasuredRegions(target, device, rounding, tf32, model)
+    return measured if model is None else EveryRegion(measured)
 
 
 def _calls(module: ir.Module, errors: Mapping[str, Exception]) -> frozenset[str]:

@@ -4,7 +4,7 @@ measurement: a region of a program is compiled and run both ways, with what a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,8 +22,9 @@ from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.torch.load_graph import current, load_graph
 from shardc.cache.versions import code_versions
 from shardc.compiler.modelled_regions import NO_KERNEL, ModelledRegions, text_of
-from shardc.compiler.region_inputs import region_inputs
 from shardc.dialects.aten.call import target_name
+from shardc.dialects.aten.types import Order, read_type
+from shardc.dialects.kern.strides import argument_strides
 from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.fuse.structured.attention import OF_LIBRARIES, call_library
@@ -36,18 +37,14 @@ CALLS, KERNELS = "calls", "kernels"
 ROUNDING = 32
 """Times the distance of neighbouring numbers of a dtype, that results of two libraries may lie apart."""
 REACH = 0.6
-"""Of a region's time in kernels: where calls of libraries take less, no configuration is expected to be
-faster.
-"""
+"""Share of a region's time in kernels: if calls of libraries take less, no configuration is tried."""
 
 _lost: ContextVar[dict[str, Lost] | None] = ContextVar("shardc_lost_regions", default=None)
 
 
 @dataclass
 class Lost:
-    """A region that is calls of libraries, ``times`` in all, as kernels; the calls take ``needs`` of the
-    kernels' time.
-    """
+    """A region, at ``times`` places, of calls of libraries, which take ``needs`` of its kernels' time."""
 
     module: ir.Module = field(repr=False)
     needs: float
@@ -67,8 +64,7 @@ def collect_lost() -> Iterator[dict[str, Lost]]:
 
 @dataclass(frozen=True)
 class MeasuredRegions:
-    """Decides on regions by benchmarks of their two programs on ``device``, whose outcome is remembered on
-    disk.
+    """Decides on regions by benchmarks of their two programs on ``device``; the disk keeps the outcome.
 
     Calls are those of the fastest library. Regions that ``model`` has no kernel for are calls. It decides,
     and the verdict says so, on those that cannot be measured: while a CUDA graph is captured, without the
@@ -125,14 +121,11 @@ class MeasuredRegions:
         elif seconds[CALLS] >= REACH * seconds[KERNELS]:
             lost[text] = Lost(self._fused(region, KERNELS), min(1.0, seconds[CALLS] / seconds[KERNELS]))
 
-    def _checked(self, region: ir.Module, name: str) -> Callable[[], object]:
-        """A program; one of another library gives what calls give, but for rounding. Raises
-        AssertionError.
-        """
+    def _checked(self, region: ir.Module, name: str) -> Callable[[], Sequence[torch.Tensor]]:
+        """A program; one of another library gives what calls give up to rounding, or AssertionError."""
         call = self._built(region, name)
         if name not in (CALLS, KERNELS):
-            both = zip(call(), self._built(region, CALLS)(), strict=True)
-            for got, wanted in both:
+            for got, wanted in zip(call(), self._built(region, CALLS)(), strict=True):
                 bound = ROUNDING * torch.finfo(wanted.dtype).eps
                 atol = bound * float(wanted.abs().nan_to_num(0, 0, 0).max())
                 torch.testing.assert_close(got, wanted, rtol=bound, atol=atol, check_stride=False)
@@ -147,7 +140,7 @@ class MeasuredRegions:
         fuse_module(module, self.rounding, matmuls=EveryRegion(lambda _: Verdict(name == KERNELS, "")))
         return module
 
-    def _built(self, region: ir.Module, name: str) -> Callable[[], object]:
+    def _built(self, region: ir.Module, name: str) -> Callable[[], Sequence[torch.Tensor]]:
         module = self._fused(region, name)
         function = find_function(module)
         assert function is not None
@@ -160,8 +153,34 @@ class MeasuredRegions:
             raise error
         kernels = None if compiled.path is None else self.target.load(compiled.path)
         program = load_graph(emit_graph(module, results, pooled=self.target.pooled), kernels)
-        inputs, rank = region_inputs(function, self.device), SimpleNamespace(device=self.device)
+        inputs, rank = _inputs(function, self.device), SimpleNamespace(device=self.device)
         return lambda: program(rank, list(inputs))
+
+
+def _inputs(function: ir.Operation, device: torch.device) -> list[torch.Tensor]:
+    """Tensors that the program of a region is measured on; PyTorch's generators stay as they are.
+
+    Zeros for what is no floating-point number; else halves, and on a GPU, whose clock depends on what it
+    multiplies, small normal numbers.
+    """
+    strides = {ir.BlockArgument(v).arg_number: found for v, found in argument_strides(function).items()}
+    generator = None if device.type == "cpu" else torch.Generator(device).manual_seed(0)
+    made = []
+    for number, argument in enumerate(function.regions[0].blocks[0].arguments):
+        type_ = read_type(argument.type)
+        assert type_ is not None
+        tensor = torch.empty(type_.shape, dtype=type_.dtype, device=device)
+        if number in strides:
+            own = strides[number]
+            assert not isinstance(own, Order), "a region's sizes are known"
+            tensor = torch.empty_strided(type_.shape, own, dtype=type_.dtype, device=device)
+        if not type_.dtype.is_floating_point:
+            made.append(tensor.zero_())
+        elif generator is None:
+            made.append(tensor.fill_(0.5))
+        else:
+            made.append(tensor.normal_(0, 0.1, generator=generator))
+    return made
 
 
 def _calls(region: ir.Module) -> list[ir.Operation]:

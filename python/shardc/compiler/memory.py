@@ -1,6 +1,4 @@
-"""The most memory that a program's tensors take at once: of ``torch.compile``'s graphs, and of a
-rank's step.
-"""
+"""The most memory that tensors take at once in a graph of ``torch.compile``, or in a rank's step."""
 
 from __future__ import annotations
 
@@ -18,8 +16,9 @@ from shardc.backends.torch.emit import emit_program
 from shardc.backends.torch.memory.dry_run import META, Peak, Workspace, dry_run
 from shardc.diagnostics.memory import PeakUnknown
 from shardc.frontend.importing.recorder import FORWARD
+from shardc.frontend.nodes import placeholders
 from shardc.runtime.comm.collectives import Rank
-from shardc.runtime.comm.groups import Group, place_of
+from shardc.runtime.comm.groups import Group, Groups, place_of
 from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.comm.mesh import Axes, Mesh
 from shardc.runtime.kernels.loaders import Kernels
@@ -27,27 +26,21 @@ from shardc.runtime.program import Part, part_of
 
 
 def graph_peak(
-    phase: str,
-    text: str,
-    graph: GraphModule,
-    constants: Sequence[torch.Tensor],
-    library: Kernels | None = None,
+    phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None
 ) -> Peak:
     """The peak of the program ``text`` of a graph with its kernels, at the sizes of the traced call.
 
     What a forward is given lives on, and so do a backward's parameters; what a forward saved dies with its
     last use. Raises PeakUnknown.
     """
-    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    lasting: list[Any] = []
+    nodes = placeholders(graph.graph)
+    kept = [phase == FORWARD or node.name.startswith("primals") for node in nodes] + [True] * len(constants)
+    lasting: list[object] = []
 
-    def arguments() -> list[Any]:
+    def arguments() -> list[object]:
         storages: dict[StorageWeakRef, torch.UntypedStorage] = {}
-        values = [_without_data(node.meta.get("val"), storages) for node in nodes]
-        values += [_without_data(constant, storages) for constant in constants]
-        kept = [phase == FORWARD or node.name.startswith("primals") for node in nodes] + [True] * len(
-            constants
-        )
+        given = [*(node.meta.get("val") for node in nodes), *constants]
+        values = [_without_data(value, storages) for value in given]
         lasting.extend(value for value, stays in zip(values, kept, strict=True) if stays)
         return [SimpleNamespace(device=META), values]
 
@@ -55,34 +48,29 @@ def graph_peak(
 
 
 def _workspace(library: Kernels | None) -> Workspace | None:
-    """What kernels work in."""
     return None if library is None else library.workspace_bytes
 
 
-def _without_data(value: Any, storages: dict[StorageWeakRef, torch.UntypedStorage]) -> Any:
+def _without_data(value: object, storages: dict[StorageWeakRef, torch.UntypedStorage]) -> object:
     """A traced input on the meta device; those that shared memory share it still."""
     if isinstance(value, torch.SymInt):
         return value.node.hint
     if not isinstance(value, torch.Tensor):
         return value
-    shape, strides, (offset, size) = (
-        _hints(value.shape),
-        _hints(value.stride()),
-        _hints((value.storage_offset(), value.untyped_storage().nbytes())),
-    )
+    shape, strides = _hints(value.shape), _hints(value.stride())
+    offset, size = _hints((value.storage_offset(), value.untyped_storage().nbytes()))
     traced = StorageWeakRef(value.untyped_storage())
     if traced not in storages:
         storages[traced] = torch.empty(size, dtype=torch.uint8, device=META).untyped_storage()
     return torch.empty(0, dtype=value.dtype, device=META).set_(storages[traced], offset, shape, strides)
 
 
-def _hints(sizes: Sequence[Any]) -> list[int]:
+def _hints(sizes: Sequence[int | torch.SymInt]) -> list[int]:
     return [n.node.hint if isinstance(n, torch.SymInt) else n for n in sizes]
 
 
 def step_peaks(module: ir.Module, library: Kernels | None = None) -> list[Peak | PeakUnknown]:
-    """The peak of the program of a module of level 3 or 4, on rank 0; of a pipeline one for each of its
-    ranks.
+    """The peak of the program of a module of level 3 or 4 on rank 0; of a pipeline one for each stage's rank.
 
     Without the ``library`` of its kernels what they work in is not counted.
     """
@@ -109,10 +97,10 @@ def _rank_peak(
 ) -> Peak | PeakUnknown:
     lasting: list[torch.Tensor] = []
 
-    def arguments() -> list[Any]:
+    def arguments() -> list[object]:
         shapes = ((leaf.local_shape(mesh), leaf.dtype) for leaf in part.arguments)
         lasting.extend(torch.empty(shape, dtype=dtype, device=META) for shape, dtype in shapes)
-        return [Rank(mesh, rank, META, _AloneGroups(mesh, rank)), *lasting]  # type: ignore[arg-type]
+        return [Rank(mesh, rank, META, _AloneGroups(mesh, rank)), *lasting]
 
     try:
         return dry_run(text, entry, arguments, workspace)
@@ -120,7 +108,7 @@ def _rank_peak(
         return unknown
 
 
-class _AloneGroups:
+class _AloneGroups(Groups):
     """The groups of a rank whose collectives and messages send nothing."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:
@@ -132,7 +120,7 @@ class _AloneGroups:
 
 
 class _AloneGroup(Group):
-    def _start(self, *_: Any) -> Any:
+    def _start(self, *_: Any, **__: Any) -> Any:
         return SimpleNamespace(wait=lambda: None)
 
     all_reduce = all_gather = reduce_scatter = all_to_all = broadcast = send = receive = _start

@@ -16,13 +16,12 @@ from shardc.passes.fuse.kern_fuse import fuse_module
 from shardc.passes.manager.program import copy_module
 
 SURE = 0.97
-"""Of the time of calls, that kernels must be estimated below: the models are no more exact, and libraries are
-tried.
-"""
+"""Share of the calls' time that kernels must be estimated below: the models are no more exact."""
 SPARED = 1.5
-"""Of the time of calls, that kernels may take which keep logits out of memory: they multiply eight times in
-place of six. A byte of logits costs a third of a FLOP for each element of a row then; a byte of activations
-costs twice that, where a layer is computed again for them.
+"""Share of the calls' time that kernels may take which keep logits out of memory.
+
+They multiply eight times in place of six. A byte of logits costs a third of a FLOP for each element of a row
+then; a byte of activations costs twice that, where a layer is computed again for them.
 """
 
 NO_KERNEL = "no kernel for"
@@ -36,10 +35,9 @@ def text_of(region: Region) -> str:
 
 @dataclass(frozen=True)
 class ModelledRegions:
-    """Decides on regions by the estimates of their two programs. ``rounding`` as for ``kern-fuse``, ``tf32``
-    as for :meth:`Target.estimate`.
+    """Decides on regions by the estimates of their two programs; equal regions are estimated once.
 
-    Equal regions are estimated once.
+    ``rounding`` as for ``kern-fuse``, ``tf32`` as for :meth:`Target.estimate`.
     """
 
     target: Target
@@ -54,9 +52,7 @@ class ModelledRegions:
         return self._known[text]
 
     def compared(self, calls: ir.Module, kernels: ir.Module, spared_bytes: int) -> Verdict:
-        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, the same with none
-        of them.
-        """
+        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, without any."""
         target = self.target
         try:
             called = target.estimate(self._fused(calls, False), self.tf32)

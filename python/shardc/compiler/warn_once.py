@@ -1,4 +1,4 @@
-"""Warnings of what runs through ATen instead of kernels, once for each cause."""
+"""Warnings of what a graph or program does without, kernels for example, once for each cause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
 log = logging.getLogger(__name__)
 
 warned: set[str] = set()
-"""The causes that a warning has told of."""
+"""The causes that were reported."""
 
 
 def warn_once(message: str, cause: str = "") -> None:
@@ -28,4 +28,4 @@ def warn_not_compiled(ops: str, error: Exception, where: str | None = None) -> N
 
 def cause_of(error: Exception) -> str:
     """The type of an error and the first line of its text."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

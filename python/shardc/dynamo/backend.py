@@ -12,7 +12,6 @@ AOTAutograd's traces (``trace_cache.py``) and programs (``program_cache.py``) on
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx import GraphModule
 
-from shardc.diagnostics.base import ShardcError
+from shardc.compiler.warn_once import cause_of, warn_once
 from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
 from shardc.diagnostics.fusion import FusionConstraintError
 from shardc.dynamo import trace_cache
-from shardc.dynamo.explanations import forget_choices, say_unmatched
+from shardc.dynamo.explanations import forget_choices, warn_unmatched
 from shardc.dynamo.program import Compiler, GraphProgram
 from shardc.dynamo.settings import Settings
-from shardc.dynamo.targets import graph_target
 from shardc.frontend.importing.recorder import BACKWARD, FORWARD
 from shardc.runtime import torch_private
 from shardc.runtime.torch_private import TorchDynamoException
@@ -37,10 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_said: set[tuple[str, str]] = set()
 
-
-def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+def shardc_backend(
+    graph: GraphModule, example_inputs: Sequence[Any], **options: Any
+) -> Callable[..., object]:
     """The backend that PyTorch finds under the name ``shardc``.
 
     ``options``: fields of :class:`~shardc.options.kernels.Kernels` and
@@ -60,19 +58,16 @@ def shardc_backend(graph: GraphModule, example_inputs: Sequence[Any], **options:
     try:
         return _traced(settings, graph, example_inputs, name)
     except (TorchDynamoException, ShardcFallbackWarning, FusionConstraintError):
-        # Dynamo asks itself to begin again, or the user asked for warnings to be errors, or for what cannot
-        # be had
-        raise
+        raise  # Dynamo begins again, or the user asked for warnings to be errors, or for what cannot be had
     except Exception as error:
         log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
-        text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        _warn_once(GraphNotTraced(error=text), "", text)
+        warn_once(str(GraphNotTraced(error=cause_of(error))), f"graph: {cause_of(error)}")
         return graph.forward
 
 
 def _traced(
-    settings: Settings, graph: GraphModule, example_inputs: Sequence[Any], name: str | None
-) -> Callable[..., Any]:
+    settings: Settings, graph: GraphModule, example_inputs: Sequence[object], name: str | None
+) -> Callable[..., object]:
     from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches does without
 
     constraints = settings.constraints() if settings.kernels.has_edges else None
@@ -86,11 +81,9 @@ def _traced(
 
 
 def _cut(
-    settings: Settings, joint: GraphModule, inputs: Any, **given: Any
+    settings: Settings, joint: GraphModule, inputs: Sequence[object], **given: object
 ) -> tuple[GraphModule, GraphModule]:
-    """Forward and backward of a joint graph, in which what becomes kernels over both is put
-    together first.
-    """
+    """Forward and backward of a joint graph, in which kernels over both are made first."""
     from shardc.dynamo.joint_partition import partition
 
     _fuse_losses(settings, joint)
@@ -98,26 +91,25 @@ def _cut(
 
 
 def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
-    """What becomes kernels over forward and backward, in a graph that is one of both, or of forward alone."""
+    """Makes kernels over forward and backward, in a graph that is one of both, or of forward alone."""
     values = (n.meta.get("val") for n in graph.graph.nodes)
     devices = dict.fromkeys(value.device for value in values if isinstance(value, torch.Tensor))
-    targets = [target for device in devices if (target := graph_target(settings, device)) is not None]
+    targets = [target for device in devices if (target := settings.target_of(device)) is not None]
     able = [target for target in targets if target.capabilities.linear_losses]
     if len(able) == 1 and settings.kernels.matmuls != "extern":
-        from shardc.dynamo.graph_losses import (
-            fuse_losses,  # loads MLIR, which a start from the caches does without
-        )
+        # not at the top: it loads MLIR, which a start from the caches does without
+        from shardc.dynamo.graph_losses import fuse_losses
 
         fuse_losses(graph, settings, able[0])
 
 
 def _last(constraints: FusionConstraints | None, compiler: Compiler) -> Compiler:
-    """``compiler`` for the last graph of a model: what fits none of them is told of."""
+    """``compiler`` for the last graph of a model: a warning names edges that fit none of them."""
 
-    def compile_(graph: GraphModule, example_inputs: Sequence[Any]) -> GraphProgram:
+    def compile_(graph: GraphModule, example_inputs: Sequence[object]) -> GraphProgram:
         program = compiler(graph, example_inputs)
         if constraints is not None:
-            say_unmatched(constraints)
+            warn_unmatched(constraints)
         return program
 
     return compile_
@@ -129,13 +121,11 @@ def _compile(
     phase: str,
     is_inference: bool,
     graph: GraphModule,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[object],
 ) -> GraphProgram:
-    """The program of a graph; where that cannot be had, the graph itself, as the backend ``aot_eager`` runs
-    it.
-    """
+    """The program of a graph; without one the graph itself, as the backend ``aot_eager`` runs it."""
     from shardc.dynamo import compile_graph as graph_compiler
-    from shardc.frontend.graph.graph_asserts import lift_asserts
+    from shardc.frontend.graph.graph_check import lift_asserts
     from shardc.frontend.graph.graph_random import drop_unread_seed
 
     drop_unread_seed(graph)
@@ -147,20 +137,10 @@ def _compile(
     except FusionConstraintError:
         raise
     except GraphNotCompiled as cause:
-        _warn_once(cause, str(cause.fields["op"]), str(cause.fields["reason"]))
+        warn_once(str(cause), f"graph: {cause.fields['op']} {cause.fields['reason']}")
     except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
         log.debug("a graph could not be compiled", exc_info=True)
-        text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        _warn_once(GraphFailed(error=text), "", text)
+        warn_once(str(GraphFailed(error=cause_of(error))), f"graph: {cause_of(error)}")
     graph.recompile()
-    return GraphProgram(
-        torch_private.boxed_nop(graph, list(example_inputs)),
-        is_complex=graph_compiler.is_complex(graph),
-        asserted=asserted,
-    )
-
-
-def _warn_once(message: ShardcError, op: str, reason: str) -> None:
-    if (op, reason) not in _said:
-        _said.add((op, reason))
-        warnings.warn(str(message), ShardcFallbackWarning, stacklevel=2)
+    run = torch_private.boxed_nop(graph, list(example_inputs))
+    return GraphProgram(run, is_complex=graph_compiler.is_complex(graph), asserted=asserted)

@@ -1,6 +1,4 @@
-"""Compiles one graph of ``torch.compile``: imported, fused, written as a program; or read from the program
-cache.
-"""
+"""Compiles one graph of ``torch.compile``: import, fusion, a program; or the one in the program cache."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from shardc.backends.torch.emit_graph import emit_graph
 from shardc.compiler.compilation import Compilation, CompileOptions, FusedProgram
 from shardc.dynamo import program_cache
 from shardc.dynamo.cuda_graph_plan import graph_plan
-from shardc.dynamo.explanations import is_explained, note_fused, say_peak
+from shardc.dynamo.explanations import is_explained, note_fused, report_peak
 from shardc.dynamo.program import GraphProgram, runner
 from shardc.dynamo.program_key import program_key
 from shardc.dynamo.settings import Settings
-from shardc.dynamo.targets import graph_target
 from shardc.frontend.graph.aot_graph import ImportedGraph, constants_of, import_graph
-from shardc.frontend.graph.graph_check import check_graph, values_of
+from shardc.frontend.graph.graph_check import check_graph
 from shardc.frontend.graph.host_scalars import host_scalars
+from shardc.frontend.nodes import values_of
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
@@ -39,14 +37,15 @@ def compile_graph(
     is_inference: bool = False,
     asserted: tuple[str, ...] = (),
 ) -> GraphProgram:
-    """The program of a functional graph on fake tensors, a forward that has no backward if ``is_inference``,
-    whose last results hold what is ``asserted``.
+    """The program of a functional graph on fake tensors, whose last results hold what is ``asserted``.
+
+    ``is_inference``: a forward that has no backward.
 
     Raises GraphNotCompiled, FusionRefused.
     """
     constraints = settings.constraints() if constraints is None else constraints
     device, constants = check_graph(graph), constants_of(graph)
-    target = graph_target(settings, device)
+    target = settings.target_of(device)
     options = None if target is None else _options(settings, constraints, target, device)
     key = program_key(graph, phase, f"{settings.cache_key()} {_key(target, options)}")
     found = None if is_explained() else program_cache.load(key)
@@ -67,24 +66,13 @@ def compile_graph(
     else:
         text, library = found
         constraints.unmatched.clear()  # only programs for which all were met are kept
-    say_peak(phase, text, graph, constants, library)
-    plan = (
-        graph_plan(graph, phase, is_inference, device, len(constants))
-        if settings.kernels.cuda_graphs
-        else None
-    )
-    run_, scalars = runner(text, library, device, plan, settings.kernels.fuse), host_scalars(graph, device)
-    return GraphProgram(
-        run_,
-        key if is_whole else None,
-        device,
-        constants,
-        is_complex(graph),
-        scalars,
-        plan,
-        asserted,
-        settings.kernels.fuse,
-    )
+    report_peak(phase, text, graph, constants, library)
+    plan, strict = None, settings.kernels.fuse
+    if settings.kernels.cuda_graphs:
+        plan = graph_plan(graph, phase, is_inference, device, len(constants))
+    run_, scalars = runner(text, library, device, plan, strict), host_scalars(graph, device)
+    kept = key if is_whole else None
+    return GraphProgram(run_, kept, device, constants, is_complex(graph), scalars, plan, asserted, strict)
 
 
 def _imported(graph: GraphModule, phase: str) -> ImportedGraph:

@@ -5,12 +5,10 @@ A program is captured at its third call, and replayed from then on. A replay doe
 addresses:
 
 - Parameters, buffers, and what another captured program gave (a backward's activations) are read where they
-  lie; another
-  address is another capture. Other inputs are copied to memory of the graph.
+  lie; another address is another capture. Other inputs are copied to memory of the graph.
 - What the caller sees of a forward is copied out. What a forward saves for its backward, and gradients, stay
-  in memory of
-  the graph, *lent*: while anything of the last replay is still alive (two forwards before a backward,
-  gradients that are accumulated), the program runs as it is.
+  in memory of the graph, *lent*: while anything of the last replay is still alive (two forwards before a
+  backward, gradients that are accumulated), the program runs as it is.
 
 Each form of a call (sizes, addresses, stream) has a graph. An index that is out of range is told of one call
 late.
@@ -19,19 +17,23 @@ late.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from shardc.compiler.warn_once import warn_once
 from shardc.cost.work import COPIED_BYTES
-from shardc.diagnostics.dynamo import NoCudaGraph, ShardcFallbackWarning
+from shardc.diagnostics.dynamo import NoCudaGraph
 from shardc.runtime import cuda_graph
 from shardc.runtime.cuda_graph import WARM_UPS, Captured, first_line
 from shardc.runtime.torch_private import is_zero_tensor, storage_address, storage_uses
+
+Runner = Callable[[list[Any]], Sequence[Any]]
+"""A function of a list of inputs, which it empties."""
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +44,11 @@ HELD = 4
 
 _resident: set[int] = set()
 """Addresses that captured programs read or wrote, and that stay while they do."""
-_said: set[str] = set()
 
 
 @dataclass(frozen=True)
 class GraphPlan:
-    """``stays``: inputs that lie at one address (parameters, buffers); ``written``: those that the program
-    writes to.
+    """Inputs that lie at one address (parameters, buffers), and inputs that the program writes to.
 
     Results from number ``lends`` on are lent, those before copied out; None lends nothing. ``refused``: why
     the program is not captured.
@@ -62,23 +62,23 @@ class GraphPlan:
 
 def refuse(why: str) -> None:
     """A warning, once for each cause."""
-    if why not in _said:
-        _said.add(why)
-        warnings.warn(str(NoCudaGraph(reason=why)), ShardcFallbackWarning, stacklevel=3)
+    warn_once(str(NoCudaGraph(reason=why)))
 
 
 @dataclass
 class _Graph:
-    """A captured call. Of its inputs it holds ``copies``, by number; where the others lie is its caller's to
-    keep.
+    """A captured call.
+
+    Attributes:
+        copies: The graph's own inputs, by number; where the others lie is its caller's to keep.
+        given: For each result the number of the input that it is.
+        lent: Each storage that it lends, and how many tensors hold it while nothing is lent.
     """
 
     copies: dict[int, Tensor]
     work: Captured
     given: list[int | None]
-    """For each result the number of the input that it is."""
     lent: list[tuple[int, int]]
-    """Each storage that it lends, and how many tensors hold it while nothing is lent."""
 
     def is_lent(self) -> bool:
         return any(storage_uses(storage) > own for storage, own in self.lent)
@@ -87,14 +87,14 @@ class _Graph:
 class GraphedProgram:
     """``function`` of a list of inputs, which it empties, replayed from graphs."""
 
-    def __init__(self, function: Callable[[list[Any]], Sequence[Any]], plan: GraphPlan) -> None:
+    def __init__(self, function: Runner, plan: GraphPlan) -> None:
         self._function, self._plan = function, plan
-        self._graphs: dict[tuple[Any, ...], _Graph] = {}
+        self._graphs: dict[tuple[object, ...], _Graph] = {}
         self._last: _Graph | None = None
         self._calls = self._held = self.captures = self.replays = 0
         self._refused = bool(plan.refused)
 
-    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+    def __call__(self, inputs: list[Any]) -> Sequence[object]:
         """Raises IndexOutOfRange for an index of this call, or of the last."""
         if self._last is not None:
             last, self._last = self._last, None
@@ -115,8 +115,7 @@ class GraphedProgram:
             if self._held == HELD:
                 refuse(
                     "results of its last call are still held, call after call (gradients are lent until "
-                    "they are "
-                    "dropped: optimizer.zero_grad(set_to_none=True))"
+                    "they are dropped: optimizer.zero_grad(set_to_none=True))"
                 )
             return self._function(inputs)
         self._held = 0
@@ -127,14 +126,18 @@ class GraphedProgram:
             return True
         return x.data_ptr() in _resident and not (x.is_neg() or x.is_conj() or is_zero_tensor(x))
 
-    def _key(self, inputs: Sequence[Any], copied: Sequence[int]) -> tuple[Any, ...]:
+    def _key(self, inputs: Sequence[object], copied: Sequence[int]) -> tuple[object, ...]:
         """Where what stays lies, the form of what is copied, the numbers, and the stream."""
         moves = set(copied)
-        form = [
-            x if not isinstance(x, Tensor) else (n in moves or x.data_ptr(), x.shape, x.stride())
-            for n, x in enumerate(inputs)
-        ]
-        return (cuda_graph.cuda.current_stream(), torch.is_inference_mode_enabled(), *form)
+
+        def form(n: int, x: object) -> object:
+            return (n in moves or x.data_ptr(), x.shape, x.stride()) if isinstance(x, Tensor) else x
+
+        return (
+            cuda_graph.cuda.current_stream(),
+            torch.is_inference_mode_enabled(),
+            *map(form, count(), inputs),
+        )
 
     def _captured(self, inputs: Sequence[Any], copied: list[int]) -> _Graph | None:
         """None where the program runs as it is."""
@@ -170,7 +173,7 @@ class GraphedProgram:
     def _lends(self, number: int) -> bool:
         return self._plan.lends is not None and number >= self._plan.lends
 
-    def _replayed(self, graph: _Graph, inputs: list[Any]) -> list[Any]:
+    def _replayed(self, graph: _Graph, inputs: list[Any]) -> list[object]:
         given = list(inputs)
         inputs.clear()
         for n, copy in graph.copies.items():
@@ -181,7 +184,7 @@ class GraphedProgram:
         pairs = zip(graph.work.results, graph.given, strict=True)
         return [self._handed(n, x) if own is None else given[own] for n, (x, own) in enumerate(pairs)]
 
-    def _handed(self, number: int, x: Any) -> Any:
+    def _handed(self, number: int, x: object) -> object:
         """A result as the caller gets it: what is lent, or a copy."""
         if not isinstance(x, Tensor):
             return x

@@ -1,6 +1,4 @@
-"""Which of a graph's inputs and results a CUDA graph copies, by what AOTAutograd says of them; and which
-graphs have none.
-"""
+"""Which inputs and results a CUDA graph copies, by AOTAutograd's metadata; and which graphs have none."""
 
 from __future__ import annotations
 
@@ -8,8 +6,8 @@ import torch
 from torch.fx import GraphModule
 
 from shardc.dynamo.cuda_graph import GraphPlan, refuse
-from shardc.frontend.graph.graph_check import final_writes
 from shardc.frontend.importing.recorder import BACKWARD
+from shardc.frontend.nodes import placeholders, written_inputs
 from shardc.runtime.comm.connect import backend_of
 from shardc.runtime.torch_private import OpOverload, TracingContext, process_group
 
@@ -19,19 +17,16 @@ COLLECTIVES = ("_c10d_functional", "c10d_functional")
 def graph_plan(
     graph: GraphModule, phase: str, is_inference: bool, device: torch.device, constants: int
 ) -> GraphPlan:
-    """How the program of ``graph`` is captured; where it cannot be, a warning says why. ``constants`` follow
-    its inputs.
+    """How the program of ``graph`` is captured; where it cannot be, a warning says why.
 
-    Called while AOTAutograd compiles the graph.
+    ``constants`` follow its inputs. Called while AOTAutograd compiles the graph.
     """
     why = _why_not(graph, device)
     if why:
         refuse(why)
         return GraphPlan(refused=why)
-    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    into = {node.args[0] for node in final_writes(graph.graph)}
-    written = frozenset(n for n, node in enumerate(nodes) if node in into)
-    own = range(len(nodes), len(nodes) + constants)
+    count, written = len(placeholders(graph.graph)), frozenset(written_inputs(graph.graph))
+    own = range(count, count + constants)
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
     if phase == BACKWARD:

@@ -7,13 +7,12 @@ its peak; :func:`collect_fusion` and :func:`collect_peaks` hand them over.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from shardc.diagnostics.dynamo import ShardcFallbackWarning
+from shardc.compiler.warn_once import warn_once
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.diagnostics.memory import PeakUnknown
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from shardc.passes.fuse.grouping.region import Verdict
     from shardc.runtime.kernels.loaders import Kernels
 
+T = TypeVar("T")
+
 fusion_log = logging.getLogger("shardc.compiler.compilation")
 memory_log = logging.getLogger("shardc.compiler.memory")
 
@@ -37,29 +38,27 @@ Reports: TypeAlias = "list[tuple[str, FusionReport]]"
 _reports: ContextVar[Reports | None] = ContextVar("shardc_fusion_reports", default=None)
 _fused: ContextVar[list[ir.Module] | None] = ContextVar("shardc_fused_modules", default=None)
 _choices: ContextVar[Sequence[tuple[Op, Verdict]]] = ContextVar("shardc_choices", default=())
-_said: set[str] = set()
 
 
 @contextmanager
-def collect_fusion() -> Iterator[Reports]:
+def _collected(variable: ContextVar[list[T] | None]) -> Iterator[list[T]]:
+    """A list that ``variable`` holds inside the block."""
+    found: list[T] = []
+    token = variable.set(found)
+    try:
+        yield found
+    finally:
+        variable.reset(token)
+
+
+def collect_fusion() -> AbstractContextManager[Reports]:
     """Graphs compiled inside the block are fused anew, and the list that it gives has their reports."""
-    reports: Reports = []
-    token = _reports.set(reports)
-    try:
-        yield reports
-    finally:
-        _reports.reset(token)
+    return _collected(_reports)
 
 
-@contextmanager
-def collect_modules() -> Iterator[list[ir.Module]]:
-    """The same with copies of the fused graphs in place of their reports."""
-    modules: list[ir.Module] = []
-    token = _fused.set(modules)
-    try:
-        yield modules
-    finally:
-        _fused.reset(token)
+def collect_modules() -> AbstractContextManager[list[ir.Module]]:
+    """Graphs compiled inside the block are fused anew, and the list that it gives has copies of them."""
+    return _collected(_fused)
 
 
 def is_explained() -> bool:
@@ -68,12 +67,12 @@ def is_explained() -> bool:
 
 
 def note_choices(choices: Sequence[tuple[Op, Verdict]]) -> None:
-    """What was decided of a graph before it was cut, once each: the report of its first part has it."""
+    """Records what was decided of a graph before it was cut; the report of its first part has it."""
     _choices.set(tuple(dict.fromkeys((*_choices.get(), *choices))))
 
 
 def forget_choices() -> None:
-    """Of a graph that had no report: a new one begins."""
+    """Discards recorded choices when a new graph starts without a report."""
     _choices.set(())
 
 
@@ -101,18 +100,12 @@ Peaks: TypeAlias = "list[tuple[str, Peak | PeakUnknown]]"
 _peaks: ContextVar[Peaks | None] = ContextVar("shardc_peaks", default=None)
 
 
-@contextmanager
-def collect_peaks() -> Iterator[Peaks]:
-    """The list that it gives has the peaks of the graphs that are compiled inside of the block."""
-    peaks: Peaks = []
-    token = _peaks.set(peaks)
-    try:
-        yield peaks
-    finally:
-        _peaks.reset(token)
+def collect_peaks() -> AbstractContextManager[Peaks]:
+    """The list that it gives has the peaks of the graphs that are compiled inside the block."""
+    return _collected(_peaks)
 
 
-def say_peak(
+def report_peak(
     phase: str, text: str, graph: GraphModule, constants: Sequence[torch.Tensor], library: Kernels | None
 ) -> None:
     """Log the peak of a graph's program, or hand it over, where somebody asks."""
@@ -131,8 +124,7 @@ def say_peak(
         peaks.append((phase, peak))
 
 
-def say_unmatched(constraints: FusionConstraints) -> None:
+def warn_unmatched(constraints: FusionConstraints) -> None:
     """A warning for each edge that fits no two ops of a model's graphs, once a process."""
-    for edge in sorted(constraints.unmatched - _said):
-        _said.add(edge)
-        warnings.warn(str(NoSuchFusionEdge(edge=edge)), ShardcFallbackWarning, stacklevel=2)
+    for edge in sorted(constraints.unmatched):
+        warn_once(str(NoSuchFusionEdge(edge=edge)))

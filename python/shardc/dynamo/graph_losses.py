@@ -35,8 +35,9 @@ _LOSSES = (*_DECOMPOSED, aten.gather.default)
 
 
 def fuse_losses(joint: GraphModule, settings: Settings, target: Target) -> None:
-    """Replaces calls of a joint graph by ops for which there are kernels, where that is worth it;
-    ``explain_fusion`` is told of each loss what was chosen, and why.
+    """Replaces calls of a joint graph by ops that have kernels, where that is worth it.
+
+    ``explain_fusion`` reports for each loss what was chosen, and why.
     """
     if not any(node.target in _LOSSES for node in joint.graph.nodes):
         return
@@ -65,9 +66,10 @@ def _found(
     model = ModelledRegions(target, rounding, torch.get_float32_matmul_precision() != "highest")
     steps = steps_of(block)
     for number, loss in enumerate(LossFinder(steps, rounding).find(lambda _: True)):
-        first, second = (
-            (loss.first, loss.second) if isinstance(loss, Apart) else (loss.forward[0], loss.softmax)
-        )
+        if isinstance(loss, Apart):
+            first, second = loss.first, loss.second
+        else:
+            first, second = loss.forward[0], loss.softmax
         name, where = target_name(steps[first]), source_line(steps[second].location)
         verdict = _verdict(steps, loss, settings, model)
         verdict = Verdict(verdict.generated, f"with its loss: {verdict.why}")

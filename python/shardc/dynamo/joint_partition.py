@@ -7,19 +7,22 @@ memory in both graphs. Where ops stay calls of ATen, each would cost its time ag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 from torch.utils.checkpoint import CheckpointPolicy
 
+from shardc.frontend.nodes import node_at
 from shardc.frontend.operators.attention_layout import layouts
 from shardc.runtime.torch_private import OpOverload, functorch_config
 
 aten = torch.ops.aten
 
 
-def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModule, GraphModule]:
+def partition(joint: GraphModule, inputs: Sequence[object], **given: Any) -> tuple[GraphModule, GraphModule]:
     """AOTAutograd's cut of fewest bytes: what kernels compute along with their other work is not saved.
 
     That are pointwise ops, views and casts; matmuls, attention, convolutions, draws, sums of many elements
@@ -31,10 +34,8 @@ def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModul
     for copy in layouts(joint.graph):  # the backward reads it, and not what it is a copy of
         copy.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     for node in joint.graph.nodes:
-        if (
-            node.target is aten.detach.default
-        ):  # autograd's mark on a result that it saves, and no view to the partitioner
-            node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
+        if node.target is aten.detach.default:  # marks a result that is saved; no view to the partitioner
+            node.replace_all_uses_with(node_at(node), delete_user_cb=lambda user: user.op != "output")
         elif (shifted := shifted_by(node)) is not None:
             node.meta["recompute"] = shifted.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
         elif _is_read_by_norms(node):
@@ -45,7 +46,7 @@ def partition(joint: GraphModule, inputs: Any, **given: Any) -> tuple[GraphModul
         return min_cut_rematerialization_partition(joint, inputs, **given)
 
 
-def _is_call(target: Any) -> bool:
+def _is_call(target: Target) -> bool:
     """Whether an op stays a call of ATen that computes something."""
     if not isinstance(target, OpOverload) or target.is_view:
         return False
@@ -56,8 +57,7 @@ def _is_call(target: Any) -> bool:
 
 
 def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-    """``_log_softmax`` in two steps, so that a row's maximum and sum can be saved, and not a second copy of
-    the logits.
+    """``_log_softmax`` in two steps, which lets a row's maximum and sum be saved, not a copy of the logits.
 
     As ATen's it makes contiguous tensors.
     """
@@ -69,25 +69,18 @@ def log_softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
 
 
 def shifted_by(node: Node) -> Node | None:
-    """If ``node`` is the last step of :func:`log_softmax`, the rows less their maximum that it is computed
-    from.
+    """The rows less their maximum that ``node`` is computed from as the last step of :func:`log_softmax`.
 
     Both take as many bytes as the logits. Saving the latter instead of them saves a maximum for each row, and
     costs a second tensor of that size while the forward makes it.
     """
-    last = node
-    for target, argument in (
-        (aten.sub.Tensor, 1),
-        (aten.log.default, 0),
-        (aten.sum.dim_IntList, 0),
-        (aten.exp.default, 0),
-    ):
-        if not isinstance(node, Node) or node.target is not target:
+    step = node
+    for target in (aten.sub.Tensor, aten.log.default, aten.sum.dim_IntList, aten.exp.default):
+        before = step.args[int(step is node)] if step.target is target else None
+        if not isinstance(before, Node):
             return None
-        node = node.args[argument]  # type: ignore[assignment]
-    shifted = last.args[0]
-    is_shifted = isinstance(shifted, Node) and shifted is node and shifted.target is aten.sub.Tensor
-    return shifted if is_shifted else None
+        step = before
+    return step if step is node.args[0] and step.target is aten.sub.Tensor else None
 
 
 _NORMS = {
@@ -99,8 +92,9 @@ _NORMS = {
 
 
 def _is_read_by_norms(node: Node) -> bool:
-    """Whether ``node`` is a function of one tensor's elements that norms alone read, which compute it in
-    passing: the partitioner takes them for calls that need it in memory.
+    """Whether ``node`` is a function of one tensor's elements that norms alone read, and compute in passing.
+
+    The partitioner takes them for calls that need it in memory.
     """
     return (
         isinstance(node.target, OpOverload)

@@ -1,6 +1,4 @@
-"""The program of one graph of ``torch.compile``: a Python function of calls of ATen's operators and of
-kernels.
-"""
+"""The program of one graph of ``torch.compile``: a Python function that calls ATen and kernels."""
 
 from __future__ import annotations
 
@@ -35,27 +33,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("shardc.dynamo.backend")
 
-NO_SCALARS = HostScalars()
+NO_SCALARS, HOST = HostScalars(), torch.device("cpu")
 
 Runner = Callable[[list[Any]], Sequence[Any]]
 """A function of a list of inputs, which it empties."""
 
 
 class GraphProgram(OutputCode):
-    """What runs a graph, in the form in which AOTAutograd keeps it on disk: by the name of its program in the
-    program cache.
+    """What runs a graph, as AOTAutograd keeps it on disk: by the name of its program in the program cache.
 
     ``key`` is that name; None for what is not there, which AOTAutograd then does not keep either.
     ``constants`` follow the inputs. ``scalars`` are those of the CPU in a program of a GPU; ``graphs``: how
-    it is captured, if it is to be; ``asserted``: what the user is told where one of the last results, as many
-    truth values, is false; ``strict``: whether another result than expected is an error (see :func:`load`).
+    it is captured, if it is to be; ``asserted``: the messages for the last results, as many truth values,
+    where one is false; ``strict``: whether another result than expected is an error (see :func:`load`).
     """
 
     def __init__(
         self,
         run: Runner,
         key: str | None = None,
-        device: torch.device | None = None,
+        device: torch.device = HOST,
         constants: Sequence[torch.Tensor] = (),
         is_complex: bool = False,
         scalars: HostScalars = NO_SCALARS,
@@ -78,10 +75,9 @@ class GraphProgram(OutputCode):
             raise NotKept("shardc keeps no program of this graph")
         del self.run
 
-    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
-        """In another process: the program is read. Raises Gone where it is gone,
-        and AOTAutograd traces again.
-        """
+    def post_compile(self, example_inputs: object, constants: object, graph_kwargs: object) -> None:
+        """Reads the program in another process. Raises Gone, after which AOTAutograd traces again."""
+        assert self.key is not None, "what has no key is not written"
         found = program_cache.load(self.key)
         if found is None:
             raise Gone(f"program {self.key} is gone")
@@ -92,18 +88,14 @@ class GraphProgram(OutputCode):
             run = with_host_scalars(run, self.scalars, self.device)
         run = _with_constants(run, self.constants, self.device) if self.constants else run
         run = _asserting(run, self.asserted) if self.asserted else run
-        self.run = _unwatched(run) if self.is_complex else run
+        self.run: Callable[[Any], Sequence[Any]] = _unwatched(run) if self.is_complex else run
 
 
-Compiler = Callable[["GraphModule", Sequence[Any]], GraphProgram]
+Compiler = Callable[["GraphModule", Sequence[object]], GraphProgram]
 
 
 def runner(
-    text: str,
-    library: Kernels | None,
-    device: torch.device,
-    graphs: GraphPlan | None = None,
-    strict: bool = True,
+    text: str, library: Kernels | None, device: torch.device, graphs: GraphPlan | None, strict: bool
 ) -> Runner:
     """A program with its kernels as a function, replayed from CUDA graphs if ``graphs`` says how."""
     log.debug("%s", text)
@@ -127,8 +119,7 @@ def _on(device: torch.device, program: Runner) -> Runner:
 
 
 def _in_memory(function: Runner) -> Runner:
-    """``function`` with copies of inputs that are not what stands in their memory, which is all that kernels
-    read.
+    """``function`` with copies of inputs that differ from their memory, which is all that kernels read.
 
     Autograd makes gradients that are zero without memory, as that of ``sgn``; the imaginary part of a
     conjugate is the negative of its memory. What the function writes to such a copy, the input gets.
@@ -185,13 +176,13 @@ def _moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     return x.to(device, non_blocking=True)
 
 
-def _with_constants(function: Runner, constants: list[torch.Tensor], device: torch.device | None) -> Runner:
+def _with_constants(function: Runner, constants: list[torch.Tensor], device: torch.device) -> Runner:
     """``function`` with its constants behind its inputs: the graph's own, or for a GPU copies there."""
     placed: list[torch.Tensor] = []
 
     def call(inputs: list[Any]) -> Sequence[Any]:
         if not placed:
-            placed.extend(constants if device is None else [c.to(device) for c in constants])
+            placed.extend(constant.to(device) for constant in constants)
         inputs.extend(placed)  # into the list that the program empties
         return function(inputs)
 
@@ -199,9 +190,7 @@ def _with_constants(function: Runner, constants: list[torch.Tensor], device: tor
 
 
 def _asserting(function: Runner, messages: tuple[str, ...]) -> Runner:
-    """``function`` without its last results, which hold, or a RuntimeError says what does not, as in eager
-    mode.
-    """
+    """``function`` without its last results: where one is false, a RuntimeError says so, as in eager mode."""
 
     def call(inputs: list[Any]) -> Sequence[Any]:
         results = function(inputs)
@@ -213,8 +202,7 @@ def _asserting(function: Runner, messages: tuple[str, ...]) -> Runner:
 
 
 def _unwatched(function: Runner) -> Runner:
-    """``function`` without the mode under which AOTAutograd makes first calls, to check what custom operators
-    alias.
+    """``function`` without the mode of AOTAutograd's first calls, which checks what custom operators alias.
 
     Under any dispatch mode ATen forgets conjugations inside its own kernels: the complex ``linalg.pinv`` of a
     first call would be another matrix (https://github.com/pytorch/pytorch/issues/198118).

@@ -7,18 +7,17 @@ lines, the backend's settings, the versions of torch and of shardc, the CPU.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import Target
+
 from shardc.backends.registry import BACKENDS, backend_class
-from shardc.cache import disk as disk
-from shardc.cache.versions import code_versions
+from shardc.cache import disk
 from shardc.runtime.kernels.loaders import Kernels
-
-
-def versions() -> tuple[str, ...]:
-    """All of shardc's own code is part of the key."""
-    return code_versions()
 
 
 def load(key: str) -> tuple[str, Kernels | None] | None:
@@ -40,3 +39,26 @@ def store(key: str, text: str, backend: str = "", library: Path | None = None) -
     """Keeps a program for later processes, and which backend made its kernels."""
     content = {"text": text, "backend": backend, "library": None if library is None else library.name}
     disk.keep(f"graph-{key}.json", json.dumps(content).encode())
+
+
+def call_texts(graph: GraphModule) -> Iterator[tuple[str, ...]]:
+    """Each node as text: operation, name of an input, what is called with what, and the user's lines."""
+    numbers: dict[Node, int] = {}
+    for node in graph.graph.nodes:
+        numbers[node] = len(numbers)
+        arguments = torch.fx.map_arg((node.args, node.kwargs), lambda n: _Number(numbers[n]))
+        name = node.name if node.op in ("placeholder", "get_attr") else ""
+        yield node.op, name, _called(node.target), repr(arguments), node.meta.get("stack_trace") or ""
+
+
+def _called(target: Target) -> str:
+    """Functions by their names: their texts have addresses."""
+    name = getattr(target, "__qualname__", None)
+    return str(target) if name is None else f"{target.__module__}.{name}"
+
+
+class _Number(int):
+    """A node by its number, which no integer argument is printed like."""
+
+    def __repr__(self) -> str:
+        return f"%{int(self)}"

@@ -1,6 +1,4 @@
-"""What a graph's program is found by: the hash of its calls with their metadata and source lines,
-settings and versions.
-"""
+"""Keys of programs: the hash of a graph's calls with metadata and source lines, settings and versions."""
 
 from __future__ import annotations
 
@@ -10,20 +8,20 @@ import torch
 from torch.fx import GraphModule
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from shardc.dynamo.graph_text import calls
-from shardc.dynamo.program_cache import versions
-from shardc.frontend.graph.graph_check import values_of
+from shardc.cache.versions import code_versions
+from shardc.dynamo.program_cache import call_texts
 from shardc.frontend.importing.sizes import SizeTable
+from shardc.frontend.nodes import values_of
 
 
 def program_key(graph: GraphModule, phase: str, settings: str) -> str:
     """The name of a graph's program in the cache."""
-    digest = hashlib.sha256("\0".join([phase, settings, *versions()]).encode())
+    digest = hashlib.sha256("\0".join([phase, settings, *code_versions()]).encode())
     storages: dict[StorageWeakRef, int] = {}
     # Which groups pay, and so the program, depends on the sizes that were seen first: on how large they are,
     # roughly.
     digest.update(repr([n.bit_length() for n in SizeTable(graph.graph).hints]).encode())
-    for node, call in zip(graph.graph.nodes, calls(graph), strict=True):
+    for node, call in zip(graph.graph.nodes, call_texts(graph), strict=True):
         tensors = [_tensor(value, storages) for value in values_of(node)]
         other = "" if tensors else str(node.meta.get("val"))
         digest.update("\0".join((*call, *tensors, other)).encode())
@@ -33,7 +31,6 @@ def program_key(graph: GraphModule, phase: str, settings: str) -> str:
 def _tensor(value: torch.Tensor, storages: dict[StorageWeakRef, int]) -> str:
     """What the compiler may ask of a tensor, and which of a graph's memories it lies in."""
     storage = storages.setdefault(StorageWeakRef(value.untyped_storage()), len(storages))
-    form = (
-        (tuple(value.shape), value.stride(), value.storage_offset()) if value.layout is torch.strided else ()
-    )
+    is_strided = value.layout is torch.strided
+    form = (tuple(value.shape), value.stride(), value.storage_offset()) if is_strided else ()
     return f"{value.dtype} {value.device} {value.layout} {form} {value.is_conj()} {value.is_neg()} {storage}"

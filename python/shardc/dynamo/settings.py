@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import torch
+
+from shardc.backends import registry
+from shardc.backends.base import Target
 from shardc.backends.benchmark.benchmark import surroundings
+from shardc.compiler.warn_once import warn_once
 from shardc.diagnostics.fusion import BadFusionEdge
 from shardc.options.given import Given
 from shardc.options.kernels import Kernels
@@ -29,8 +34,7 @@ class Settings:
     def of(options: Mapping[str, object]) -> Settings:
         """``options`` by groups and by fields' names.
 
-        Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere, BadFusionEdge,
-        UnknownTarget.
+        Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere, BadFusionEdge, UnknownTarget.
         """
         given = Given(options, "torch.compile", ("kernels", "numerics"))
         settings = Settings(given.group("kernels", Kernels), given.group("numerics", Numerics))
@@ -41,9 +45,7 @@ class Settings:
         return settings
 
     def cache_key(self) -> str:
-        """All of the settings, of what benchmarks decided under them, and of how kernels are tuned, that a
-        program depends on.
-        """
+        """What a program depends on: the settings, what benchmarks decided, and how kernels are tuned."""
         tuned = f" tuned {choices}" if self.kernels.fuse and (choices := tuning_choices()) else ""
         return f"{self} {surroundings()}{tuned}" if self.kernels.is_measured else f"{self}{tuned}"
 
@@ -54,9 +56,22 @@ class Settings:
         constraints = FusionConstraints.of(self.kernels.forbid_fusion, self.kernels.force_fusion)
         for edge in (*constraints.forbid, *constraints.force):
             if edge.first.number or edge.second.number:
-                problem = (
-                    "numbers are those of one program, and a model has several; name the ops by "
-                    "target and line"
-                )
-                raise BadFusionEdge(edge=edge.text, problem=problem)
+                several = "numbers are those of one program, and a model has several"
+                raise BadFusionEdge(edge=edge.text, problem=f"{several}; name the ops by target and line")
         return constraints
+
+    def target_of(self, device: torch.device) -> Target | None:
+        """The target of a graph whose tensors are on ``device``, None where it has no kernels.
+
+        It is the one of the options if that runs there (if not, a warning says so), else the device's own.
+        Raises UnknownTarget.
+        """
+        if not self.kernels.fuse:
+            return None
+        if self.kernels.target is None:
+            return registry.target_for(device)
+        target = registry.find_target(self.kernels.target)
+        if target.takes(device):
+            return target
+        warn_once(f"kernels for {target.name} do not run on {device}: its ops run through ATen")
+        return None

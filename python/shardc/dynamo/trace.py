@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 from functorch.compile import default_partition
 from torch.fx import GraphModule
 
 from shardc.dynamo import trace_cache
-from shardc.dynamo.graph_attention import attention_of_targets
+from shardc.dynamo.explanations import is_explained, note_choices
 from shardc.dynamo.joint_partition import SAVING
 from shardc.dynamo.program import Compiler, GraphProgram, Runner
 from shardc.dynamo.settings import Settings
-from shardc.dynamo.targets import graph_target
 from shardc.frontend.fake_results import correction_table
 from shardc.frontend.graph.complex_numbers import complex_table
 from shardc.frontend.graph.foreach import fma_table, foreach_table
 from shardc.frontend.graph.graph_random import GraphStream, seeded
+from shardc.frontend.operators import Table
 from shardc.frontend.operators.decompositions import decomposition_table
-from shardc.runtime.torch_private import OpOverload, OutputCode, SerializableCompiler, aot_autograd
+from shardc.runtime.torch_private import OutputCode, SerializableCompiler, aot_autograd
 
 aten = torch.ops.aten
 _LISTS = {
@@ -38,10 +37,8 @@ _LISTS = {
 or copies of those."""
 
 
-def tables() -> dict[OpOverload, Callable[..., Any]]:
-    """What every graph is traced with: decompositions of what the IR cannot say, and corrections of fake
-    results.
-    """
+def tables() -> Table:
+    """Decompositions of what the IR cannot say, and corrections of fake results, for every graph."""
     table = decomposition_table()
     lists = {op: table[same] for op, same in _LISTS.items()}
     return lists | foreach_table() | fma_table() | complex_table() | correction_table()
@@ -50,11 +47,11 @@ def tables() -> dict[OpOverload, Callable[..., Any]]:
 def traced(
     settings: Settings,
     graph: GraphModule,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[object],
     name: str | None,
     compilers: Mapping[str, Compiler],
     cut: Callable[..., tuple[GraphModule, GraphModule]],
-) -> Callable[..., Any]:
+) -> Callable[..., object]:
     """What runs the graph: its trace, cut by ``cut`` if kernels may be fused, and compiled.
 
     It is kept on disk under ``name``, unless that is None, or one of its programs is not on disk.
@@ -63,7 +60,7 @@ def traced(
     form = _as_function if name is None else partial(_as_entry, programs)
     draws = GraphStream() if settings.numerics.random == "counter" else None
     tensors = [t for t in example_inputs if isinstance(t, torch.Tensor)]
-    fuses = settings.kernels.fuse and all(graph_target(settings, t.device) for t in tensors)
+    fuses = settings.kernels.fuse and all(settings.target_of(t.device) for t in tensors)
     trace = aot_autograd(
         **{kind: form(compiler) for kind, compiler in compilers.items()},
         decompositions={**tables(), **(draws.table() if draws else {}), **(SAVING if fuses else {})},
@@ -81,10 +78,10 @@ def traced(
     return run
 
 
-def _as_entry(programs: list[GraphProgram], compiler: Compiler) -> Any:
+def _as_entry(programs: list[GraphProgram], compiler: Compiler) -> object:
     """For a trace that is kept. Adds what is compiled to ``programs``."""
 
-    def compile_(graph: GraphModule, example_inputs: Sequence[Any]) -> GraphProgram:
+    def compile_(graph: GraphModule, example_inputs: Sequence[object]) -> GraphProgram:
         programs.append(compiler(graph, example_inputs))
         return programs[-1]
 
@@ -94,3 +91,35 @@ def _as_entry(programs: list[GraphProgram], compiler: Compiler) -> Any:
 def _as_function(compiler: Compiler) -> Callable[..., Runner]:
     """For one that is not: a call of the program costs nothing beside it."""
     return lambda graph, example_inputs: compiler(graph, example_inputs).run
+
+
+def attention_of_targets(settings: Settings, inputs: Sequence[object]) -> AbstractContextManager[object]:
+    """Inside of it a graph of these inputs is traced with ``shardc::attention``, for kernels and libraries.
+
+    That is if its target has kernels of any attention and the options ask for them. ``explain_fusion``
+    reports each attention that stays PyTorch's.
+    """
+
+    def is_able(device: torch.device) -> bool:
+        target = settings.target_of(device)
+        return target is not None and target.capabilities.any_attention
+
+    kernels = settings.kernels
+    wanted = kernels.is_measured if kernels.matmuls == "auto" else kernels.matmuls == "generated"
+    devices = dict.fromkeys(value.device for value in inputs if isinstance(value, torch.Tensor))
+    if not (wanted and any(map(is_able, devices))):
+        return nullcontext()
+    from shardc.frontend.graph.graph_attention import GraphAttention
+
+    return GraphAttention(is_able, _note_left)
+
+
+def _note_left(line: str | None, why: str) -> None:
+    if not is_explained():
+        return
+    # not at the top: these load MLIR, which a start from the caches does without
+    from shardc.passes.fuse.grouping.explain import Op, Traffic
+    from shardc.passes.fuse.grouping.region import Verdict
+
+    op = Op("attention", "aten.scaled_dot_product_attention", line, "", Traffic())
+    note_choices([(op, Verdict(False, f"it stays PyTorch's: {why}"))])

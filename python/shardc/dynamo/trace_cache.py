@@ -14,19 +14,18 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from logging import getLogger
-from typing import Any
 
 import torch
 import torch.compiler.config
 from torch.fx import GraphModule, Node
+from torch.fx.node import Target
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from shardc.cache import disk
+from shardc.cache.versions import code_versions
 from shardc.dynamo.explanations import is_explained
-from shardc.dynamo.graph_text import calls
-from shardc.dynamo.program_cache import versions
+from shardc.dynamo.program_cache import call_texts
 from shardc.dynamo.settings import Settings
-from shardc.dynamo.targets import graph_target
 from shardc.runtime import torch_private
 from shardc.runtime.torch_private import (
     FakeTensor,
@@ -55,14 +54,14 @@ _CONSTANTS = (
 """Types of arguments that are what their texts say."""
 
 
-def name_of(graph: GraphModule, inputs: Sequence[Any], settings: Settings) -> str | None:
+def name_of(graph: GraphModule, inputs: Sequence[torch.Tensor], settings: Settings) -> str | None:
     """What the trace of a graph is found by; None for a graph that is traced each time."""
     if not _is_wanted(settings) or not _is_named_by_hash(graph, inputs):
         return None
-    targets = {t.device: graph_target(settings, t.device) for t in inputs}
+    targets = {t.device: settings.target_of(t.device) for t in inputs}
     parts = (
         settings.cache_key(),
-        versions(),
+        code_versions(),
         torch.compiler.config.cache_key_tag,
         _state(),
         [_form(x) for x in inputs],
@@ -70,12 +69,12 @@ def name_of(graph: GraphModule, inputs: Sequence[Any], settings: Settings) -> st
         {str(device): target and (target.backend, target.key()) for device, target in targets.items()},
     )
     digest = hashlib.sha256(repr(parts).encode())
-    for call in calls(graph):
+    for call in call_texts(graph):
         digest.update("\0".join(call).encode())
     return digest.hexdigest()[:32]
 
 
-def load(name: str) -> Callable[..., Any] | None:
+def load(name: str) -> Callable[..., object] | None:
     """The function of a graph that was traced before; None if it or one of its programs is not there."""
     found = disk.read(_file(name))
     if found is None:
@@ -96,11 +95,12 @@ def written_down(name: str) -> Iterator[None]:
     PyTorch's own cache, which it needs for that, finds them by our name.
     """
     entries = functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
-    with torch.compiler.config.patch(cache_key_tag=f"shardc {name}"), entries:
+    named = torch.compiler.config.patch(cache_key_tag=f"shardc {name}")  # pyright: ignore[reportAttributeAccessIssue]
+    with named, entries:
         yield
 
 
-def keep(name: str, run: Callable[..., Any]) -> None:
+def keep(name: str, run: Callable[..., object]) -> None:
     """Keeps what AOTAutograd traced of a graph whose programs are all on disk."""
     write_down = getattr(run, "serialize", None)
     if write_down is None:
@@ -120,8 +120,7 @@ def _file(name: str) -> str:
 
 
 def _is_wanted(settings: Settings) -> bool:
-    """Whether traces may be kept at all: by PyTorch's settings, and by what the user wants to see of a
-    compile.
+    """Whether traces may be kept at all, by PyTorch's settings and what the user wants to see of a compile.
 
     ``caching_precompile`` and compiled autograd use traces without looking at a hash.
     """
@@ -132,7 +131,7 @@ def _is_wanted(settings: Settings) -> bool:
     return not (compiled_autograd.compiled_autograd_enabled or settings.kernels.has_edges or is_explained())
 
 
-def _is_named_by_hash(graph: GraphModule, inputs: Sequence[Any]) -> bool:
+def _is_named_by_hash(graph: GraphModule, inputs: Sequence[torch.Tensor]) -> bool:
     """Whether the hash tells the graph from all others.
 
     It does not see into operators of users, constants that the graph holds, the bodies of higher-order
@@ -143,7 +142,7 @@ def _is_named_by_hash(graph: GraphModule, inputs: Sequence[Any]) -> bool:
     return all(map(_is_plain, inputs)) and all(map(_is_known, graph.graph.nodes))
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: torch.Tensor) -> bool:
     """Whether an input is a tensor and nothing more, of sizes that are numbers."""
     if type(value) not in _TENSORS or value.layout is not torch.strided:
         return False
@@ -153,12 +152,11 @@ def _is_plain(value: Any) -> bool:
 def _is_known(node: Node) -> bool:
     if node.op not in ("placeholder", "output", "call_method", "call_function") or node.meta.get("custom"):
         return False
-    return _is_constant((node.args, node.kwargs)) and (
-        node.op != "call_function" or _is_pytorchs(node.target)
-    )
+    is_known = node.op != "call_function" or _is_pytorchs(node.target)
+    return is_known and _is_constant((node.args, node.kwargs))
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: object) -> bool:
     """Whether an argument is made of nodes and of what its text says."""
     if isinstance(value, tuple | list):
         return all(map(_is_constant, value))
@@ -169,7 +167,7 @@ def _is_constant(value: Any) -> bool:
     return isinstance(value, Node) or type(value) in _CONSTANTS
 
 
-def _is_pytorchs(target: Any) -> bool:
+def _is_pytorchs(target: Target) -> bool:
     if isinstance(target, HigherOrderOperator):
         return False
     if isinstance(target, OpOverload):
@@ -180,16 +178,14 @@ def _is_pytorchs(target: Any) -> bool:
     return module is None or module.partition(".")[0] in _MODULES
 
 
-def _form(x: torch.Tensor) -> tuple[Any, ...]:
+def _form(x: torch.Tensor) -> tuple[object, ...]:
     """What AOTAutograd reads of an input, but for its memory."""
     flags = (x.requires_grad, x.is_leaf, x.is_conj(), x.is_neg(), x.is_inference())
     return type(x).__name__, x.dtype, x.device, tuple(x.shape), x.stride(), *flags
 
 
 def _memory(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """For each tensor which of their memories it lies in, and where in it:
-    inputs that share memory are traced otherwise.
-    """
+    """For each tensor which of their memories it lies in, and where; shared memory changes a trace."""
     storages: dict[StorageWeakRef, int] = {}
     return [
         (storages.setdefault(StorageWeakRef(t.untyped_storage()), len(storages)), int(t.storage_offset()))
@@ -197,18 +193,16 @@ def _memory(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
     ]
 
 
-def _state() -> tuple[Any, ...]:
+def _state() -> tuple[object, ...]:
     """PyTorch's global state and settings that a trace or a program may depend on."""
     backends = torch.backends
     return (
         *(torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_cache_enabled()),
         [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in ("cpu", "cuda")],
         *(torch.get_default_dtype(), torch.get_default_device(), torch.get_float32_matmul_precision()),
-        *(
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
-        torch.utils.deterministic.fill_uninitialized_memory,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,  # pyright: ignore[reportAttributeAccessIssue]
         *(backends.mkldnn.enabled, backends.cudnn.enabled),
         *(backends.opt_einsum.enabled, backends.opt_einsum.strategy),
         *(backends.cuda.flash_sdp_enabled(), backends.cuda.mem_efficient_sdp_enabled()),

@@ -12,14 +12,15 @@ corrected tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, track_tensor_tree
 
+from shardc.frontend.operators import Table
 from shardc.runtime.torch_private import (
     OpOverload,
     channels_last_strides,
@@ -29,36 +30,34 @@ from shardc.runtime.torch_private import (
 )
 
 aten = torch.ops.aten
-Correction = Callable[..., Any]
-"""Takes a prediction, then the call's arguments. Returns the prediction itself, tensor by tensor, where it is
-right.
-"""
+Made = Sequence[Tensor]
+Maybe = Tensor | None
+Correction = TypeVar("Correction", bound=Callable[..., object])
+CORRECTIONS: Table = {}
+"""Takes a prediction, then the call's arguments; gives the prediction itself, tensor by tensor, if right."""
 
-CORRECTIONS: dict[Callable[..., Any], Correction] = {}
 _HALF = (torch.float16, torch.bfloat16)
 _INDICES = (torch.int32, torch.int64)
 
 
-def correction_table() -> dict[OpOverload, Callable[..., Any]]:
+def correction_table() -> Table:
     """A decomposition for each operator of the table: the call itself, with corrected results."""
     return {op: partial(_traced, op) for op in CORRECTIONS}
 
 
-def corrected(op: Callable[..., Any], made: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """``made``, the prediction for ``op(*args, **kwargs)``, as ATen's results will be; ``made`` itself if it
-    is right.
-    """
-    if op not in CORRECTIONS:
+def corrected(
+    op: Callable[..., object], made: object, args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
+    """``made``, the prediction for ``op(*args, **kwargs)``, as ATen's results; ``made`` itself if right."""
+    if not isinstance(op, OpOverload) or op not in CORRECTIONS:
         return made
     right = CORRECTIONS[op](made, *args, **kwargs)
     pairs = zip(pytree.tree_leaves(made), pytree.tree_leaves(right), strict=True)
     return made if all(a is b for a, b in pairs) else right
 
 
-def _traced(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Record the call with its corrected results; NotImplemented, which keeps it as it is, where the
-    prediction is right.
-    """
+def _traced(op: OpOverload, *args: object, **kwargs: object) -> object:
+    """Record the call with its corrected results; NotImplemented, which keeps it, if they are predicted."""
     with disable_proxy_modes_tracing():
         made = op(*args, **kwargs)
         right = corrected(op, made, args, kwargs)
@@ -78,8 +77,8 @@ def _corrects(*ops: OpOverload) -> Callable[[Correction], Correction]:
     return register
 
 
-def _as(made: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """``made`` in ``dtype``; None for a result that the call was asked not to make."""
+def _as(made: Tensor, dtype: torch.dtype) -> Tensor:
+    """``made`` in ``dtype``; also None, for a result that the call was asked not to make."""
     if made is None or made.dtype == dtype:
         return made
     return made.new_empty_strided(made.shape, made.stride(), dtype=dtype)
@@ -103,9 +102,10 @@ def _is_symbolic(made: Tensor) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*made.shape, *made.stride()))
 
 
-def _statistics(made: Any, x: Tensor, *params: Tensor | None) -> Any:
-    """Mean and rstd are f32 where halves meet f32 parameters on a CPU (ATen/native/cpu/mixed_data_type.h);
-    predicted in the input's dtype.
+def _statistics(made: Made, x: Tensor, *params: Maybe) -> Made:
+    """Mean and rstd are f32 where halves meet f32 parameters on a CPU (ATen/native/cpu/mixed_data_type.h).
+
+    They are predicted in the input's dtype.
     """
     mixed = x.dtype in _HALF and any(p is not None and p.dtype == torch.float32 for p in params)
     if x.device.type != "cpu" or not mixed:
@@ -115,22 +115,26 @@ def _statistics(made: Any, x: Tensor, *params: Tensor | None) -> Any:
 
 @_corrects(aten.native_layer_norm.default)
 def _layer_norm(
-    made: Any, x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
+    made: Made, x: Tensor, shape: object, weight: Maybe = None, bias: Maybe = None, *_: object
+) -> Made:
     return _statistics(made, x, weight, bias)
 
 
 @_corrects(aten.native_layer_norm_backward.default)
 def _layer_norm_backward(
-    made: Any, grad: Tensor, x: Tensor, shape: Any, mean: Any, rstd: Any, *rest: Any
-) -> Any:
+    made: Made,
+    grad: Tensor,
+    x: Tensor,
+    shape: object,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Maybe,
+    bias: Maybe,
+    *_: object,
+) -> Made:
     """Gradients of the parameters of an empty batch, predicted in the input's dtype."""
-    weight, bias, _ = rest
-    return (
-        made[0],
-        made[1] if weight is None else _as(made[1], weight.dtype),
-        made[2] if bias is None else _as(made[2], bias.dtype),
-    )
+    dtypes = [None if parameter is None else parameter.dtype for parameter in (weight, bias)]
+    return made[0], *(m if d is None else _as(m, d) for m, d in zip(made[1:], dtypes, strict=True))
 
 
 @_corrects(
@@ -139,28 +143,30 @@ def _layer_norm_backward(
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_no_training.default,
 )
-def _norm(made: Any, x: Tensor, weight: Any, bias: Any, *more: Any) -> Any:
+def _norm(made: Made, x: Tensor, weight: Maybe, bias: Maybe, *_: object) -> Made:
     return _statistics(made, x, weight, bias)
 
 
 @_corrects(aten.native_group_norm_backward.default)
 def _group_norm_backward(
-    made: Any, grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Any, *more: Any
-) -> Any:
+    made: Made, grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Maybe, *_: object
+) -> Made:
     """Gradients in the dtypes of what they are of; predicted in what the arguments promote to."""
     dtype = mean.dtype if weight is None else weight.dtype
     return _as(made[0], x.dtype), _as(made[1], dtype), _as(made[2], dtype)
 
 
 @_corrects(aten._native_batch_norm_legit_functional.default, aten._batch_norm_with_update_functional.default)
-def _batch_norm(made: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, *more: Any) -> Any:
+def _batch_norm(
+    made: Made, x: Tensor, weight: Maybe, bias: Maybe, mean: Tensor, var: Tensor, *_: object
+) -> Made:
     """Running statistics in their own dtype, predicted in f32."""
     *first, new_mean, new_var = _statistics(made, x, weight, bias)
     return *first, _as(new_mean, mean.dtype), _as(new_var, var.dtype)
 
 
 @_corrects(aten.soft_margin_loss_backward.default)
-def _loss_backward(made: Tensor, grad: Tensor, x: Tensor, *more: Any) -> Any:
+def _loss_backward(made: Tensor, grad: Tensor, x: Tensor, *_: object) -> Tensor:
     """In the dtype of what is differentiated; predicted in what it promotes to with the target."""
     return _as(made, x.dtype)
 
@@ -168,37 +174,39 @@ def _loss_backward(made: Tensor, grad: Tensor, x: Tensor, *more: Any) -> Any:
 @_corrects(
     aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default
 )
-def _contiguous_loss_backward(made: Tensor, grad: Tensor, x: Tensor, *more: Any) -> Any:
-    """The same, and contiguous; predicted as the operands lie."""
+def _contiguous_loss_backward(made: Tensor, grad: Tensor, x: Tensor, *_: object) -> Tensor:
+    """In the dtype of what is differentiated, and contiguous; predicted as the operands lie."""
     return _contiguous(_as(made, x.dtype))
 
 
 @_corrects(aten.huber_loss.default, aten.soft_margin_loss.default, aten.normal.Tensor_Tensor)
-def _of_the_first(made: Tensor, x: Tensor, *more: Any, **options: Any) -> Any:
+def _of_the_first(made: Tensor, x: Tensor, *_: object, **options: object) -> Tensor:
     """In the dtype of the first argument; predicted in what both promote to."""
     return _as(made, x.dtype)
 
 
 @_corrects(aten.binary_cross_entropy.default)
-def _cross_entropy(made: Tensor, x: Tensor, target: Tensor, weight: Any = None, reduction: int = 1) -> Any:
+def _cross_entropy(
+    made: Tensor, x: Tensor, target: Tensor, weight: Maybe = None, reduction: int = 1
+) -> Tensor:
     """Without a reduction as the input lies, predicted as all operands together."""
     return made if reduction else _like(made, x)
 
 
 @_corrects(aten.binary_cross_entropy_backward.default)
-def _cross_entropy_backward(made: Tensor, grad: Tensor, x: Tensor, *more: Any) -> Any:
-    """The same, whatever the reduction."""
+def _cross_entropy_backward(made: Tensor, grad: Tensor, x: Tensor, *_: object) -> Tensor:
+    """As the input lies, whatever the reduction; predicted as all operands together."""
     return _like(made, x)
 
 
 @_corrects(aten.log_sigmoid_forward.default)
-def _log_sigmoid(made: Any, x: Tensor) -> Any:
+def _log_sigmoid(made: Made, x: Tensor) -> Made:
     """Contiguous on a CPU, predicted as the input lies."""
     return made if x.device.type != "cpu" else (_contiguous(made[0]), _contiguous(made[1]))
 
 
 @_corrects(aten.max_unpool2d.default)
-def _max_unpool(made: Tensor, x: Tensor, *more: Any) -> Any:
+def _max_unpool(made: Tensor, x: Tensor, *_: object) -> Tensor:
     """Channels last on a CPU where the input is, predicted contiguous."""
     if x.device.type != "cpu" or _is_symbolic(made) or x.dim() != 4:
         return made
@@ -207,18 +215,15 @@ def _max_unpool(made: Tensor, x: Tensor, *more: Any) -> Any:
 
 
 @_corrects(aten.index.Tensor)
-def _index(made: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Any:
-    """As TensorIterator lays it out on a CPU, which asks the indices, too
-    (ATen/native/TensorAdvancedIndexing.cpp); predicted by the tensor's own strides, and with dims missing
-    where the last index has none.
+def _index(made: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """As TensorIterator lays it out on a CPU, also by the indices (ATen/native/TensorAdvancedIndexing.cpp).
+
+    It is predicted by the tensor's own strides, and with dims missing where the last index has none.
     """
     given = [number for number, index in enumerate(indices) if index is not None]
     parts = [index for index in indices if index is not None]
-    if (
-        x.device.type != "cpu"
-        or any(map(_is_symbolic, (made, x)))
-        or any(p.dtype not in _INDICES for p in parts)
-    ):
+    is_known = not _is_symbolic(made) and not _is_symbolic(x) and all(p.dtype in _INDICES for p in parts)
+    if x.device.type != "cpu" or not is_known:
         return made
     parts = torch.broadcast_tensors(*parts)
     before = given[0] if given[-1] - given[0] == len(given) - 1 else 0
@@ -228,12 +233,8 @@ def _index(made: Tensor, x: Tensor, indices: Sequence[Tensor | None]) -> Any:
     forms = [[*map(x.stride, first), *[0] * parts[0].dim(), *map(x.stride, last)]]
     for part in parts:
         seen = part.reshape([1] * len(first) + list(part.shape) + [1] * len(last))
-        forms.append(
-            [0 if n == 1 != size else s for n, size, s in zip(seen.shape, shape, seen.stride(), strict=True)]
-        )
+        dims = zip(seen.shape, shape, seen.stride(), strict=True)
+        forms.append([0 if n == 1 != size else stride for n, size, stride in dims])
     strides = elementwise_strides(*(x.new_empty_strided(shape, form) for form in forms))
-    return (
-        made
-        if (list(made.shape), made.stride()) == (shape, strides)
-        else made.new_empty_strided(shape, strides)
-    )
+    is_right = (list(made.shape), made.stride()) == (shape, strides)
+    return made if is_right else made.new_empty_strided(shape, strides)

@@ -30,8 +30,8 @@ from shardc.backends.triton.target import TritonTarget
 from shardc.cost.machine import GPUS
 from shardc.dynamo import compile_graph as graph_compiler
 from shardc.dynamo import explanations as fusion
-from shardc.dynamo import graph_attention
 from shardc.dynamo import program as graph_program
+from shardc.dynamo import trace
 from shardc.dynamo.joint_partition import SAVING, partition
 from shardc.dynamo.settings import Settings
 from shardc.frontend.operators.attention_layout import drop_layouts, layouts
@@ -58,7 +58,7 @@ def graphs(
 
     def backend(graph: GraphModule, inputs: Any) -> Any:
         compilers = {"fw_compiler": boxed_nop, "bw_compiler": boxed_nop}
-        with graph_attention.attention_of_targets(settings, inputs):
+        with trace.attention_of_targets(settings, inputs):
             return aot_module_simplified(graph, inputs, **compilers, decompositions=SAVING, partition_fn=cut)
 
     torch._dynamo.reset()
@@ -108,7 +108,7 @@ def test_a_result_lies_as_eagers_does() -> None:
         torch._dynamo.reset()
 
         def backend(graph: GraphModule, inputs: Any) -> Any:
-            with graph_attention.attention_of_targets(GENERATED, inputs):
+            with trace.attention_of_targets(GENERATED, inputs):
                 return aot_module_simplified(graph, inputs, fw_compiler=boxed_nop, bw_compiler=boxed_nop)
 
         found = torch.compile(function, backend=backend)(*inputs)
@@ -193,7 +193,7 @@ def test_cuda_tensors_have_compiled_kernels(
     with FakeTensorMode():
         q, grad = (torch.empty(2, 4, 160, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
         k, v = (torch.empty(2, 2, 160, 64, dtype=torch.bfloat16, device="cuda") for _ in range(2))
-        with graph_attention.attention_of_targets(GENERATED, [q]):
+        with trace.attention_of_targets(GENERATED, [q]):
             graph = make_fx(_step, tracing_mode="fake")(q, k, v, grad)
     graph_compiler.compile_graph(GENERATED, None, "forward", graph)
     ((text, library, _),) = loaded

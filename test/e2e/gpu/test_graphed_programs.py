@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shardc.compiler.warn_once import warned
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.dynamo import cuda_graph as graphed_program
@@ -32,7 +33,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakeCuda]:
     found = FakeCuda()
     monkeypatch.setattr(cuda_graph, "cuda", found)
     torch._dynamo.reset()
-    graphed_program._said.clear()
+    warned.clear()
     graphed_program._resident.clear()
     with torch._functorch.config.patch(enable_autograd_cache=False):
         yield found
@@ -297,7 +298,7 @@ def test_on_a_cpu_it_is_refused_by_name() -> None:
         x = torch.randn(3)
         assert torch.equal(compiled(lambda x: x + 1)(x), x + 1)
     torch._dynamo.reset()
-    graphed_program._said.clear()
+    warned.clear()
     with pytest.warns(ShardcFallbackWarning, match="NoCudaGraph"):
         torch.compile(lambda x: x + 2, backend="shardc", mode="reduce-overhead")(x)
     with pytest.raises(BadArgument, match="cuda_graphs is 'yes', not True or False"):

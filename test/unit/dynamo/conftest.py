@@ -16,7 +16,6 @@ from torch_mlir import ir
 from shardc.compiler.compilation import Compilation
 from shardc.compiler.warn_once import warned
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.dynamo import backend as dynamo
 from shardc.dynamo import program as graph_program
 
 from .recording import Recording, recorded
@@ -28,7 +27,6 @@ def fresh_compiler() -> Iterator[None]:
     rounding.
     """
     torch._dynamo.reset()
-    dynamo._said.clear()
     warned.clear()
     torch.manual_seed(0)
     yield

@@ -13,14 +13,14 @@ import torch
 from torch import nn
 
 import shardc
+from shardc.compiler.warn_once import warned
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.dynamo import explanations as fusion
 
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
-    fusion._said.clear()
+    warned.clear()
     yield
 
 

@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from shardc.cache import disk
-from shardc.dynamo import backend as dynamo
+from shardc.compiler.warn_once import warned
 from shardc.dynamo import compile_graph as graph_compiler
 from shardc.dynamo import trace_cache
 
@@ -196,7 +196,7 @@ def test_what_a_program_depends_on_is_looked_at(monkeypatch: pytest.MonkeyPatch)
         assert looked_up() == {"miss": 1, "saved": 1}, number
         for ours, theirs in zip(found, eager(function, *inputs), strict=True):
             torch.testing.assert_close(ours, theirs)
-    monkeypatch.setattr(trace_cache, "versions", lambda: ("the next version",))
+    monkeypatch.setattr(trace_cache, "code_versions", lambda: ("the next version",))
     step(gelu, x, w)
     assert looked_up() == {"miss": 1, "saved": 1}
 
@@ -416,7 +416,7 @@ def test_what_fell_back_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(graph_compiler, "run", broken)
     for _ in range(2):
-        dynamo._said.clear()
+        warned.clear()
         with pytest.warns(match="in a pass"):
             step(gelu, torch.randn(6, 8), torch.randn(8))
         assert looked_up() == {"miss": 1}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.frontend.operators import draws
+from shardc.frontend.operators import random as draws
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.runtime.operators.random import BITS
 

@@ -7,13 +7,14 @@ what it takes.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.node import Argument
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch_mlir import ir
 
@@ -23,18 +24,29 @@ from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.types import Order
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.strides import note_strides
-from shardc.frontend.graph.graph_check import check_graph, final_writes, values_of
+from shardc.frontend.graph.graph_check import check_graph
+from shardc.frontend.importing.cleanup import replace_by
 from shardc.frontend.importing.graph_io import StepGraph
 from shardc.frontend.importing.mlir_import import import_step
-from shardc.frontend.importing.recorder import FRAMES, PHASE
+from shardc.frontend.importing.recorder import FRAMES, PHASE, UNKNOWN, frames_of
 from shardc.frontend.importing.roundtrip import ExpectedCall, Result, check_calls, expected_calls
-from shardc.frontend.importing.stack_trace import UNKNOWN, frames_of
+from shardc.frontend.nodes import (
+    calls,
+    final_writes,
+    list_at,
+    node_at,
+    operator_of,
+    outputs,
+    placeholders,
+    stride_order,
+    values_of,
+)
 from shardc.frontend.operators.attention_layout import drop_layouts
 from shardc.frontend.step.spec import TensorSpec
-from shardc.runtime.torch_private import LazyGraphModule, pytree, schema_of
+from shardc.runtime.torch_private import LazyGraphModule, OpOverload, pytree, schema_of
 
 aten = torch.ops.aten
-_SAME = {
+_SAME: dict[object, OpOverload] = {
     aten.lift_fresh_copy.default: aten.clone.default,
     aten._efficientzerotensor.default: aten.zeros.default,  # kernels read memory: it has none, and
     aten._neg_view.default: aten.neg.default,  # this is the negative of its memory
@@ -45,9 +57,7 @@ _OF_THE_TENSORS_DTYPE = (
     aten.index_fill.int_Scalar,
     aten._unsafe_masked_index.default,
 )
-"""Ops whose numbers take the dtype of a tensor, so that True is 1 to them; the importer knows no truth values
-there.
-"""
+"""Ops whose numbers take the dtype of a tensor: True is 1 to them, as the importer takes no bools there."""
 _ALIASES = (aten.detach.default, aten.alias.default)
 
 
@@ -55,20 +65,19 @@ _ALIASES = (aten.detach.default, aten.alias.default)
 class ImportedGraph:
     """A graph as a module with one function ``@step``.
 
-    The function takes the graph's inputs and then its constants (:func:`constants_of`). ``outputs`` has an
-    entry for each output of the graph: the number of a result of the function, or None where the graph
-    returns None.
+    The function takes the graph's inputs and then its constants (:func:`constants_of`).
+
+    Attributes:
+        outputs: For each output of the graph the number of a result of the function, or None for None.
+        strides: For each result how the graph lays it out in memory; None for contiguous, and for what is
+            written. An order without dims stands for symbolic strides that are no order of dims.
+        writes: (argument, result): the input whose memory takes the result when the graph is done.
     """
 
     module: ir.Module
     outputs: list[int | None]
     strides: list[tuple[int, ...] | Order | None]
-    """For each result of the function how the graph lays it out in memory; None for contiguous, and for what
-    is written. An order without dims stands for symbolic strides that are no order of dims.
-    """
     writes: list[tuple[int, int]]
-    """(argument, result): the input whose memory takes the result when the graph is done.
-    Nothing else of it changes."""
 
 
 def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
@@ -80,39 +89,37 @@ def import_graph(graph_module: GraphModule, phase: str) -> ImportedGraph:
 
 
 def import_values(graph_module: GraphModule, phase: str) -> tuple[ImportedGraph, dict[Result, ir.Value]]:
-    """The same, and what the nodes of the graph are in the function, until a pass changes it."""
+    """The imported graph, and the values of its nodes in the function, until a pass changes it."""
     check_graph(graph_module)
     graph = _copy(graph_module)
     _mark(graph, phase)
     written = _take_writes(graph)
     _drop_aliases(graph)
     drop_layouts(graph)
-    outputs, numbers = _number_outputs(graph)
-    returned = len(outputs)
+    results, numbers = _number_outputs(graph)
+    returned = len(results)
     writes = [(argument, returned + number) for number, argument in enumerate(written)]
-    outputs += written.values()
-    graph.output_node().args = (outputs,)
-    calls = expected_calls(graph)
-    step = _step_graph(graph, outputs)
+    results += written.values()
+    graph.output_node().args = (results,)
+    expected = expected_calls(graph)
+    step = _step_graph(graph, results)
     try:
         module = import_step(step, new_context())
     except UnsupportedOp as error:
         reason = str(error.fields["reason"]).partition("\n")[0]
         raise GraphNotCompiled(op=error.fields["op"], reason=reason, where=error.where) from error
     except ir.MLIRError as error:
-        raise _refused(error, calls) from error
-    values = check_calls(
-        module, [spec.name for spec in step.arguments], calls, keep=_sharing_memory_with(outputs)
-    )
-    strides = [_strides(node) for node in outputs[:returned]] + [None] * len(writes)
-    function = module.body.operations[0].operation
-    note_strides(function, [_strides(node) for node in graph.nodes if node.op == "placeholder"])
+        raise _refused(error, expected) from error
+    names = [spec.name for spec in step.arguments]
+    values = check_calls(module, names, expected, keep=_sharing_memory_with(results))
+    strides = [*map(_strides, results[:returned]), *[None] * len(writes)]
+    note_strides(module.body.operations[0].operation, list(map(_strides, placeholders(graph))))
     return ImportedGraph(module, numbers, strides, writes), values
 
 
 def constants_of(module: GraphModule) -> list[torch.Tensor]:
     """The tensors that the graph's module holds, in the order in which the graph names them."""
-    return [getattr(module, str(node.target)) for node in module.graph.nodes if node.op == "get_attr"]
+    return [getattr(module, str(node.target)) for node in module.graph.find_nodes(op="get_attr")]
 
 
 def _strides(node: Node) -> tuple[int, ...] | Order | None:
@@ -121,23 +128,13 @@ def _strides(node: Node) -> tuple[int, ...] | Order | None:
         return None
     if any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride())):
         plain = tuple(range(value.dim()))
-        dims = next((d for d in (plain, _by_stride(value)) if _is_dense(value, d)), ())
+        dims = next((d for d in (plain, stride_order(value)) if _is_dense(value, d)), ())
         return None if dims == plain else Order(dims)
     return None if value.is_contiguous() else tuple(value.stride())
 
 
-def _by_stride(value: torch.Tensor) -> tuple[int, ...]:
-    """The dims of a tensor of symbolic sizes, those of large strides first."""
-    hints = [
-        n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in value.stride()
-    ]
-    return tuple(sorted(range(value.dim()), key=lambda d: -hints[d]))
-
-
 def _is_dense(value: torch.Tensor, dims: tuple[int, ...]) -> bool:
-    """Whether a tensor is known to lie densely, ``dims`` from the most major on. Asks without
-    fixing a size.
-    """
+    """Whether a tensor is known to lie densely, ``dims`` from the most major on. Fixes no size."""
     expected: int | torch.SymInt = 1
     for d in reversed(dims):
         size, stride = value.shape[d], value.stride(d)
@@ -147,11 +144,11 @@ def _is_dense(value: torch.Tensor, dims: tuple[int, ...]) -> bool:
     return True
 
 
-def _refused(error: ir.MLIRError, calls: list[ExpectedCall]) -> GraphNotCompiled:
+def _refused(error: ir.MLIRError, expected: list[ExpectedCall]) -> GraphNotCompiled:
     """The cause where the torch dialect's verifier does not accept an argument that PyTorch does."""
     message = error.error_diagnostics[0].message
     op = message.partition("'torch.")[2].partition("'")[0]
-    where = next((call.where for call in calls if call.target == op), None)
+    where = next((call.where for call in expected if call.target == op), None)
     return GraphNotCompiled(op=op or "the graph", reason=f"MLIR refuses it: {message}", where=where)
 
 
@@ -178,103 +175,90 @@ def _copy(module: GraphModule) -> Graph:
 
 
 def _mark(graph: Graph, phase: str) -> None:
-    """Phase and the user's lines on every call; ops that the importer would write otherwise are written so
-    here.
-    """
-    for node in list(graph.nodes):
-        if node.target is torch.sym_sum:
-            _write_sum(graph, node)
-    for node in list(graph.nodes):
-        if node.op == "call_function":
-            node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
-            if of_numbers := overload_of(node):
-                node.target = of_numbers
-                _convert_numbers(graph, node)
-            node.target = _SAME.get(node.target) or node.target
-            if node.target in _OF_THE_TENSORS_DTYPE:
-                node.args, node.kwargs = pytree.tree_map_only(bool, int, (node.args, node.kwargs))
-            if node.target is aten.full.default:  # the importer makes an int of True
-                node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
+    """Notes phase and the user's lines on every call, and writes ops in the importer's own form."""
+    for node in list(graph.find_nodes(op="call_function", target=torch.sym_sum)):
+        _write_sum(graph, node)
+    for node in calls(graph):
+        node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
+        if of_numbers := overload_of(node):
+            node.target = of_numbers
+            _convert_numbers(graph, node)
+        node.target = _SAME.get(node.target) or node.target
+        if node.target in _OF_THE_TENSORS_DTYPE:
+            node.args, node.kwargs = pytree.tree_map_only(bool, int, (node.args, node.kwargs))
+        if node.target is aten.full.default:  # the importer makes an int of True
+            node.kwargs = {**node.kwargs, "dtype": node.meta["val"].dtype}
 
 
 def _write_sum(graph: Graph, node: Node) -> None:
     """A sum of many sizes as sums of two."""
-    first, *rest = node.args[0]  # type: ignore[misc]
+    total, *rest = list_at(node, 0)
     for term in rest:
+        value = _number(total) + _number(term)
         with graph.inserting_before(node):
-            made = graph.call_function(operator.add, (first, term))
-        made.meta = {**node.meta, "val": _number(first) + _number(term)}
-        first = made
-    node.replace_all_uses_with(first)
-    graph.erase_node(node)
+            total = graph.call_function(operator.add, (total, term))
+        total.meta = {**node.meta, "val": value}
+    assert isinstance(total, Node)
+    replace_by(node, total)
 
 
-def _number(arg: Any) -> Any:
-    return arg.meta["val"] if isinstance(arg, Node) else arg
+def _number(arg: Argument) -> int | torch.SymInt:
+    value = arg.meta["val"] if isinstance(arg, Node) else arg
+    assert isinstance(value, int | torch.SymInt)
+    return value
 
 
 def _convert_numbers(graph: Graph, node: Node) -> None:
     """Integers among the arguments of an operator of floats become floats."""
     args = list(node.args)
-    parameters = schema_of(node.target).arguments  # type: ignore[union-attr]
+    parameters = schema_of(operator_of(node)).arguments
     for position, (arg, parameter) in enumerate(zip(args, parameters, strict=True)):
-        if str(parameter.type) != "float" or not isinstance(_number(arg), int | torch.SymInt):
+        value = arg.meta["val"] if isinstance(arg, Node) else arg
+        if str(parameter.type) != "float" or not isinstance(value, int | torch.SymInt):
             continue
         if not isinstance(arg, Node):
-            args[position] = float(arg)  # type: ignore[arg-type]
+            args[position] = float(value)
             continue
         with graph.inserting_before(node):
             args[position] = made = graph.call_function(aten.Float.int, (arg,))
-        made.meta = {**node.meta, "val": torch.sym_float(_number(arg))}
+        made.meta = {**node.meta, "val": torch.sym_float(value)}
     node.args = tuple(args)
 
 
 def _drop_aliases(graph: Graph) -> None:
-    """``detach`` and ``alias`` make a second tensor of the same memory,
-    which only callers could tell from the first.
-    """
+    """Drops ``detach`` and ``alias``: second tensors of memory, which only callers tell from the first."""
     output = graph.output_node()
     for node in list(graph.nodes):
         if node.target in _ALIASES:
-            source = node.args[0]
+            source = node_at(node)
             if output not in node.users or (source.op != "placeholder" and output not in source.users):
-                node.replace_all_uses_with(source)
-                graph.erase_node(node)
+                replace_by(node, source)
 
 
 def _take_writes(graph: Graph) -> dict[int, Node]:
-    """The number of each input that the graph ends by writing to, with its new value;
-    these ``copy_`` leave the graph.
-    """
-    inputs = {node: number for number, node in enumerate(n for n in graph.nodes if n.op == "placeholder")}
+    """The new value of each input that the graph ends by writing to, whose ``copy_`` leave the graph."""
+    inputs = placeholders(graph)
     found: dict[int, Node] = {}
     for node in final_writes(graph):
-        value = node.args[1]
+        value = node_at(node, 1)
         while value.target in _ALIASES:
-            value = value.args[0]
-        found.setdefault(inputs[node.args[0]], value)  # the last write to an input counts
-        node.replace_all_uses_with(node.args[0])
-        graph.erase_node(node)
+            value = node_at(value)
+        found.setdefault(inputs.index(node_at(node)), value)  # the last write to an input counts
+        replace_by(node, node_at(node))
     return dict(sorted(found.items()))
 
 
 def _number_outputs(graph: Graph) -> tuple[list[Node], list[int | None]]:
     """The nodes that are returned, and for each output its number among them."""
-    nodes: list[Node] = []
-    numbers: list[int | None] = []
-    for value in graph.output_node().args[0]:  # type: ignore[union-attr]
-        numbers.append(len(nodes) if isinstance(value, Node) else None)
-        if isinstance(value, Node):
-            nodes.append(value)
-    return nodes, numbers
+    numbers = itertools.count()
+    places = [next(numbers) if isinstance(value, Node) else None for value in outputs(graph)]
+    return [value for value in outputs(graph) if isinstance(value, Node)], places
 
 
-def _step_graph(graph: Graph, outputs: list[Node]) -> StepGraph:
-    arguments = [_spec(node) for node in graph.nodes if node.op == "placeholder"]
-    calls = [node for node in graph.nodes if node.op == "call_function"]
-    where = calls[0].meta[FRAMES] if calls else UNKNOWN
+def _step_graph(graph: Graph, results: list[Node]) -> StepGraph:
+    where = next((node.meta[FRAMES] for node in calls(graph)), UNKNOWN)
     module = LazyGraphModule({}, graph)  # one that never runs need not be written as Python code
-    return StepGraph(module, arguments, [_spec(node) for node in outputs], {}, {}, where)
+    return StepGraph(module, [*map(_spec, placeholders(graph))], [*map(_spec, results)], {}, {}, where)
 
 
 def _spec(node: Node) -> TensorSpec:
@@ -285,16 +269,13 @@ def _spec(node: Node) -> TensorSpec:
     return TensorSpec(node.name, role, tuple(value.shape), value.dtype)
 
 
-def _sharing_memory_with(outputs: list[Node]) -> set[str]:
+def _sharing_memory_with(results: list[Node]) -> set[str]:
     """Names of the calls whose results share memory with an output.
 
-    None of them may become one with another: the caller may write to one output and must not find it in the
-    other.
+    No two of them may become one: the caller may write to one output and must not find it in the other.
     """
-    if not outputs:
-        return set()
-    storages = {ref for node in outputs for ref in _storages(node)}
-    return {node.name for node in outputs[0].graph.nodes if storages & _storages(node)}
+    storages = {ref for node in results for ref in _storages(node)}
+    return {node.name for node in (results[0].graph.nodes if results else ()) if storages & _storages(node)}
 
 
 def _storages(node: Node) -> set[StorageWeakRef]:

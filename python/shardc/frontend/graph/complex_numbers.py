@@ -10,20 +10,18 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from shardc.frontend.operators import Table
 from shardc.runtime.torch_private import OpOverload
 
 aten = torch.ops.aten
 
 
-_BINARY = {
-    op: packet.Tensor
-    for packet in (aten.add, aten.sub, aten.mul, aten.div)
-    for op in (packet.Tensor, packet.Scalar)
-}
+_BINARY = (aten.add, aten.sub, aten.mul, aten.div)
 
 
-_PRODUCTS: dict[OpOverload, Callable[..., torch.Tensor]] = {
+_PRODUCTS: dict[OpOverload, Callable[..., Tensor]] = {
     aten.addmm.default: aten.mm.default,
     aten.addmv.default: aten.mv.default,
     aten.addr.default: lambda x, y: aten.mul.Tensor(x.unsqueeze(1), y),
@@ -33,75 +31,76 @@ _PRODUCTS: dict[OpOverload, Callable[..., torch.Tensor]] = {
 """What ``beta * x + alpha * product`` multiplies."""
 
 
-def complex_table() -> dict[OpOverload, Callable[..., Any]]:
+def complex_table() -> Table:
     """Decompositions of calls with such a number; calls without one stay as they are."""
-    return (
-        {
-            aten.full.default: _full,
-            aten.full_like.default: _full_like,
-            aten.new_full.default: _new_full,
-            aten.constant_pad_nd.default: _pad,
-            aten.index_fill.int_Scalar: _index_fill,
-            aten._unsafe_masked_index.default: _masked_index,
-            aten.rsub.Scalar: _rsub,
-        }
-        | {op: partial(_binary, of_tensors) for op, of_tensors in _BINARY.items()}
-        | {op: partial(_scaled_sum, product) for op, product in _PRODUCTS.items()}
-    )
+    ours: Table = {
+        aten.full.default: _full,
+        aten.full_like.default: _full_like,
+        aten.new_full.default: _new_full,
+        aten.constant_pad_nd.default: _pad,
+        aten.index_fill.int_Scalar: _index_fill,
+        aten._unsafe_masked_index.default: _masked_index,
+        aten.rsub.Scalar: _rsub,
+    }
+    pairs = [(op, packet.Tensor) for packet in _BINARY for op in (packet.Tensor, packet.Scalar)]
+    binary: Table = {op: partial(_binary, of_tensors) for op, of_tensors in pairs}
+    return ours | binary | {op: partial(_scaled_sum, product) for op, product in _PRODUCTS.items()}
 
 
-def _binary(op: OpOverload, x: torch.Tensor, other: Any, *more: Any, **options: Any) -> Any:
+def _binary(op: OpOverload, x: Tensor, other: object, *more: object, **options: object) -> object:
     if not isinstance(other, complex):
         return NotImplemented
     return op(x, _tensor(other, torch.result_type(x, other), x.device), *more, **options)
 
 
-def _rsub(x: torch.Tensor, other: Any, alpha: Any = 1) -> Any:
+def _rsub(x: Tensor, other: object, alpha: object = 1) -> object:
     if not isinstance(other, complex):
         return NotImplemented
     return aten.sub.Tensor(_tensor(other, torch.result_type(x, other), x.device), x, alpha=alpha)
 
 
 def _full(
-    size: Sequence[Any], value: Any, dtype: torch.dtype | None = None, device: Any = None, **more: Any
-) -> Any:
-    if not isinstance(value, complex):
-        return NotImplemented
+    size: Sequence[int],
+    value: object,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    **more: object,
+) -> object:
     dtype = dtype or torch.get_default_dtype().to_complex()
-    return _tensor(value, dtype, device).expand(size).clone() if dtype.is_complex else NotImplemented
+    if not isinstance(value, complex) or not dtype.is_complex:
+        return NotImplemented
+    return _tensor(value, dtype, device).expand(size).clone()
 
 
-def _full_like(x: torch.Tensor, value: Any, **options: Any) -> Any:
+def _full_like(x: Tensor, value: object, **options: object) -> object:
     if not isinstance(value, complex):
         return NotImplemented
     made = aten.empty_like.default(x, **options)
-    return (
-        aten.copy.default(made, _tensor(value, made.dtype, made.device))
-        if made.dtype.is_complex
-        else NotImplemented
-    )
+    if not made.dtype.is_complex:
+        return NotImplemented
+    return aten.copy.default(made, _tensor(value, made.dtype, made.device))
 
 
 def _new_full(
-    x: torch.Tensor, size: Sequence[Any], value: Any, dtype: Any = None, device: Any = None, **more: Any
-) -> Any:
+    x: Tensor, size: Sequence[int], value: object, dtype: Any = None, device: Any = None, **more: object
+) -> object:
     return _full(size, value, dtype or x.dtype, device or x.device)
 
 
-def _pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
+def _pad(x: Tensor, pad: Sequence[int], value: object = 0) -> object:
     if not isinstance(value, complex) or not x.is_complex():
         return NotImplemented
     inside = aten.constant_pad_nd.default(torch.ones_like(x, dtype=torch.bool), pad)
     return aten.where.self(inside, aten.constant_pad_nd.default(x, pad), _tensor(value, x.dtype, x.device))
 
 
-def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> Any:
+def _index_fill(x: Tensor, dim: int, index: Tensor, value: object) -> object:
     if not isinstance(value, complex) or not x.is_complex():
         return NotImplemented
     return aten.index_fill.int_Tensor(x, dim, index, _tensor(value, x.dtype, x.device))
 
 
-def _masked_index(x: torch.Tensor, mask: torch.Tensor, indices: Sequence[Any], fill: Any) -> Any:
+def _masked_index(x: Tensor, mask: Tensor, indices: Sequence[object], fill: object) -> object:
     if not isinstance(fill, complex) or not x.is_complex():
         return NotImplemented
     found = aten._unsafe_masked_index.default(x, mask, indices, 0)
@@ -109,12 +108,8 @@ def _masked_index(x: torch.Tensor, mask: torch.Tensor, indices: Sequence[Any], f
 
 
 def _scaled_sum(
-    product: Callable[..., torch.Tensor],
-    x: torch.Tensor,
-    *factors: torch.Tensor,
-    beta: Any = 1,
-    alpha: Any = 1,
-) -> Any:
+    product: Callable[..., Tensor], x: Tensor, *factors: Tensor, beta: complex = 1, alpha: complex = 1
+) -> object:
     """``x`` is not read where ``beta`` is 0."""
     if not isinstance(beta, complex) and not isinstance(alpha, complex):
         return NotImplemented
@@ -122,8 +117,6 @@ def _scaled_sum(
     return made if beta == 0 else aten.add.Tensor(made, aten.mul.Tensor(x, beta))
 
 
-def _tensor(value: complex, dtype: torch.dtype, device: Any) -> torch.Tensor:
-    real = dtype.to_real()
-    return torch.complex(
-        *(torch.full((), part, dtype=real, device=device) for part in (value.real, value.imag))
-    )
+def _tensor(value: complex, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    parts = (value.real, value.imag)
+    return torch.complex(*(torch.full((), part, dtype=dtype.to_real(), device=device) for part in parts))

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
+from shardc.frontend.operators import Table
 from shardc.runtime.torch_private import OpOverload, schema_of
 
 aten = torch.ops.aten
 _PREFIX = "_foreach_"
-_OTHERS: dict[str, Callable[..., Any]] = {
+_OTHERS: dict[str, Callable[..., object]] = {
     "addcdiv": lambda x, a, b, value=1: torch.addcdiv(x, a, b, value=value),
     "addcmul": lambda x, a, b, value=1: torch.addcmul(x, a, b, value=value),
     "copy": aten.copy,
@@ -27,19 +28,16 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 
 
 @cache
-def foreach_table() -> dict[OpOverload, Callable[..., Any]]:
+def foreach_table() -> Table:
     """A decomposition of each functional ``_foreach`` overload whose op for one tensor torch has."""
     names = [name for name in dir(torch) if name.startswith(_PREFIX) and not name.endswith("_")]
     packets = [getattr(aten, name) for name in [*names, "_foreach_copy", "_foreach_zero"]]
     overloads = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
-    return {
-        op: _decomposition(op, one)
-        for op in overloads
-        if _gives_one_each(op) and (one := _for_one_tensor(op))
-    }
+    functional = {op: _for_one_tensor(op) for op in overloads if _gives_one_each(op)}
+    return {op: _decomposition(op, one) for op, one in functional.items() if one}
 
 
-def _for_one_tensor(op: OpOverload) -> Callable[..., Any] | None:
+def _for_one_tensor(op: OpOverload) -> Callable[..., object] | None:
     name = schema_of(op).name.partition("::")[2].removeprefix(_PREFIX)
     return _OTHERS.get(name) or getattr(torch, name, None)
 
@@ -52,17 +50,16 @@ def _gives_one_each(op: OpOverload) -> bool:
     return not scalars and not declared.is_mutable and returned == ["List[Tensor]"]
 
 
-def _decomposition(op: OpOverload, one: Callable[..., Any]) -> Callable[..., Any]:
+def _decomposition(op: OpOverload, one: Callable[..., object]) -> Callable[..., object]:
     listed = {a.name for a in schema_of(op).arguments if str(a.type).startswith("List[")}
     order = [a.name for a in schema_of(op).arguments]
 
-    def decomposed(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
-        given = list(zip(order, args, strict=False))
-        count = next(len(arg) for name, arg in given if name in listed)
-
-        def of(number: int, name: str, arg: Any) -> Any:
+    def decomposed(*args: Any, **kwargs: Any) -> list[object]:
+        def of(number: int, name: str, arg: Any) -> object:
             return arg[number] if name in listed else arg
 
+        given = list(zip(order, args, strict=False))
+        count = next(len(arg) for name, arg in given if name in listed)
         return [
             one(*(of(n, *pair) for pair in given), **{name: of(n, name, arg) for name, arg in kwargs.items()})
             for n in range(count)
@@ -71,9 +68,7 @@ def _decomposition(op: OpOverload, one: Callable[..., Any]) -> Callable[..., Any
     return decomposed
 
 
-def fma_table() -> dict[OpOverload, Callable[..., Any]]:
-    """Dynamo writes an optimizer's ``addcmul_`` with Inductor's ``prims.fma``,
-    which rounds once where eager rounds twice.
-    """
+def fma_table() -> Table:
+    """``prims.fma``, with which Dynamo writes ``addcmul_``, in two steps: eager rounds twice, it once."""
     fma = getattr(torch.ops.prims, "fma", None)
     return {} if fma is None else {fma.default: lambda a, b, c: c + a * b}

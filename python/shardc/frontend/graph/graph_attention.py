@@ -18,7 +18,8 @@ from torch.fx.traceback import get_current_meta
 from torch.overrides import TorchFunctionMode
 
 import shardc.runtime.operators.attention  # noqa: F401  (registers shardc::attention)
-from shardc.frontend.importing.stack_trace import line_in
+from shardc.frontend.importing.recorder import line_of
+from shardc.frontend.nodes import stride_order
 from shardc.frontend.operators.attention import scaled_dot_product_attention
 from shardc.frontend.operators.attention_layout import laid_out
 from shardc.runtime.torch_private import FakeTensor, FunctionalTensor, functorch_level
@@ -27,14 +28,12 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 """Dtypes that there are kernels for."""
 _PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor, FunctionalTensor)
 """Types of tensors without a meaning of their own."""
-_ORDER = (0, 1, 2, 3)
 
 
 class GraphAttention(TorchFunctionMode):
     """Active while a graph is traced; takes attention of tensors on devices of which ``has_kernels`` says so.
 
-    ``note_left`` is told the user's line of an attention of these that it does not take, and why, in words;
-    of one that is traced several times, each time.
+    ``note_left`` takes the user's line of an attention of these that is left, and why, at each trace of it.
     """
 
     def __init__(
@@ -43,22 +42,19 @@ class GraphAttention(TorchFunctionMode):
         super().__init__()
         self._has_kernels, self._note_left = has_kernels, note_left
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         kwargs = kwargs or {}
-        if func is not F.scaled_dot_product_attention or not self._has_kernels(
-            _query(*args, **kwargs).device
-        ):
+        is_attention = func is F.scaled_dot_product_attention
+        if not is_attention or not self._has_kernels((args[0] if args else kwargs["query"]).device):
             return func(*args, **kwargs)
         meta = get_current_meta()
         if why := _why_left(*args, **kwargs):
-            self._note_left(line_in(meta.get("stack_trace") or ""), why)
+            self._note_left(line_of(meta), why)
             return func(*args, **kwargs)
         attend = partial(_Attention.apply, _order(meta.get("example_value")))
         return scaled_dot_product_attention(*args, **kwargs, attend=attend)
-
-
-def _query(query: Tensor, *_: Any, **__: Any) -> Tensor:
-    return query
 
 
 def _why_left(
@@ -86,33 +82,31 @@ def _why_left(
         return "it is inside of a transform of torch.func"
     if any(isinstance(t.shape[-1], torch.SymInt) for t in (query, key, value)):
         return "the size of its heads is known at run time only"
-    backends = torch.backends.cuda
-    if not (
-        backends.flash_sdp_enabled() or backends.mem_efficient_sdp_enabled() or backends.cudnn_sdp_enabled()
-    ):
-        return "plain ops alone are allowed (sdpa_kernel)"
-    return ""
+    cuda = torch.backends.cuda
+    if cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled():
+        return ""
+    return "plain ops alone are allowed (sdpa_kernel)"
 
 
-def _order(expected: Any) -> tuple[int, ...]:
-    """The dims of the result of eager PyTorch in memory, the most major first. Asks without fixing a size."""
-    if not isinstance(expected, Tensor) or expected.dim() != len(_ORDER):
-        return _ORDER
-    strides = [
-        n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr)
-        for n in expected.stride()
-    ]
-    return tuple(sorted(_ORDER, key=lambda d: -strides[d]))
+def _order(expected: object) -> tuple[int, ...]:
+    """The dims of the result of eager PyTorch in memory, the most major first."""
+    if isinstance(expected, Tensor) and expected.dim() == 4:
+        return stride_order(expected)
+    return 0, 1, 2, 3
 
 
 class _Attention(torch.autograd.Function):
-    """``shardc::attention``, whose result lies as eager's does: views of it are what they are in eager. So
-    does what the backward keeps, which is not another copy.
-    """
+    """``shardc::attention``, whose result lies as eager's does, and is what the backward keeps."""
 
     @staticmethod
     def forward(
-        ctx: Any, order: tuple[int, ...], q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *settings: Any
+        ctx: Any,
+        order: tuple[int, ...],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        *settings: float,
     ) -> Tensor:
         """``settings``: causal, and the scale."""
         out, lse = torch.ops.shardc.attention(q, k, v, mask, *settings)
@@ -122,6 +116,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (grad_out,) = grad_outputs
         grads = torch.ops.shardc.attention_backward(grad_out, *ctx.saved_tensors, *ctx.settings, 0)
         return None, *grads, None, None, None

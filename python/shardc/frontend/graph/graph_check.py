@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch_mlir.extras.fx_importer import TORCH_DTYPE_TO_MLIR_TYPE
 
 from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.python_numbers import overload_of
 from shardc.dialects.aten.schema import number_of
-from shardc.frontend.importing.stack_trace import line_of
+from shardc.frontend.importing.recorder import line_of
+from shardc.frontend.nodes import calls, final_writes, listed, outputs
 from shardc.runtime.torch_private import FakeTensor, HigherOrderOperator, OpOverload, pytree, schema_of
 
 _SYMBOLIC = (
     "is a symbolic truth value, which is not imported, torch.compile(dynamic=False) makes it a constant"
 )
+_ASSERTS = (torch.ops.aten._assert_async.default, torch.ops.aten._assert_async.msg)
 
 
 def check_graph(module: GraphModule) -> torch.device:
@@ -32,7 +33,9 @@ def check_graph(module: GraphModule) -> torch.device:
     writes = set(final_writes(module.graph))
     for node in module.graph.nodes:
         if node.op == "output":
-            _check_outputs(node)
+            for returned in outputs(module.graph):
+                if returned is not None and not isinstance(returned, Node):
+                    raise _cause(node, f"it returns {returned!r}, not a tensor")
             continue
         if node.op == "call_function":
             if node not in writes:
@@ -53,42 +56,25 @@ def check_graph(module: GraphModule) -> torch.device:
         raise _cause(
             devices[second],
             f"it is on {second}, other tensors are on {first}; a compiled graph has one device, beside "
-            f"which only 0-d "
-            "tensors may be on the CPU",
+            "which only 0-d tensors may be on the CPU",
         )
     return next(iter(devices), torch.device("cpu"))
 
 
-def final_writes(graph: Graph) -> list[Node]:
-    """The calls by which AOTAutograd gives inputs their new values, the last first;
-    nothing reads these inputs later.
+def lift_asserts(module: GraphModule) -> tuple[str, ...]:
+    """Makes assertions, such as one of ``F.one_hot``, truth values among a graph's results, the last ones.
+
+    Returns what to say where each is false. A program of calls and kernels has no effects; who runs it looks
+    at these results.
     """
-    found: list[Node] = []
-    read: set[Node] = set()
-    for node in reversed(graph.nodes):
-        if _is_write(node) and node.args[0] not in read:
-            found.append(node)
-            read.add(node.args[1])  # type: ignore[arg-type]
-        elif node.op != "output":
-            read.update(node.all_input_nodes)
-    return found
-
-
-def _is_write(node: Node) -> bool:
-    if node.target is not torch.ops.aten.copy_.default or len(node.args) != 2:
-        return False
-    if any(user.op != "output" for user in node.users):  # what it returns is the input itself
-        return False
-    into, value = node.args
-    return isinstance(into, Node) and into.op == "placeholder" and isinstance(value, Node)
-
-
-def values_of(node: Node) -> Iterator[torch.Tensor]:
-    """The (fake) tensors that a node makes."""
-    value = node.meta.get("val")
-    for item in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(item, torch.Tensor):
-            yield item
+    messages = []
+    output = module.graph.output_node()
+    for node in [call for call in calls(module.graph) if call.target in _ASSERTS]:
+        truth, *message = node.args
+        output.args = ((*outputs(module.graph), truth),)
+        messages.append(str(message[0]) if message else "")
+        module.graph.erase_node(node)
+    return tuple(messages)
 
 
 def _check_target(node: Node) -> None:
@@ -114,24 +100,15 @@ def _check_target(node: Node) -> None:
 
 
 def _has_unbacked_size(node: Node) -> bool:
-    value = node.meta.get("val")
-    return any(
-        isinstance(item, torch.Tensor | torch.SymInt) and bool(free_unbacked_symbols(item))
-        for item in (value if isinstance(value, list | tuple) else (value,))
-    )
+    values = listed(node.meta.get("val"))
+    return any(isinstance(v, torch.Tensor | torch.SymInt) and bool(free_unbacked_symbols(v)) for v in values)
 
 
-def _check_constant(node: Node, value: Any) -> None:
+def _check_constant(node: Node, value: object) -> None:
     if isinstance(value, GraphModule):
         return  # the operator that calls it is refused
     if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
         raise _cause(node, f"the graph holds a {type(value).__name__}")
-
-
-def _check_outputs(node: Node) -> None:
-    for value in node.args[0]:  # type: ignore[union-attr]
-        if value is not None and not isinstance(value, Node):
-            raise _cause(node, f"it returns {value!r}, not a tensor")
 
 
 def _checked_values(node: Node) -> Iterator[torch.Tensor]:
@@ -144,11 +121,7 @@ def _checked_values(node: Node) -> Iterator[torch.Tensor]:
             yield item
         elif isinstance(item, torch.SymBool):
             raise _cause(node, _SYMBOLIC)
-        elif (
-            item is not None
-            and not isinstance(item, torch.SymInt | torch.SymFloat)
-            and not _is_passed_through(node)
-        ):
+        elif not isinstance(item, torch.SymInt | torch.SymFloat | None) and not _is_passed_through(node):
             raise _cause(node, f"it is a {type(item).__name__}, not a tensor")
 
 
@@ -174,4 +147,4 @@ def _has_number(dtype: torch.dtype) -> bool:
 
 def _cause(node: Node, reason: str) -> GraphNotCompiled:
     op = "an input" if node.op == "placeholder" else str(node.target)
-    return GraphNotCompiled(op=op, reason=reason, where=line_of(node))
+    return GraphNotCompiled(op=op, reason=reason, where=line_of(node.meta))

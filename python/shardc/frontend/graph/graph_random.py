@@ -9,26 +9,25 @@ has them anyway. Draws are numbered from 0 in the order of the trace, forward be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, has_proxy_slot
+from torch.fx.node import Argument
 
+from shardc.frontend.operators import Table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.random_stream import RandomStream
-from shardc.runtime.torch_private import OpOverload, pytree
+from shardc.runtime.torch_private import pytree
 
 _SEEDS = (-(1 << 63), (1 << 63) - 1)
 
 
 def draw_seed(device: torch.device | str = "cpu") -> torch.Tensor:
-    """The seed that a call of a compiled graph would draw next: 0-d int64, from PyTorch's generator of
-    ``device``.
-    """
+    """The seed that a call of a compiled graph draws next from ``device``'s generator: 0-d int64."""
     return torch.ops.aten.randint.low(*_SEEDS, [], dtype=torch.int64, device=device)
 
 
@@ -42,8 +41,6 @@ torch.library.register_fake("shardc::graph_seed", draw_seed)
 class GraphStream(RandomStream):
     """The draws of one graph, from the seed that stands at its beginning."""
 
-    seed: torch.Tensor | None = None
-
     def begin(self, *, device: torch.device) -> torch.Tensor:
         """What ``shardc::graph_seed`` is traced as. A graph that is traced again has the same draws."""
         self.seed = None  # until it is drawn, by PyTorch
@@ -54,14 +51,15 @@ class GraphStream(RandomStream):
         self._drawn += 1
         return self._drawn - 1
 
-    def table(self) -> dict[OpOverload, Callable[..., Any]]:
+    def table(self) -> Table:
         """Decompositions for AOTAutograd: of the seed, and of the random ops that are to draw from it."""
-        drawn = {op: partial(self._drawn_here, function) for op, function in random_table(self).items()}
+        drawn: Table = {op: partial(self._drawn_here, draw) for op, draw in random_table(self).items()}
         return {torch.ops.shardc.graph_seed.default: self.begin, **drawn}
 
-    def _drawn_here(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """NotImplemented, which leaves the op to PyTorch, where the seed is not: in the body of a
-        higher-order operator, on another device, or for a call with a generator of its own.
+    def _drawn_here(self, function: Callable[..., object], *args: object, **kwargs: object) -> object:
+        """Leaves the op to PyTorch (NotImplemented) where the seed is not.
+
+        That is in the body of a higher-order operator, on another device, or with a generator of its own.
         """
         leaves, mode = pytree.tree_leaves((args, kwargs)), get_proxy_mode()
         if self.seed is None or mode is None or not has_proxy_slot(self.seed, mode.tracer):
@@ -71,11 +69,14 @@ class GraphStream(RandomStream):
         return function(*args, **kwargs)
 
 
-def _device(leaves: list[Any]) -> torch.device:
+def _device(leaves: list[object]) -> torch.device:
     """Where a call with these arguments makes its result."""
     named = [leaf for leaf in leaves if isinstance(leaf, torch.device)]
-    tensors = [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return torch.empty(0, device=(named + tensors or [torch.get_default_device()])[0]).device
+    return torch.empty(0, device=[*named, *_devices(leaves), torch.get_default_device()][0]).device
+
+
+def _devices(leaves: Iterable[object]) -> list[torch.device]:
+    return [leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 @contextmanager
@@ -83,10 +84,9 @@ def seeded(graph: GraphModule) -> Iterator[None]:
     """``graph`` with ``shardc::graph_seed`` at its beginning, while AOTAutograd traces it."""
     nodes = list(graph.graph.nodes)
     first = next(node for node in nodes if node.op != "placeholder")
+    place: dict[str, Argument] = {"device": _device_of(nodes)}
     with graph.graph.inserting_before(first):
-        seed = graph.graph.call_function(
-            torch.ops.shardc.graph_seed.default, (), {"device": _device_of(nodes)}
-        )
+        seed = graph.graph.call_function(torch.ops.shardc.graph_seed.default, (), place)
     graph.recompile()
     try:
         yield
@@ -97,8 +97,7 @@ def seeded(graph: GraphModule) -> Iterator[None]:
 
 def _device_of(nodes: list[Node]) -> torch.device:
     """The device of a graph's tensors; the accelerator, if some of them are on the CPU."""
-    values = [value for node in nodes for value in pytree.tree_leaves(node.meta.get("example_value"))]
-    devices = [value.device for value in values if isinstance(value, torch.Tensor)]
+    devices = _devices(pytree.tree_leaves([node.meta.get("example_value") for node in nodes]))
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
 
 

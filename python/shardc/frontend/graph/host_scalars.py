@@ -7,17 +7,19 @@ on the CPU are copied back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
+from torch.fx.node import Argument
+
+from shardc.frontend.nodes import outputs, placeholders, values_of, written_inputs
 
 
 @dataclass(frozen=True)
 class HostScalars:
-    """Numbers of inputs that are on the CPU, of those among them that the graph writes to, and of results
-    there.
-    """
+    """Numbers of inputs on the CPU, of those among them that the graph writes to, and of results there."""
 
     inputs: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
@@ -25,22 +27,13 @@ class HostScalars:
 
 
 def host_scalars(module: GraphModule, device: torch.device) -> HostScalars:
-    """Those of a graph that :func:`~shardc.frontend.graph.graph_check.check_graph` says is one of
-    ``device``.
-    """
-    from shardc.frontend.graph.graph_check import (  # loads MLIR, which a start from caches does without
-        final_writes,
-        values_of,
-    )
+    """The host scalars of a graph that ``check_graph`` says is one of ``device``."""
 
-    def is_host(node: torch.fx.Node) -> bool:
-        return any(value.device.type == "cpu" for value in values_of(node))
+    def on_host(nodes: Sequence[Argument]) -> tuple[int, ...]:
+        values = [values_of(node) if isinstance(node, Node) else () for node in nodes]
+        return tuple(n for n, own in enumerate(values) if any(v.device.type == "cpu" for v in own))
 
     if device.type == "cpu":
         return HostScalars()
-    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    inputs = [number for number, node in enumerate(nodes) if is_host(node)]
-    into = {node.args[0] for node in final_writes(module.graph)}
-    returned = module.graph.output_node().args[0]
-    results = [n for n, node in enumerate(returned) if isinstance(node, torch.fx.Node) and is_host(node)]
-    return HostScalars(tuple(inputs), tuple(n for n in inputs if nodes[n] in into), tuple(results))
+    inputs, written = on_host(placeholders(module.graph)), written_inputs(module.graph)
+    return HostScalars(inputs, tuple(n for n in inputs if n in written), on_host(outputs(module.graph)))

@@ -10,22 +10,23 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import Argument
 
 from shardc.diagnostics.frontend import UnsupportedOp, UnsupportedRandomOp
 from shardc.frontend.importing.insertion import insert_before, tensors_for_numbers
 from shardc.frontend.importing.normalize import normalize_arguments
 from shardc.frontend.importing.recorder import FRAMES
+from shardc.frontend.nodes import arguments, calls, dim_at, list_at, node_at
 from shardc.runtime.torch_private import OpOverload, schema_of
 
 aten = torch.ops.aten
 
 # Anything under these that still has effects is about checks and profiles, not values.
 _EFFECT_ONLY = ("profiler::", "aten::_assert", "aten::sym_constrain", "aten::record_stream")
-_FACTORIES: dict[object, float | None] = {
+_FACTORIES: dict[object, float] = {
     aten.zeros.default: 0,
     aten.zeros_like.default: 0,
     aten.new_zeros.default: 0,
@@ -49,19 +50,17 @@ def clean(module: GraphModule) -> None:
     """
     graph = module.graph
     drop_effects(graph)
-    for node in list(graph.nodes):
-        if node.op == "call_function":
-            _simplify(node)
+    for node in calls(graph):
+        _simplify(node)
     remove_dead_nodes(graph)
-    for node in graph.nodes:
-        if node.op == "call_function":
-            _check(node)
+    for node in calls(graph):
+        _check(node)
 
 
 def drop_effects(graph: Graph) -> None:
     """Erases checks and profiling."""
-    for node in list(graph.nodes):
-        if node.op == "call_function" and _is_effect_only(node):
+    for node in calls(graph):
+        if _is_effect_only(node):
             node.replace_all_uses_with(None)  # type: ignore[arg-type]
             graph.erase_node(node)
 
@@ -102,7 +101,7 @@ def _simplify(node: Node) -> None:
     elif node.target is aten.scalar_tensor.default:
         _make_full(node, node.args[0])
     elif node.target in _IDENTITIES:
-        replace_by(node, node.args[0])  # type: ignore[arg-type]
+        replace_by(node, node_at(node))
     elif node.target in _SIMPLIFICATIONS:
         _SIMPLIFICATIONS[node.target](node)
     else:
@@ -110,7 +109,7 @@ def _simplify(node: Node) -> None:
         tensors_for_numbers(node)
 
 
-def _make_full(node: Node, fill: object) -> None:
+def _make_full(node: Node, fill: Argument) -> None:
     value = node.meta["val"]
     if isinstance(fill, Node):
         return
@@ -121,8 +120,7 @@ def _make_full(node: Node, fill: object) -> None:
 
 def _clone(node: Node) -> None:
     """A clone matters only where it lays elements out anew for a view that follows."""
-    source = node.args[0]
-    assert isinstance(source, Node)
+    source = node_at(node)
     if source.meta["val"].stride() == node.meta["val"].stride():
         replace_by(node, source)
     elif node.kwargs.get("memory_format") is None:
@@ -130,8 +128,7 @@ def _clone(node: Node) -> None:
 
 
 def _to_copy(node: Node) -> None:
-    source, value = node.args[0], node.meta["val"]
-    assert isinstance(source, Node)
+    source, value = node_at(node), node.meta["val"]
     if source.meta["val"].dtype == value.dtype:
         node.target = aten.clone.default
         node.kwargs = {"memory_format": node.kwargs.get("memory_format")}
@@ -142,8 +139,7 @@ def _to_copy(node: Node) -> None:
 
 
 def _same_shape(node: Node) -> None:
-    source = node.args[0]
-    assert isinstance(source, Node)
+    source = node_at(node)
     if source.meta["val"].shape == node.meta["val"].shape:
         replace_by(node, source)
         return
@@ -154,16 +150,14 @@ def _same_shape(node: Node) -> None:
 
 
 def _transpose_twice(node: Node) -> None:
-    source = node.args[0]
-    assert isinstance(source, Node)
+    source = node_at(node)
     if source.target is aten.t.default:
-        replace_by(node, source.args[0])  # type: ignore[arg-type]
+        replace_by(node, node_at(source))
 
 
 def _copy(node: Node) -> None:
     """``copy(target, source)``: the source in the target's shape and dtype."""
-    source, value = node.args[1], node.meta["val"]
-    assert isinstance(source, Node)
+    source, value = node_at(node, 1), node.meta["val"]
     if source.meta["val"].dtype != value.dtype:
         source = insert_before(node, aten._to_copy.default, (source,), {"dtype": value.dtype})
     if source.meta["val"].shape != value.shape:
@@ -172,34 +166,29 @@ def _copy(node: Node) -> None:
 
 
 def _as_strided(node: Node) -> None:
-    """``out=`` of a factory resizes a tensor: a view of all of it, and a write to all of it.
-    Others stay and are refused.
-    """
-    source = node.args[0]
-    assert isinstance(source, Node)
-    if _is_all_of(source, *node.args[1:]):
-        replace_by(node, source)
+    """``out=`` of a factory views all of a tensor, and writes to all of it. Others stay and are refused."""
+    _replace_by_all(node, node_at(node), 1)
 
 
 def _as_strided_scatter(node: Node) -> None:
-    target, source, *place = node.args
-    assert isinstance(target, Node) and isinstance(source, Node)
-    if _is_all_of(target, *place):
+    _replace_by_all(node, node_at(node, 1), 2)
+
+
+def _replace_by_all(node: Node, source: Node, place: int) -> None:
+    """Takes ``source`` for ``node`` if the size, stride and offset at ``place`` and behind are all of it."""
+    value, (size, stride, *offset) = node_at(node).meta["val"], node.args[place:]
+    assert isinstance(size, list | tuple) and isinstance(stride, list | tuple)
+    same = value.shape == tuple(size) and value.stride() == tuple(stride)
+    if same and value.is_contiguous() and (offset or [None])[0] in (None, value.storage_offset()):
         replace_by(node, source)
 
 
-def _is_all_of(node: Node, size: Any, stride: Any, offset: int | None = None) -> bool:
-    value = node.meta["val"]
-    same = value.shape == tuple(size) and value.stride() == tuple(stride)
-    return same and value.is_contiguous() and offset in (None, value.storage_offset())
-
-
 def _slice(node: Node) -> None:
-    source, dim, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])
-    assert isinstance(source, Node)
+    source = node_at(node)
     shape = source.meta["val"].shape
-    dim, step = dim % len(shape), node.kwargs.get("step", step)
-    start, end, step = slice(start, end, step).indices(shape[dim])
+    _, _, start, end, step = (*node.args, *(0, None, None, 1)[len(node.args) - 1 :])
+    dim = dim_at(node, 1, len(shape))
+    start, end, step = slice(start, end, node.kwargs.get("step", step)).indices(shape[dim])
     if (start, step) == (0, 1) and end >= shape[dim]:
         replace_by(node, source)
         return
@@ -207,11 +196,13 @@ def _slice(node: Node) -> None:
 
 
 def _strided_slice_backward(node: Node) -> None:
-    """Of slices with a step; the gradients of others are pads."""
-    grad, sizes, dim, start, end, step = node.args
-    dim %= len(sizes)  # type: ignore[operator, arg-type]
-    start, end, step = slice(start, end, step).indices(sizes[dim])  # type: ignore[index]
-    node.args = (grad, sizes, dim, start, max(start, end), step)
+    """The gradient of a slice with a step; those of others are pads."""
+    sizes = list_at(node, 1)
+    dim = dim_at(node, 2, len(sizes))
+    size = sizes[dim]
+    assert isinstance(size, int)
+    start, end, step = slice(*node.args[3:]).indices(size)
+    node.args = (node.args[0], sizes, dim, start, max(start, end), step)
 
 
 def _arange(node: Node) -> None:
@@ -228,7 +219,7 @@ def _check(node: Node) -> None:
     if not isinstance(target, OpOverload):
         raise UnsupportedOp(op=str(target), reason="it is not an ATen or custom op", where=where_of(node))
     declared = schema_of(target)
-    if _may_draw(target) and _argument(node, "dropout_p") != 0:
+    if _may_draw(target) and not any(a.name == "dropout_p" and given == 0 for a, given in arguments(node)):
         raise UnsupportedRandomOp(op=declared.name, detail="", where=where_of(node))
     if "as_strided" in declared.name:
         raise UnsupportedOp(op=str(target), reason="it addresses memory, not elements", where=where_of(node))
@@ -239,15 +230,6 @@ def _check(node: Node) -> None:
 @functools.cache
 def _may_draw(target: OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in target.tags
-
-
-def _argument(node: Node, name: str) -> object:
-    """An argument by its name in the schema, or its default; None where the op has no such argument."""
-    for position, argument in enumerate(schema_of(node.target).arguments):  # type: ignore[union-attr]
-        if argument.name == name:
-            given = node.args[position : position + 1] or (node.kwargs.get(name, argument.default_value),)
-            return given[0]
-    return None
 
 
 _IDENTITIES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -11,6 +12,7 @@ from torch.fx.graph import CodeGen
 from shardc.diagnostics.frontend import BufferChangesShape, TraceFailed
 from shardc.frontend.importing.cleanup import remove_dead_nodes, where_of
 from shardc.frontend.importing.recorder import OPTIMIZER, PHASE, Frames
+from shardc.frontend.nodes import history, outputs, placeholders
 from shardc.frontend.step.spec import TensorSpec
 from shardc.frontend.step.trace import Trace
 from shardc.runtime.torch_private import FakeTensor
@@ -31,61 +33,44 @@ class StepGraph:
 
 
 def finish(trace: Trace) -> StepGraph:
-    """Gives a cleaned trace its final arguments and results, and marks gradients and the optimizer's
-    nodes.
-    """
+    """Gives a cleaned trace its final arguments and results; marks gradients and the optimizer's nodes."""
     module = trace.graph
-    arguments = dict(zip(_placeholders(module), trace.arguments, strict=True))
+    arguments = dict(zip(placeholders(module.graph), trace.arguments, strict=True))
     results, gradients = _split_outputs(trace)
     _drop_state_without_gradient(arguments, results, gradients)
     constants = _lift_constants(trace, arguments)
     marked = _mark_gradients(gradients)
     _mark_parameters(results)
-    _set_results(module, [node for _, node in results])
+    module.graph.output_node().args = ([node for _, node in results],)
+    remove_dead_nodes(module.graph)
     _drop_arguments(module, arguments)
     specs = [spec for spec, _ in results]
     return StepGraph(module, list(arguments.values()), specs, marked, constants, trace.where)
 
 
-def _placeholders(module: GraphModule) -> list[Node]:
-    return [node for node in module.graph.nodes if node.op == "placeholder"]
-
-
 def _split_outputs(trace: Trace) -> tuple[list[tuple[TensorSpec, Node]], dict[str, Node | None]]:
-    output = next(iter(reversed(trace.graph.graph.nodes)))
-    nodes = list(output.args[0])
+    nodes: list[Any] = list(outputs(trace.graph.graph))
     loss = nodes[0].meta["val"]
     specs = [TensorSpec("loss", "loss", tuple(loss.shape), loss.dtype)]
     for role in ("param", "opt_state", "buffer"):
         specs += [spec for spec in trace.arguments if spec.role == role]
     results = list(zip(specs, nodes[: len(specs)], strict=True))
-    own = dict(zip(trace.arguments, _placeholders(trace.graph), strict=True))
+    own = dict(zip(trace.arguments, placeholders(trace.graph.graph), strict=True))
     results = [(spec, _of_same_shape(spec, node, own)) for spec, node in results]
     return results, dict(zip(trace.gradients, nodes[len(specs) :], strict=True))
 
 
 def _of_same_shape(spec: TensorSpec, node: Node, own: dict[TensorSpec, Node]) -> Node:
-    """The node of a result. A buffer that the forward replaced by one of another shape stays as it came, if
-    it was made of nothing but numbers (a table of positions made longer): each step makes it again.
+    """The node of a result: the buffer as it came where the forward made it one of another shape.
+
+    It must be made of numbers alone (a table of positions made longer): each step makes it again.
     """
     if spec.role != "buffer" or tuple(node.meta["val"].shape) == spec.shape:
         return node
-    if _reads_arguments(node):
+    if any(n.op == "placeholder" for n in history(node)):
         shape = list(node.meta["val"].shape)
         raise BufferChangesShape(name=spec.name, before=list(spec.shape), after=shape, where=where_of(node))
     return own[spec]
-
-
-def _reads_arguments(node: Node) -> bool:
-    seen, stack = {node}, [node]
-    while stack:
-        node = stack.pop()
-        if node.op == "placeholder":
-            return True
-        new = set(node.all_input_nodes) - seen
-        seen |= new
-        stack += new
-    return False
 
 
 def _drop_state_without_gradient(
@@ -94,29 +79,22 @@ def _drop_state_without_gradient(
     gradients: dict[str, Node | None],
 ) -> None:
     """Optimizers make no state for parameters that get no gradient; neither do we."""
-    without = {
-        spec.name
-        for spec in arguments.values()
-        if spec.role == "opt_state" and gradients.get(spec.name.rpartition("/")[0]) is None
-    }
-    results[:] = [
-        (spec, node) for spec, node in results if spec.role != "opt_state" or spec.name not in without
-    ]
-    for node, spec in list(arguments.items()):
-        if spec.role == "opt_state" and spec.name in without:
-            del arguments[node]
+
+    def is_kept(spec: TensorSpec) -> bool:
+        return spec.role != "opt_state" or gradients.get(spec.name.rpartition("/")[0]) is not None
+
+    results[:] = [(spec, node) for spec, node in results if is_kept(spec)]
+    for node in [node for node, spec in arguments.items() if not is_kept(spec)]:
+        del arguments[node]
 
 
 def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str, torch.Tensor]:
-    """Tensors that the model held outside its parameters and buffers.
-
-    Numbers stay, the rest become arguments.
-    """
+    """Makes tensors that the model held outside its parameters and buffers arguments; numbers stay."""
     lifted: dict[int, Node] = {}
     constants: dict[str, torch.Tensor] = {}
     module, last = trace.graph, next(reversed(arguments))
     graph = module.graph
-    for node in [n for n in graph.nodes if n.op == "get_attr"]:
+    for node in list(graph.find_nodes(op="get_attr")):
         value = getattr(module, str(node.target))
         _check_constant(node, value, trace)
         if value.numel() == 1:
@@ -137,23 +115,19 @@ def _lift_constants(trace: Trace, arguments: dict[Node, TensorSpec]) -> dict[str
 
 def _check_constant(node: Node, value: torch.Tensor, trace: Trace) -> None:
     if isinstance(value, FakeTensor) or value.is_meta:
-        reason = (
-            f"it uses a tensor of shape {list(value.shape)} that has no values and is no parameter or buffer"
-        )
+        shape = list(value.shape)
+        reason = f"it uses a tensor of shape {shape} that has no values and is no parameter or buffer"
         raise TraceFailed(reason=reason, where=where_of(node))
-    if value.untyped_storage().data_ptr() in trace.storages:
-        name = trace.storages[value.untyped_storage().data_ptr()]
+    if name := trace.storages.get(value.untyped_storage().data_ptr()):
         reason = f"{name} is read through a reference other than the module's own attribute"
         raise TraceFailed(reason=reason, where=where_of(node))
 
 
 def _mark_gradients(gradients: dict[str, Node | None]) -> dict[str, str]:
-    marked = {}
-    for name, node in gradients.items():
-        if node is not None:
-            node.meta.setdefault(GRADIENT, []).append(name)
-            marked[name] = node.name
-    return marked
+    made = {name: node for name, node in gradients.items() if node is not None}
+    for name, node in made.items():
+        node.meta.setdefault(GRADIENT, []).append(name)
+    return {name: node.name for name, node in made.items()}
 
 
 def _mark_parameters(results: list[tuple[TensorSpec, Node]]) -> None:
@@ -178,16 +152,10 @@ def _claim(node: Node, name: str, owner: dict[Node, str | None]) -> None:
         stack += node.all_input_nodes
 
 
-def _set_results(module: GraphModule, nodes: list[Node]) -> None:
-    output = next(iter(reversed(module.graph.nodes)))
-    output.args = (nodes,)
-    remove_dead_nodes(module.graph)
-
-
 def _drop_arguments(module: GraphModule, arguments: dict[Node, TensorSpec]) -> None:
     """Erases placeholders that are no arguments any more, and hyperparameters that the step does not read."""
-    for node in [n for n in module.graph.nodes if n.op == "placeholder" and not n.users]:
-        if node not in arguments or arguments[node].role == "hyper":
+    for node in placeholders(module.graph):
+        if not node.users and (node not in arguments or arguments[node].role == "hyper"):
             arguments.pop(node, None)
             module.graph.erase_node(node)
     # The tracer's code generator still packs and unpacks the lists that the step was traced with.

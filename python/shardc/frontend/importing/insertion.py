@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import Argument, Target
 
 from shardc.frontend.fake_results import corrected
 from shardc.runtime.torch_private import FakeTensorMode, OpOverload, schema_of
@@ -15,29 +16,28 @@ aten = torch.ops.aten
 
 def insert_before(
     node: Node,
-    target: Callable,
-    args: tuple,
-    kwargs: dict | None = None,
+    target: Target,
+    args: tuple[Argument, ...],
+    kwargs: dict[str, Argument] | None = None,
     mode: FakeTensorMode | None = None,
     like: Node | None = None,
 ) -> Node:
-    """A new node in front of ``node`` with the phase and lines of ``like`` (default: of ``node``); its
-    value's shape is computed.
+    """A new node in front of ``node``, with its value, and the phase and lines of ``like`` or ``node``.
 
     ``mode`` is that of the graph's tensors; it is needed where ``node`` is no tensor.
     """
+    assert callable(target)
     with node.graph.inserting_before(node):
         new = node.graph.call_function(target, args, kwargs or {})
     new.meta = {k: v for k, v in (like or node).meta.items() if k not in ("val", "tensor_meta")}
-    values = torch.fx.map_arg((args, kwargs or {}), lambda n: n.meta["val"])
+    values: tuple[Any, Any] = torch.fx.map_arg((args, kwargs or {}), lambda n: n.meta["val"])
     with mode or node.meta["val"].fake_mode:
         new.meta["val"] = corrected(target, target(*values[0], **values[1]), *values)
     return new
 
 
 def tensors_for_numbers(node: Node) -> None:
-    """Numbers where the operator takes a tensor, ``torch.add(0.5, x)``, become 0-d tensors of the dtype they
-    have there.
+    """Makes numbers in the place of tensors, as in ``torch.add(0.5, x)``, 0-d tensors of their dtype there.
 
     The importer would make them tensors of f64 or i64, and say otherwise in their types.
     """

@@ -23,6 +23,7 @@ from shardc.frontend.importing.cleanup import where_of
 from shardc.frontend.importing.graph_io import GRADIENT, PARAMETER, StepGraph
 from shardc.frontend.importing.recorder import FRAMES, PHASE, Frames
 from shardc.frontend.importing.sizes import SizeTable
+from shardc.frontend.nodes import list_at, placeholders
 from shardc.frontend.step.spec import TensorSpec
 from shardc.runtime.torch_private import OpOverload
 
@@ -43,10 +44,10 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
     importer = _StepImporter(context, step.where, sizes)
     function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
     with context:
-        function.attributes["arg_attrs"] = _attributes(
-            step.arguments, _shapes(step.module.graph, sizes, context)
-        )
-        function.attributes["res_attrs"] = _attributes(step.results)
+        values = [node.meta["val"] for node in placeholders(step.module.graph)]
+        shapes = [sizes.shape(value, context) if sizes.hints else None for value in values]
+        function.attributes["arg_attrs"] = _attributes(step.arguments, shapes)
+        function.attributes["res_attrs"] = _attributes(step.results, [None] * len(step.results))
         if sizes.hints:
             function.attributes[SYMBOLS] = ir.DenseI64ArrayAttr.get(sizes.hints)
         # Each call brings constants of its own; shared, they are a third of the ops fewer.
@@ -74,12 +75,16 @@ class _StepImporter(FxImporter):
 class _NodeImporter(GraphNodeImporter):
     """Sets ``dist.phase``, ``dist.name`` and the user's location on the ops of each node."""
 
-    __slots__ = ["_locations", "_phases"]
+    __slots__ = ["_locations"]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._locations: dict[tuple[Frames, str | None], ir.Location] = {}
-        self._phases: dict[str, ir.Attribute] = {}
+
+    @property
+    def _step(self) -> _StepImporter:
+        assert isinstance(self.fx_importer, _StepImporter)
+        return self.fx_importer
 
     def import_nodes(self, nodes: Iterable[Node], **_: Any) -> None:
         with ir.InsertionPoint(self._b):
@@ -100,21 +105,15 @@ class _NodeImporter(GraphNodeImporter):
             reason = f"the importer has no form for {error}" if isinstance(error, KeyError) else str(error)
             raise UnsupportedOp(op=str(node.target), reason=reason, where=where_of(node)) from error
         op = self.resolve_node_value(node).owner
-        op.attributes["dist.phase"] = self._phase(node.meta[PHASE])
-        if shapes := self.fx_importer.sizes.shapes(node.meta["val"], self._c):
+        op.attributes["dist.phase"] = ir.StringAttr.get(node.meta[PHASE], self._c)
+        if shapes := self._step.sizes.shapes(node.meta["val"], self._c):
             op.attributes[SHAPES] = shapes
-        gradients = _gradients(node)
-        if gradients:
+        if gradients := _gradients(node):
             op.attributes["dist.name"] = ir.StringAttr.get(",".join(gradients), self._c)
 
     def _return(self, node: Node) -> None:
-        operands = [self.resolve_node_value(value) for value in node.args[0]]
-        ir.Operation.create("func.return", operands=operands, loc=self.fx_importer.where)
-
-    def _phase(self, phase: str) -> ir.Attribute:
-        if phase not in self._phases:
-            self._phases[phase] = ir.StringAttr.get(phase, self._c)
-        return self._phases[phase]
+        operands = [self.resolve_node_value(v) for v in list_at(node, 0) if isinstance(v, Node)]
+        ir.Operation.create("func.return", operands=operands, loc=self._step.where)
 
     def _location(self, node: Node) -> ir.Location:
         """The user's lines as a call site chain; for the optimizer, under the name of the parameter."""
@@ -131,27 +130,18 @@ class _NodeImporter(GraphNodeImporter):
 
 def _gradients(node: Node) -> list[str]:
     names = [f"grad:{name}" for name in node.meta.get(GRADIENT, ())]
-    if isinstance(node.meta["val"], (tuple, list)):
+    if isinstance(node.meta["val"], tuple | list):
         for user in node.users:
             names += [f"grad:{name}#{user.args[1]}" for name in user.meta.get(GRADIENT, ())]
     return names
 
 
-def _shapes(graph: Graph, sizes: SizeTable, context: ir.Context) -> list[ir.Attribute | None]:
-    """The sizes of each argument, where the graph has symbolic ones."""
-    values = [node.meta["val"] for node in graph.nodes if node.op == "placeholder"]
-    return [sizes.shape(value, context) if sizes.hints else None for value in values]
-
-
-def _attributes(specs: list[TensorSpec], shapes: Sequence[ir.Attribute | None] = ()) -> ir.Attribute:
-    named = [
-        {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)}
-        for spec in specs
-    ]
-    for attributes, shape in zip(named, shapes, strict=False):
-        if shape is not None:
-            attributes[SHAPE] = shape
-    return ir.ArrayAttr.get([ir.DictAttr.get(attributes) for attributes in named])
+def _attributes(specs: list[TensorSpec], shapes: Sequence[ir.Attribute | None]) -> ir.Attribute:
+    made = []
+    for spec, shape in zip(specs, shapes, strict=True):
+        named = {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)}
+        made.append(ir.DictAttr.get(named if shape is None else {**named, SHAPE: shape}))
+    return ir.ArrayAttr.get(made)
 
 
 def _check_dtype(spec: TensorSpec) -> None:

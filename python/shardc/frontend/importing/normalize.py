@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import Argument
 
+from shardc.frontend.nodes import list_at, node_at, operator_of
 from shardc.runtime.torch_private import OpOverload, schema_of
 
 aten = torch.ops.aten
@@ -32,10 +33,7 @@ def normalize_arguments(node: Node) -> None:
             if position < len(args):
                 args[position] = _from_front(args[position], rank)
         node.args = tuple(args)
-        node.kwargs = {
-            key: _from_front(value, rank) if key in _DIM_NAMES else value
-            for key, value in node.kwargs.items()
-        }
+        node.kwargs = {k: _from_front(v, rank) if k in _DIM_NAMES else v for k, v in node.kwargs.items()}
     if node.target in (aten.select.int, aten.select_scatter.default, aten.select_backward.default):
         _index_from_front(node)
 
@@ -51,26 +49,33 @@ def _dim_positions(target: OpOverload) -> tuple[int, ...]:
 
 def _rank(node: Node) -> int:
     """Rank of the tensor that the dims of this call count in; 1 for a 0-d tensor, as torch has it."""
-    names = [argument.name for argument in schema_of(node.target).arguments]  # type: ignore[union-attr]
+    names = _names(operator_of(node))
     if "input_sizes" in names:
-        return len(node.args[names.index("input_sizes")])  # type: ignore[arg-type]
-    first: Any = node.args[0]
-    first = first[0] if isinstance(first, (list, tuple)) else first
+        return len(list_at(node, names.index("input_sizes")))
+    first = node.args[0]
+    first = first[0] if isinstance(first, list | tuple) else first
     rank = first.meta["val"].dim() if isinstance(first, Node) else 0
     return max(1, rank + (node.target in _ADDS_DIM))
 
 
-def _from_front(dims: Any, rank: int) -> Any:
+def _names(target: OpOverload) -> list[str]:
+    return [argument.name for argument in schema_of(target).arguments]
+
+
+def _from_front(dims: Argument, rank: int) -> Argument:
     if isinstance(dims, (list, tuple)):
         return [_from_front(dim, rank) for dim in dims]
     return dims % rank if isinstance(dims, int) and not isinstance(dims, bool) else dims
 
 
 def _index_from_front(node: Node) -> None:
-    names = [argument.name for argument in schema_of(node.target).arguments]  # type: ignore[union-attr]
-    dim, index = names.index("dim"), names.index("index")
-    args: list[Any] = list(node.args)
-    if len(args) > index and args[index] < 0:
-        sizes = args[1] if "input_sizes" in names else args[0].meta["val"].shape
-        args[index] += sizes[args[dim]]
-        node.args = tuple(args)
+    names = _names(operator_of(node))
+    place = names.index("index")
+    if len(node.args) <= place:
+        return
+    index, dim = node.args[place], node.args[names.index("dim")]
+    if isinstance(index, int) and isinstance(dim, int) and index < 0:
+        sizes = list_at(node, 1) if "input_sizes" in names else node_at(node).meta["val"].shape
+        size = sizes[dim]
+        assert isinstance(size, int | torch.SymInt)
+        node.args = (*node.args[:place], index + size, *node.args[place + 1 :])

@@ -8,10 +8,12 @@ current then.
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -26,9 +28,14 @@ PHASE, FRAMES = "shardc_phase", "shardc_frames"
 # File, line; the innermost first.
 Frames = tuple[tuple[str, int], ...]
 
+UNKNOWN: Frames = (("<unknown>", 0),)
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+_TORCH = os.path.dirname(torch.__file__) + os.sep
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 _INTERNAL = (
-    os.path.dirname(torch.__file__) + os.sep,
+    _TORCH,
     os.path.join(_PACKAGE, "frontend") + os.sep,
     os.path.join(_PACKAGE, "runtime") + os.sep,
     os.path.dirname(os.__file__) + os.sep + "contextlib.py",
@@ -43,14 +50,10 @@ _WRAPPERS = (
     os.path.join("transformers", "modeling_layers.py"),
     os.path.join("transformers", "modeling_utils.py"),
 )
-_is_user_file: dict[str, bool] = {}
 
 
 class NodeRecorder:
-    """Current phase and source of the nodes being made.
-
-    ``label`` replaces source lines in the optimizer phase.
-    """
+    """Current phase and source of the nodes being made; ``label`` stands for lines in the optimizer phase."""
 
     def __init__(self, stop_file: str, fallback: Frames) -> None:
         self.phase = FORWARD
@@ -84,11 +87,8 @@ class NodeRecorder:
             self._last = found or self._last
             # The node that autograd made for the op that is being traced has the last number given out.
             self._by_sequence.setdefault(sequence_number() - 1, self._last)
-            return self._last
-        node = current_autograd_node()
-        if node is None:
-            return self._last
-        self._last = self._by_sequence.get(sequence_number_of(node), self._last)
+        elif (node := current_autograd_node()) is not None:
+            self._last = self._by_sequence.get(sequence_number_of(node), self._last)
         return self._last
 
 
@@ -107,9 +107,7 @@ _caller: ContextVar[Frames | None] = ContextVar("shardc_caller", default=None)
 
 @contextmanager
 def called_from(file: str, line: int) -> Iterator[None]:
-    """Traces inside were asked for by this line, whoever calls: a script that the command line reads calls
-    nothing.
-    """
+    """Traces inside count as asked for by this line: a script that the command line reads calls nothing."""
     token = _caller.set(((file, line),))
     try:
         yield
@@ -142,9 +140,25 @@ def raising_line(traceback: TracebackType | None) -> str | None:
     return found
 
 
+@cache
 def _is_user(filename: str) -> bool:
-    known = _is_user_file.get(filename)
-    if known is None:
-        known = not filename.startswith(_INTERNAL) and not any(part in filename for part in _WRAPPERS)
-        _is_user_file[filename] = known
-    return known
+    return not filename.startswith(_INTERNAL) and not any(part in filename for part in _WRAPPERS)
+
+
+# Lines in the stack traces that PyTorch's tracers leave on FX nodes.
+
+
+def frames_of(node: torch.fx.Node) -> Frames:
+    """File and line of the user's code that made a node, the innermost first; PyTorch's own if all are."""
+    return _frames_in(node.meta)
+
+
+def line_of(meta: Mapping[str, Any]) -> str | None:
+    """``file:line`` of the innermost of the user's lines, by the meta data of a node."""
+    file, line = _frames_in(meta)[0]
+    return f"{file}:{line}" if line else None
+
+
+def _frames_in(meta: Mapping[str, Any]) -> Frames:
+    found = [(name, int(line)) for name, line in _FRAME.findall(meta.get("stack_trace") or "")][::-1]
+    return tuple(f for f in found if not f[0].startswith(_TORCH)) or tuple(found) or UNKNOWN

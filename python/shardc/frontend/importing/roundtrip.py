@@ -11,10 +11,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import Argument
 from torch_mlir import ir
 from torch_mlir.extras.fx_importer import TENSOR_SCALAR_OP_CONVERTER, TORCH_MEMORY_FORMAT_TO_INT
 
@@ -22,8 +22,8 @@ from shardc.diagnostics.dynamo import GraphNotCompiled
 from shardc.dialects.aten.call import Call, CallReader, IntValue, is_constant
 from shardc.dialects.aten.schema import dtype_of, parameters, target_of
 from shardc.dialects.aten.types import TensorType
-from shardc.frontend.importing.stack_trace import line_of
-from shardc.runtime.torch_private import schema_of
+from shardc.frontend.importing.recorder import line_of
+from shardc.frontend.nodes import arguments, calls, listed, node_at, operator_of
 
 _DTYPE_KEPT = frozenset(
     (
@@ -49,79 +49,61 @@ class Result:
 
 @dataclass(frozen=True)
 class ExpectedCall:
-    """One call of the graph: ``args`` in schema order, defaults filled in, with a Result where a
-    value goes.
-    """
+    """One call of the graph: ``args`` in schema order with defaults, and a Result where a value goes."""
 
     name: str
     target: str
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
     results: tuple[TensorType | None, ...]
     where: str | None
 
 
 def expected_calls(graph: Graph) -> list[ExpectedCall]:
     """What the graph calls, in order. To be asked before the import, which may rewrite the graph."""
-    return [
-        _expected(node)
-        for node in graph.nodes
-        if node.op == "call_function" and node.target is not operator.getitem
-    ]
+    return [_expected(node) for node in calls(graph) if node.target is not operator.getitem]
 
 
 def check_calls(
-    module: ir.Module, inputs: Sequence[str], calls: Sequence[ExpectedCall], keep: Collection[str]
+    module: ir.Module, inputs: Sequence[str], wanted: Sequence[ExpectedCall], keep: Collection[str]
 ) -> dict[Result, ir.Value]:
-    """The values of the module's function by what they are in the graph. Raises GraphNotCompiled where it
-    differs from ``calls`` on ``inputs``.
+    """The values of the module's function by what they are in the graph.
 
-    Calls named in ``keep`` get their name as ``dist.name``, which no two ops share, so that none of them is
-    merged.
+    Calls named in ``keep`` get their name as ``dist.name``, which no two ops share: none of them is merged.
+    Raises GraphNotCompiled where it differs from ``wanted`` on ``inputs``.
     """
     reader = CallReader()
     block = module.body.operations[0].regions[0].blocks[0]
     values = {Result(name, 0): value for name, value in zip(inputs, block.arguments, strict=True)}
     ops = [view.operation for view in block.operations if not is_constant(view.operation)][:-1]
-    for op, expected in zip(ops, calls, strict=False):
+    for op, expected in zip(ops, wanted, strict=False):
         problem = _difference(reader.read(op), expected, values)
         if problem:
             raise GraphNotCompiled(op=expected.target, reason=problem, where=expected.where)
         values |= {Result(expected.name, number): value for number, value in enumerate(op.results)}
         if expected.name in keep:
             op.attributes["dist.name"] = ir.StringAttr.get(expected.name, module.context)
-    if len(ops) != len(calls):
-        raise GraphNotCompiled(op="the graph", reason=f"{len(calls)} calls were imported as {len(ops)}")
+    if len(ops) != len(wanted):
+        raise GraphNotCompiled(op="the graph", reason=f"{len(wanted)} calls were imported as {len(ops)}")
     return values
 
 
 def _expected(node: Node) -> ExpectedCall:
-    args = []
-    for position, parameter in enumerate(schema_of(node.target).arguments):
-        arg = (
-            node.args[position]
-            if position < len(node.args)
-            else node.kwargs.get(parameter.name, _default(parameter))
-        )
-        args.append(reference(arg))
-    value = node.meta["val"]
-    results = tuple(_type(v) for v in value) if isinstance(value, tuple) else (_type(value),)
-    return ExpectedCall(node.name, _imported_target(node), tuple(args), results, line_of(node))
+    args = tuple(reference(_torch_value(declared, arg)) for declared, arg in arguments(node))
+    results = tuple(map(_type, listed(node.meta["val"])))
+    return ExpectedCall(node.name, _imported_target(node), args, results, line_of(node.meta))
 
 
 def _imported_target(node: Node) -> str:
-    """Operators on a tensor and a number are imported as the overload that takes a number: the
-    same function.
-    """
-    name = f"torch.{target_of(node.target)}"
+    """Operators on a tensor and a number are imported as the overload for numbers: the same function."""
+    name = f"torch.{target_of(operator_of(node))}"
     if name in TENSOR_SCALAR_OP_CONVERTER and _is_number(node.args[1]):
         name = TENSOR_SCALAR_OP_CONVERTER[name]
     return name.removeprefix("torch.")
 
 
-def _is_number(arg: Any) -> bool:
-    return isinstance(
-        arg.meta["val"] if isinstance(arg, Node) else arg, int | float | torch.SymInt | torch.SymFloat
-    )
+def _is_number(arg: Argument) -> bool:
+    value = arg.meta["val"] if isinstance(arg, Node) else arg
+    return isinstance(value, int | float | torch.SymInt | torch.SymFloat)
 
 
 def _type(value: torch.Tensor | torch.SymInt | None) -> TensorType | None:
@@ -131,21 +113,25 @@ def _type(value: torch.Tensor | torch.SymInt | None) -> TensorType | None:
     return TensorType(sizes, value.dtype)  # type: ignore[arg-type]
 
 
-def _default(parameter: torch.Argument) -> Any:
-    """What an argument that is left out is; the schema gives a dtype by its number."""
-    value = parameter.default_value
+def _torch_value(parameter: torch.Argument, value: Argument) -> Argument:
+    """An argument as PyTorch has it; a schema's default gives a dtype by its number."""
     return dtype_of(value) if isinstance(value, int) and "ScalarType" in str(parameter.real_type) else value
 
 
-def reference(arg: Any) -> Any:
+def reference(arg: object) -> object:
     """An argument with each node as the Result that it is."""
     if isinstance(arg, list | tuple):
         return tuple(reference(a) for a in arg)
-    if not isinstance(arg, Node):
-        return arg
-    if arg.target is operator.getitem:
-        return Result(arg.args[0].name, arg.args[1])  # type: ignore[union-attr, arg-type]
-    return Result(arg.name, 0)
+    return result_of(arg) if isinstance(arg, Node) else arg
+
+
+def result_of(node: Node) -> Result:
+    """A node as the result of a call that it is."""
+    if node.target is not operator.getitem:
+        return Result(node.name, 0)
+    number = node.args[1]
+    assert isinstance(number, int)
+    return Result(node_at(node).name, number)
 
 
 def _difference(call: Call, expected: ExpectedCall, values: dict[Result, ir.Value]) -> str | None:
@@ -157,9 +143,8 @@ def _difference(call: Call, expected: ExpectedCall, values: dict[Result, ir.Valu
     operands = iter(call.operands)
     keeps_dtype = spec.target in _DTYPE_KEPT or _names_dtype(expected)
     comparison = _Comparison(keeps_dtype, operands, values)
-    for actual, wanted, (name, kind, _) in zip(
-        spec.args, expected.args, parameters(spec.target), strict=True
-    ):
+    declared = parameters(spec.target)
+    for actual, wanted, (name, kind, _) in zip(spec.args, expected.args, declared, strict=True):
         if name == "pin_memory" and wanted:
             return "it asks for pinned memory"
         if not comparison.same(actual, wanted, kind):
@@ -178,12 +163,11 @@ class _Comparison:
     operands: Iterator[ir.Value]
     values: dict[Result, ir.Value]
 
-    def same(self, actual: Any, wanted: Any, kind: str) -> bool:
+    def same(self, actual: object, wanted: object, kind: str) -> bool:
         """Whether an argument of the schema's type ``kind`` was imported as what the graph says."""
         if isinstance(wanted, Result):
-            return isinstance(actual, TensorType | IntValue) and next(self.operands) == self.values.get(
-                wanted
-            )
+            is_value = isinstance(actual, TensorType | IntValue)
+            return is_value and next(self.operands) == self.values.get(wanted)
         if isinstance(wanted, tuple):
             if not isinstance(actual, tuple) or len(actual) != len(wanted):
                 return False
@@ -196,7 +180,7 @@ class _Comparison:
             return actual == TORCH_MEMORY_FORMAT_TO_INT[wanted]
         return self._same_constant(actual, wanted, kind)
 
-    def _same_constant(self, actual: Any, wanted: Any, kind: str) -> bool:
+    def _same_constant(self, actual: object, wanted: object, kind: str) -> bool:
         if "float" in kind and isinstance(wanted, int):
             wanted = float(wanted)
         if isinstance(wanted, bool) and not isinstance(actual, bool) and self.keeps_dtype:

@@ -8,15 +8,14 @@ product of symbols, such as ``s0 + 1``, is a symbol of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import sympy
 import torch
 from torch.fx import Graph
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch_mlir import ir
 
 from shardc.dialects.kern.size import AnySize, Size, Symbol, shape_map
+from shardc.frontend.nodes import listed
 
 UNBACKED_HINT = 64
 """What a size is taken for that the traced call has not shown, such as the number of true elements."""
@@ -29,27 +28,27 @@ class SizeTable:
         self._symbols: dict[sympy.Expr, Symbol] = {}
         self._known: dict[sympy.Expr, AnySize] = {}
         for node in graph.nodes:
-            for value in _listed(node.meta.get("val")):
+            for value in listed(node.meta.get("val")):
                 self._shape(value)
 
     @property
     def hints(self) -> list[int]:
         return [symbol.hint for symbol in self._symbols.values()]
 
-    def shape(self, value: Any, context: ir.Context) -> ir.Attribute | None:
+    def shape(self, value: object, context: ir.Context) -> ir.Attribute | None:
         """The attribute of one traced tensor or integer; None for what is neither."""
         sizes = self._shape(value)
         return None if sizes is None else shape_map(sizes, list(self._symbols.values()), context)
 
-    def shapes(self, value: Any, context: ir.Context) -> ir.Attribute | None:
+    def shapes(self, value: object, context: ir.Context) -> ir.Attribute | None:
         """The attribute of an op that makes ``value``; None where no size is symbolic."""
-        values = _listed(value)
+        values = listed(value)
         if not any(_is_symbolic(v) for v in values):
             return None
         maps = [self.shape(v, context) or shape_map((), (), context) for v in values]
         return ir.ArrayAttr.get(maps, context)
 
-    def _shape(self, value: Any) -> tuple[AnySize, ...] | None:
+    def _shape(self, value: object) -> tuple[AnySize, ...] | None:
         if isinstance(value, torch.Tensor):
             return tuple(self._size(n) for n in value.shape)
         return (self._size(value),) if isinstance(value, torch.SymInt) else None
@@ -62,7 +61,7 @@ class SizeTable:
             self._known[expression] = self._product(expression, size.node.shape_env)
         return self._known[expression]
 
-    def _product(self, expression: sympy.Expr, env: Any) -> AnySize:
+    def _product(self, expression: sympy.Expr, env: ShapeEnv) -> AnySize:
         found: AnySize = 1
         for factor in sympy.Mul.make_args(sympy.factor_terms(expression)):
             base, power = factor.as_base_exp()
@@ -75,17 +74,13 @@ class SizeTable:
                 return self._symbol(expression, env)
         return found
 
-    def _symbol(self, expression: sympy.Expr, env: Any) -> Size:
+    def _symbol(self, expression: sympy.Expr, env: ShapeEnv) -> Size:
         if expression not in self._symbols:
             hint = int(env.optimization_hint(expression, fallback=UNBACKED_HINT))
             self._symbols[expression] = Symbol(len(self._symbols), hint)
         return Size.of(self._symbols[expression])
 
 
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, tuple | list) else (value,)
-
-
-def _is_symbolic(value: Any) -> bool:
+def _is_symbolic(value: object) -> bool:
     sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
     return any(isinstance(n, torch.SymInt) for n in sizes)

@@ -30,11 +30,10 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
     attend: Attend = attend,
 ) -> torch.Tensor:
-    """Same arguments and result as torch's, also under autocast; query [..., H, Sq, D], key [..., Hkv, Sk,
-    D], value [..., Hkv, Sk, Dv].
+    """Attention as torch's; query [..., H, Sq, D], key [..., Hkv, Sk, D], value [..., Hkv, Sk, Dv].
 
     Dropout on the probabilities and masks that need a gradient (a learned position bias) take plain ops,
-    everything else ``attend``, of 4 dims each.
+    everything else ``attend``, of 4 dims each. Autocast holds.
     """
     query, key, value = (_autocast(t) for t in (query, key, value))
     attn_mask = None if attn_mask is None else _autocast(attn_mask)
@@ -53,13 +52,9 @@ def scaled_dot_product_attention(
 def _autocast(tensor: torch.Tensor) -> torch.Tensor:
     """In the dtype that autocast has attention computed in, where it is on."""
     device = tensor.device.type
-    if (
-        not tensor.is_floating_point()
-        or tensor.dtype == torch.float64
-        or not torch.is_autocast_enabled(device)
-    ):
-        return tensor
-    return tensor.to(torch.get_autocast_dtype(device))
+    is_narrow = tensor.is_floating_point() and tensor.dtype != torch.float64
+    is_cast = is_narrow and torch.is_autocast_enabled(device)
+    return tensor.to(torch.get_autocast_dtype(device)) if is_cast else tensor
 
 
 def _four_dims(tensor: torch.Tensor) -> torch.Tensor:
@@ -125,8 +120,5 @@ def _repeat_heads(tensor: torch.Tensor, groups: int) -> torch.Tensor:
     if groups == 1:
         return tensor
     batch, heads, length, dim = tensor.shape
-    return (
-        tensor.unsqueeze(2)
-        .expand(batch, heads, groups, length, dim)
-        .reshape(batch, heads * groups, length, dim)
-    )
+    repeated = tensor.unsqueeze(2).expand(batch, heads, groups, length, dim)
+    return repeated.reshape(batch, heads * groups, length, dim)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch.fx import Graph, Node
 
+from shardc.frontend.nodes import node_at
+
 aten = torch.ops.aten
 _ATTENTION = "shardc.attention.default"
 """By name: the op is defined where it is first called."""
@@ -23,9 +25,9 @@ def laid_out(out: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
 def layouts(graph: Graph) -> Iterator[Node]:
     """The copies of :func:`laid_out`, of results of ``shardc::attention`` that nobody else reads."""
     for node in graph.find_nodes(op="call_function", target=aten.clone.default):
-        turned = node.args[0]
-        out = turned.args[0] if turned.target is aten.permute.default else turned
-        if out.target is not operator.getitem or str(out.args[0].target) != _ATTENTION:
+        turned = node_at(node)
+        out = node_at(turned) if turned.target is aten.permute.default else turned
+        if out.target is not operator.getitem or str(node_at(out).target) != _ATTENTION:
             continue
         alone = list(out.users) == [turned] and list(turned.users) == [node] and out.args[1] == 0
         if alone and node.kwargs.get("memory_format") == torch.contiguous_format:
@@ -33,11 +35,9 @@ def layouts(graph: Graph) -> Iterator[Node]:
 
 
 def drop_layouts(graph: Graph) -> None:
-    """Without the copies: in the IR tensors have no strides, and results are laid out as the values of nodes
-    say.
-    """
+    """Drops the copies: tensors of the IR have no strides, results lie as the values of nodes say."""
     for copy in list(layouts(graph)):
-        turned = copy.args[0]
-        turned.meta["val"] = copy.meta["val"]  # type: ignore[union-attr]
-        copy.replace_all_uses_with(turned)  # type: ignore[arg-type]
+        turned = node_at(copy)
+        turned.meta["val"] = copy.meta["val"]
+        copy.replace_all_uses_with(turned)
         graph.erase_node(copy)

@@ -10,14 +10,15 @@ gradients.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from shardc.runtime.torch_private import OpOverload, check, disable_current_modes, get_decompositions
+from shardc.frontend.operators import Table
+from shardc.runtime.torch_private import check, disable_current_modes, get_decompositions
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -63,7 +64,7 @@ _FROM_TORCH = (
 
 
 @functools.cache
-def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
+def decomposition_table() -> Table:
     """The table that a trace uses, by op overload."""
     return {**get_decompositions(_FROM_TORCH), **_OURS}
 
@@ -88,19 +89,14 @@ def _var(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdi
 def _var_mean(
     x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Two sums: of x, and of the squared distance to its mean (which does not cancel as E[x^2] - E[x]^2
-    does).
-    """
+    """Two sums: of x, and of the squared distance to its mean (E[x^2] - E[x]^2 would cancel)."""
     dims = _dims(x, dim)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean = wide.sum(dims, True) / _count(x, dims)
     centered = wide - mean
     freedom = max(_count(x, dims) - (1 if correction is None else correction), 0)
-    var = (
-        (centered * centered).sum(dims, keepdim) / freedom
-        if freedom
-        else centered.sum(dims, keepdim) * math.nan
-    )
+    squares = centered * centered if freedom else centered
+    var = squares.sum(dims, keepdim) / freedom if freedom else squares.sum(dims, keepdim) * math.nan
     return var.to(x.dtype), (mean if keepdim else mean.squeeze(dims)).to(x.dtype)
 
 
@@ -135,35 +131,27 @@ def _vector_norm(
 
 
 def _split(x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
-    size = x.shape[dim]
-    return [
-        aten.slice(x, dim, at, min(at + split_size, size)) for at in range(0, max(size, 1), split_size or 1)
-    ]
+    size, starts = x.shape[dim], range(0, max(x.shape[dim], 1), split_size or 1)
+    return [aten.slice(x, dim, at, min(at + split_size, size)) for at in starts]
 
 
 def _split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    ends = [sum(split_sizes[: i + 1]) for i in range(len(split_sizes))]
-    for size, end in zip(
-        split_sizes, ends, strict=True
-    ):  # what is checked of symbolic sizes is known of them
+    total, ends = x.shape[dim], list(itertools.accumulate(split_sizes))
+    pairs = list(zip(split_sizes, ends, strict=True))
+    for size, end in pairs:  # what is checked of symbolic sizes is known of them
         check(size >= 0)
-        check(end <= x.shape[dim])
-    check(
-        sum(split_sizes) == x.shape[dim], lambda: f"split sizes {split_sizes} do not add up to {x.shape[dim]}"
-    )
-    return [aten.slice(x, dim, end - size, end) for end, size in zip(ends, split_sizes, strict=True)]
+        check(end <= total)
+    check(sum(split_sizes) == total, lambda: f"split sizes {split_sizes} do not add up to {total}")
+    return [aten.slice(x, dim, end - size, end) for size, end in pairs]
 
 
-def _split_with_sizes_copy(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
-    return [part.clone() for part in _split_with_sizes(x, split_sizes, dim)]
+def _copies(views: Callable[..., list[Tensor]]) -> Callable[..., list[Tensor]]:
+    """``views`` with memory of their own."""
+    return lambda *args, **options: [part.clone() for part in views(*args, **options)]
 
 
 def _unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [aten.select(x, dim, index) for index in range(x.shape[dim])]
-
-
-def _unbind_copy(x: Tensor, dim: int = 0) -> list[Tensor]:
-    return [part.clone() for part in _unbind(x, dim)]
 
 
 def _stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -220,9 +208,7 @@ def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
 def _index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """``x[mask] = row``, the same row everywhere, as a choice for each element, which needs no
-    count of them.
-    """
+    """``x[mask] = row``, the same row everywhere, as a choice for each element, which needs no count."""
     mask = indices[0]
     if len(indices) != 1 or mask is None or mask.dtype != torch.bool:
         return NotImplemented
@@ -257,15 +243,16 @@ def _rsub(x: Tensor, other: Tensor, alpha: float = 1) -> Tensor:
     return torch.sub(other, x, alpha=alpha)
 
 
-def _squeeze(x: Tensor, *dims: Any) -> Tensor:
+def _squeeze(x: Tensor, dim: Dims = None) -> Tensor:
     """A view: whose rule follows from its shapes."""
-    chosen = _dims(x, dims[0] if dims else None)
+    chosen = _dims(x, dim)
     return x.view([n for d, n in enumerate(x.shape) if d not in chosen or n != 1])
 
 
 def _view(x: Tensor, size: Sequence[int]) -> Tensor:
-    """A copy first where strides allow no view: functionalization replays views on what an in-place op has
-    made of a tensor, and that may have other strides than the tensor had.
+    """A copy first where strides allow no view.
+
+    Functionalization replays views on what an in-place op has made of a tensor, maybe with other strides.
     """
     if isinstance(x.numel(), torch.SymInt) or x.is_contiguous():
         return NotImplemented
@@ -293,7 +280,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
     return math.prod(x.shape[d] for d in dims)
 
 
-_OURS: dict[OpOverload, Callable[..., Any]] = {
+_OURS: Table = {
     aten._conj.default: torch.conj_physical,
     aten.addbmm.default: _addbmm,
     aten.fill.Tensor: _fill,
@@ -309,7 +296,7 @@ _OURS: dict[OpOverload, Callable[..., Any]] = {
     aten.slice_scatter.default: _slice_scatter,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split_with_sizes,
-    aten.split_with_sizes_copy.default: _split_with_sizes_copy,
+    aten.split_with_sizes_copy.default: _copies(_split_with_sizes),
     aten.squeeze.default: _squeeze,
     aten.squeeze.dim: _squeeze,
     aten.squeeze.dims: _squeeze,
@@ -317,7 +304,7 @@ _OURS: dict[OpOverload, Callable[..., Any]] = {
     aten.std.correction: _std,
     aten.std_mean.correction: _std_mean,
     aten.unbind.int: _unbind,
-    aten.unbind_copy.int: _unbind_copy,
+    aten.unbind_copy.int: _copies(_unbind),
     aten.unsafe_split.Tensor: _split,
     aten.unsafe_split_with_sizes.default: _split_with_sizes,
     aten.var.correction: _var,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import sympy
 import torch
 from torch.fx import Node
+from torch.fx.node import Argument
 
+from shardc.frontend.nodes import dim_at, list_at, node_at
 from shardc.frontend.selected.rewriter import Rewriter, handles, with_dim
 from shardc.frontend.selected.selection import Selection, Value
 
@@ -26,23 +28,23 @@ def _chosen(r: Rewriter, mask: Node) -> tuple[Selection, int]:
     return r.once(("mask", mask), make), rank
 
 
-def _mask_of(r: Rewriter, value: Value, indices: Any) -> tuple[int, Node] | None:
-    """Position and mask if the indices are one mask, or its elements' places in a tensor of its shape; else
-    None.
+def _mask_of(r: Rewriter, value: Value, indices: Sequence[Argument]) -> tuple[int, Node] | None:
+    """Position and mask if the indices are one mask, or its elements' places in a tensor of its shape.
 
     Raises SizeDependsOnValues for a mask among other indices.
     """
-    values = [r.values.get(n) for n in indices if n is not None]
+    given = [(i, n) for i, n in enumerate(indices) if isinstance(n, Node)]
+    values = [r.values.get(n) for _, n in given]
     places = [r.own_places.get(v.node) if isinstance(v, Value) else None for v in values]
-    if indices[0] is not None and len(values) == len(indices) and all(places):
-        mask = places[0][0]  # type: ignore[index]
+    if len(places) == len(indices) and places[0] is not None:
+        mask = places[0][0]
         shape = tuple(mask.meta["val"].shape)
         if places == [(mask, dim) for dim in range(len(shape))] and value.shape[: len(shape)] == shape:
             return 0, mask
-    masks = [(i, n) for i, n in enumerate(indices) if n is not None and n.meta["val"].dtype == torch.bool]
+    masks = [(i, n) for i, n in given if n.meta["val"].dtype == torch.bool]
     if not masks:
         return None
-    if len(masks) > 1 or sum(n is not None for n in indices) > 1 or masks[0][1] in r.values:
+    if len(given) > 1 or masks[0][1] in r.values:
         raise r.refused(r.node)
     return masks[0]
 
@@ -50,8 +52,7 @@ def _mask_of(r: Rewriter, value: Value, indices: Any) -> tuple[int, Node] | None
 @handles(aten.nonzero.default)
 def _nonzero(r: Rewriter, node: Node) -> Value:
     """For each place its own coordinates."""
-    mask = node.args[0]
-    assert isinstance(mask, Node)
+    mask = node_at(node)
     if mask in r.values:
         raise r.refused(node)
     selection, _ = _chosen(r, mask)
@@ -104,25 +105,29 @@ def _scatter(r: Rewriter, node: Node) -> Value:
 
 def _rows(r: Rewriter, node: Node) -> tuple[Value, int, Value]:
     """A tensor and indices along one of its dims, all others of which mean the same elements."""
-    value, dim, index = r.value(node.args[0]), node.args[1], r.value(node.args[2])
-    dim %= len(value.dims)  # type: ignore[operator]
+    value, index = r.value(node.args[0]), r.value(node.args[2])
+    dim = dim_at(node, 1, len(value.dims))
     for other in range(len(value.dims)):
         if other != dim:
-            (value, index), selection = r.agreed([value, index], [other, other])
-            value, index = with_dim(value, other, selection), with_dim(index, other, selection)
+            value, index = r.matched([value, index], [other, other])
     if value.dims[dim] or index.dims[dim]:
         raise r.refused(node)
-    return value, dim, Value(r.filled(index, range(len(index.dims)), 0), index.dims)
+    return value, dim, Value(_numbers_of(r, index), index.dims)
+
+
+def _numbers_of(r: Rewriter, index: Value) -> Node:
+    """Indices, 0 where there are none."""
+    return r.filled(index, range(len(index.dims)), 0)
 
 
 @handles(aten.index.Tensor)
 def _index(r: Rewriter, node: Node) -> Value:
-    value, indices = r.value(node.args[0]), node.args[1]
+    value, indices = r.value(node.args[0]), list_at(node, 1)
     found = _mask_of(r, value, indices)
     if found is not None:
         return _masked(r, value, *found)
     numbers, selections = _numbers(r, value, indices)
-    made = r.call(node.target, value.node, [n and n.node for n in numbers])
+    made = r.call(node.target, value.node, numbers)
     used = [i for i, number in enumerate(numbers) if number is not None]
     rest = [dim for i, dim in enumerate(value.dims) if i not in used]
     at = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
@@ -140,28 +145,21 @@ def _masked(r: Rewriter, value: Value, at: int, mask: Node) -> Value:
 
 
 def _numbers(
-    r: Rewriter, value: Value, indices: Any
-) -> tuple[list[Value | None], tuple[Selection | None, ...]]:
-    """Indices that mean the same places, 0 where there are none, and the selections of the dims that they
-    make.
-    """
-    given = {i: r.value(index) for i, index in enumerate(indices) if index is not None}
+    r: Rewriter, value: Value, indices: Sequence[Argument]
+) -> tuple[list[Node | None], tuple[Selection | None, ...]]:
+    """Indices that mean the same places, and the selections of the dims that they make."""
+    given = [i for i, index in enumerate(indices) if index is not None]
     if any(value.dims[i] for i in given):
         raise r.refused(r.node)
-    rank = max(len(index.dims) for index in given.values())
-    selections: list[Selection | None] = [None] * rank
-    for dim in range(rank):
-        own = [dim - rank + len(index.dims) for index in given.values()]
-        made, selections[dim] = r.agreed(list(given.values()), [d if d >= 0 else None for d in own])
-        given = dict(zip(given, made, strict=True))
-    numbers = {i: Value(r.filled(index, range(len(index.dims)), 0), index.dims) for i, index in given.items()}
-    return [numbers.get(i) for i in range(len(indices))], tuple(selections)
+    made, selections = r.broadcast([r.value(indices[i]) for i in given])
+    numbers = {i: _numbers_of(r, index) for i, index in zip(given, made, strict=True)}
+    return [numbers.get(i) for i in range(len(indices))], selections
 
 
 @handles(aten.index_put.default, aten._unsafe_index_put.default)
 def _index_put(r: Rewriter, node: Node) -> Value:
     target, values = r.value(node.args[0]), r.value(node.args[2])
-    indices, accumulate = node.args[1], len(node.args) > 3 and bool(node.args[3])
+    indices, accumulate = list_at(node, 1), len(node.args) > 3 and bool(node.args[3])
     found = _mask_of(r, target, indices)
     if found is not None:
         return _masked_put(r, target, *found, values, accumulate)
@@ -176,16 +174,13 @@ def _index_put(r: Rewriter, node: Node) -> Value:
     elif any(values.dims):
         raise r.refused(node)
     if selection is None:
-        return r.whole(
-            r.call(node.target, target.node, [n and n.node for n in numbers], values.node, accumulate)
-        )
+        return r.whole(r.call(node.target, target.node, numbers, values.node, accumulate))
     # What no element writes goes to a row of its own, which is then dropped.
     size = target.shape[0]
     longer = r.call(aten.constant_pad_nd.default, target.node, [0, 0] * (len(target.dims) - 1) + [0, 1])
     dropped = r.amount(sympy.Integer(size))
-    first = r.call(aten.where.self, selection.mask, numbers[0].node, dropped)  # type: ignore[union-attr]
-    rest = [n and n.node for n in numbers[1:]]
-    made = r.call(node.target, longer, [first, *rest], values.node, accumulate)
+    first = r.call(aten.where.self, selection.mask, numbers[0], dropped)
+    made = r.call(node.target, longer, [first, *numbers[1:]], values.node, accumulate)
     return r.whole(r.call(aten.slice.Tensor, made, 0, 0, size))
 
 
@@ -210,8 +205,8 @@ def _masked_put(r: Rewriter, target: Value, at: int, mask: Node, values: Value, 
 
 @handles(aten.index_select.default)
 def _index_select(r: Rewriter, node: Node) -> Value:
-    value, dim, index = r.value(node.args[0]), node.args[1], r.value(node.args[2])
-    dim %= len(value.dims)  # type: ignore[operator]
+    value, index = r.value(node.args[0]), r.value(node.args[2])
+    dim = dim_at(node, 1, len(value.dims))
     if value.dims[dim] is not None:
         raise r.refused(node)
     if (mask := _own_row(r, value, dim, index)) is not None:
@@ -221,17 +216,11 @@ def _index_select(r: Rewriter, node: Node) -> Value:
 
 @handles(aten.index_add.default)
 def _index_add(r: Rewriter, node: Node) -> Value:
-    target, dim, index, source = (
-        r.value(node.args[0]),
-        node.args[1],
-        r.value(node.args[2]),
-        r.value(node.args[3]),
-    )
-    dim %= len(target.dims)  # type: ignore[operator]
+    target, index, source = (r.value(node.args[i]) for i in (0, 2, 3))
+    dim = dim_at(node, 1, len(target.dims))
     if (mask := _own_row(r, target, dim, index)) is not None and not node.kwargs:
         return _masked_put(r, target, dim, mask, source, True)
-    (index, source), selection = r.agreed([index, source], [0, dim])
-    index, source = with_dim(index, 0, selection), with_dim(source, dim, selection)
+    index, source = r.matched([index, source], [0, dim])
     if any(target.dims) or any(s for d, s in enumerate(source.dims) if d != dim):
         raise r.refused(node)
     numbers = r.filled(index, [0], 0)
@@ -249,15 +238,14 @@ def _own_row(r: Rewriter, value: Value, dim: int, index: Value) -> Node | None:
 @handles(aten.embedding.default)
 def _embedding(r: Rewriter, node: Node) -> Value:
     table, index = r.value(node.args[0]), r.value(node.args[1])
-    numbers = r.filled(index, range(len(index.dims)), 0)
-    return Value(r.call(node.target, table.node, numbers, *node.args[2:]), (*index.dims, None))
+    made = r.call(node.target, table.node, _numbers_of(r, index), *node.args[2:])
+    return Value(made, (*index.dims, None))
 
 
 @handles(aten.embedding_dense_backward.default)
 def _embedding_backward(r: Rewriter, node: Node) -> Value:
     grad, index = r.value(node.args[0]), r.value(node.args[1])
     for dim in range(len(index.dims)):
-        (grad, index), selection = r.agreed([grad, index], [dim, dim])
-        grad, index = with_dim(grad, dim, selection), with_dim(index, dim, selection)
-    every = range(len(index.dims))
-    return r.whole(r.call(node.target, r.filled(grad, every, 0), r.filled(index, every, 0), *node.args[2:]))
+        grad, index = r.matched([grad, index], [dim, dim])
+    whole = r.filled(grad, range(len(index.dims)), 0)
+    return r.whole(r.call(node.target, whole, _numbers_of(r, index), *node.args[2:]))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import sympy
 import torch
 from torch.fx import Graph, Node
+from torch.fx.node import Argument, Target
 
 from shardc.diagnostics.frontend import SizeDependsOnValues
 from shardc.frontend.importing.cleanup import where_of
@@ -17,6 +19,7 @@ from shardc.frontend.importing.insertion import insert_before
 from shardc.frontend.selected.selection import (
     Number,
     Selection,
+    Size,
     Span,
     Value,
     equal_symbols,
@@ -28,11 +31,11 @@ from shardc.frontend.selected.selection import (
 from shardc.runtime.torch_private import FakeTensor, pytree
 
 aten = torch.ops.aten
-Handler = Callable[["Rewriter", Node], Any]
+T = TypeVar("T")
+Made: TypeAlias = Value | Number | tuple[Value, ...]
+Handler: TypeAlias = "Callable[[Rewriter, Node], Made | Node]"
 HANDLERS: dict[object, Handler] = {}
-"""By operator, or the tag of many. A handler gives a Value, a Number, a tuple of Values, or a node of fixed
-shape.
-"""
+"""By operator, or the tag of many. A node that a handler gives has a fixed shape."""
 
 
 def handles(*targets: object) -> Callable[[Handler], Handler]:
@@ -50,7 +53,7 @@ class Rewriter:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.values: dict[Node, Any] = {}
+        self.values: dict[Node, Made] = {}
         self.node = next(iter(graph.nodes))
         self.columns: dict[Node, list[Node]] = {}
         """The columns [n] of the coordinates [n, dims] of a mask's elements."""
@@ -62,6 +65,7 @@ class Rewriter:
         self._representative: dict[Node, Node] = {}
         self._by_call: dict[object, Node] = {}
         self._mode = next(v.fake_mode for n in graph.nodes if isinstance(v := n.meta.get("val"), FakeTensor))
+        assert self._mode.shape_env is not None, "a trace with symbolic sizes has them"
         self._equal = equal_symbols(self._mode.shape_env)
 
     def run(self) -> None:
@@ -81,36 +85,26 @@ class Rewriter:
                 self.graph.erase_node(node)
 
     def _is_touched(self, node: Node) -> bool:
-        return is_symbolic(node.meta.get("val")) or any(
-            source in self.values for source in node.all_input_nodes
-        )
+        return is_symbolic(node.meta.get("val")) or any(n in self.values for n in node.all_input_nodes)
 
     def _number(self, node: Node) -> None:
-        """Nodes that make the same call have one representative: a mask that is computed twice is
-        one mask.
-        """
+        """Gives nodes that make the same call one representative: a mask computed twice is one mask."""
         leaves, tree = pytree.tree_flatten((node.args, node.kwargs))
-        key = (
-            node.target,
-            str(tree),
-            *((type(x), self.representative(x) if isinstance(x, Node) else x) for x in leaves),
-        )
-        self._representative[node] = (
-            self._by_call.setdefault(key, node) if node.op == "call_function" else node
-        )
+        known = [(type(x), self.representative(x) if isinstance(x, Node) else x) for x in leaves]
+        if node.op == "call_function":
+            self._representative[node] = self._by_call.setdefault((node.target, str(tree), *known), node)
 
     def _rewrite(self, node: Node) -> None:
-        handler = HANDLERS.get(node.target) or (
-            HANDLERS[torch.Tag.pointwise] if is_pointwise(node.target) else None
-        )
-        if handler is None or any(source in self.values for source in _keyword_sources(node)):
+        kind = torch.Tag.pointwise if is_pointwise(node.target) else None
+        handler = HANDLERS.get(node.target) or HANDLERS.get(kind)
+        if handler is None or any(x in self.values for x in pytree.tree_leaves(dict(node.kwargs))):
             raise self.refused(node)
         made = handler(self, node)
         if isinstance(made, (Value, Node)):
             made = self._settled(made if isinstance(made, Value) else self.whole(made), node.meta["val"])
-        elif isinstance(made, (tuple, list)):
+        elif isinstance(made, tuple):
             made = tuple(self._settled(*pair) for pair in zip(made, node.meta["val"], strict=True))
-        elif isinstance(made, Number) and isinstance(node.meta["val"], torch.SymInt):
+        elif isinstance(node.meta["val"], torch.SymInt):
             self._amounts.setdefault(self.expr(node.meta["val"]), made.node)
         self.values[node] = made
         if isinstance(made, Value) and not any(made.dims) and not is_symbolic(node.meta["val"]):
@@ -141,16 +135,18 @@ class Rewriter:
         """The first node of the same value, as far as is known."""
         return self._representative.get(node, node)
 
-    def expr(self, size: Any) -> sympy.Expr:
+    def expr(self, size: Size) -> sympy.Expr:
         """A size in symbols of which no two are known to be equal."""
-        return expr_of(size).xreplace(self._equal)
+        expr = expr_of(size).xreplace(self._equal)
+        assert isinstance(expr, sympy.Expr)
+        return expr
 
     def refused(self, node: Node) -> SizeDependsOnValues:
         value = node.meta.get("val")
         shape = list(value.shape) if isinstance(value, torch.Tensor) else value
         return SizeDependsOnValues(op=str(node.target), shape=shape, where=where_of(node))
 
-    def call(self, target: Callable, *args: Any, **kwargs: Any) -> Node:
+    def call(self, target: Target, *args: Argument, **kwargs: Argument) -> Node:
         return insert_before(self.node, target, args, kwargs, self._mode)
 
     def view(self, node: Node, shape: Sequence[int]) -> Node:
@@ -158,7 +154,7 @@ class Rewriter:
             node = self.call(aten.clone.default, node, memory_format=torch.contiguous_format)
         return self.call(aten.view.default, node, list(shape))
 
-    def once(self, key: object, make: Callable[[], Any]) -> Any:
+    def once(self, key: object, make: Callable[[], T]) -> T:
         """What ``make`` gave when this key was first asked for."""
         if key not in self._known:
             self._known[key] = make()
@@ -167,7 +163,7 @@ class Rewriter:
     def whole(self, node: Node) -> Value:
         return Value(node, (None,) * node.meta["val"].dim())
 
-    def value(self, node: Any) -> Value:
+    def value(self, node: Argument) -> Value:
         """A tensor argument. Raises SizeDependsOnValues for anything else."""
         if not isinstance(node, Node):
             raise self.refused(self.node)
@@ -178,7 +174,7 @@ class Rewriter:
             raise self.refused(self.node)
         return found
 
-    def number(self, argument: Any) -> Any:
+    def number(self, argument: Argument) -> Argument:
         """A number that depends on values as a 0-d tensor, any other as it is."""
         found = self.values.get(argument) if isinstance(argument, Node) else None
         return found.node if isinstance(found, Number) else argument
@@ -187,7 +183,7 @@ class Rewriter:
         """How many elements there are; i64 []."""
         return self.once(("count", selection), lambda: self.call(aten.sum.default, selection.mask))
 
-    def amount(self, expr: Any) -> Node:
+    def amount(self, expr: sympy.Expr) -> Node:
         """A number in the trace's symbols; i64 []."""
         if expr.is_Integer:
             return self.once(expr, lambda: self.call(aten.full.default, [], int(expr), dtype=torch.int64))
@@ -198,22 +194,20 @@ class Rewriter:
         if not (expr.is_Add or expr.is_Mul):
             raise self.refused(self.node)
         op = aten.add.Tensor if expr.is_Add else aten.mul.Tensor
-        return self.once(
-            expr, lambda: functools.reduce(lambda a, b: self.call(op, a, b), map(self.amount, expr.args))
-        )
+        terms = (term for term in expr.args if isinstance(term, sympy.Expr))
+        return self.once(expr, lambda: functools.reduce(partial(self.call, op), map(self.amount, terms)))
 
     def places(self, size: int) -> Node:
         """0, 1, ... size - 1."""
-        return self.once(
-            ("places", size), lambda: self.call(aten.arange.start_step, 0, size, 1, dtype=torch.int64)
-        )
+        make = partial(self.call, aten.arange.start_step, 0, size, 1, dtype=torch.int64)
+        return self.once(("places", size), make)
 
     def selected(self, mask: Node, span: Span | None = None) -> Selection:
         """The one selection of a mask, bool [n]."""
         size = mask.meta["val"].shape[0]
         return self.once(("selection", mask), lambda: Selection(size, mask, span))
 
-    def of_size(self, size: Any) -> Selection:
+    def of_size(self, size: Size) -> Selection:
         """The selection that has made this size, ``k`` times as long if that is what the size is."""
         expr = self.expr(size)
         if expr in self._by_size:
@@ -224,9 +218,7 @@ class Rewriter:
         raise self.refused(self.node)
 
     def repeated(self, selection: Selection, before: int, after: int) -> Selection:
-        """As a dim has it that merges ``before`` elements in front of this selection's dim and ``after``
-        behind it.
-        """
+        """The selection of a dim that merges ``before`` elements before each and ``after`` behind it."""
         root = selection.origin or selection
         before, after = before * selection.before, after * selection.after
         if before == after == 1:
@@ -272,9 +264,8 @@ class Rewriter:
             selection = value.dims[dim]
             if selection is not None:
                 number = self.call(aten.full.default, [], fill, dtype=node.meta["val"].dtype)
-                node = self.call(
-                    aten.where.self, self.along(selection.mask, dim, len(value.dims)), node, number
-                )
+                mask = self.along(selection.mask, dim, len(value.dims))
+                node = self.call(aten.where.self, mask, node, number)
         return node
 
     def compacted(self, value: Value, dim: int, count: int) -> Value:
@@ -297,13 +288,10 @@ class Rewriter:
     def agreed(
         self, values: Sequence[Value], dims: Sequence[int | None]
     ) -> tuple[list[Value], Selection | None]:
-        """Values whose given dims (None where a value has no such dim) mean the same elements, at the same
-        places.
-        """
-        pairs = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None]
-        present = [(v, d) for v, d in pairs if v.dims[d] or v.shape[d] != 1]
-        selections = [v.dims[d] for v, d in present if v.dims[d] is not None]
-        sizes = {v.shape[d] for v, d in present if v.dims[d] is None}
+        """Values whose given dims (None: no such dim) mean the same elements, at the same places."""
+        present = [(v, d) for v, d in zip(values, dims, strict=True) if d is not None]
+        selections = [own for v, d in present if (own := v.dims[d]) is not None]
+        sizes = {v.shape[d] for v, d in present if v.dims[d] is None and v.shape[d] != 1}
         if not selections:
             return list(values), None
         count = next(iter(sizes)) if sizes else None
@@ -319,9 +307,20 @@ class Rewriter:
                 made[index] = self.compacted(value, dim, count)
         return made, selections[0] if count is None else None
 
+    def matched(self, values: Sequence[Value], dims: Sequence[int]) -> list[Value]:
+        """Values of which a dim each means the same elements, and says so."""
+        made, selection = self.agreed(values, dims)
+        return [with_dim(value, dim, selection) for value, dim in zip(made, dims, strict=True)]
 
-def _keyword_sources(node: Node) -> list[Node]:
-    return [leaf for leaf in pytree.tree_leaves(dict(node.kwargs)) if isinstance(leaf, Node)]
+    def broadcast(self, values: Sequence[Value]) -> tuple[list[Value], tuple[Selection | None, ...]]:
+        """Values whose dims mean the same elements where they meet, counted from the last, and which."""
+        made, rank = list(values), max(len(value.dims) for value in values)
+        dims: list[Selection | None] = []
+        for dim in range(rank):
+            own = [dim - rank + len(value.dims) for value in made]
+            made, selection = self.agreed(made, [d if d >= 0 else None for d in own])
+            dims.append(selection)
+        return made, tuple(dims)
 
 
 def with_dim(value: Value, dim: int, selection: Selection | None, node: Node | None = None) -> Value:

@@ -7,12 +7,14 @@ import operator
 
 import torch
 from torch.fx import Node
+from torch.fx.node import Argument
 
+from shardc.frontend.nodes import dim_at, node_at
 from shardc.frontend.selected.rewriter import Rewriter, handles
-from shardc.frontend.selected.selection import Number, Selection
+from shardc.frontend.selected.selection import Number, Selection, Value
 
 aten = torch.ops.aten
-_WIDE = {int: torch.int64, float: torch.float64, bool: torch.bool}
+_WIDE: dict[type, torch.dtype] = {int: torch.int64, float: torch.float64, bool: torch.bool}
 
 _ARITHMETIC = {
     operator.add: aten.add.Tensor,
@@ -41,7 +43,8 @@ def _item(r: Rewriter, node: Node) -> Number:
 
 @handles(aten.sym_size.int)
 def _size(r: Rewriter, node: Node) -> Number:
-    value, dim = r.value(node.args[0]), node.args[1]
+    value = r.value(node.args[0])
+    dim = dim_at(node, 1, len(value.dims))
     return Number(_count(r, value.shape[dim], value.dims[dim]))
 
 
@@ -58,8 +61,10 @@ def _arithmetic(r: Rewriter, node: Node) -> Number:
 
 
 @handles(operator.getitem)
-def _part(r: Rewriter, node: Node) -> object:
-    return r.values[node.args[0]][node.args[1]]
+def _part(r: Rewriter, node: Node) -> Value:
+    parts, index = r.values[node_at(node)], node.args[1]
+    assert isinstance(parts, tuple) and isinstance(index, int)
+    return parts[index]
 
 
 @handles(operator.floordiv)
@@ -70,22 +75,22 @@ def _floordiv(r: Rewriter, node: Node) -> Number:
 
 @handles(torch.sym_float, torch.sym_int)
 def _cast(r: Rewriter, node: Node) -> Number:
-    return Number(
-        _as(r, _tensor(r, node.args[0]), torch.float64 if node.target is torch.sym_float else torch.int64)
-    )
+    dtype = torch.float64 if node.target is torch.sym_float else torch.int64
+    return Number(_as(r, _tensor(r, node.args[0]), dtype))
 
 
 @handles(aten.scalar_tensor.default)
 def _scalar_tensor(r: Rewriter, node: Node) -> Node:
-    return _as(r, r.number(node.args[0]), node.meta["val"].dtype)
+    number = r.number(node.args[0])
+    assert isinstance(number, Node)
+    return _as(r, number, node.meta["val"].dtype)
 
 
-def _tensor(r: Rewriter, argument: object) -> Node:
-    if isinstance(argument, Node):
-        number = r.number(argument)
-        assert isinstance(number, Node)
+def _tensor(r: Rewriter, argument: Argument) -> Node:
+    number = r.number(argument)
+    if isinstance(number, Node):
         return number
-    return r.call(aten.full.default, [], argument, dtype=_WIDE[type(argument)])
+    return r.call(aten.full.default, [], number, dtype=_WIDE[type(number)])
 
 
 def _as(r: Rewriter, node: Node, dtype: torch.dtype) -> Node:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.fx import Node
 
-from shardc.frontend.selected.rewriter import Rewriter, handles, with_dim
+from shardc.frontend.nodes import dim_at, node_at, operator_of
+from shardc.frontend.selected.rewriter import Rewriter, handles
 from shardc.frontend.selected.selection import Value
 from shardc.runtime.torch_private import schema_of
 
@@ -29,47 +28,40 @@ aten = torch.ops.aten
     aten.sum.dim_IntList,
 )
 def _reduce(r: Rewriter, node: Node) -> Value:
-    value, rank = r.value(node.args[0]), node.args[0].meta["val"].dim()  # type: ignore[union-attr]
+    value, rank = r.value(node.args[0]), node_at(node).meta["val"].dim()
     given = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
-    dims = [given] if isinstance(given, int) else list(given or range(rank))  # type: ignore[call-overload]
-    dims = [dim % rank for dim in dims]
-    name = schema_of(node.target).name.removeprefix("aten::")  # type: ignore[union-attr]
-    fill = _NEUTRAL[name](value.node.meta["val"].dtype)
+    listed = [given] if isinstance(given, int) else given if isinstance(given, list | tuple) else []
+    dims = [dim % rank for dim in listed or range(rank) if isinstance(dim, int)]
+    name = schema_of(operator_of(node)).name.removeprefix("aten::")
+    fill = _neutral(name, value.node.meta["val"].dtype)
     made = r.call(node.target, r.filled(value, dims, fill), *node.args[1:], **node.kwargs)
     keeps = made.meta["val"].dim() == rank
-    return Value(
-        made, tuple(None if d in dims else s for d, s in enumerate(value.dims) if keeps or d not in dims)
-    )
+    left = [None if d in dims else s for d, s in enumerate(value.dims) if keeps or d not in dims]
+    return Value(made, tuple(left))
 
 
-def _least(dtype: torch.dtype) -> Any:
-    return -torch.inf if dtype.is_floating_point else False if dtype == torch.bool else torch.iinfo(dtype).min
-
-
-def _greatest(dtype: torch.dtype) -> Any:
-    return torch.inf if dtype.is_floating_point else True if dtype == torch.bool else torch.iinfo(dtype).max
-
-
-_NEUTRAL = {
-    "all": lambda dtype: dtype == torch.bool or 1,
-    "amax": _least,
-    "amin": _greatest,
-    "any": lambda dtype: 0,
-    "prod": lambda dtype: 1,
-    "sum": lambda dtype: 0,
-}
+def _neutral(name: str, dtype: torch.dtype) -> float:
+    """What changes no result of a reduction."""
+    if name in ("all", "any", "prod", "sum"):
+        return (name == "all" and dtype == torch.bool) or int(name in ("all", "prod"))
+    is_largest = name == "amin"
+    if dtype.is_floating_point:
+        return torch.inf if is_largest else -torch.inf
+    if dtype == torch.bool:
+        return is_largest
+    return torch.iinfo(dtype).max if is_largest else torch.iinfo(dtype).min
 
 
 @handles(aten.cumsum.default)
 def _cumsum(r: Rewriter, node: Node) -> Value:
     value = r.value(node.args[0])
-    dim = node.args[1] % len(value.dims)  # type: ignore[operator]
+    dim = dim_at(node, 1, len(value.dims))
     return Value(r.call(node.target, r.filled(value, [dim], 0), dim, **node.kwargs), value.dims)
 
 
 @handles(aten.mm.default, aten.bmm.default)
 def _matmul(r: Rewriter, node: Node) -> Value:
-    return _product(r, node, *(r.value(factor) for factor in node.args[:2]))
+    return _product(r, node, r.value(node.args[0]), r.value(node.args[1]))
 
 
 @handles(aten.addmm.default)
@@ -81,14 +73,10 @@ def _addmm(r: Rewriter, node: Node) -> Value:
 
 
 def _product(r: Rewriter, node: Node, a: Value, b: Value, *bias: Node) -> Value:
-    """``[..., m, k] @ [..., k, n]``; both factors are 0 where ``k`` has no element,
-    for 0 times infinity is no number.
-    """
+    """``[..., m, k] @ [..., k, n]``; both factors are 0 where ``k`` has no element: 0 * inf is NaN."""
     rank = len(a.dims)
     for dim in range(rank - 2):
-        (a, b), selection = r.agreed([a, b], [dim, dim])
-        a, b = with_dim(a, dim, selection), with_dim(b, dim, selection)
-    (a, b), selection = r.agreed([a, b], [rank - 1, rank - 2])
-    a, b = with_dim(a, rank - 1, selection), with_dim(b, rank - 2, selection)
+        a, b = r.matched([a, b], [dim, dim])
+    a, b = r.matched([a, b], [rank - 1, rank - 2])
     made = r.call(node.target, *bias, r.filled(a, [rank - 1], 0), r.filled(b, [rank - 2], 0), **node.kwargs)
     return Value(made, (*a.dims[:-1], b.dims[-1]))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import sympy
 import torch
 from torch.fx import Node
 
+from shardc.frontend.nodes import dim_at, list_at, node_at
 from shardc.frontend.selected.rewriter import Rewriter, handles
-from shardc.frontend.selected.selection import Selection, Value, fixed
+from shardc.frontend.selected.selection import Selection, Size, Value, fixed
 
 aten = torch.ops.aten
 
@@ -27,23 +28,24 @@ def _permute(r: Rewriter, node: Node) -> Value:
     rank = len(value.dims)
     order = list(range(rank))
     if node.target is aten.permute.default:
-        order = [d % rank for d in node.args[1]]  # type: ignore[operator, union-attr]
+        order = [d % rank for d in list_at(node, 1) if isinstance(d, int)]
     elif rank > 1:
-        a, b = (0, 1) if node.target is aten.t.default else (d % rank for d in node.args[1:])  # type: ignore[operator]
+        is_t = node.target is aten.t.default
+        a, b = (0, 1) if is_t else (dim_at(node, 1, rank), dim_at(node, 2, rank))
         order[a], order[b] = b, a
     return Value(r.call(node.target, value.node, *node.args[1:]), tuple(value.dims[d] for d in order))
 
 
 @handles(aten.unsqueeze.default)
 def _unsqueeze(r: Rewriter, node: Node) -> Value:
-    value, dim = r.value(node.args[0]), node.args[1] % (len(node.meta["val"].shape))  # type: ignore[operator]
+    value, dim = r.value(node.args[0]), dim_at(node, 1, len(node.meta["val"].shape))
     return Value(r.call(node.target, value.node, dim), (*value.dims[:dim], None, *value.dims[dim:]))
 
 
 @handles(aten.select.int)
 def _select(r: Rewriter, node: Node) -> Value:
-    value, dim, index = r.value(node.args[0]), *node.args[1:]  # type: ignore[misc]
-    dim %= len(value.dims)
+    value, index = r.value(node.args[0]), node.args[2]
+    dim = dim_at(node, 1, len(value.dims))
     if value.dims[dim] is not None or not isinstance(index, int):
         raise r.refused(node)
     if value.node in r.columns and dim == 1:
@@ -58,8 +60,8 @@ def _expand(r: Rewriter, node: Node) -> Value:
     shape = [1] * (len(sizes) - len(value.dims)) + list(value.shape)
     for dim, size in enumerate(sizes):
         if shape[dim] == 1 and dims[dim] is None:
-            dims[dim] = None if fixed(size) is not None else r.of_size(size)
-            shape[dim] = size if dims[dim] is None else dims[dim].size  # type: ignore[union-attr]
+            made = dims[dim] = None if fixed(size) is not None else r.of_size(size)
+            shape[dim] = size if made is None else made.size
     return Value(r.call(node.target, value.node, shape), tuple(dims))
 
 
@@ -67,7 +69,7 @@ def _expand(r: Rewriter, node: Node) -> Value:
 def _view(r: Rewriter, node: Node) -> Value:
     """Dims are merged and split group by group; in a group at most one depends on values."""
     value = r.value(node.args[0])
-    before, after = node.args[0].meta["val"].shape, node.meta["val"].shape  # type: ignore[union-attr]
+    before, after = node_at(node).meta["val"].shape, node.meta["val"].shape
     shape: list[int] = []
     dims: list[Selection | None] = []
     if len(after) == 1 and len(r.columns.get(value.node, ())) == 1:
@@ -97,22 +99,20 @@ def _groups(before: list[sympy.Expr], after: list[sympy.Expr]) -> list[tuple[lis
 
 
 def _is_shorter(have: sympy.Expr, want: sympy.Expr) -> bool:
-    """Whether ``want`` is a multiple of ``have`` rather than the other way round; by size where both are
-    numbers.
-    """
+    """Whether ``want`` is a multiple of ``have`` and not the reverse; of numbers, whether it is larger."""
     if have.is_Integer and want.is_Integer:
         return bool(have < want)
     return sympy.fraction(sympy.cancel(want / have))[1] == 1
 
 
 def _regrouped(
-    r: Rewriter, value: Value, old: list[int], sizes: list[Any]
+    r: Rewriter, value: Value, old: list[int], sizes: Sequence[Size]
 ) -> tuple[list[int], list[Selection | None]]:
     """Fixed shape and selections of the dims that a group becomes."""
     open_dims = [d for d, size in enumerate(sizes) if fixed(size) is None]
     shape = [fixed(size) or 0 for size in sizes]
     dims: list[Selection | None] = [None] * len(sizes)
-    selected = [d for d in old if value.dims[d] is not None]
+    selected = [(d, own) for d in old if (own := value.dims[d]) is not None]
     places = math.prod(value.shape[d] for d in old)
     if not open_dims and not selected:
         return shape, dims
@@ -121,12 +121,10 @@ def _regrouped(
     at = open_dims[0]
     in_front, behind = math.prod(shape[:at]), math.prod(shape[at + 1 :])
     shape[at] = places // max(in_front * behind, 1)
-    if selected:
-        own = value.dims[selected[0]]
-        before = math.prod(value.shape[d] for d in old if d < selected[0]) * own.before  # type: ignore[union-attr]
-        after = math.prod(value.shape[d] for d in old if d > selected[0]) * own.after  # type: ignore[union-attr]
+    for dim, own in selected:
+        before = math.prod(value.shape[d] for d in old if d < dim) * own.before
+        after = math.prod(value.shape[d] for d in old if d > dim) * own.after
         if not in_front or not behind or before % in_front or after % behind:
             raise r.refused(r.node)
-        owner = own.origin or own  # type: ignore[union-attr]
-        dims[at] = r.repeated(owner, before // in_front, after // behind)  # type: ignore[arg-type]
+        dims[at] = r.repeated(own.origin or own, before // in_front, after // behind)
     return shape, dims

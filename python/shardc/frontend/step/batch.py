@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shardc.diagnostics.frontend import BatchUnsupported, LossNotFound, LossNotScalar
+from shardc.frontend.nodes import listed
 from shardc.frontend.step.spec import BatchTree
 from shardc.runtime.torch_private import pytree
 
@@ -15,25 +16,25 @@ LossFunction = Callable[[Any, Any], torch.Tensor]
 STATIC_TYPES = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
 
 
-def flatten_batch(batch: Any) -> tuple[list[torch.Tensor], BatchTree]:
-    """Tensors of a batch with their dotted names (``input_ids``, ``0``, ``1.x``); other leaves become
-    constants.
+def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
+    """Tensors of a batch by dotted names (``input_ids``, ``0``, ``1.x``); other leaves become constants.
 
     Raises BatchUnsupported on a leaf of another type, or when there is no tensor at all.
     """
-    leaves, spec = pytree.tree_flatten_with_path(_as_tree(batch))
+    # Mappings that pytree does not know (transformers' BatchEncoding) as dicts; a lone tensor as a tuple.
+    tree = dict(batch) if isinstance(batch, Mapping) else listed(batch)
+    leaves, spec = pytree.tree_flatten_with_path(tree)
     tensors, names, constants = [], [], {}
     for position, (path, leaf) in enumerate(leaves):
-        name = ".".join(_key_name(key) for key in path)
+        name = ".".join(map(_key_name, path))
         if isinstance(leaf, torch.Tensor):
             tensors.append(leaf)
             names.append(name)
         elif isinstance(leaf, STATIC_TYPES):
             constants[position] = leaf
         else:
-            raise BatchUnsupported(
-                reason=f"{name} is a {type(leaf).__name__}", where=f"example_batch, {name}"
-            )
+            reason = f"{name} is a {type(leaf).__name__}"
+            raise BatchUnsupported(reason=reason, where=f"example_batch, {name}")
     if not tensors:
         raise BatchUnsupported(reason="it holds no tensor", where="example_batch")
     return tensors, BatchTree(spec, tuple(names), constants)
@@ -47,7 +48,7 @@ def unflatten_batch(tree: BatchTree, tensors: Sequence[torch.Tensor]) -> Any:
     return pytree.tree_unflatten(leaves, tree.spec)
 
 
-def find_loss(output: Any, batch: Any, loss: LossFunction | None) -> torch.Tensor:
+def find_loss(output: object, batch: object, loss: LossFunction | None) -> torch.Tensor:
     """The 0-d loss: ``loss(output, batch)``, or ``output.loss``, or the output itself.
 
     Raises LossNotFound if there is none, LossNotScalar if it is no differentiable floating-point number.
@@ -60,21 +61,12 @@ def find_loss(output: Any, batch: Any, loss: LossFunction | None) -> torch.Tenso
     return found.reshape(())
 
 
-def _as_tree(batch: Any) -> Any:
-    """Mappings that pytree does not know (transformers' BatchEncoding) as dicts; a lone tensor as a tuple."""
-    if isinstance(batch, Mapping):
-        return dict(batch)
-    return batch if isinstance(batch, (tuple, list)) else (batch,)
+def _key_name(key: object) -> str:
+    named = (getattr(key, attribute) for attribute in ("key", "idx", "name") if hasattr(key, attribute))
+    return str(next(named, key))
 
 
-def _key_name(key: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
-
-
-def _loss_in(output: Any) -> Any:
+def _loss_in(output: object) -> object:
     if isinstance(output, Mapping):
         return output.get("loss")
     if isinstance(output, torch.Tensor):
@@ -82,7 +74,7 @@ def _loss_in(output: Any) -> Any:
     return getattr(output, "loss", None)
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, torch.Tensor):
         tail = "" if value.requires_grad else ", not connected to the parameters"
         return f"a {value.dtype} tensor of shape {list(value.shape)}{tail}"

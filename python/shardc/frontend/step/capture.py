@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import time
-from typing import Any
 
 import torch
 from torch_mlir import ir
@@ -27,7 +26,7 @@ from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 def capture_step(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    example_batch: Any,
+    example_batch: object,
     *,
     loss: LossFunction | None = None,
     clip_grad_norm: float | None = None,
@@ -80,9 +79,7 @@ def capture_step(
 
 
 def _traced(model: torch.nn.Module, tracer: StepTracer) -> Trace:
-    """The trace; if sizes or numbers in it depend on values, one in which they are symbols, with fixed sizes
-    again.
-    """
+    """The trace; if sizes or numbers in it depend on values, one with symbols there, of fixed sizes again."""
     try:
         return prepared(model, tracer.trace)
     except DataDependent as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch.backends import mkldnn
 
@@ -12,16 +13,16 @@ from shardc.runtime.torch_private import compile_session, distributions_unchecke
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Says for the length of a trace that torch compiles, hides the CPU's own library of kernels, and stops
-    distributions from reading their parameters.
+    """Says that torch compiles, hides the CPU's library of kernels, and leaves distributions unchecked.
 
     Without the first ``transformers`` reads mask values, and ``capturable`` optimizers refuse CPU tensors.
     With the library an LSTM is traced as one op that only CPUs have, in f32 alone.
     """
     # mkldnn.flags sets more and warns of it
-    enabled, *_ = mkldnn.set_flags(_enabled=False, _fp32_precision=None)
+    flags: dict[str, Any] = {"_fp32_precision": None}  # which the library's own type does not allow
+    enabled, *_ = mkldnn.set_flags(_enabled=False, **flags)
     try:
         with compile_session(), distributions_unchecked():
             yield
     finally:
-        mkldnn.set_flags(_enabled=enabled, _fp32_precision=None)
+        mkldnn.set_flags(_enabled=enabled, **flags)

@@ -12,6 +12,7 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 
+from shardc.frontend.nodes import history
 from shardc.runtime.torch_private import FunctionalTensor, disable_current_modes
 
 # Beyond this many traced ops a tensor is taken as unknown: constants have short histories.
@@ -22,36 +23,25 @@ Answer = TypeVar("Answer")
 
 
 def ask(tensor: torch.Tensor, question: Callable[[torch.Tensor], Answer]) -> Answer | None:
-    """``question`` of the real value of a traced tensor.
-
-    None if that depends on an argument or on random numbers.
-    """
+    """``question`` of the real value of a traced tensor; None if that depends on an argument or a draw."""
     mode = get_proxy_mode()
     if mode is None or not isinstance(tensor, FunctionalTensor):
         return None
     slot = get_proxy_slot(tensor.from_functional(), mode.tracer, None)
-    if slot is None:
-        return None
-    nodes = _history(slot.proxy.node)
-    if nodes is None:
+    if slot is None or (nodes := _ops_behind(slot.proxy.node)) is None:
         return None
     with disable_current_modes(), torch.no_grad():
         return question(_evaluate(nodes, mode.tracer.root))
 
 
-def _history(node: Node) -> list[Node] | None:
+def _ops_behind(node: Node) -> list[Node] | None:
     """The ops that ``node`` is computed by, in order; None if an argument of the step is among them."""
-    seen: set[Node] = set()
-    stack = [node]
-    while stack:
-        current = stack.pop()
-        if current in seen:
-            continue
-        if current.op == "placeholder" or len(seen) > MAX_OPS:
+    found: list[Node] = []
+    for current in history(node):
+        if current.op == "placeholder" or len(found) > MAX_OPS:
             return None
-        seen.add(current)
-        stack += current.all_input_nodes
-    return sorted(seen)
+        found.append(current)
+    return sorted(found)
 
 
 def _evaluate(nodes: list[Node], root: torch.nn.Module) -> torch.Tensor:
@@ -60,6 +50,7 @@ def _evaluate(nodes: list[Node], root: torch.nn.Module) -> torch.Tensor:
         if node.op == "get_attr":
             values[node] = getattr(root, str(node.target))
         else:
-            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
-            values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
+            args: tuple[Any, Any] = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            assert callable(node.target)
+            values[node] = node.target(*args[0], **args[1])
     return values[nodes[-1]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 
@@ -47,17 +46,14 @@ def _has_library_ops(trace: Trace) -> bool:
     return any(getattr(node.target, "namespace", None) == "transformers" for node in trace.graph.graph.nodes)
 
 
-def _configs(model: torch.nn.Module) -> list[Any]:
-    """Each configuration object of the modules once.
-
-    Transformers' submodules share theirs or have their own.
-    """
+def _configs(model: torch.nn.Module) -> list[object]:
+    """Each configuration object of the modules once: submodules share theirs or have their own."""
     found = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
     return [config for config in found.values() if hasattr(config, "to_dict")]
 
 
 @contextmanager
-def _attribute(target: Any, name: str, value: Any) -> Iterator[None]:
+def _attribute(target: object, name: str, value: object) -> Iterator[None]:
     saved = getattr(target, name)
     setattr(target, name, value)
     try:

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from shardc.frontend.nodes import listed
 from shardc.frontend.operators.attention import scaled_dot_product_attention
 from shardc.frontend.operators.random import refuse_generators
 from shardc.frontend.step.constant_value import ask
-from shardc.frontend.step.layers import LAYERS
+from shardc.runtime import torch_private
 
 # Python asks for a tensor's value.
 _READS = {
@@ -39,16 +40,18 @@ _POOLS = {torch.adaptive_avg_pool1d: (-1,), F.adaptive_avg_pool2d: (-2, -1)}
 class Interception(TorchFunctionMode):
     """Active during forward and backward of a trace."""
 
-    def __torch_function__(self, func: Any, types_: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types_: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         kwargs = kwargs or {}
         # Here as well as below autograd: functionalization would first stumble over it.
         refuse_generators(func, (*args, *kwargs.values()))
         if func is F.scaled_dot_product_attention:
             return scaled_dot_product_attention(*args, **kwargs)
-        if func in LAYERS:
+        if func in _LAYERS:
             with self:
-                return LAYERS[func](*args, **kwargs)
-        if func in _POOLS and _is_one(args[1]):
+                return _LAYERS[func](*args, **kwargs)
+        if func in _POOLS and all(n == 1 for n in listed(args[1])):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
             return args[0].mean(_POOLS[func], keepdim=True)
         if func is torch.dropout:
@@ -66,13 +69,9 @@ class Interception(TorchFunctionMode):
 @functools.cache
 def _without_override_check(func: types.FunctionType) -> types.FunctionType:
     """The same function, but it does not hand itself to the active mode once more."""
-    unchecked = {
-        name: _false
-        for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-    }
-    copy = types.FunctionType(
-        func.__code__, {**func.__globals__, **unchecked}, func.__name__, func.__defaults__, func.__closure__
-    )
+    checks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    names = {**func.__globals__, **dict.fromkeys(checks, lambda *args: False)}
+    copy = types.FunctionType(func.__code__, names, func.__name__, func.__defaults__, func.__closure__)
     copy.__kwdefaults__ = func.__kwdefaults__
     return copy
 
@@ -84,9 +83,64 @@ def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     return torch.dropout(input, p, train)
 
 
-def _is_one(size: Any) -> bool:
-    return all(n == 1 for n in (size if isinstance(size, (tuple, list)) else (size,)))
+def _embedding_bag(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    offsets: torch.Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> torch.Tensor:
+    """An embedding and a sum over each bag, as torch's: [bags, d] of [bags, n], or of [n] and ``offsets``.
+
+    ``max_norm``, which writes to the weight, and the largest of bags given by offsets are left to torch.
+    """
+    if max_norm is not None or (offsets is not None and mode == "max"):
+        return F.embedding_bag(
+            input,
+            weight,
+            offsets,
+            max_norm,
+            norm_type,
+            scale_grad_by_freq,
+            mode,
+            sparse,
+            per_sample_weights,
+            include_last_offset,
+            padding_idx,
+        )
+    rows = F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
+    kept = torch.ones_like(input, dtype=torch.bool)
+    if padding_idx is not None:
+        kept = input != padding_idx % len(weight)
+    if mode == "max":
+        largest = rows.masked_fill(~kept.unsqueeze(-1), -torch.inf).amax(1)
+        return torch.where(kept.any(1, keepdim=True), largest, 0.0)
+    shares = kept.to(rows.dtype) if per_sample_weights is None else kept * per_sample_weights
+    rows = rows * shares.unsqueeze(-1)
+    if offsets is None:
+        total, count = rows.sum(1), kept.sum(1)
+    else:
+        bags = offsets[:-1] if include_last_offset else offsets
+        place = torch.arange(len(input), device=input.device).unsqueeze(1)
+        bag = (place >= bags).sum(1) - 1
+        total = rows.new_zeros(len(bags), rows.shape[1]).index_add(0, bag, rows)
+        count = torch.zeros_like(bags).index_add(0, bag, kept.to(bags.dtype))
+    return total / count.clamp(min=1).unsqueeze(1) if mode == "mean" else total
 
 
-def _false(*args: Any) -> bool:
-    return False
+def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """``v`` with length ``g`` along all dims but ``dim``; all of them for -1."""
+    dims = [d for d in range(v.dim()) if d != dim]
+    return v * (g / v.square().sum(dims, keepdim=dim != -1).sqrt())
+
+
+_LAYERS: dict[Callable[..., object], Callable[..., torch.Tensor]] = {
+    F.embedding_bag: _embedding_bag,
+    torch_private.weight_norm: _weight_norm,
+}

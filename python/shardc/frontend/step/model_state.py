@@ -38,12 +38,8 @@ def unchanged(model: torch.nn.Module) -> Iterator[None]:
     """Restores every attribute that the forward of ``model`` or of a submodule sets on ``self`` meanwhile."""
     saved = [(vars(module), dict(vars(module))) for module in model.modules()]
     # parameters, buffers and submodules are in dicts among the attributes
-    saved += [
-        (value, dict(value))
-        for _, held in list(saved)
-        for value in held.values()
-        if type(value) in (dict, OrderedDict)
-    ]
+    values = [value for _, held in saved for value in held.values()]
+    saved += [(value, dict(value)) for value in values if type(value) in (dict, OrderedDict)]
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ The optimizer object is lent other param groups and another state for the length
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,6 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
 from shardc.frontend.step.compiling import compiling
 from shardc.frontend.step.model_state import has_storage
-from shardc.frontend.step.optimizer_init import initial_fill
 from shardc.frontend.step.scheduled import ScheduledArguments, ScheduledFloat
 from shardc.frontend.step.spec import Hyperparameter
 from shardc.runtime.torch_private import DataDependentOutputException, FakeTensorMode
@@ -34,10 +33,7 @@ CONSTANTS = {"eps", "ns_coefficients"}
 
 @dataclass(frozen=True)
 class StateSlot:
-    """One tensor of optimizer state.
-
-    ``fill`` is its initial value where the optimizer has no tensor for it yet.
-    """
+    """One tensor of optimizer state; ``fill``: its initial value where the optimizer has no tensor yet."""
 
     param: str
     key: str
@@ -60,22 +56,16 @@ class TracedOptimizer:
         self.groups = self._named_groups(params)
         self.names = [name for group in self.groups for name in group]
         self.slots: list[StateSlot] = []
-        self._static: dict[str, dict[str, Any]] = {name: {} for name in self.names}
+        self._static: dict[str, dict[str, object]] = {name: {} for name in self.names}
         self._params = params
         self._layout()
         self.hyperparameters = self._hyperparameters()
 
     def hyper_tensors(self) -> list[torch.Tensor]:
-        """A 0-d tensor for each hyperparameter.
-
-        F64, but the learning rate in f32 unless a parameter is f64.
-        """
+        """A 0-d tensor for each hyperparameter: f64, but the learning rate f32 unless a parameter is f64."""
         wide = any(self._params[name].dtype == torch.float64 for name in self.names)
-        lr_dtype = torch.float64 if wide else torch.float32
-        return [
-            torch.empty((), dtype=lr_dtype if hyper.key == "lr" else torch.float64)
-            for hyper in self.hyperparameters
-        ]
+        dtypes = {"lr": torch.float64 if wide else torch.float32}
+        return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
     def step(
         self,
@@ -98,11 +88,8 @@ class TracedOptimizer:
             self._check_static(new, stepped)
             return new, {slot.name: stepped[new[slot.param]][slot.key] for slot in self.slots}
 
-    def baked(self, used: set[str]) -> dict[tuple[int, str], Any]:
-        """Settings of the groups that the traced step holds as constants.
-
-        ``used`` are the inputs it does read.
-        """
+    def baked(self, used: set[str]) -> dict[tuple[int, str], object]:
+        """Settings of the groups that the traced step holds as constants; ``used``: the inputs it reads."""
         inputs = {(hyper.group, hyper.key) for hyper in self.hyperparameters if hyper.name in used}
         return {
             (index, key): value
@@ -116,19 +103,12 @@ class TracedOptimizer:
         for index, group in enumerate(self.optimizer.param_groups):
             for position, param in enumerate(group["params"]):
                 if id(param) not in names:
-                    raise OptimizerParameterUnknown(
-                        index=position,
-                        group=index,
-                        optimizer=self.kind,
-                        shape=list(param.shape),
-                        where="optimizer",
-                    )
+                    what = {"index": position, "group": index, "shape": list(param.shape)}
+                    raise OptimizerParameterUnknown(**what, optimizer=self.kind, where="optimizer")
         return [[names[id(param)] for param in group["params"]] for group in self.optimizer.param_groups]
 
     def _layout(self) -> None:
-        """Finds out which tensors and constants the state of each parameter holds, by a step on fake
-        tensors.
-        """
+        """Finds the tensors and constants in the state of each parameter, by a step on fake tensors."""
         fresh = [n for n in self.names if not self.optimizer.state.get(self._params[n])]
         stepped = self._fake_states(fresh) if fresh else {}
         for index, group in enumerate(self.groups):
@@ -137,12 +117,12 @@ class TracedOptimizer:
                 for key, value in held.items():
                     self._add_state(index, name, key, value, known=name not in stepped)
 
-    def _add_state(self, group: int, name: str, key: str, value: Any, *, known: bool) -> None:
+    def _add_state(self, group: int, name: str, key: str, value: object, *, known: bool) -> None:
         if not isinstance(value, torch.Tensor):
             self._static[name][key] = value
             return
         held = value if known and has_storage(value) else None
-        fill = None if held is not None else initial_fill(self.optimizer, group, key)
+        fill = None if held is not None else _initial_fill(self.optimizer, group, key)
         if held is None and fill is None:
             raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
         self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))
@@ -153,10 +133,8 @@ class TracedOptimizer:
             params = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self._params.items() if n in names}
             for name, param in params.items():
                 param.grad = torch.empty_like(param) if self._params[name].requires_grad else None
-            groups = [
-                {**group, "params": [params[n] for n in members if n in params]}
-                for group, members in zip(numbers, self.groups, strict=True)
-            ]
+            own = [[params[n] for n in members if n in params] for members in self.groups]
+            groups = [{**group, "params": held} for group, held in zip(numbers, own, strict=True)]
             with _lent(self.optimizer, groups, {}):
                 self._run()
                 return {name: dict(self.optimizer.state.get(param, {})) for name, param in params.items()}
@@ -183,20 +161,19 @@ class TracedOptimizer:
     def _traced_groups(
         self, params: Mapping[str, torch.Tensor], hyper: Mapping[str, torch.Tensor]
     ) -> list[dict[str, Any]]:
-        groups = [
-            {**group, **_execution(group), "params": [params[name] for name in names]}
-            for group, names in zip(self.optimizer.param_groups, self.groups, strict=True)
-        ]
+        groups = [{**group, **_execution(group)} for group in self.optimizer.param_groups]
+        for group, names in zip(groups, self.groups, strict=True):
+            group["params"] = [params[name] for name in names]
         for item in self.hyperparameters:
             group, tensor = groups[item.group], hyper[item.name]
             held = group[item.key]
             if item.index is not None:
                 scheduled = ScheduledFloat(float(held[item.index]), tensor)
                 group[item.key] = (*held[: item.index], scheduled, *held[item.index + 1 :])
+            elif isinstance(held, torch.Tensor):
+                group[item.key] = tensor
             else:
-                group[item.key] = (
-                    tensor if isinstance(held, torch.Tensor) else ScheduledFloat(float(held), tensor)
-                )
+                group[item.key] = ScheduledFloat(float(held), tensor)
         return groups
 
     def _run(self) -> None:
@@ -219,11 +196,11 @@ class TracedOptimizer:
                     raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
 
 
-def _execution(group: Mapping[str, Any]) -> dict[str, bool]:
+def _execution(group: Mapping[str, object]) -> dict[str, bool]:
     return {key: value for key, value in EXECUTION.items() if key in group}
 
 
-def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(group: Mapping[str, Any]) -> dict[str, object]:
     """The group for a step that only makes the state: numbers for tensors, which torch reads in places.
 
     ``fused`` stays, as the dtype of the step count depends on it.
@@ -232,7 +209,7 @@ def _numbers(group: Mapping[str, Any]) -> dict[str, Any]:
     return {**numbers, **{key: value for key, value in _execution(group).items() if key != "fused"}}
 
 
-def _is_number(key: str, value: Any) -> bool:
+def _is_number(key: str, value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1
     return isinstance(value, float) or (key in NUMBERS and type(value) is int)
@@ -248,3 +225,34 @@ def _lent(optimizer: torch.optim.Optimizer, groups: list[dict], state: Mapping) 
     finally:
         optimizer.__dict__.clear()
         optimizer.__dict__.update(saved)
+
+
+Fill = float | Callable[[Mapping[str, float]], float]
+_ADAM: dict[str, Fill] = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0}
+
+
+# What each optimizer of torch.optim fills its state with at the start (sources of torch 2.13).
+_INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
+    # With dampening, SGD's first step differs from a step on zeros: see Hyperparameter.first_step.
+    torch.optim.SGD: {"momentum_buffer": 0.0},
+    torch.optim.Adam: _ADAM,
+    torch.optim.AdamW: _ADAM,
+    torch.optim.RAdam: _ADAM,
+    torch.optim.NAdam: {**_ADAM, "mu_product": 1.0},
+    torch.optim.Adamax: {"step": 0.0, "exp_avg": 0.0, "exp_inf": 0.0},
+    torch.optim.Adadelta: {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0},
+    torch.optim.Adagrad: {"step": 0.0, "sum": lambda group: group["initial_accumulator_value"]},
+    torch.optim.RMSprop: {"step": 0.0, "square_avg": 0.0, "momentum_buffer": 0.0, "grad_avg": 0.0},
+    torch.optim.Rprop: {"step": 0.0, "prev": 0.0, "step_size": lambda group: float(group["lr"])},
+    torch.optim.ASGD: {"step": 0.0, "ax": 0.0, "mu": 1.0, "eta": lambda group: float(group["lr"])},
+    torch.optim.Muon: {"momentum_buffer": 0.0},
+}
+
+
+def _initial_fill(optimizer: torch.optim.Optimizer, group: int, key: str) -> float | None:
+    """The number that fills state ``key`` of this group's parameters at the start, or None if not known."""
+    for kind in type(optimizer).__mro__:
+        if key in _INITIAL.get(kind, {}):
+            fill = _INITIAL[kind][key]
+            return fill(optimizer.param_groups[group]) if callable(fill) else fill
+    return None

@@ -24,7 +24,7 @@ _FIRST = 0x53484152_44430000
 class RandomStream:
     """Draws for a trace. ``seed`` is the traced 0-d int64 argument; it is set once the trace has it."""
 
-    seed: torch.Tensor
+    seed: torch.Tensor | None = None
 
     def __init__(self) -> None:
         self._drawn = 0
@@ -41,9 +41,7 @@ class RandomStream:
             torch.default_generator.set_state(state)
 
     def next(self) -> int:
-        """The number of the next draw. Raises UnsupportedRandomOp if the user's code has seeded the
-        generator.
-        """
+        """The number of the next draw. Raises UnsupportedRandomOp if the user's code seeds the generator."""
         number = torch.default_generator.initial_seed() - _FIRST
         if not 0 <= number <= self._drawn:
             raise UnsupportedRandomOp(op="a random op", detail=": the step itself seeds PyTorch's generator")
@@ -64,9 +62,7 @@ class RandomStream:
         return self.uniform(size, dtype).clamp(min=2.0 ** -(BITS[dtype] + 1))
 
     def normal(self, size: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Standard normal numbers by Box-Muller, drawn in f32 at least; complex ones have
-        variance 1 as well.
-        """
+        """Standard normal numbers by Box-Muller, drawn in f32 at least; complex ones have variance 1, too."""
         if dtype.is_complex:
             real = dtype.to_real()
             return torch.complex(self.normal(size, real), self.normal(size, real)) * math.sqrt(0.5)
@@ -80,9 +76,8 @@ class RandomStream:
         if span <= 1 << 53:
             return (self.uniform(size, torch.float64) * span).floor().to(torch.int64) + low
         if 1 << 63 < span < 1 << 64:
-            raise UnsupportedRandomOp(
-                op="random_", detail=f": it chooses from {span} integers, more than 2**63"
-            )
+            detail = f": it chooses from {span} integers, more than 2**63"
+            raise UnsupportedRandomOp(op="random_", detail=detail)
         blocks = -(-span >> 32)
         block = (self.uniform(size, torch.float64) * blocks).floor().to(torch.int64)
         word = (self.uniform(size, torch.float64) * (1 << 32)).floor().to(torch.int64)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+T = TypeVar("T")
+
 
 class ScheduledFloat(float):
-    """A float with a 0-d tensor of the same value.
-
-    Arithmetic gives the same kind, or a tensor if one is involved.
-    """
+    """A float with a 0-d tensor of the same value; arithmetic gives the same kind, or a tensor with one."""
 
     tensor: torch.Tensor
     # Optimizers compute `1 - beta` anew for every parameter; one node of the graph is enough.
-    _memo: dict[Any, tuple[Any, Any]]
+    _memo: dict[object, tuple[Any, object]]
 
     def __new__(cls, value: float, tensor: torch.Tensor) -> ScheduledFloat:
         self = super().__new__(cls, value)
@@ -41,7 +40,7 @@ class ScheduledFloat(float):
         """The tensor in another dtype, for ops that do not promote."""
         return self._once("cast", dtype, lambda: self.tensor.to(dtype))
 
-    def _once(self, name: str, other: Any, make: Callable[[], Any]) -> Any:
+    def _once(self, name: str, other: object, make: Callable[[], T]) -> T:
         key = (name, id(other) if isinstance(other, ScheduledFloat) else other)
         if key not in self._memo:
             # The entry holds `other` too, so that its id is not given to another object.
@@ -49,10 +48,10 @@ class ScheduledFloat(float):
         return self._memo[key][0]
 
 
-def _arithmetic(name: str, compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Any, Any], Any]:
+def _arithmetic(name: str, compute: Callable[[Any, Any], Any], reflected: bool) -> Callable[..., object]:
     ordered = (lambda a, b: compute(b, a)) if reflected else compute
 
-    def method(self: ScheduledFloat, other: Any) -> Any:
+    def method(self: ScheduledFloat, other: object) -> object:
         if isinstance(other, torch.Tensor):
             return ordered(self.tensor, other)
         if not isinstance(other, (int, float)):
@@ -75,7 +74,9 @@ for _name in ("add", "sub", "mul", "truediv", "pow"):
 class ScheduledArguments(TorchFunctionMode):
     """Lets torch functions take a ScheduledFloat, or a 0-d tensor for a number (``alpha=``, ``value=``)."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., object], types: object, args: tuple = (), kwargs: dict | None = None
+    ) -> object:
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         args = _scale_by_keyword(name, args, kwargs)
@@ -87,11 +88,8 @@ class ScheduledArguments(TorchFunctionMode):
         return func(*args, **{key: _as_tensor(value) for key, value in kwargs.items()})
 
 
-def _scale_by_keyword(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple:
-    """``add(x, y, alpha=a)`` as ``add(x, y * a)``.
-
-    ``addcmul(x, y, z, value=a)`` as ``addcmul(x, y * a, z)``.
-    """
+def _scale_by_keyword(name: str, args: tuple, kwargs: dict[str, object]) -> tuple:
+    """``add(x, y, alpha=a)`` as ``add(x, y * a)``, ``addcmul(x, y, z, value=a)`` with ``y * a`` for ``y``."""
     keyword = {"add": "alpha", "sub": "alpha", "addcmul": "value", "addcdiv": "value"}.get(name.rstrip("_"))
     if keyword is None:
         return args
@@ -102,9 +100,9 @@ def _scale_by_keyword(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple:
     return (args[0], args[1] * factor, *args[2:])
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: object) -> object:
     return value.tensor if isinstance(value, ScheduledFloat) else value
 
 
-def _of_dtype(value: Any, dtype: torch.dtype) -> Any:
+def _of_dtype(value: object, dtype: torch.dtype) -> object:
     return value.cast(dtype) if isinstance(value, ScheduledFloat) else value

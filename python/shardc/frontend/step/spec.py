@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch_mlir import ir
@@ -52,16 +51,15 @@ class Hyperparameter:
 
 @dataclass(frozen=True)
 class BatchTree:
-    """How a batch becomes a list of tensors: its tree, and the leaves that are constants (None, numbers,
-    strings).
+    """How a batch becomes a list of tensors.
 
-    ``constants`` maps a leaf's position to its value; all other leaves are tensors, in the order of the
-    names.
+    ``constants`` maps a leaf's position in the tree to its value (None, a number, a string); all other leaves
+    are tensors, in the order of the names.
     """
 
     spec: pytree.TreeSpec
     names: tuple[str, ...]
-    constants: dict[int, Any]
+    constants: dict[int, object]
 
 
 @dataclass
@@ -83,7 +81,7 @@ class Capture:
     output_tree: pytree.TreeSpec
     constants: dict[str, torch.Tensor]
     hyperparameters: list[Hyperparameter]
-    baked: dict[tuple[int, str], Any]
+    baked: dict[tuple[int, str], object]
     tied: dict[str, str]
     gradients: dict[str, str]
     trace_s: float = 0.0
@@ -96,10 +94,7 @@ class Capture:
         return [spec for spec in self.arguments if spec.role == role]
 
     def fill_value(self, name: str) -> float | None:
-        """The number that every element of this optimizer state starts as.
-
-        None if the optimizer has its values.
-        """
+        """The number that every element of this optimizer state starts as; None if it has values."""
         return self._fills.get(name)
 
     def initial_values(self) -> dict[tuple[str, str], torch.Tensor | None]:
@@ -108,11 +103,8 @@ class Capture:
         Tensors are the model's own, not copies. None stands for a tensor that has no storage (a model on the
         meta device, or fake); optimizer state that does not exist yet is made here, with its initial value.
         """
-        return {
-            (spec.role, spec.name): self._initial_value(spec)
-            for spec in self.arguments
-            if spec.role in ("param", "opt_state", "buffer")
-        }
+        stored = [spec for role in ("param", "opt_state", "buffer") for spec in self.with_role(role)]
+        return {(spec.role, spec.name): self._initial_value(spec) for spec in stored}
 
     def _initial_value(self, spec: TensorSpec) -> torch.Tensor | None:
         value = self._values.get((spec.role, spec.name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +28,6 @@ from shardc.frontend.importing.recorder import (
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
-from shardc.frontend.step.clip import clip_by_global_norm
 from shardc.frontend.step.compiling import compiling
 from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
@@ -48,15 +47,14 @@ from shardc.runtime.torch_private import (
 )
 
 Tensors = dict[str, torch.Tensor]
+Gradients = Mapping[str, torch.Tensor | None]
 
 
 @dataclass
 class Trace:
-    """The raw graph: placeholders as ``arguments``; outputs are loss, params, state, buffers, then
-    ``gradients``.
+    """The raw graph of ``arguments``, which gives loss, params, state, buffers, then ``gradients`` or None.
 
-    A parameter without a gradient has None among the outputs. ``storages`` names the model's tensors by the
-    address of their data: none of them may be a constant of the graph.
+    ``storages`` names the model's tensors by the address of their data: none may be a constant of the graph.
     """
 
     graph: torch.fx.GraphModule
@@ -108,22 +106,21 @@ class StepTracer:
         ):
             arguments, tensors = self._arguments()
             table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
+            # A lambda: make_fx counts a bound method's self among the arguments.
             traced = make_fx(lambda flat: self._record(flat), table, tracing_mode="real")
             try:
-                # A lambda: make_fx counts a bound method's self among the arguments.
                 graph = traced(tensors)
             except Exception as error:
-                raise _explained(
-                    error, self._recorder.line if _in_backward(error) else _text(self._where)
-                ) from error
+                frame, line = self._where[0]
+                last_line = self._recorder.line if _in_backward(error) else f"{frame}:{line}"
+                raise _explained(error, last_line) from error
         assert self._output_tree is not None
         return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
         """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
         optimizer = self._optimizer
-        named: list[tuple[str, str, torch.Tensor]] = []
-        named += [("param", n, _blank(p.shape, p.dtype)) for n, p in self._state.params.items()]
+        named = [("param", n, _blank(p.shape, p.dtype)) for n, p in self._state.params.items()]
         named += [("opt_state", s.name, _blank(s.shape, s.dtype)) for s in optimizer.slots]
         named += [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
         hypers = zip(optimizer.hyperparameters, optimizer.hyper_tensors(), strict=True)
@@ -163,22 +160,19 @@ class StepTracer:
 
     def _differentiate(
         self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
-    ) -> tuple[torch.Tensor, dict[str, torch.Tensor | None], Tensors]:
+    ) -> tuple[torch.Tensor, Gradients, Tensors]:
         """Loss, gradients by parameter, and the buffers as the forward leaves them."""
-        leaves = {
-            name: tensor.detach().requires_grad_(self._state.params[name].requires_grad)
-            for name, tensor in params.items()
-        }
+        trained = {name: param.requires_grad for name, param in self._state.params.items()}
+        leaves = {name: tensor.detach().requires_grad_(trained[name]) for name, tensor in params.items()}
 
-        def run(model: torch.nn.Module) -> tuple[torch.Tensor, dict[str, torch.Tensor | None]]:
+        def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
             self._recorder.phase = BACKWARD
             torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
             return loss.detach(), {name: leaves[name].grad for name in self._trained}
 
-        # The forward writes running statistics into these, and functional_call notes buffers that it
-        # replaces.
+        # The forward writes running statistics into these, functional_call notes buffers that it replaces.
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
         held = {f"model.{name}": tensor for name, tensor in held.items()}
         loss, grads = torch.func.functional_call(_Borrowed(self._model, run), held, ())
@@ -191,11 +185,11 @@ class StepTracer:
             return find_loss(output, batch, self._loss)
 
     def _update(
-        self, params: Tensors, grads: Mapping[str, torch.Tensor | None], state: Tensors, hyper: Tensors
+        self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
     ) -> tuple[Tensors, Tensors]:
         if self._clip is not None:
             self._recorder.label = (("optimizer:clip_grad_norm", 0),)
-            grads = clip_by_global_norm(grads, self._clip)
+            grads = _clip_by_global_norm(grads, self._clip)
         self._recorder.label = ((f"optimizer:{self._optimizer.kind}", 0),)
         every = {name: grads.get(name) for name in self._optimizer.names}
         return self._optimizer.step(params, every, state, hyper)
@@ -207,19 +201,37 @@ class _Borrowed(torch.nn.Module):
     Activation checkpointing runs parts of the forward during the backward, which must see those tensors too.
     """
 
-    def __init__(self, model: torch.nn.Module, run: Callable[[torch.nn.Module], Any]) -> None:
+    def __init__(self, model: torch.nn.Module, run: Callable[[torch.nn.Module], object]) -> None:
         super().__init__()
         self.model, self.run = model, run
 
-    def forward(self) -> Any:
+    def forward(self) -> object:
         return self.run(self.model)
+
+
+def _clip_by_global_norm(grads: Gradients, max_norm: float) -> Gradients:
+    """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does.
+
+    Squares are summed in f32 or wider. The scalars are added one to the next, not stacked, so that sums that
+    are partial on the same mesh axes stay partial until the one reduction at the end.
+    """
+    total: torch.Tensor | None = None
+    for grad in grads.values():
+        if grad is not None:
+            wide = grad.to(torch.promote_types(grad.dtype, torch.float32))
+            square = (wide * wide).sum()
+            total = square if total is None else total + square
+    if total is None:
+        return dict(grads)
+    scale = (max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+    return {name: None if grad is None else (grad * scale).to(grad.dtype) for name, grad in grads.items()}
 
 
 def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(tuple(shape), dtype=dtype, device="cpu")
 
 
-def _take(tensors: Any, names: Any) -> Tensors:
+def _take(tensors: Iterator[torch.Tensor], names: Iterable[str]) -> Tensors:
     return {name: next(tensors) for name in names}
 
 
@@ -227,10 +239,6 @@ def _in_backward(error: Exception) -> bool:
     """Whether autograd's engine raised it, or was run where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.name == "_engine_run_backward" for frame in frames)
-
-
-def _text(frames: Frames) -> str:
-    return f"{frames[0][0]}:{frames[0][1]}"
 
 
 def _explained(error: Exception, last_line: str) -> ShardcError:
@@ -243,7 +251,7 @@ def _explained(error: Exception, last_line: str) -> ShardcError:
     if isinstance(error, ShardcError):
         return error if error.where else type(error)(where=where, **error.fields)
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
-        return DataDependent(op=str(error.func), where=where)
+        return DataDependent(op=str(getattr(error, "func", None)), where=where)
     if isinstance(error, GuardOnDataDependentSymNode):
         return DataDependent(op="Python code", where=where)
     if isinstance(error, UnsupportedFakeTensorException):

@@ -12,7 +12,6 @@ import torch
 from shardc.backends.eager.proof.tolerance import difference, magnitude, own_precision, wide
 from shardc.compiler.warn_once import warned
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.dynamo import backend as dynamo
 
 from .how import How
 from .program import Program, Tensor
@@ -35,7 +34,6 @@ def problem(program: Program, how: How, refusals: list[str] | None = None) -> st
     ``refusals`` takes why graphs fell back.
     """
     torch._dynamo.reset()
-    dynamo._said.clear()
     warned.clear()
     settings = {"rounding": how.rounding, "matmuls": how.matmuls}
     run = torch.compile(program.function(), backend="shardc", dynamic=how.is_dynamic, options=settings)

@@ -1,0 +1,122 @@
+"""Typed reading of FX graphs: the inputs of a graph, and the arguments, operators and values of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import Argument
+
+from shardc.runtime.torch_private import OpOverload, schema_of
+
+
+def placeholders(graph: Graph) -> list[Node]:
+    """The inputs of a graph, in order."""
+    return list(graph.find_nodes(op="placeholder"))
+
+
+def calls(graph: Graph) -> list[Node]:
+    """The nodes that call a function or an operator, in order."""
+    return [node for node in graph.nodes if node.op == "call_function"]
+
+
+def outputs(graph: Graph) -> Sequence[Argument]:
+    """What a graph returns, one by one."""
+    return list_at(graph.output_node(), 0)
+
+
+def node_at(node: Node, position: int = 0) -> Node:
+    """An argument that is a node."""
+    found = node.args[position]
+    assert isinstance(found, Node), f"argument {position} of {node} is no node"
+    return found
+
+
+def list_at(node: Node, position: int) -> Sequence[Argument]:
+    """An argument that is a list."""
+    found = node.args[position]
+    assert isinstance(found, list | tuple), f"argument {position} of {node} is no list"
+    return found
+
+
+def dim_at(node: Node, position: int, rank: int) -> int:
+    """An argument that is one of ``rank`` dims, counted from the front; 0 where it is left out."""
+    dim = node.args[position] if position < len(node.args) else 0
+    assert isinstance(dim, int), f"argument {position} of {node} is no dim"
+    return dim % rank
+
+
+def operator_of(node: Node) -> OpOverload:
+    """The operator that a node calls."""
+    assert isinstance(node.target, OpOverload), f"{node} calls no operator"
+    return node.target
+
+
+def arguments(node: Node) -> Iterator[tuple[torch.Argument, Any]]:
+    """The parameters of the operator that a node calls, each with its argument or default."""
+    for position, declared in enumerate(schema_of(operator_of(node)).arguments):
+        given = node.args[position : position + 1] or (
+            node.kwargs.get(declared.name, declared.default_value),
+        )
+        yield declared, given[0]
+
+
+def listed(value: object) -> Sequence[Any]:
+    """The values that a node makes: several as they are, one as a list of one."""
+    return value if isinstance(value, tuple | list) else (value,)
+
+
+def values_of(node: Node) -> Iterator[torch.Tensor]:
+    """The (fake) tensors that a node makes."""
+    return (value for value in listed(node.meta.get("val")) if isinstance(value, torch.Tensor))
+
+
+def history(node: Node) -> Iterator[Node]:
+    """A node and all that it is computed from, each once."""
+    seen, stack = {node}, [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        new = set(current.all_input_nodes) - seen
+        seen |= new
+        stack += new
+
+
+def final_writes(graph: Graph) -> list[Node]:
+    """The calls by which AOTAutograd gives inputs their new values, the last first.
+
+    Nothing reads these inputs later.
+    """
+    found: list[Node] = []
+    read: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if _is_write(node) and node_at(node) not in read:
+            found.append(node)
+            read.add(node_at(node, 1))
+        elif node.op != "output":
+            read.update(node.all_input_nodes)
+    return found
+
+
+def _is_write(node: Node) -> bool:
+    if node.target is not torch.ops.aten.copy_.default or len(node.args) != 2:
+        return False
+    if any(user.op != "output" for user in node.users):  # what it returns is the input itself
+        return False
+    into, value = node.args
+    return isinstance(into, Node) and into.op == "placeholder" and isinstance(value, Node)
+
+
+def written_inputs(graph: Graph) -> list[int]:
+    """The numbers of the inputs that :func:`final_writes` writes to."""
+    into = {node_at(node) for node in final_writes(graph)}
+    return [number for number, node in enumerate(placeholders(graph)) if node in into]
+
+
+def stride_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The dims of a tensor, those of large strides first. Asks symbolic strides without fixing a size."""
+    strides = tensor.stride()
+    hints = [n if isinstance(n, int) else n.node.shape_env.optimization_hint(n.node.expr) for n in strides]
+    return tuple(sorted(range(tensor.dim()), key=lambda d: -hints[d]))
