@@ -1,6 +1,4 @@
-"""What each kernel and each call of a program takes on a GPU that need not be here, by the models
-of costs.
-"""
+"""Estimates of a program's kernels and calls on a GPU that need not be here."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ class Estimator:
     tf32: bool = False
 
     def program(self, module: ir.Module) -> list[Estimated]:
-        """The kernels and calls of a program's step, in order. Raises TritonKernelNotSupported,
-        KernelNotSupported.
-        """
+        """The kernels and calls of a step in order. Raises (Triton)KernelNotSupported."""
         function = find_function(module)
         emitted: dict[str, Estimate | None] = {}
         return (

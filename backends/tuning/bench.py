@@ -1,6 +1,4 @@
-"""What the process of a runner holds: one task, with its inputs, its reference and the kernels that were
-loaded.
-"""
+"""The state of a runner's process: one task, its inputs, its reference and the loaded kernels."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from shardc.passes.fuse.bodies.flat import FLAT, SIZE
 from shardc.runtime.kernels.kernel_call import Output
 
 SETS = 2
-"""Sets of inputs that calls take in turns, and results that stay alive: a call reads and writes what was used
-a call ago, which is in the caches if it is small, as in a program whose kernels follow each other.
-"""
+"""Input sets that calls alternate between, so that caches hold what they would in a program."""
 
 Kernel = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -40,9 +36,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Measure:
-    """Checks ``candidate``, then times it against ``incumbent``, both what a builder made. The answer is
-    Pairs, or in words how its results are wrong.
-    """
+    """Request to check ``candidate`` and time it against ``incumbent``: gives Pairs, or what is wrong."""
 
     candidate: Path
     incumbent: Path

@@ -35,10 +35,10 @@ class Refused(Exception):
 
 
 class Process:
-    """A Python process that calls one function with whatever it is sent, and sends back what that gives.
+    """A Python process that calls one function, ``role`` (``module:function``), with whatever it is sent.
 
-    ``role`` is ``module:function``. It is started when it is first needed, and again after it ended; it ends
-    when the other side of its pipe is closed, by an alarm of its own where it hangs, or by :meth:`end`.
+    It starts when it is first needed, and again after it ended. It ends when its pipe is closed, by an alarm
+    of its own where it hangs, or by :meth:`end`.
     """
 
     def __init__(self, role: str, environment: dict[str, str] | None = None) -> None:

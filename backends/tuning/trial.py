@@ -26,10 +26,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """``ratio`` is the point's time over that of the kernel as it is compiled untuned, taken in turns in one
-    process (so that trials of different days compare), ``seconds`` the point's own median, and ``spread``
-    half the width of a bound on the ratio; all None unless it was measured. ``said``: why not. ``figures``
-    are what a GPU's binary has (:class:`shardc.backends.tuning.built.Built`).
+    """``ratio``: the point's time over the untuned kernel's, in turns in one process, so that days compare;
+    ``seconds``: the point's median; ``spread``: half the width of a bound on the ratio; None unless measured.
+    ``said``: why not. ``figures``: those of :class:`shardc.backends.tuning.built.Built`.
     """
 
     point: Point

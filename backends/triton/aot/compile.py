@@ -31,9 +31,8 @@ LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Figures:
-    """What one function takes of a GPU, and what instructions it has. Loads and stores are those of global
-    memory, *wide* ones 16 bytes a thread. ``aligned``: the sizes that this binary takes to be multiples of
-    16.
+    """Resources and instructions of one function: accesses are of global memory, wide ones 16 bytes a thread.
+    ``aligned``: the sizes that this binary takes to be multiples of 16.
     """
 
     name: str
@@ -69,12 +68,9 @@ def compile_kernels(
     processes: int = 2,
     limit_s: float = LIMIT_S,
 ) -> list[Compiled]:
-    """Every kernel for every target, in this order. Modules and Triton's cache lie in ``folder``.
+    """Compile every kernel for every target, in this order; modules and Triton's cache lie in ``folder``.
 
-    A kernel that does not compile has an ``error``: TritonCompileFailed, or TooMuchSharedMemory.
-
-    Raises:
-        TritonMissing, TritonTooOld: there is no Triton that can compile them.
+    A kernel that does not compile has an ``error``. Raises TritonMissing, TritonTooOld.
     """
     check_triton(", ".join(t.name for t in targets))
     folder.mkdir(parents=True, exist_ok=True)

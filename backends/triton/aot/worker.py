@@ -16,9 +16,7 @@ import sys
 from pathlib import Path
 
 KEY = "key"
-"""The file beside a binary that says what Triton finds it by: ``shardc.runtime.kernels.triton_kernels`` reads
-it.
-"""
+"""The file beside a binary with Triton's key of it, which ``runtime.kernels.triton_kernels`` reads."""
 
 
 def main() -> None:
@@ -46,9 +44,7 @@ def compile_module(asked: dict) -> list[dict]:
 
 
 def variants(form: dict) -> list[list[str]]:
-    """Which sizes a binary takes to be multiples of 16: all, then every other case; of more than 3, all or
-    none.
-    """
+    """Return the sizes each binary takes to be multiples of 16: every case; of over 3 sizes, all or none."""
     sizes = form["sizes"]
     if len(sizes) > 3:
         return [sizes, []]
@@ -93,9 +89,7 @@ def compile_function(function, form: dict, sizes: list[str], target) -> dict:
 
 
 def _key(source, target, options: dict) -> str:
-    """What Triton's cache finds a binary by, less the part that is a hash of Triton's own files: those differ
-    between builds of one version for different Pythons.
-    """
+    """Return Triton's cache key less the hash of Triton's own files, which differs between builds."""
     from triton.compiler.compiler import get_cache_invalidating_env_vars, make_backend
     from triton.runtime.cache import get_cache_key, triton_key
 
@@ -105,9 +99,7 @@ def _key(source, target, options: dict) -> str:
 
 
 def _nvidia(files: dict) -> dict:
-    """From the cubin: registers, and bytes of stack and local memory (spills); from the PTX:
-    what instructions there are.
-    """
+    """Return registers and spilled bytes from the cubin, and instruction counts from the PTX."""
     from triton import knobs
 
     said = subprocess.run(
@@ -133,9 +125,7 @@ def _nvidia(files: dict) -> dict:
 
 
 def _amd(files: dict) -> dict:
-    """From the notes in the assembly, which become those of the code object. What is spilled to memory lies
-    in the private segment, with the stack; scalar registers are spilled to lanes of vector registers.
-    """
+    """Return figures from the assembly's notes; spills to memory lie in the private segment."""
     text = Path(files["amdgcn"]).read_text()
     note = {key: int(n) for key, n in re.findall(r"^\s+\.(\w+):\s+(\d+)$", text, re.MULTILINE)}
     return {

@@ -1,7 +1,7 @@
-"""The Triton module of ``kern.attention_backward``: three kernels, each of whose sums has one order.
+"""The module of ``kern.attention_backward``: three kernels, each of whose sums has one order.
 
-``name_delta`` sums grad_out * out for each query; ``name_dkdv`` takes a block of keys a program, past which
-the queries of all heads of its group go by; ``name_dq`` a block of queries, past which the keys go by.
+``name_delta`` sums grad_out * out of each query; a program of ``name_dkdv`` takes a block of keys and loops
+over the queries of its group; one of ``name_dq`` takes a block of queries and loops over keys.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def delta(w: Writer) -> list[str]:
 
 
 def _row(w: Writer) -> list[str]:
-    """The lines that load what is known of each query: ``top``, its lse in powers of 2, and ``part``, its
-    delta.
-    """
+    """The lines that load ``top``, a query's lse in powers of 2, and ``part``, its delta."""
     lines = [
         f"top = {w.load_row(w.at('lse'))} * LOG2E",
         f"part = {w.load_row('delta + m')}",

@@ -1,6 +1,4 @@
-"""The Triton module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023),
-a block of queries a program.
-"""
+"""The module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023)."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ def hidden(w: Writer) -> list[str]:
 
 
 def key_range(w: Writer) -> list[str]:
-    """The lines that say which keys a block of queries sees:
-    up to ``whole`` all of it all (if they have a loop of their own), up to ``last`` some of it.
-    """
+    """The lines that set ``whole``, the end of the keys all queries see, and ``last``, of those any sees."""
     return [*_causal_range(w), *(_shown(w) if w.ranges else [])]
 
 
@@ -126,9 +122,7 @@ def block_of_queries(w: Writer) -> list[str]:
 
 
 def main(w: Writer) -> list[str]:
-    """The body of the function ``name``: BLOCK_M queries of one head, past which the keys that they see go
-    by.
-    """
+    """The body of the function ``name``: BLOCK_M queries of one head loop over the keys that they see."""
     mask = "mask, " if w.has("mask") else ""
 
     def call(edge: bool) -> list[str]:

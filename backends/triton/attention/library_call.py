@@ -25,9 +25,7 @@ def other_libraries(op: ir.Operation) -> Sequence[str]:
 
 
 def _problem(op: ir.Operation) -> Problem:
-    """Its operands, without memory. Sizes must be static; an offset that is known only as the program runs
-    counts as 0, which decides on an estimate and on who competes, not on what runs.
-    """
+    """Return the call's operands on the meta device; an offset known only at run time counts as 0."""
     spec = CallReader().read(op).spec
     tensors = [_empty(spec[name]) for name in ("q", "k", "v", "mask")]
     offset = spec["q_offset"]

@@ -1,9 +1,7 @@
-"""Which keys a block of queries sees under a mask, and which queries a block of keys: what lies outside is
-not computed.
+"""Ranges of keys and queries that a mask shows to each other; what lies outside is not computed.
 
-So a sliding window, padding, and documents in one sequence cost what they show, whatever tensor says so. A
-kernel of its own looks at the mask once for all heads that share it: ``seen`` has the first position that is
-seen and the one behind the last.
+A kernel of its own reads the mask once for all heads that share it: ``seen`` holds the first position that is
+seen and the one behind the last. Sliding windows, padding and packed documents cost what they show.
 """
 
 from __future__ import annotations

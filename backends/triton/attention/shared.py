@@ -1,8 +1,7 @@
-"""What the Triton modules of ``kern.attention`` and its backward share: constants, where each tensor lies,
-masks.
+"""Text that the modules of ``kern.attention`` and its backward share: constants, layouts, masks.
 
 Scores are computed in powers of 2: ``exp(x) = 2 ** (x * log2(e))``. A block of scores is ``[queries, keys]``,
-in f32; the sizes of a query and of a value are filled up to powers of 2.
+in f32; the sizes of a query and of a value are padded to powers of 2.
 """
 
 from __future__ import annotations
@@ -73,9 +72,8 @@ class Writer:
 
     @cached_property
     def loops_once(self) -> bool:
-        """Whether blocks that no mask touches share a loop with the others: products that are no matrix
-        instructions take longer than all masks, and a loop of one step becomes plain code, whose factors are
-        loaded before the other loop and take registers throughout it.
+        """Whether blocks that no mask touches share a loop with the others: without matrix instructions
+        products cost more than masks, and a second loop of one step would hold registers throughout.
         """
         return self.is_f32 and not self.tf32
 
@@ -119,9 +117,7 @@ class Writer:
     # Places
 
     def head(self, role: str, head: str = "head") -> str:
-        """Where the rows of one head, at ``batch`` and ``head``, begin:
-        of queries, or in its own count of ``kv_head``.
-        """
+        """Where the rows of one head begin, at ``batch`` and ``head`` (of queries) or ``kv_head``."""
         if self.spec.group > 1 and role in KEYS and head == "head":
             head = "head // GROUP"
         batch = "batch.to(tl.int64)" if self._is_far(role, "b") else "batch"
@@ -165,9 +161,7 @@ class Writer:
     # Loads
 
     def load(self, role: str, rows: bool, *, across: bool = False) -> str:
-        """A block of rows in f32 or as they are; 0 for columns beyond the last, and for rows beyond it if
-        ``rows``.
-        """
+        """A block of rows; 0 for columns beyond the last, and for rows beyond it if ``rows``."""
         row, column = ROLES[role][2:]
         on = {False: ("[:, None]", "[None, :]"), True: ("[None, :]", "[:, None]")}[across]
         tests = [f"{row}{on[0]} < {SIZES[row]}"] * rows

@@ -1,6 +1,4 @@
-"""One element of a tensor of the body for every place of a tile: loads, and the ops between them, as Triton
-text.
-"""
+"""One element of a tensor for every place of a tile, as Triton text: loads and the ops between."""
 
 from __future__ import annotations
 
@@ -23,13 +21,12 @@ from shardc.dialects.kern.size import AnySize, hint
 
 @dataclass(eq=False)
 class Elements:
-    """Makes elements. ``pointers``: the parameter behind which a value lies in memory; ``axes``: where each
-    loop stands.
+    """Makes elements. ``pointers``: parameters of values in memory; ``axes``: where each loop stands.
 
-    ``masks``: by the index of a tile, the condition under which it is inside, if any. ``space`` is the index
-    of a row's elements that is being run along: values that vary along it are known in its own loop only.
-    ``sizes`` are the body's values of type index, ``once`` the condition under which a program stores what
-    all of them compute, ``merged`` axes that count as nothing (:func:`shardc.backends.body.nest.merge_axes`).
+    ``masks``: by index of a tile, the condition that it is inside. ``space``: the index of a row's elements
+    in use; values that vary along it are known in its loop only. ``sizes``: the body's index values;
+    ``once``: the condition to store what all programs compute; ``merged``: axes that count as nothing
+    (``merge_axes``).
     """
 
     code: Code

@@ -66,13 +66,9 @@ INT32 = (1 << 31) - (1 << 17)
 
 
 def emit_kernel(kernel: ir.Operation, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The module of ``kernel`` with tiles for ``target``. What ``#kern.config`` says comes before what is
-    chosen.
+    """The module of ``kernel`` with tiles for ``target``, chosen where ``#kern.config`` says none.
 
-    ``tf32``: torch allows it in products of f32 (``torch.backends.cuda.matmul.allow_tf32``).
-
-    Raises:
-        TritonKernelNotSupported, KernelNotSupported: its body holds what there is no code for.
+    ``tf32``: torch allows it in products of f32. Raises TritonKernelNotSupported, KernelNotSupported.
     """
     functions = extract_kernels([kernel])
     (function,) = functions.body
@@ -376,9 +372,7 @@ class Kernel:
         targets: dict[Key, Pointer],
         partials: dict[Key, Pointer],
     ) -> None:
-        """A function for the results of each size: sums up the programs' parts, in the same order
-        each time.
-        """
+        """Add a function for the results of each size that sums the programs' parts, in a fixed order."""
         groups: dict[object, list[Key]] = {}
         for root, n in partials:
             groups.setdefault(prod(root.result_shape(n)), []).append((root, n))

@@ -1,9 +1,7 @@
-"""Kernels of any number of elements (``kern.flat``): for one tuple of tensors, and one launch for many
-tuples.
+"""Kernels of any number of elements (``kern.flat``): for one tuple of tensors, and one launch for many.
 
 An optimizer's update of all parameters is such a launch. A table has a row for each tuple: the first of its
 programs, its number of elements, and the address of each tensor; ``owner_ptr`` names the row of each program.
-Both functions share ``_each``, what one program does.
 """
 
 from __future__ import annotations

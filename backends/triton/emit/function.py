@@ -1,6 +1,4 @@
-"""One ``@triton.jit`` function: the tile of a program, the loops of a row inside of it, and what
-is stored.
-"""
+"""One ``@triton.jit`` function: the tile of a program, the loops of a row inside of it, the stores."""
 
 from __future__ import annotations
 
@@ -39,10 +37,8 @@ class Space:
 
 @dataclass(eq=False)
 class Writer:
-    """Writes the body of ``function`` into ``code``.
-
-    ``targets``: the memory of each result that has some. ``partials``: that of a carried result's part of
-    each program, where there are several programs.
+    """Writes the body of ``function`` into ``code``. ``targets``: the memory of results; ``partials``: that
+    of a carried result's part of each program, where there are several programs.
     """
 
     function: Function
@@ -223,9 +219,7 @@ class Writer:
         return ["BLOCK_ROWS", COLUMNS if any(s.axes == axes for s in self.spaces) else "1"]
 
     def _step(self, roots: list[Root], space: Space | None) -> None:
-        """What is computed at one place of a row: all values, before one is stored, perhaps over what was
-        read.
-        """
+        """Compute what one place of a row needs; all values before a store, which may overwrite inputs."""
         stored = [r for r in roots if not r.is_reduction and self.targets.get((r, 0))]
         values = [self.elements.element(r.value, r.dims) for r in stored]
         for root in roots:
@@ -300,9 +294,7 @@ class Writer:
 
 
 def spaces_of(function: Function, tile_columns: int, carried: bool) -> list[Space]:
-    """The orders of a row's elements; one that is longer than a tile is looped over, where rows are not
-    shared out.
-    """
+    """The orders of a row's elements; one longer than a tile is a loop, unless programs share the rows."""
     found = []
     for number, axes in enumerate(function.spaces()):
         total = prod(function.sizes[a] for a in axes)

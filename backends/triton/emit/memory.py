@@ -24,9 +24,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Pointer:
-    """A parameter ``name`` behind which elements of MLIR's ``element`` lie; ``argument`` is its name in
-    ``launch``.
-    """
+    """A parameter ``name`` for memory of MLIR's ``element``; ``argument`` is its name in ``launch``."""
 
     name: str
     argument: str

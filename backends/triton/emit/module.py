@@ -41,20 +41,16 @@ class Part:
     before: tuple[str, ...] = ()
     """Lines of ``launch`` before it starts."""
     loop: str = ""
-    """The head of the loop in ``launch`` that it is started in, with the parts beside it that have the same
-    one.
-    """
+    """The head of the loop in ``launch`` that starts it, shared by neighbours with the same head."""
     integers: tuple[str, ...] = ()
     """Parameters that ``launch`` knows by their names; one binary is for all numbers."""
 
 
 @dataclass(eq=False)
 class Module:
-    """A module under construction.
-
-    ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts``
-    call, ``before`` lines of ``launch`` before the first of these starts. ``numbers``: the integers that are
-    no sizes, but a draw's number; no binary is made for some of them.
+    """A module under construction. ``sizes``: lines of constants; ``helpers``: text of functions that
+    ``parts`` call; ``before``: lines of ``launch`` before the first part; ``numbers``: integers that are no
+    sizes, but a draw's number, for which no binary is specialised.
     """
 
     name: str

@@ -36,9 +36,7 @@ def said_of_function(function: ir.Operation) -> Said:
 
 
 def argument_names(kernel: ir.Operation) -> list[str]:
-    """Of the tensors that it reads: ``weight`` for ``model.layers.0.norm.weight``, ``mm`` for what a matmul
-    gave.
-    """
+    """Names of the tensors read: ``weight`` for ``model.layers.0.norm.weight``, ``mm`` for a matmul's."""
     return [_value_name(v) for v in kernel_operands(kernel)[: len(operand_types(kernel))]]
 
 

@@ -16,11 +16,8 @@ from shardc.dialects.kern.size import hint
 
 @dataclass(eq=False)
 class Function(Nest):
-    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they must wait for in a
-    row.
-
-    ``across``: sums inside of a row step across what lies contiguous, so that rows side by side must be read
-    together.
+    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they wait for in a row;
+    ``across``: rows lie side by side, and must be read together.
     """
 
     stages: list[list[Root]] = field(default_factory=list)
@@ -39,11 +36,9 @@ class Function(Nest):
 def find_functions(
     roots: Roots, reads: dict[Root, Reads], limits: Limits, without: Sequence[Root] = ()
 ) -> list[Function]:
-    """All roots but those ``without``, which others write, in functions, in an order in which they can run
-    one after the other.
+    """Cut all roots but those ``without`` into functions that can run in this order.
 
-    Raises:
-        TritonKernelNotSupported: a reduction that joins its terms in a way that is not known.
+    Raises TritonKernelNotSupported for a reduction that joins its terms in an unknown way.
     """
     done: set[Root] = set(without)
     found: list[Function] = []
@@ -67,9 +62,7 @@ def find_functions(
 
 
 def _is_read_in_lines(function: Function, limits: Limits) -> bool:
-    """Whether tiles can be so high, where rows lie side by side in memory, that whole lines of memory are
-    read.
-    """
+    """Whether tiles over rows that lie side by side can be high enough to read whole lines of memory."""
     widths = [
         prod(function.sizes[a] for a in function.inner(r))
         for r in function.roots
@@ -79,9 +72,7 @@ def _is_read_in_lines(function: Function, limits: Limits) -> bool:
 
 
 def with_scalars(functions: list[Function]) -> list[Function]:
-    """The same with the roots that have no loops in the first function that has rows:
-    one of its programs computes them.
-    """
+    """Move roots without loops into the first function with rows: one of its programs computes them."""
     rows = [f for f in functions if f.order]
     alone = [root for f in functions if not f.order for root in f.roots]
     if not rows or not alone:
@@ -141,9 +132,7 @@ def _function(
 
 
 def _fits(rows: frozenset[Axis], root: Root) -> bool:
-    """Whether a program that takes rows can compute the root:
-    a reduction is over all of the rest of a row, or over all rows.
-    """
+    """Whether a program that takes rows can compute the root: it reduces within a row, or over all rows."""
     if not root.is_reduction:
         return True
     inside = root.loops.keys() - rows

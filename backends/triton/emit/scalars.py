@@ -91,8 +91,7 @@ _LARGEST = {"arith.maximumf": "maximum", "arith.minimumf": "minimum"}
 def write_scalar(op: ir.Operation, operands: Sequence[Expr], index_type: str) -> Expr:
     """What ``op`` makes of ``operands``. ``index_type`` is the integer type that stands for ``index``.
 
-    Raises:
-        TritonKernelNotSupported: an op that is not in the tables.
+    Raises TritonKernelNotSupported for an op that is not in the tables.
     """
     name, type_ = op.name, str(op.results[0].type)
     if name == "arith.constant":
@@ -175,9 +174,7 @@ def _call(function: str, operands: Sequence[Expr], type_: str) -> Expr:
 
 
 def _typed(operands: Sequence[Expr], type_: str) -> list[Expr]:
-    """The operands, numbers among them as tensors of ``type_``: for functions that do not convert them
-    themselves.
-    """
+    """The operands, with literals as tensors of ``type_`` for functions that do not convert them."""
     return [full(e) if e.literal is not None and type_ != "f64" else e for e in operands]
 
 

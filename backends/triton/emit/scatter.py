@@ -1,10 +1,9 @@
 """``kern.scatter_add`` as a Triton module: no atomics, equal runs give equal bits.
 
-The positions are sorted by the row that they name (``torch.sort``, stable, of as many numbers as there are
-indices). A program takes a run of them with some columns, and adds up neighbours of one row by a segmented
-scan (Blelloch, Prefix sums and their applications, 1990). What begins and ends in its run is added to the row
-in memory; of a row that goes on beyond the run, programs leave parts, which a second function adds up in
-order. A row that everybody names costs as much as any other.
+Positions are sorted by the row that they name (``torch.sort``, stable). A program takes a run of them with
+some columns, and adds up neighbours of one row by a segmented scan (Blelloch, Prefix sums and their
+applications, 1990). Rows that begin and end in the run are added in memory; of a row that goes on, programs
+leave parts, which a second function adds up in order. A row that everybody names costs as much as any other.
 """
 
 from __future__ import annotations
@@ -165,9 +164,7 @@ class _Scatter:
     # Sums
 
     def _place(self) -> list[str]:
-        """The lines that say which run of positions, which columns, and which of the dims before them a
-        program has.
-        """
+        """The lines that name a program's run of positions, its columns, and the dims before them."""
         outer = f"outer = (tl.program_id(0) // blocks % {self._outer()}).to(tl.int64)"
         return [
             "blocks = tl.cdiv(INNER, COLUMNS)",
@@ -287,9 +284,7 @@ class _Scatter:
         )
 
     def _moved_bytes(self) -> int:
-        """Indices and updates are read, and rows that are named written; or all, where nothing is
-        there yet.
-        """
+        """Bytes of indices, updates, and named rows; of all rows where nothing is there yet."""
         spec = self.spec
         named = min(hint(spec.updates.size_bytes), hint(spec.out.size_bytes)) * (2 if self.starts else 1)
         whole = hint(spec.out.size_bytes) * (2 if self.copies else 1)

@@ -1,6 +1,4 @@
-"""Pieces of Triton source: expressions with their type and the indices that they vary along,
-names, numbers.
-"""
+"""Pieces of Triton source: expressions with their type and the indices that they vary along."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What loops move between memory and registers, and how much they compute: counted, for the
-models of costs.
-"""
+"""Bytes and instructions of loops, counted for the models of costs."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ def element_bytes(element: ir.Type) -> int:
 def read_bytes(
     members: Collection[Root], reads: Mapping[Root, Reads], roots: Roots, made: Collection[Root] = ()
 ) -> int:
-    """Bytes of the tensors that the loops of ``members`` read, each once, of a gathered one what is asked
-    for.
+    """Bytes of the tensors that ``members`` read, each once; of a gathered one what is asked for.
 
     What the roots ``made`` make does not come from memory.
     """

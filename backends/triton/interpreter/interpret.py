@@ -1,7 +1,4 @@
-"""Runs programs with Triton kernels on the CPU, in Triton's interpreter: for values, without a GPU.
-
-The interpreter is a switch of the whole process, and so it runs in one of its own.
-"""
+"""Runs programs with Triton kernels in Triton's interpreter, in a process of its own: without a GPU."""
 
 from __future__ import annotations
 
@@ -38,12 +35,7 @@ class Interpreter:
         self._process.communicate()
 
     def run(self, program: str, kernels: Sequence[Emitted], inputs: Sequence[Any]) -> list[Any]:
-        """The results of ``graph(rank, inputs)`` of a program
-        (:func:`shardc.backends.torch.emit_graph.emit_graph`).
-
-        Raises:
-            InterpreterFailed: the message has the traceback.
-        """
+        """The results of a program's ``graph(rank, inputs)``. Raises InterpreterFailed."""
         with tempfile.TemporaryDirectory(prefix="shardc-") as name:
             folder = Path(name)
             for kernel in kernels:

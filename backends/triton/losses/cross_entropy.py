@@ -19,9 +19,7 @@ from shardc.runtime.kernels.kernel_call import FINE
 
 
 def _load(pointer: str, *conditions: tuple[str, int]) -> str:
-    """A masked load, of the conditions whose number, what is left over behind the last whole
-    block, is not 0.
-    """
+    """A load, masked by the conditions whose remainder behind the last whole block is not 0."""
     masks = [f"({text})" for text, rest in conditions if rest]
     return f"tl.load({pointer}, mask={' & '.join(masks)}, other=0.0)" if masks else f"tl.load({pointer})"
 
@@ -95,9 +93,7 @@ def {self.name}_logits(
     # Forward
 
     def forward(self, total: bool) -> list[str]:
-        """The body of ``name``: BLOCK_M rows, past which TILES tiles of classes go by. ``total``: logits are
-        added up.
-        """
+        """The body of ``name``: BLOCK_M rows loop over TILES tiles of classes. ``total``: sum the logits."""
         return [
             "blocks = tl.cdiv(ROWS, BLOCK_M)",
             "m = tl.program_id(0) % blocks * BLOCK_M + tl.arange(0, BLOCK_M)",
@@ -244,9 +240,7 @@ def {self.name}_logits(
         ]
 
     def drows(self, t: Tiling, factor: str, sums: str) -> list[str]:
-        """The body of ``name_drows``: what a chunk adds to a tile of the gradient of the rows. ``factor`` and
-        ``sums``: the pointers behind which the weight lies, and to what is added up, in f32.
-        """
+        """The body of ``name_drows``: a chunk's share of drows by ``factor``, added to ``sums`` in f32."""
         terms, size = self.spec.classes % t.block_k, self.spec.size % t.block_n
         k_limit = ("k[None, :] < SIZE", size)
         lines = [

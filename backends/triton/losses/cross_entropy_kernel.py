@@ -1,9 +1,7 @@
-"""A kernel whose body is one ``kern.linear_cross_entropy`` or its backward as a Triton module: tiles, parts,
-estimates.
+"""The kernel of ``kern.linear_cross_entropy`` or its backward as a Triton module: tiles, parts, estimates.
 
-``#kern.config`` may say ``block_m``, ``block_n``, ``block_k``, ``warps`` and ``stages`` (of all of its
-products), ``parts`` (of the classes, forward) and ``chunk`` (classes that backward takes at a time, a power
-of 2 of at least 16).
+``#kern.config`` may say ``block_m``, ``block_n``, ``block_k``, ``warps`` and ``stages`` (of all products),
+``parts`` (of the classes, forward) and ``chunk`` (classes at a time in backward: a power of 2, at least 16).
 """
 
 from __future__ import annotations
@@ -169,9 +167,7 @@ class _CrossEntropy:
     # Backward
 
     def _chunk(self) -> int:
-        """The smallest chunk of nearly the least time; several of them, so that slopes are never all there at
-        once.
-        """
+        """The smallest chunk of nearly the least time; at least two, so that slopes stay small."""
         if "chunk" in self.config:
             return self.config["chunk"]
         small = [c for c in CHUNKS if 2 * c <= self.spec.classes]

@@ -1,9 +1,7 @@
 """A contraction with what stands before and after it, as functions of a Triton module.
 
 ``name_sum`` adds up the products of one tile, with the factors computed where they are read; ``name_finish``
-computes what is made of the tile and writes it. Around them stands one of three forms: a program for each
-tile, a program for each unit of the GPU that takes tile after tile, or several programs for each tile, whose
-parts another function adds up in order.
+computes what is made of the tile and writes it. ``forms.py`` has the kernels around them.
 """
 
 from __future__ import annotations
@@ -36,9 +34,8 @@ from shardc.cost.matmul import Product, Tiling
 from shardc.dialects.kern.size import AnySize, Size, hint
 
 LITTLE_WORK, MUCH_WORK = 12, 140
-"""Instructions for an element of what is made of a sum, from which one more value, or three (random numbers),
-live with the sum, besides what is read: all elements of a thread are loaded at once (measured by compiling:
-decision 57).
+"""Instructions for an element made of a sum, from which one value, or three (random numbers), live besides
+it: all elements of a thread are loaded at once (measured by compiling: decision 57).
 """
 AMD_BESIDE = 3
 """Values that live with a sum on AMD, at most, whatever the work: LLVM computes several elements at once."""
@@ -50,9 +47,7 @@ _TYPES = {"f16": "tl.float16", "bf16": "tl.bfloat16", "f32": "tl.float32", "f64"
 
 @dataclass(eq=False)
 class Matmul:
-    """What is written. ``pointers``: the parameter of each value that lies in memory; ``outputs``: that of
-    each result of a root that is stored. ``hints``: names for what is loaded. ``tf32``: torch allows it.
-    """
+    """A matmul to write. ``pointers``: parameters of values in memory; ``outputs``: of stored results."""
 
     name: str
     nest: Nest
@@ -82,9 +77,7 @@ class Matmul:
 
     @cached_property
     def factors(self) -> tuple[ir.Value, ir.Value]:
-        """The scalars of the body that are multiplied: those before they are widened to f32,
-        if both are of one narrow type.
-        """
+        """The scalars that are multiplied: as they are before widening, if both are of one narrow type."""
         given = (self.contraction.left.value, self.contraction.right.value)
         left, right = (_narrow(value) for value in given)
         return (left, right) if left is not None and right is not None and left.type == right.type else given
@@ -141,9 +134,7 @@ class Matmul:
         )
 
     def _made(self, side: int) -> tuple[int, int]:
-        """Bytes that are read for an element of a factor, and instructions that make it; 0 and 0
-        as it lies.
-        """
+        """Bytes read and instructions run for an element of a factor; 0 and 0 for one that lies in memory."""
         root = self.contraction.root
         factor = (self.contraction.left, self.contraction.right)[side]
         operands = [
@@ -166,9 +157,7 @@ class Matmul:
 
     @property
     def by_descriptor(self) -> bool:
-        """Whether a loop over tiles reads both factors by descriptors (Triton 3.6 does not pipeline those
-        that are made in it).
-        """
+        """Whether a loop over tiles reads both factors by descriptors (made outside: Triton 3.6)."""
         has = self.target.arch in HAS_DESCRIPTORS and not self.axes["b"]
         return has and all(find_descriptor(self, side) for side in (0, 1))
 
@@ -230,9 +219,7 @@ def _narrow(value: ir.Value) -> ir.Value | None:
 
 
 class Writer:
-    """The functions ``name_sum`` and ``name_finish`` under one tiling, for which the masks are
-    needed or not.
-    """
+    """The functions ``name_sum`` and ``name_finish`` under one tiling."""
 
     def __init__(self, matmul: Matmul, tiling: Tiling, descriptors: bool) -> None:
         self.matmul, self.tiling = matmul, tiling
@@ -250,9 +237,7 @@ class Writer:
         return isinstance(size, Size) or size % self.blocks[letter] != 0
 
     def elements(self, code: Code, letters: str, *, always: bool = False) -> Elements:
-        """Elements of a tile over two of the letters, the first down, the second across. ``always``: masked
-        anyhow.
-        """
+        """Elements of a tile: the first letter down, the second across. ``always``: masked anyhow."""
         matmul = self.matmul
         made = Elements(
             code,

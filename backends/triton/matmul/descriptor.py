@@ -1,5 +1,4 @@
-"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors, which the hardware reads
-whole tiles by (TMA).
+"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors (TMA).
 
 A descriptor's innermost dim is contiguous, and its other strides and its start are multiples of 16 bytes.
 What is read beyond its shape is 0.
@@ -33,9 +32,7 @@ _BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 @dataclass(frozen=True)
 class Descriptor:
     """``name = make`` stands before the loops; ``load`` reads the tile at ``first_m`` or ``first_n`` and
-    ``start``.
-
-    ``pointer`` is the parameter of the tensor, whose address must be a multiple of 16 bytes.
+    ``start``; ``pointer`` is the parameter of the tensor, whose address is a multiple of 16 bytes.
     """
 
     name: str
@@ -45,9 +42,8 @@ class Descriptor:
 
 
 def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
-    """That of the left (0) or right (1) factor; None if it is computed, or does not lie as a descriptor needs
-    it, or if no matrix instructions take it: all of a thread's factors are loaded to registers then, a turned
-    one twice, which spilled 344 to 616 bytes in tiles that spill nothing when they are read by pointers.
+    """The descriptor of the left (0) or right (1) factor; None if it is computed or does not lie so, or
+    without matrix instructions: factors go through registers then, which spilled 344 to 616 bytes.
     """
     source = _source(matmul, side)
     bytes_ = _BYTES.get(matmul.element)
@@ -97,9 +93,7 @@ def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
 
 
 def is_direct(matmul: Matmul, side: int) -> bool:
-    """Whether a factor can be copied to shared memory past the registers, 16 bytes at a time: where they are
-    fewer, each copy has its address in a register.
-    """
+    """Whether a factor is copied to shared memory 16 bytes at a time; smaller copies cost registers."""
     source = _source(matmul, side)
     if source is None:
         return False

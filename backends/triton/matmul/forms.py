@@ -1,6 +1,4 @@
-"""The kernels around the sums of a matmul's tiles: a program a tile, a program a unit, or several programs a
-tile.
-"""
+"""The kernels around a matmul's sums: a program a tile, a program a unit, several programs a tile."""
 
 from __future__ import annotations
 

@@ -23,11 +23,7 @@ _POWERS_OF_TWO = ("block_m", "block_n", "block_k", "warps")
 
 
 def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
-    """The kernel's contraction with the roots over its result that read nothing but this, there, and what is
-    before it.
-
-    None if there is none.
-    """
+    """The kernel's contraction with the roots over its result, and those that it reads; or None."""
     product = next((r for r in roots.items if is_contraction(r)), None)
     if product is None:
         return None
@@ -72,11 +68,9 @@ def waits(root: Root, nest: Nest, roots: Roots, reads: Mapping[Root, Reads]) -> 
 
 
 def add_matmul(module: Module, matmul: Matmul, config: Mapping[str, int]) -> None:
-    """Adds the functions of ``matmul``, tiled as ``config`` says and else as the model of costs chooses.
+    """Add the functions of ``matmul``, tiled as ``config`` says and else as the model of costs chooses.
 
-    Raises:
-        TritonKernelNotSupported: no tiling is legal for what is multiplied.
-        TilingNotLegal, TooMuchSharedMemory: what ``config`` asks for.
+    Raises TritonKernelNotSupported, or TilingNotLegal, TooMuchSharedMemory for what ``config`` asks for.
     """
     tiling = _tiling(module.name, matmul.product, matmul.target, config)
     descriptors = matmul.target.arch in HAS_DESCRIPTORS and not config.get("pointers")

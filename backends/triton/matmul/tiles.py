@@ -1,6 +1,4 @@
-"""Tiles of the products in modules whose text is written out: cross entropies of linear layers, grouped
-matmuls.
-"""
+"""Tiles of the products in cross entropies of linear layers and grouped matmuls."""
 
 from __future__ import annotations
 
@@ -13,9 +11,8 @@ from shardc.cost.tilings import tilings
 from shardc.diagnostics.triton import TritonKernelNotSupported
 
 SUMS = 128
-"""Of a thread, at most, that is left registers for what is made of them; half as many where as much again is
-held beside them, and where products read registers: sm_80 and AMD (measured by compiling: no spills). Factors
-that pass through registers count as well: SUMS of both, at most.
+"""Accumulators a thread may have; half as many where values are held beside them, and again on sm_80 and AMD,
+whose products read registers (measured by compiling: no spills). Factors in registers count as well.
 """
 
 

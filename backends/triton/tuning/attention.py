@@ -1,6 +1,4 @@
-"""Attention on GPUs: blocks of queries and keys, warps and stages of each of its kernels
-(``cost/attention.py``).
-"""
+"""The space of attention on GPUs: blocks of queries and keys, warps and stages of each kernel."""
 
 from __future__ import annotations
 

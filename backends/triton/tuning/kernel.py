@@ -21,12 +21,10 @@ from shardc.dialects.kern.size import hint
 
 
 def sketches(functions: ir.Module, target: Gpu, *, tf32: bool = False) -> tuple[Sketch, ...]:
-    """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
+    """The sketches of a module of ``extract`` that has one function. Raises as the backend does.
 
     Functions beside a matmul have the tiles that are chosen for them: names of ``#kern.config`` are the
     kernel's, and ``warps`` those of all of its functions.
-
-    Raises KernelNotSupported, TritonKernelNotSupported as the backend does.
     """
     function = functions.body.operations[0].operation
     body = read_structured(function)

@@ -1,5 +1,4 @@
-"""Matmuls on GPUs: a program a tile, several programs a tile, or a loop over tiles
-(``cost/matmul.py``, ``cost/tilings.py``).
+"""The space of matmuls on GPUs: a program a tile, several programs a tile, or a loop over tiles.
 
 A value of ``#kern.config`` is at least 1, so the forms are sketches: one that says nothing of ``split``,
 ``persistent`` or ``pointers`` has none of them.

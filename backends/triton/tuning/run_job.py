@@ -1,7 +1,5 @@
-"""What the process of the GPU runner does: checks and times modules of one task on the current GPU.
-
-Under ``TRITON_INTERPRET=1`` it is Triton's interpreter, by the host's clock: values are those of a GPU, times
-are not.
+"""The GPU runner's process: checks and times modules of one task on the current GPU, or, under
+``TRITON_INTERPRET=1``, in Triton's interpreter by the host's clock.
 """
 
 from __future__ import annotations
@@ -46,9 +44,7 @@ class GpuBench(Bench):
         super().__init__(task)
 
     def load(self, path: Path) -> Kernel:
-        """A module beside the cache of its binaries. One of any number of elements is called for one set of
-        tensors.
-        """
+        """Load a module beside its binaries' cache; a flat kernel is called for one set of tensors."""
         modules = Modules(path.parent)
         if self.size is None:
             return modules.kernel(path.stem, self.outputs)

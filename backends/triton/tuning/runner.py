@@ -22,9 +22,7 @@ cuda: Any = torch.cuda
 
 
 class GpuRunner(Runner):
-    """Runs modules on the current GPU. ``job`` and ``environment`` are its process's; under
-    ``TRITON_INTERPRET=1`` that is Triton's interpreter, which stands for every GPU.
-    """
+    """Runs modules on the current GPU, or in the interpreter if ``environment`` says TRITON_INTERPRET=1."""
 
     def __init__(
         self,

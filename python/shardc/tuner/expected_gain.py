@@ -14,13 +14,12 @@ FEWEST = 3
 
 
 def expected_gain(ratios: Sequence[float], more: int) -> float:
-    """The share of the best time that ``more`` trials are expected to save, after those that gave ``ratios``
-    (in order; ``inf`` for what failed).
+    """The share of the best time that ``more`` trials are expected to save, after ``ratios`` (in order;
+    ``inf`` for what failed).
 
     The logarithms of the fastest ratios are taken to have an exponential tail (Pickands 1975, peaks over a
-    threshold): of scale ``s``, their mean distance to the threshold, ``n`` further trials after ``N`` move
-    the best by ``s log(1 + n/N)``. A search that knows where to look finds the best early, so for it this is
-    rather too much. What the last trials found counts too: half of it is expected again.
+    threshold) of scale ``s``, their mean distance to the threshold: ``n`` trials after ``N`` move the best by
+    ``s log(1 + n/N)``. Half of what the last trials found is expected again.
     """
     measured = sorted(math.log(r) for r in ratios if r > 0 and math.isfinite(r))
     if not ratios:

@@ -34,17 +34,13 @@ class _State:
 
 
 class Measurer:
-    """Builds points in ``processes`` at once and times each that was built in turns with the best so far, the
-    incumbent, which is the default at first. A trial's ratio is that to the incumbent times the incumbent's
-    own, which is to the default directly: trials of one task compare.
+    """Builds points in ``processes`` at once and times each in turns with the best so far, the incumbent, at
+    first the default. Ratios are to the default directly: trials of one task compare. Points of a device that
+    is not here are built, and not run.
 
-    Points of a device that is not here are built, and not run: a trial says what their binaries take.
-
-    ``builders`` and ``runners`` are by the backend of a task's target; those that are not given are the
-    target's own, of ``processes`` where that is given.
-
-    ``default_of`` says what a task's default is; the kernel without any configuration, where it says None. On
-    one thread, points are built while others are timed, whose clock is that of the thread. A context manager.
+    ``builders`` and ``runners``: by backend, where not the target's own. ``default_of``: a task's default
+    point; None: the kernel without configuration. On one thread, points are built while others are timed, by
+    the thread's clock. A context manager.
     """
 
     def __init__(
@@ -71,11 +67,7 @@ class Measurer:
             each.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
-        """Names the default, where ``default_of`` is not to be asked, and the best trial that is already
-        known.
-
-        Raises TaskNotTunable: the default cannot be built.
-        """
+        """Set the default and the best known trial. Raises TaskNotTunable: no default was built."""
         if not self.runs(task):
             return
         self._builder_of(task).start()
@@ -92,9 +84,8 @@ class Measurer:
         self._states[task.key] = state
 
     def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Trial]:
-        """A trial for each point, in order, each as soon as it is known. Raises TaskNotTunable: there is no
-        default that computes the task rightly, or no reference. For GPUs, UnknownTarget, TritonMissing,
-        TritonTooOld.
+        """A trial for each point, in order, as soon as it is known. Raises TaskNotTunable: the default is
+        wrong, or there is no reference. For GPUs, UnknownTarget, TritonMissing, TritonTooOld.
         """
         if not self.runs(task):
             yield from map(_binary, self._builder_of(task).build(task, points))
@@ -108,9 +99,7 @@ class Measurer:
             yield self._trial(task, each)
 
     def confirm(self, task: Task, point: Point) -> Trial:
-        """The point against the default itself, with more pairs than decide a search. Raises
-        TaskNotTunable.
-        """
+        """Time the point against the default, with more pairs than a search. Raises TaskNotTunable."""
         if not self.runs(task):
             return next(self.measure(task, [point]))
         if task.key not in self._states:
@@ -162,9 +151,7 @@ class Measurer:
         return trial
 
     def _directly(self, task: Task, built: Built, trial: Trial) -> Trial:
-        """The trial of what was faster than the incumbent, against the default itself: through a chain of
-        incumbents the luck of each would multiply, to a seventh of the time of a kernel that was no faster.
-        """
+        """Time a faster point against the default itself: chained ratios would multiply their noise."""
         state = self._states[task.key]
         if state.incumbent == state.default.path:
             return trial

@@ -18,9 +18,8 @@ AHEAD = 32
 class Job:
     """A kernel to tune, and how often a step of the model calls it.
 
-    ``size`` is that of a call over the task's, on average: a kernel of any number of elements is timed on
-    others than it is called with. ``needs``: the ratio to its default that a kernel must be under before the
-    program has it, where a library's call was measured to be faster than the default.
+    ``size``: elements of a call over the task's, on average. ``needs``: the ratio to its default that a
+    kernel must be under before the program has it, where a library's call beat the default.
     """
 
     task: Task
@@ -36,9 +35,7 @@ class Job:
 
 @dataclass
 class Progress:
-    """Of one job: its trials in order, and whether its space has no more points. ``estimate_s``: the time of
-    a call as the space's model has it, until one was measured.
-    """
+    """Trials of one job. ``estimate_s``: modelled time of a call, until one is measured."""
 
     job: Job
     estimate_s: float
@@ -73,9 +70,7 @@ class Progress:
 
 
 class TaskScheduler:
-    """Ansor's objective (section 6): calls times seconds, summed over the kernels of the step; each round
-    goes to the kernel whose next ``batch`` trials are expected to take the most off it.
-    """
+    """Ansor's objective (section 6): each round goes to the kernel expected to save a step most time."""
 
     def __init__(self, jobs: Sequence[Progress], batch: int) -> None:
         self._jobs, self._batch = jobs, batch
@@ -86,17 +81,13 @@ class TaskScheduler:
         return max(open_, key=lambda p: self._saved_s(p, self._batch), default=None)
 
     def regret(self) -> float:
-        """The share of the step's time in these kernels that AHEAD more trials of each are
-        expected to save.
-        """
+        """The share of the step's time that AHEAD more trials of each kernel are expected to save."""
         total_s = sum(self._step_s(p) for p in self._jobs)
         saved_s = sum(self._saved_s(p, AHEAD) for p in self._jobs if not p.exhausted)
         return saved_s / total_s if total_s else 0.0
 
     def _saved_s(self, progress: Progress, more: int) -> float:
-        """By ``more`` trials, as expected; nothing where they would not bring a kernel below a library's
-        call.
-        """
+        """Seconds that ``more`` trials are expected to save; none while a library's call stays faster."""
         tuned = progress.best_ratio * (1.0 - expected_gain(progress.ratios, more))
         return self._default_s(progress) * max(0.0, progress.used_ratio - tuned)
 

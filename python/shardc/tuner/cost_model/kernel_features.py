@@ -1,6 +1,4 @@
-"""What the cost model is told of a kernel, whatever its configuration: work, bytes, sizes, and
-its structure.
-"""
+"""Features of a kernel for the cost model: work, bytes, sizes and structure."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ SLOW = ("math.", "arith.divf", "arith.remf")
 
 @dataclass(frozen=True)
 class KernelFeatures:
-    """``values`` by name, logarithms to base 2 of what grows with sizes. ``sizes``: of the loops of the op
-    with the most work, ``m`` (the outer), ``n`` (the inner) and ``k`` (of sums). ``element_bytes``: of its
-    inputs. ``family``: a hash of the ops without their sizes; kernels of one family are alike.
+    """``values`` by name, log2 of what grows with sizes. ``sizes``: loops ``m``, ``n`` and ``k`` (of sums) of
+    the op with the most work. ``element_bytes``: of inputs. ``family``: a hash of the ops without their
+    sizes.
     """
 
     values: Mapping[str, float]
@@ -113,9 +111,7 @@ def _generic(op: ir.Operation, counts: _Counts) -> None:
 
 
 def _letters(loops: GenericLoops, sizes: list[int]) -> dict[str, int]:
-    """Loops that only the first factor of a sum of products changes along are ``m``, only the second ``n``;
-    of other ops ``n`` is the last loop that is no sum, ``m`` the others.
-    """
+    """Sizes by letter: ``m`` and ``n`` of a product's factors; else ``n`` is the last parallel loop."""
     k = prod(s for s, r in zip(sizes, loops.reduces, strict=True) if r)
     parallel = [d for d, r in enumerate(loops.reduces) if not r and sizes[d] != 1]
     if any(loops.reduces) and len(loops.maps) > 2:

@@ -25,9 +25,7 @@ from shardc.tuner.task_tuning import generator
 WAIT_S = 30.0
 """How long one process waits for another's writing."""
 NEAR = 0.6
-"""Sizes of which each is within this power of two of the other's may share a configuration: half as much
-more. Beyond it what is taken over loses as often as it gains (decision 53).
-"""
+"""Log2 distance of sizes that may share a configuration; beyond it takes lose as often (decision 53)."""
 WORTH = 0.97
 """The ratio that a configuration must be under to be taken over from other sizes."""
 _COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
@@ -35,10 +33,8 @@ _COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
 
 @dataclass(frozen=True)
 class Found:
-    """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made.
-
-    ``near`` is the label of the task whose it is, where that has other sizes; None if it was measured on this
-    task. ``shipped``: it came with shardc, and was measured on a machine of the same target.
+    """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made;
+    ``near``: the label of a task of other sizes that it is of, or None; ``shipped``: it came with shardc.
     """
 
     point: Point
@@ -59,8 +55,8 @@ class Found:
 def open_database(path: Path | None = None) -> Database:
     """The database at ``path``, or at :func:`database_path`, made if there is none.
 
-    One that is damaged is moved aside, with a TuningDatabaseWarning that names it, and a new one begun.
-    Raises TuningDatabaseNewer, TuningDatabaseNotWritable.
+    A damaged one is moved aside with a TuningDatabaseWarning. Raises TuningDatabaseNewer,
+    TuningDatabaseNotWritable.
     """
     path = path or database_path()
     try:
@@ -86,9 +82,8 @@ def set_aside(path: Path, error: Exception) -> None:
 
 
 class Database:
-    """An open database. Whatever one call writes is there whole or not at all, whoever else writes at the
-    time, and stays there when the call has returned. A context manager. One thread at a time may write with
-    it.
+    """An open database, a context manager. A call's writes are atomic and durable; one thread at a time
+    writes.
 
     Only trials of today's code generator are chosen from and given back; those of others are kept.
     """
@@ -151,9 +146,8 @@ class Database:
         return [Task(*row) for row in rows]
 
     def best(self, task: Task) -> Found | None:
-        """The best point measured for a task; else that of the task of the same kernel with the nearest sizes
-        (NEAR), if it is worth it (WORTH). Whether such a point is legal at these sizes is for its space to
-        say.
+        """The best point measured for a task; else that of the same kernel with the nearest sizes (NEAR), if
+        it is worth it (WORTH), which need not be legal at these sizes.
         """
         return self._best(task) or self._near(task)
 

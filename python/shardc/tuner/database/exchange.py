@@ -28,9 +28,7 @@ TRIAL = (
 
 
 def export_trials(database: Database, path: Path, best_only: bool = False) -> int:
-    """Writes a line for each task with its trials, or only the best of each generator; gives the number of
-    trials.
-    """
+    """Write a line for each task with its trials, or only the best ones; return their number."""
     count = 0
     with path.open("w") as file:
         for line in _lines(database, "best" if best_only else "trials"):
@@ -40,9 +38,7 @@ def export_trials(database: Database, path: Path, best_only: bool = False) -> in
 
 
 def import_trials(database: Database, path: Path) -> int:
-    """Adds the trials of an export that are not there yet, all or none; gives their number. Raises
-    NotATuningExport.
-    """
+    """Add the export's new trials, all or none; return their number. Raises NotATuningExport."""
     return _add(database, _read(path))
 
 
@@ -52,9 +48,7 @@ def merge(database: Database, other: Database) -> int:
 
 
 def prune(database: Database, keep: int = 16) -> int:
-    """Keeps the ``keep`` best points of each task that today's generators measured, by their last trials, and
-    nothing else; gives the number of trials that went.
-    """
+    """Delete all but each task's ``keep`` best points of today's generator; return the number deleted."""
     with database.writing() as connection:
         kept = [
             number

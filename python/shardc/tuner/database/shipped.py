@@ -1,9 +1,7 @@
-"""The best points that come with shardc: consulted where this machine's own database knows nothing of a
-kernel.
+"""The best points that come with shardc, for kernels of which this machine's own database knows nothing.
 
-They lie in a file of JSON lines, a kernel on a target each, in the order of their keys. What it takes to find
-one is the hash of a kernel's text, so a compile reads the file and nothing else; a start from the caches
-reads its hash alone.
+They lie in a file of JSON lines, sorted by key, found by the hash of a kernel's text. A start from the caches
+reads the file's hash alone.
 """
 
 from __future__ import annotations
@@ -23,9 +21,9 @@ from shardc.tuner.task_tuning import generator, local_tuning
 
 
 def best_shipped(task: Task) -> Found | None:
-    """The point for a task; else that of the same kernel with the nearest sizes, as
-    :meth:`shardc.tuner.database.database.Database.best` says it. Only what was measured on the very target (a
-    CPU's model, or a GPU), with as many threads and by today's generator, is looked at.
+    """The point for a task, else of the nearest sizes, as
+    :meth:`~shardc.tuner.database.database.Database.best` says it: measured on the very target, with as many
+    threads and by today's generator.
     """
     known = _entries(shipped_file()).get((task.target, task.threads, generator(task.target)))
     if not known:
@@ -46,11 +44,8 @@ def ships_for(target: str) -> bool:
 
 
 def ship(database: Database, file: Path = SHIPPED, target: str | None = None) -> int:
-    """Writes the best point of each kernel that was measured on ``target`` (this machine's CPU) by today's
-    generator and gains (WORTH), to ``file``, from which what was there for the target before goes; gives the
-    number of points.
-
-    Entries of other targets, or of other generators, stay as they are.
+    """Replace a target's points in ``file`` by the best of each kernel measured on ``target`` (this
+    machine's) by today's generator that gains (WORTH); return their number. Entries of other targets stay.
     """
     target = target or local_tuning().task_target
     before = [e for of in _entries(file).values() for e in of.values() if e["target"] != target]

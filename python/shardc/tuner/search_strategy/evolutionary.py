@@ -1,6 +1,4 @@
-"""``Evolutionary``: mutation and crossover on decision traces, ranked by the cost model (Ansor,
-section 5.1).
-"""
+"""``Evolutionary``: mutation and crossover, ranked by the cost model (Ansor, section 5.1)."""
 
 from __future__ import annotations
 
@@ -20,10 +18,9 @@ HINTS = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """``population`` points live for ``generations``; ``crossover`` of the children have two parents,
-    ``epsilon`` of a batch is drawn from the whole space, and ``first`` of the first batch, whose ranks no
-    trial has confirmed; a space of at most ``listed`` legal points is ranked whole instead, and so searched
-    whole if the budget allows.
+    """``population`` points live for ``generations``; ``crossover`` of the children have two parents;
+    ``epsilon`` of a batch is drawn at random, ``first`` of the first; a space of at most ``listed`` points is
+    ranked whole.
     """
 
     population: int = 256
@@ -35,9 +32,7 @@ class Settings:
 
 
 class Evolutionary(SearchStrategy):
-    """Starts from the best by the space's estimates, the best of similar tasks (``hints``), and draws; goes
-    on from the fastest that were measured.
-    """
+    """Starts from the best estimates, hints and draws; goes on from the fastest measured points."""
 
     def __init__(
         self, space: Space, draw: random.Random, score: Score, settings: Settings = Settings()

@@ -1,7 +1,6 @@
-"""What a user says of spaces: points to pin, to forbid and to add, as JSON.
+"""A user's constraints on spaces, as JSON: points to pin, to forbid and to add.
 
-``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul",
-"tile_m": 6, ...}]}``
+``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul", ...}]}``
 
 ``pin`` holds for each kernel that has such a parameter. An entry of ``forbid`` stands for every point that
 has its values; one of ``add`` names all parameters of its sketch, of any values.
