@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import torch
 
-from shardc.backends.triton.attention.shared import TYPES
+from shardc.backends.triton.emit.text import VALUES, precision_line
 from shardc.cost.matmul import Tiling
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropy
+from shardc.dialects.kern.types import ELEMENTS
 from shardc.runtime.kernels.kernel_call import FINE
 
 
@@ -44,7 +45,9 @@ class Writer:
         return ", input_precision=PRECISION" if self.spec.dtype == torch.float32 else ""
 
     def _cast(self, value: str) -> str:
-        return value if self.spec.dtype == torch.float32 else f"{value}.to({TYPES[self.spec.dtype]})"
+        return (
+            value if self.spec.dtype == torch.float32 else f"{value}.to({VALUES[ELEMENTS[self.spec.dtype]]})"
+        )
 
     def constants(self) -> list[str]:
         """The lines that define sizes and settings of the module."""
@@ -61,10 +64,7 @@ class Writer:
                 f"SCALE = tl.constexpr({self.scale!r})  # of grad",
             ]
         if spec.dtype == torch.float32:
-            lines.append(
-                f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch '
-                f"was set"
-            )
+            lines.append(precision_line(self.tf32))
         return lines
 
     def logits(self, t: Tiling) -> str:

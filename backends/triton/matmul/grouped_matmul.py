@@ -16,14 +16,12 @@ from dataclasses import dataclass
 import torch
 
 from shardc.backends.body.structured import Structured
-from shardc.backends.triton.attention.shared import TYPES
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.triton.emit.memory import Memory, Pointer
+from shardc.backends.triton.emit.memory import Memory, pointer
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
-from shardc.backends.triton.emit.reduce import Joins
-from shardc.backends.triton.emit.text import Names
+from shardc.backends.triton.emit.text import VALUES, precision_line
 from shardc.backends.triton.matmul.descriptor import ALIGNMENT_BYTES, HAS_DESCRIPTORS, read_by_descriptors
 from shardc.backends.triton.matmul.tiles import blocks, place_text, whole_tiling
 from shardc.cost.machine import Gpu
@@ -72,17 +70,12 @@ class _Grouped:
         product = average(spec, spec.dtype != torch.float32 or self.tf32)
         beside = self.target.backend == "hip" or _is_scattered(spec)
         tiling = whole_tiling(product, self.target, self.config, beside=beside)
-        given = [Pointer("left_ptr", "left", element), Pointer("right_ptr", "right", element)]
-        given.append(Pointer("ends_ptr", "ends", "i32"))
-        out = Pointer("out_ptr", "out", element)
-        memory = Memory(Names(p.name for p in (*given, out)), given, {0: out}, [out], [])
-        module = Module(name, self.said.title, memory, Joins(), frozenset())
+        given = [pointer("left", element), pointer("right", element), pointer("ends", "i32")]
+        module = Module(name, self.said.title, Memory(given, [pointer("out", element)]))
         module.sizes = [f"{dim.upper()} = tl.constexpr({spec.sizes[dim]})" for dim in "gmnk"]
         if spec.dtype == torch.float32:
-            said = "tf32" if self.tf32 else "ieee"
-            module.sizes.append(f'PRECISION = tl.constexpr("{said}")  # of products, as torch was set')
+            module.sizes.append(precision_line(self.tf32))
         module.helpers = [place_text(name)]
-        module.aligned = frozenset(p.name for p in memory.pointers)
         if self.by_descriptor:
             read_by_descriptors(module, ["left", "right"])
         part = self._terms(tiling) if spec.shared == "k" else self._rows(tiling)
@@ -153,7 +146,9 @@ class _Grouped:
         ]
 
     def _store(self, to: str, inside: str) -> str:
-        value = "total" if self.spec.dtype == torch.float32 else f"total.to({TYPES[self.spec.dtype]})"
+        value = (
+            "total" if self.spec.dtype == torch.float32 else f"total.to({VALUES[ELEMENTS[self.spec.dtype]]})"
+        )
         return f"tl.store({to} + m[:, None].to(tl.int64) * N + n[None, :], {value}, mask={inside})"
 
     def _rows(self, t: Tiling) -> Part:
