@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from torch import cuda
 
 from shardc.cost.machine import GPUS
 from shardc.runtime.kernels.triton_kernels import driver_version
@@ -14,9 +14,6 @@ WIPED_BYTES = max(gpu.l2_bytes for gpu in GPUS.values())
 """Bytes written before each timed call: caches are cold, and the host is ahead of the device (some 60 us), so
 that launches are no part of the time.
 """
-
-
-cuda: Any = torch.cuda
 
 
 class DeviceClock:

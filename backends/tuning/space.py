@@ -90,14 +90,16 @@ class Space:
 
     def ranked(self, limit: int) -> Sequence[Point]:
         """The ``limit`` legal points of the smallest estimates, best first, after the user's own."""
-        return heapq.nsmallest(
-            limit, self.points(), key=lambda p: (p not in self.added, self.estimate_s(p), p)
-        )
+        return heapq.nsmallest(limit, self.points(), key=self.rank)
+
+    def rank(self, point: Point) -> tuple[bool, float, Point]:
+        """The user's own points first, then the smallest estimates."""
+        return point not in self.added, self.estimate_s(point), point
 
     def _all(self, sketch: Sketch) -> Iterator[Point]:
-        parameters = [
-            Parameter(p.name, (self.pinned[p.name],) if p.name in self.pinned else p.values)
-            for p in sketch.parameters
-        ]
-        for values in product(*(p.values for p in parameters)):
-            yield Point(sketch.name, tuple(zip((p.name for p in parameters), values, strict=True)))
+        names = [p.name for p in sketch.parameters]
+        for values in product(*map(self._values, sketch.parameters)):
+            yield Point(sketch.name, tuple(zip(names, values, strict=True)))
+
+    def _values(self, parameter: Parameter) -> tuple[int, ...]:
+        return (self.pinned[parameter.name],) if parameter.name in self.pinned else parameter.values

@@ -27,6 +27,7 @@ class Builder(Protocol):
 
     def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
         """Each point, in order, as soon as it is built; None: the kernel without any configuration."""
+        ...
 
     def close(self) -> None:
         """Ends the processes and removes what was built."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -42,3 +42,8 @@ class Trial:
     @property
     def ok(self) -> bool:
         return self.outcome is Outcome.MEASURED
+
+
+def fastest_first(trials: Iterable[Trial]) -> list[Trial]:
+    """Those that were measured, by their ratios."""
+    return sorted((t for t in trials if t.ok and t.ratio is not None), key=lambda t: (t.ratio, t.point))

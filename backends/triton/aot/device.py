@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from triton import knobs
@@ -21,7 +20,7 @@ def device_target(device: torch.device) -> Gpu:
     """Return a known target with this device's units and memories. Raises UnknownTarget, DriverTooOld."""
     found = torch.cuda.get_device_properties(device)
     if torch.version.hip is not None:
-        return _amd(found)
+        return _amd(found.gcnArchName.partition(":")[0], found.multi_processor_count)
     major, minor = found.major, found.minor
     name = f"sm_{major}{minor}"
     if major not in _LIKE:
@@ -39,11 +38,10 @@ def device_target(device: torch.device) -> Gpu:
     )
 
 
-def _amd(found: Any) -> Gpu:
-    name = found.gcnArchName.partition(":")[0]
+def _amd(name: str, units: int) -> Gpu:
     if name not in GPUS:
         raise UnknownTarget(target=name, known=", ".join(GPUS))
-    return replace(GPUS[name], units=found.multi_processor_count)
+    return replace(GPUS[name], units=units)
 
 
 def check_driver(found: int, assembler: str = "ptxas") -> None:

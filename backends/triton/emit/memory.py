@@ -73,5 +73,5 @@ def memory_of(graph: Graph, inputs: list[str], outputs: list[str]) -> Memory:
     new = {n: pointer(names.new(outputs[n]), r.element) for n, r in results if n not in graph.in_place}
     overwritten = {number: read[at] for number, at in graph.in_place.items()}
     sizes = [names.new(f"n{s.number}") for s in graph.symbols]
-    of = {a: read[a.position] for a in graph.arguments}
+    of: dict[Value, Pointer] = {a: read[a.position] for a in graph.arguments}
     return Memory(read, list(new.values()), sizes, overwritten | new, of, names=names)

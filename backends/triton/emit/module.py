@@ -82,11 +82,10 @@ class Module:
             *(_definition(p, jit, self.numbers) for p, jit in zip(self.parts, functions, strict=True)),
             self._launch(functions),
         ]
-        arguments = [tuple(p.argument for p in pointers) for pointers in (memory.inputs, memory.new_outputs)]
-        sizes, estimate = tuple(memory.sizes), self.estimate
-        return Emitted(
-            self.name, self._text(text), tuple(functions), *arguments, sizes, kind=kind, estimate=estimate
-        )
+        read = tuple(p.argument for p in memory.inputs)
+        made = tuple(p.argument for p in memory.new_outputs)
+        jits, sizes, estimate = tuple(functions), tuple(memory.sizes), self.estimate
+        return Emitted(self.name, self._text(text), jits, read, made, sizes, kind=kind, estimate=estimate)
 
     def finish_flat(self) -> Emitted:
         """Of a kernel of any number of elements."""

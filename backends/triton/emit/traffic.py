@@ -16,6 +16,7 @@ _DEAR = ("arith.divf", "arith.remf")
 
 
 def element_bytes(element: ir.Type) -> int:
+    assert isinstance(element, ir.IntegerType | ir.FloatType)
     return max(1, element.width // 8)
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-import torch
-
 from shardc.backends.benchmark.clocks import Clock, HostClock
 from shardc.backends.triton.clock import DeviceClock
 from shardc.backends.tuning.bench import Begin, Bench, Kernel, Measure, NotBegun
@@ -36,8 +34,7 @@ class GpuBench(Bench):
     """Modules, between two events of the current stream, before which the caches are wiped."""
 
     def __init__(self, task: Task) -> None:
-        self.device = torch.device("cpu" if interprets() else "cuda")
-        super().__init__(task)
+        super().__init__(task, "cpu" if interprets() else "cuda")
 
     def measure(self, asked: Measure) -> Pairs | str:
         if not interprets():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import cuda
 
 from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule
@@ -17,8 +17,6 @@ from shardc.cost.machine import Gpu, find_gpu
 from shardc.diagnostics.kernels import UnknownTarget
 from shardc.diagnostics.triton import DriverTooOld
 from shardc.diagnostics.tuner import GpuNotHere
-
-cuda: Any = torch.cuda
 
 
 class GpuRunner(Runner):

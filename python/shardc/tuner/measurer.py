@@ -24,9 +24,10 @@ CONFIRM = Rule(most=60, width=0.005, clear=float("inf"), budget_s=4.0)
 
 @dataclass
 class _State:
-    """Of a task: its default, and the best so far with its ratio to the default."""
+    """The default of a task (its code and path), and the best so far with its ratio to the default."""
 
-    default: Built
+    code: str
+    default: Path
     incumbent: Path
     ratio: float = 1.0
     trials: dict[str, Trial] = field(default_factory=dict)
@@ -75,13 +76,11 @@ class Measurer:
         points = [default] if incumbent is None or incumbent.point == default else [default, incumbent.point]
         built, *best = self._builder_of(task).build(task, points)
         if built.path is None:
-            raise TaskNotTunable(
-                task=task.label, reason=f"its default configuration was not built: {built.said}"
-            )
-        state = _State(built, built.path)
-        if best and best[0].path is not None and incumbent.ratio is not None:
+            reason = f"its default configuration was not built: {built.said}"
+            raise TaskNotTunable(task=task.label, reason=reason)
+        state = self._states[task.key] = _State(built.code, built.path, built.path)
+        if best and best[0].path is not None and incumbent is not None and incumbent.ratio is not None:
             state.incumbent, state.ratio = best[0].path, incumbent.ratio
-        self._states[task.key] = state
 
     def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Trial]:
         """A trial for each point, in order, as soon as it is known. Raises TaskNotTunable: the default is
@@ -105,9 +104,7 @@ class Measurer:
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         (built,) = self._builder_of(task).build(task, [point])
-        if built.path is None:
-            return Trial(point, Outcome.NOT_BUILT, said=built.said, figures=built.figures)
-        return self._against_default(task, built, CONFIRM)
+        return _binary(built) if built.path is None else self._against_default(task, built, CONFIRM)
 
     def runs(self, task: Task) -> bool:
         """Whether what is built for a task can be run here. Raises UnknownTarget."""
@@ -129,51 +126,40 @@ class Measurer:
         state, point = self._states[task.key], built.point
         assert point is not None
         if built.path is None:
-            return Trial(point, Outcome.NOT_BUILT, said=built.said, figures=built.figures)
+            return _binary(built)
         if built.code in state.trials:
-            known = state.trials[built.code]
-            return replace(known, point=point)
-        found = self._timed(task, built, state.incumbent, self._rule)
+            return replace(state.trials[built.code], point=point)
+        found, is_default = self._timed(task, built, state.incumbent, self._rule), built.code == state.code
         if isinstance(found, Pairs):
-            ratio = 1.0 if built.code == state.default.code else None
-            trial = replace(_measured(point, found, state.ratio, self._rule, ratio), figures=built.figures)
-            if found.verdict is Verdict.FASTER and ratio is None:
-                trial = self._directly(task, built, trial)
-                if trial.ok and trial.ratio < state.ratio:
+            trial = replace(_measured(point, found, state.ratio, self._rule), figures=built.figures)
+            if is_default:
+                trial = replace(trial, ratio=1.0)
+            elif found.verdict is Verdict.FASTER:
+                if state.incumbent != state.default:  # chained ratios would multiply their noise
+                    trial = self._against_default(task, built, self._rule)
+                if trial.ok and trial.ratio is not None and trial.ratio < state.ratio:
                     state.incumbent, state.ratio = built.path, trial.ratio
+        elif is_default:
+            reason = f"its default configuration {found[0]}: {found[1]}"
+            raise TaskNotTunable(task=task.label, reason=reason)
         else:
-            if built.code == state.default.code:
-                raise TaskNotTunable(
-                    task=task.label, reason=f"its default configuration {found[0]}: {found[1]}"
-                )
-            trial = _failed(point, *found)
+            trial = Trial(point, found[0], said=found[1])
         state.trials[built.code] = trial
         return trial
 
-    def _directly(self, task: Task, built: Built, trial: Trial) -> Trial:
-        """Time a faster point against the default itself: chained ratios would multiply their noise."""
-        state = self._states[task.key]
-        if state.incumbent == state.default.path:
-            return trial
-        return self._against_default(task, built, self._rule)
-
     def _against_default(self, task: Task, built: Built, rule: Rule) -> Trial:
         assert built.point is not None
-        found = self._timed(task, built, self._states[task.key].default.path, rule)
-        trial = (
-            _measured(built.point, found, 1.0, rule)
-            if isinstance(found, Pairs)
-            else _failed(built.point, *found)
-        )
-        return replace(trial, figures=built.figures)
+        found = self._timed(task, built, self._states[task.key].default, rule)
+        if isinstance(found, Pairs):
+            return replace(_measured(built.point, found, 1.0, rule), figures=built.figures)
+        return Trial(built.point, found[0], said=found[1], figures=built.figures)
 
     def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
         try:
             return self._runner_of(task).measure(task, built, incumbent, rule)
         except (Refused, Ended, TookTooLong) as error:
-            raise TaskNotTunable(
-                task=task.label, reason=f"its reference cannot be computed: {error}"
-            ) from None
+            reason = f"its reference cannot be computed: {error}"
+            raise TaskNotTunable(task=task.label, reason=reason) from None
 
 
 def _binary(built: Built) -> Trial:
@@ -183,10 +169,6 @@ def _binary(built: Built) -> Trial:
     return Trial(built.point, outcome, said=built.said, figures=built.figures)
 
 
-def _failed(point: Point, outcome: Outcome, said: str) -> Trial:
-    return Trial(point, outcome, said=said)
-
-
-def _measured(point: Point, found: Pairs, scale: float, rule: Rule, ratio: float | None = None) -> Trial:
-    ratio = scale * found.ratio if ratio is None else ratio
-    return Trial(point, Outcome.MEASURED, ratio, median(found.candidate), scale * found.spread(rule))
+def _measured(point: Point, found: Pairs, scale: float, rule: Rule) -> Trial:
+    ratio, spread = scale * found.ratio, scale * found.spread(rule)
+    return Trial(point, Outcome.MEASURED, ratio, median(found.candidate), spread)

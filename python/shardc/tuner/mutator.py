@@ -20,9 +20,9 @@ AGAIN = 0.3
 def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
     """Return a legal point that differs in a few parameters, mostly by one step; None if none is found."""
     sketch = _sketch(space, point.sketch)
-    free = (
-        [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1] if sketch else []
-    )
+    if sketch is None:
+        return None
+    free = [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1]
     for _ in range(TRIES if free else 0):
         values = point.config
         for parameter in _some(free, draw):

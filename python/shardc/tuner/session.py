@@ -17,7 +17,7 @@ from typing import Protocol
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome, Trial
+from shardc.backends.tuning.trial import Outcome, Trial, fastest_first
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
@@ -158,17 +158,17 @@ def tune(
     return session.run()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class _Open(Progress):
     """A job whose space is known. ``known``: the first trial of a point, with which the search goes on;
     ``latest``: the last, which counts; ``first``: the models' choice without a trial.
     """
 
-    space: Space | None = None
-    first: Point | None = None
-    strategy: SearchStrategy | None = None
-    known: dict[Point, Trial] = field(default_factory=dict)
-    latest: dict[Point, Trial] = field(default_factory=dict)
+    space: Space
+    first: Point
+    strategy: SearchStrategy
+    known: dict[Point, Trial]
+    latest: dict[Point, Trial]
     begun: bool = False
     said: str = ""
 
@@ -206,8 +206,9 @@ class _Session:
         gone = len({t.point for t in found}) - len(known)
         said = f"{gone} trials in the database no longer match this kernel's space: ignored" if gone else ""
         progress = _Open(
-            job,
-            space.estimate_s(first),
+            job=job,
+            estimate_s=space.estimate_s(first),
+            exhausted=len(list(islice(space.points(), 2))) < 2,  # no choice
             space=space,
             first=first,
             strategy=made,
@@ -215,7 +216,6 @@ class _Session:
             latest=latest,
             said=said,
         )
-        progress.exhausted = len(list(islice(space.points(), 2))) < 2  # no choice
         self.open.append(progress)
 
     def run(self) -> SessionResult:
@@ -223,7 +223,9 @@ class _Session:
         try:
             while not (stopped := self._stopped(scheduler)):
                 progress = scheduler.next()
-                self._round(progress, self._most())
+                assert progress is not None
+                left = BATCH if self.budget.trials is None else self.budget.trials - self.done
+                self._round(progress, min(BATCH, left))
             return self._ended(scheduler, stopped)
         except KeyboardInterrupt:
             for progress in self.open:
@@ -231,15 +233,12 @@ class _Session:
             self._count(self.running)
             raise TuningInterrupted(self._ended(scheduler, INTERRUPTED)) from None
 
-    def _ended(self, scheduler: TaskScheduler, stopped: str) -> SessionResult:
+    def _ended(self, scheduler: TaskScheduler[_Open], stopped: str) -> SessionResult:
         regret, tasks = scheduler.regret(), [self._result(p) for p in self.open]
         seconds = self.now() - self.started
         return SessionResult([*tasks, *self.closed], stopped, self.done, self.measured, seconds, regret)
 
-    def _most(self) -> int:
-        return BATCH if self.budget.trials is None else min(BATCH, self.budget.trials - self.done)
-
-    def _stopped(self, scheduler: TaskScheduler) -> str:
+    def _stopped(self, scheduler: TaskScheduler[_Open]) -> str:
         """Why there is no next round; empty if there is one."""
         budget, spent_s = self.budget, self.now() - self.started
         if budget.is_zero:
@@ -251,10 +250,8 @@ class _Session:
         if scheduler.next() is None:
             return "every point was tried" if self.open else "there is nothing to tune"
         if (regret := scheduler.regret()) < budget.regret:
-            return (
-                f"{AHEAD} more trials of each kernel are expected to save {regret:.2%} of their time, "
-                f"less than {budget.regret:.2%}"
-            )
+            saved = f"{AHEAD} more trials of each kernel are expected to save {regret:.2%} of their time"
+            return f"{saved}, less than {budget.regret:.2%}"
         return ""
 
     def _round(self, progress: _Open, count: int) -> None:
@@ -290,18 +287,16 @@ class _Session:
     def _measure(self, progress: _Open, points: Sequence[Point]) -> Iterable[Trial]:
         if not points:
             return []
-        if not progress.begun:
+        if not progress.begun:  # ratios are to what is compiled untuned
             progress.begun = True
-            self.measurer.begin(
-                progress.job.task, None, progress.best
-            )  # ratios are to what is compiled untuned
+            self.measurer.begin(progress.job.task, None, progress.best)
         return self.measurer.measure(progress.job.task, points)
 
     def _similar(self, progress: _Open) -> list[Point]:
         """The best points of kernels of the same ops in other sizes."""
         family = kernel_features(progress.job.task.text).family
-        others = (p for p in self.open if p is not progress and p.best is not None)
-        return [p.best.point for p in others if kernel_features(p.job.task.text).family == family]
+        others = [(p.job.task, p.best) for p in self.open if p is not progress]
+        return [t.point for task, t in others if t and kernel_features(task.text).family == family]
 
     def _say(self, progress: _Open, trials: Sequence[Trial] = (), measured: int = 0) -> None:
         if self.on_round is None:
@@ -313,18 +308,15 @@ class _Session:
         self.on_round(Round(progress, trials, measured, done, trials_left, left_s, ratio))
 
     def _result(self, progress: _Open) -> TaskResult:
-        best = self._best(progress)
-        chosen, ratio = (best.point, best.ratio) if best is not None else (progress.first, 1.0)
-        if best is None:
-            chosen = self._compiled(progress) or progress.first
-        elif best.ratio >= 1.0:
-            chosen, ratio = None, 1.0
-        default_s, job, said = progress.default_s, progress.job, progress.said
-        if (
-            default_s is None and best is not None and best.seconds is not None
-        ):  # known before, and not tried again
-            default_s = best.seconds / best.ratio
-        return TaskResult(job, progress.first, chosen, ratio, default_s, tuple(progress.trials), said)
+        best, first, default_s = self._best(progress), progress.first, progress.default_s
+        if best is None or best.ratio is None:
+            chosen, ratio = self._compiled(progress) or first, 1.0
+        else:
+            chosen, ratio = (best.point, best.ratio) if best.ratio < 1.0 else (None, 1.0)
+            if default_s is None and best.seconds is not None:  # known before, and not tried again
+                default_s = best.seconds / best.ratio
+        trials, said = tuple(progress.trials), progress.said
+        return TaskResult(progress.job, first, chosen, ratio, default_s, trials, said)
 
     def _best(self, progress: _Open) -> Trial | None:
         """The best trial that is known of the task, from this session or before. One of this session is
@@ -332,8 +324,8 @@ class _Session:
         """
         task, looks = progress.job.task, 0
         while True:
-            best = min(_ok(progress.latest.values()), key=lambda t: (t.ratio, t.point), default=None)
-            if best is None or best.ratio >= CONFIRMED or not progress.begun:
+            best = next(iter(fastest_first(progress.latest.values())), None)
+            if best is None or not progress.begun or best.ratio is None or best.ratio >= CONFIRMED:
                 return best
             if best is not progress.known[best.point] or looks == LOOKS:
                 return best
@@ -350,10 +342,8 @@ class _Session:
         """Of points only compiled, the cost model's best among those that spill least."""
         built = [t for t in progress.latest.values() if t.outcome is Outcome.BUILT]
         scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
-        found = sorted(
-            (t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True)
-        )
-        return found[0][2] if found else None
+        ranks = [(t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True)]
+        return min(ranks)[2] if ranks else None
 
 
 def _first(task: Task, space: Space, model: CostModel) -> Point:
@@ -372,7 +362,3 @@ def _step_ratio(timed: Iterable[tuple[Job, float, float]]) -> float:
     found = [(job.weight * s, job.needs, min(job.needs, ratio)) for job, s, ratio in timed]
     before_s = sum(s * needs for s, needs, _ in found)
     return sum(s * ratio for s, _, ratio in found) / before_s if before_s else 1.0
-
-
-def _ok(trials: Iterable[Trial]) -> list[Trial]:
-    return [t for t in trials if t.ok and t.ratio is not None]

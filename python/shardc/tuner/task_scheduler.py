@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median_high
+from typing import Generic, TypeVar
 
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Trial
+from shardc.backends.tuning.trial import Trial, fastest_first
 from shardc.tuner.expected_gain import expected_gain
 
 AHEAD = 32
 """Further trials of each kernel that the expected gain of going on is of."""
+
+
+Of = TypeVar("Of", bound="Progress")
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,13 @@ class Progress:
     @property
     def best(self) -> Trial | None:
         """The fastest trial; None if none was measured."""
-        return min((t for t in self.trials if t.ok), key=lambda t: (t.ratio, t.point), default=None)
+        return next(iter(fastest_first(self.trials)), None)
 
     @property
     def best_ratio(self) -> float:
         """Over the default configuration, which is there in any case."""
-        return min(1.0, self.best.ratio) if self.best else 1.0
+        best = self.best
+        return 1.0 if best is None or best.ratio is None else min(1.0, best.ratio)
 
     @property
     def used_ratio(self) -> float:
@@ -60,22 +66,23 @@ class Progress:
     @property
     def default_s(self) -> float | None:
         """Measured time of a call in the default configuration; None before any trial."""
-        times = sorted(t.seconds / t.ratio for t in self.trials if t.ok and t.seconds and t.ratio)
-        return times[len(times) // 2] if times else None
+        times = [t.seconds / t.ratio for t in self.trials if t.ok and t.seconds and t.ratio]
+        return median_high(times) if times else None
 
     @property
     def ratios(self) -> list[float]:
         """The default's, then of each trial; ``inf`` where it failed."""
-        return [1.0, *(t.ratio if t.ok else math.inf for t in self.trials)] if self.trials else []
+        found = [math.inf if t.ratio is None or not t.ok else t.ratio for t in self.trials]
+        return [1.0, *found] if found else []
 
 
-class TaskScheduler:
+class TaskScheduler(Generic[Of]):
     """Ansor's objective (section 6): each round goes to the kernel expected to save a step most time."""
 
-    def __init__(self, jobs: Sequence[Progress], batch: int) -> None:
+    def __init__(self, jobs: Sequence[Of], batch: int) -> None:
         self._jobs, self._batch = jobs, batch
 
-    def next(self) -> Progress | None:
+    def next(self) -> Of | None:
         """The job of the next round; None if every space is exhausted. Of equals the first."""
         open_ = [p for p in self._jobs if not p.exhausted]
         return max(open_, key=lambda p: self._saved_s(p, self._batch), default=None)
@@ -97,13 +104,11 @@ class TaskScheduler:
 
     def _default_s(self, progress: Progress) -> float:
         """Seconds of a step in this kernel, untuned."""
-        measured_s = progress.default_s
-        call_s = measured_s if measured_s is not None else progress.estimate_s * self._bias()
-        return progress.job.weight * call_s
+        call_s = progress.default_s
+        return progress.job.weight * (progress.estimate_s * self._bias() if call_s is None else call_s)
 
     def _bias(self) -> float:
         """Measured over estimated time of the jobs that have both."""
-        both = sorted(
-            p.default_s / p.estimate_s for p in self._jobs if p.default_s is not None and p.estimate_s > 0
-        )
-        return both[len(both) // 2] if both else 1.0
+        times = [(p.default_s, p.estimate_s) for p in self._jobs if p.estimate_s > 0]
+        both = [measured_s / estimate_s for measured_s, estimate_s in times if measured_s is not None]
+        return median_high(both) if both else 1.0

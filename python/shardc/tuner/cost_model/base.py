@@ -20,6 +20,7 @@ class CostModel(Protocol):
 
     def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
         """Return ranks, smallest fastest; comparable within a task only, and not times."""
+        ...
 
 
 class Estimates:

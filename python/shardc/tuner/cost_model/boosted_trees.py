@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from shardc.tuner.cost_model.kernel_features import kernel_features
 from shardc.tuner.cost_model.kriging import interpolated, places
 from shardc.tuner.cost_model.point_features import count_features, point_features
 from shardc.tuner.task_tuning import tuning_of
+
+if TYPE_CHECKING:
+    import lightgbm
 
 WORST = 2.0
 """The logarithm of the ratio of what failed, and of whatever is slower than that."""
@@ -163,7 +166,7 @@ class BoostedTrees:
 class Trees:
     """A booster and its feature names; missing features are NaN. ``sign``: -1 where large is good."""
 
-    def __init__(self, booster: Any, sign: float = 1.0) -> None:
+    def __init__(self, booster: lightgbm.Booster, sign: float = 1.0) -> None:
         self._booster, self._sign = booster, sign
         self._names = [name.replace("~", " ") for name in booster.feature_name()]
 
@@ -181,7 +184,7 @@ class Trees:
         group: Sequence[int] | None = None,
         sign: float = 1.0,
         weights: np.ndarray | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Trees:
         import lightgbm
 

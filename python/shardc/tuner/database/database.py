@@ -47,9 +47,8 @@ class Found:
     def origin(self) -> str:
         """In words: where it was measured, and how often."""
         where = "shipped with shardc" if self.shipped else "measured here"
-        return (
-            f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{f' of {self.near}' if self.near else ''}"
-        )
+        of = f" of {self.near}" if self.near else ""
+        return f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{of}"
 
 
 def open_database(path: Path | None = None) -> Database:
@@ -91,9 +90,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._connection = sqlite3.connect(
-            path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        self._connection = connection
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
@@ -187,41 +185,28 @@ class Database:
         if found:
             return found[0]
         form = signature(task)
-        row = (
-            *_key(task),
-            task.text,
-            task.label,
-            form.dtype,
-            form.skeleton,
-            json.dumps(form.sizes),
-            form.shape_class,
-        )
-        return self._connection.execute(
-            "INSERT INTO tasks (structure, target, threads, text, label, dtype, skeleton, sizes, "
-            "shape_class) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            row,
-        ).lastrowid
+        sizes = form.dtype, form.skeleton, json.dumps(form.sizes), form.shape_class
+        columns = "structure, target, threads, text, label, dtype, skeleton, sizes, shape_class"
+        insert = f"INSERT INTO tasks ({columns}) VALUES ({', '.join('?' * 9)})"
+        made = self._connection.execute(insert, (*_key(task), task.text, task.label, *sizes))
+        assert made.lastrowid is not None
+        return made.lastrowid
 
     def add(self, number: int, rows: Sequence[tuple[object, ...]]) -> None:
         """Rows of trials, generator first and time last; inside of :meth:`writing`."""
-        self._connection.executemany(
-            f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
-            f"?, ?)",
-            [(number, *row) for row in rows],
-        )
+        insert = f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES ({', '.join('?' * 11)})"
+        self._connection.executemany(insert, [(number, *row) for row in rows])
 
     def _best(self, task: Task) -> Found | None:
         row = self._connection.execute(_TASK, _key(task)).fetchone()
         return self._best_of(row[0], generator(task.target)) if row else None
 
     def _best_of(self, number: int, of: str, near: str | None = None) -> Found | None:
-        row = self._connection.execute(
-            "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? AND outcome = "
-            "'measured' "
-            "ORDER BY ratio, id LIMIT 1",
-            (number, of),
-        ).fetchone()
+        best = (
+            "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? "
+            "AND outcome = 'measured' ORDER BY ratio, id LIMIT 1"
+        )
+        row = self._connection.execute(best, (number, of)).fetchone()
         if not row:
             return None
         count = "SELECT count(*) FROM latest WHERE task = ? AND generator = ?"
@@ -237,11 +222,8 @@ class Database:
             "SELECT sizes, id, label FROM tasks WHERE skeleton = ? AND target = ? AND threads = ?",
             (form.skeleton, task.target, task.threads),
         )
-        for apart, number, label in sorted(
-            (distance(json.loads(sizes), form.sizes), n, label) for sizes, n, label in rows
-        ):
-            if apart > NEAR:
-                break
+        apart = [(distance(json.loads(sizes), form.sizes), n, label) for sizes, n, label in rows]
+        for _, number, label in sorted(row for row in apart if row[0] <= NEAR):
             found = self._best_of(number, generator(task.target), label)
             if found is not None and found.ratio < WORTH:
                 return found
@@ -261,20 +243,14 @@ def _point(sketch: str, values: str) -> Point:
 
 def _written(trial: Trial) -> tuple[object, ...]:
     """The columns of a trial."""
-    point = trial.point
-    figures = json.dumps(dict(trial.figures))
-    return (
-        point.sketch,
-        json.dumps(point.values),
-        str(trial.outcome),
-        trial.ratio,
-        trial.seconds,
-        trial.spread,
-        trial.said,
-        figures,
-    )
+    sketch, point = trial.point.sketch, json.dumps(trial.point.values)
+    times, figures = (trial.ratio, trial.seconds, trial.spread), json.dumps(dict(trial.figures))
+    return (sketch, point, str(trial.outcome), *times, trial.said, figures)
 
 
-def _read(row: tuple[object, ...]) -> Trial:
+_Row = tuple[str, str, str, float | None, float | None, float | None, str, str]
+
+
+def _read(row: _Row) -> Trial:
     sketch, point, outcome, ratio, seconds, spread, said, figures = row
     return Trial(_point(sketch, point), Outcome(outcome), ratio, seconds, spread, said, json.loads(figures))

@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
@@ -18,6 +18,22 @@ from shardc.tuner.database.database import NEAR, WORTH, Database, Found
 from shardc.tuner.database.place import SHIPPED, shipped_file
 from shardc.tuner.signature import distance, signature
 from shardc.tuner.task_tuning import generator, local_tuning
+
+
+class Entry(TypedDict):
+    """The best point of a kernel on a target."""
+
+    structure: str
+    target: str
+    threads: int
+    label: str
+    generator: str
+    skeleton: str
+    sizes: list[int]
+    sketch: str
+    point: list[tuple[str, int]]
+    ratio: float
+    trials: int
 
 
 def best_shipped(task: Task) -> Found | None:
@@ -56,7 +72,7 @@ def ship(database: Database, file: Path = SHIPPED, target: str | None = None) ->
     return len(new)
 
 
-def _entry(database: Database, task: Task) -> dict[str, Any] | None:
+def _entry(database: Database, task: Task) -> Entry | None:
     found = database.best(task)
     if found is None or found.near is not None or found.ratio >= WORTH:
         return None
@@ -68,23 +84,23 @@ def _entry(database: Database, task: Task) -> dict[str, Any] | None:
         "label": task.label,
         "generator": generator(task.target),
         "skeleton": form.skeleton,
-        "sizes": form.sizes,
+        "sizes": list(form.sizes),
         "sketch": found.point.sketch,
-        "point": found.point.values,
+        "point": list(found.point.values),
         "ratio": round(found.ratio, 4),
         "trials": found.trials,
     }
 
 
-def _found(entry: dict[str, Any]) -> Found:
+def _found(entry: Entry) -> Found:
     point = Point(entry["sketch"], tuple((name, value) for name, value in entry["point"]))
     return Found(point, entry["ratio"], entry["trials"], shipped=True)
 
 
 @cache
-def _entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, dict[str, Any]]]:
+def _entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, Entry]]:
     """By target, threads and generator, then by structure."""
-    found: dict[tuple[str, int, str], dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[str, int, str], dict[str, Entry]] = {}
     for line in file.read_text().splitlines() if file and file.is_file() else ():
         entry = json.loads(line)
         key = entry["target"], entry["threads"], entry["generator"]
