@@ -74,8 +74,9 @@ def bound_of(function: ir.Operation) -> float:
     )
 
 
-def _widened(value: torch.Tensor | int) -> torch.Tensor | int:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+def _widened(value: torch.Tensor | int) -> torch.Tensor:
+    tensor = torch.as_tensor(value)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _coarsest(function: ir.Operation) -> torch.dtype:
