@@ -127,17 +127,14 @@ def carried_tile(
     """Tile of programs that each sum a share of the rows. ``element_bytes``: smallest and largest."""
     item_bytes, widest_bytes = element_bytes
     vector = target.vector_bytes // item_bytes
-    width = config.get(
-        "columns", power_of_two(columns) if whole else min(power_of_two(columns), max(128, 32 * vector))
-    )
+    every = power_of_two(columns)
+    width = config.get("columns", every if whole else min(every, max(128, 32 * vector)))
     most = 4096 // width if width > 1 else 1024
     height = config.get("rows", max(1, min(power_of_two(rows), most)))
     blocks = -(-rows // height)
     across = 1 if whole else -(-columns // width)
     programs = max(1, min(-(-blocks // 2), 4 * target.units // across, 512))
-    each = (
-        max(vector, min(32, 48 // (1 + sums))) * 4 // max(4, widest_bytes)
-    )  # one of 8 bytes takes two registers
+    each = max(vector, min(32, 48 // (1 + sums))) * 4 // max(4, widest_bytes)  # 8 bytes: two registers
     warps = _warps(height * width, max(1, each), target)
     return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
 

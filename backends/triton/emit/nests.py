@@ -49,9 +49,8 @@ def find_functions(
             raise TritonKernelNotSupported(what="a reduction that does more than to join terms")
     while remaining:
         close = [r for r in remaining if near[r] == near[remaining[0]]]
-        tried = [
-            _function(rows, close, done, roots, reads, limits) for rows in _candidates(close, reads, limits)
-        ]
+        candidates = _candidates(close, reads, limits)
+        tried = [_function(rows, close, done, roots, reads, limits) for rows in candidates]
         best = max(tried, key=lambda f: (bool(f.roots), _is_read_in_lines(f, limits), len(f.roots)))
         if not best.roots:
             raise TritonKernelNotSupported(what="an order of reductions that wait for each other's rows")
@@ -63,11 +62,8 @@ def find_functions(
 
 def _is_read_in_lines(function: Function, limits: Limits) -> bool:
     """Whether tiles over rows that lie side by side can be high enough to read whole lines of memory."""
-    widths = [
-        prod(function.sizes[a] for a in function.inner(r))
-        for r in function.roots
-        if r.reduced - set(function.rows)
-    ]
+    summed = [r for r in function.roots if r.reduced - set(function.rows)]
+    widths = [prod(function.sizes[a] for a in function.inner(r)) for r in summed]
     return not function.across or max(map(hint, widths)) * limits.warp_size <= limits.persistent
 
 
@@ -110,12 +106,9 @@ def _function(
     fits = [r for r in near if _fits(rows, r)]
     members = members_of(rows, fits, done, roots, reads)
     inside = [r for r in members if r.is_reduction and r.reduced - rows]
-    width = max(
-        (hint(prod(size for a, size in r.loops.items() if a not in rows)) for r in members), default=1
-    )
-    if (
-        inside and width > limits.persistent
-    ):  # a sum over rows that sees other sums in a row needs all of a row at once
+    widths = (hint(prod(size for a, size in r.loops.items() if a not in rows)) for r in members)
+    width = max(widths, default=1)
+    if inside and width > limits.persistent:  # a sum over rows that sees sums in a row needs all of a row
         shared = [r for r in members if r.is_reduction and rows <= r.reduced]
         members = [r for r in members if r not in shared] if len(shared) < len(members) else shared[:1]
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
@@ -136,9 +129,8 @@ def _fits(rows: frozenset[Axis], root: Root) -> bool:
     if not root.is_reduction:
         return True
     inside = root.loops.keys() - rows
-    return root.parallel == rows or (
-        rows <= root.reduced and (inside <= root.parallel or inside <= root.reduced)
-    )
+    is_carried = rows <= root.reduced and (inside <= root.parallel or inside <= root.reduced)
+    return root.parallel == rows or is_carried
 
 
 def _stages(members: list[Root], roots: Roots, reads: dict[Root, Reads]) -> list[list[Root]]:

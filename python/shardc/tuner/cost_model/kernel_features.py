@@ -73,7 +73,8 @@ def kernel_features(text: str) -> KernelFeatures:
         "n": _log(n),
         "k": _log(k),
     }
-    widths = [_width(a.type) for a in block.arguments if isinstance(a.type, ir.RankedTensorType)]
+    types = [a.type for a in block.arguments]
+    widths = [_width(t) for t in types if isinstance(t, ir.RankedTensorType)]
     element = min((w for w in widths if w > 1), default=4)
     values["element_bytes"] = float(element)
     family = hashlib.sha256(" ".join(counts.said).encode()).hexdigest()[:16]
@@ -126,9 +127,7 @@ def _attention(op: ir.Operation, counts: _Counts) -> None:
     backward = op.name == "kern.attention_backward"
     found = (attention_backward_of if backward else attention_of)(op)
     size = {d: s if isinstance(s, int) else UNKNOWN_SIZE for d, s in found.sizes.items()}
-    scores = float(size.get("b", 1) * size.get("h", 1) * size.get("m", 1) * size.get("n", 1)) * (
-        0.5 if found.causal else 1.0
-    )
+    scores = float(prod(size.get(d, 1) for d in "bhmn")) * (0.5 if found.causal else 1.0)
     width = size.get("d", 1) + size.get("e", 1)
     counts.said += [str(found.causal), str(found.group)]
     counts.ops, counts.reductions = counts.ops + 1, counts.reductions + 1
@@ -139,25 +138,19 @@ def _attention(op: ir.Operation, counts: _Counts) -> None:
         counts.sizes = {"m": size.get("m", 1), "n": size.get("n", 1), "k": width // 2}
 
 
-def _shape(type_: ir.Type) -> list[int]:
-    if not isinstance(type_, ir.RankedTensorType):
-        return []
-    shaped = ir.RankedTensorType(type_)
-    return [UNKNOWN_SIZE if shaped.is_dynamic_dim(d) else s for d, s in enumerate(shaped.shape)]
-
-
-def _width(type_: ir.Type) -> int:
-    text = str(ir.RankedTensorType(type_).element_type).lstrip("bcfuis")
+def _width(type_: ir.RankedTensorType) -> int:
+    text = str(type_.element_type).lstrip("bcfuis")
     return max(1, int(text) // 8) if text.isdecimal() else 8
 
 
 def _bytes(type_: ir.Type) -> int:
-    return prod(_shape(type_)) * _width(type_) if isinstance(type_, ir.RankedTensorType) else 8
+    if not isinstance(type_, ir.RankedTensorType):
+        return 8
+    sizes = (UNKNOWN_SIZE if type_.is_dynamic_dim(d) else s for d, s in enumerate(type_.shape))
+    return prod(sizes) * _width(type_)
 
 
 def _kind(type_: ir.Type) -> str:
     """A type without its sizes."""
-    if not isinstance(type_, ir.RankedTensorType):
-        return str(type_)
-    shaped = ir.RankedTensorType(type_)
-    return f"{shaped.rank}x{shaped.element_type}"
+    is_tensor = isinstance(type_, ir.RankedTensorType)
+    return f"{type_.rank}x{type_.element_type}" if is_tensor else str(type_)
