@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from torch import cuda
 
 from shardc.cost.machine import GPUS
 from shardc.runtime.kernels.triton_kernels import driver_version
 
 WIPED_BYTES = max(gpu.l2_bytes for gpu in GPUS.values())
-"""Memory that is written before each call on a GPU: what a call reads is in no cache then, and the host,
-which starts the call meanwhile, is ahead of the device (some 60 us), so that launches are no part of the
-time.
+"""Bytes written before each timed call: caches are cold, and the host is ahead of the device (some 60 us), so
+that launches are no part of the time.
 """
 
 
-cuda: Any = torch.cuda
-
-
 class DeviceClock:
-    """Events before and after a call on the current stream of ``device``, which was idle before.
-
-    Raises torch.OutOfMemoryError where there is no room for what is wiped.
-    """
+    """Times calls on the current stream of ``device`` by events. Raises torch.OutOfMemoryError."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -43,9 +36,7 @@ class DeviceClock:
         return first.elapsed_time(last) / 1e3
 
     def surroundings(self) -> str:
-        """The GPU, its driver, PyTorch's version (of which cuBLAS is a part), Triton's, and the precision
-        asked.
-        """
+        """Return the GPU, its driver, the libraries' versions, and the precision asked for."""
         import triton
 
         name, precision = cuda.get_device_name(self._device), torch.get_float32_matmul_precision()

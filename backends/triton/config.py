@@ -1,5 +1,4 @@
-"""How a kernel is cut into programs: closed forms from sizes, bytes and the target's figures; no table of
-ops.
+"""Tiles of functions: closed forms from sizes, bytes and the target's figures; no table of ops.
 
 ``#kern.config`` may set ``block`` (elements of a program without rows), ``rows`` and ``columns`` (those of a
 tile), ``warps`` and ``programs`` (that sum over rows). What it does not say is chosen here.
@@ -31,9 +30,7 @@ def limits_of(target: Gpu) -> Limits:
 
 @dataclass(frozen=True)
 class Tile:
-    """Of one function: rows and elements of a row at a time, warps, and programs where these
-    share the rows.
-    """
+    """Tile of one function: rows and columns at a time, warps, and programs that share the rows."""
 
     rows: int
     columns: int
@@ -43,11 +40,11 @@ class Tile:
 
 @dataclass(frozen=True)
 class Extent:
-    """What one function runs over: ``rows`` of ``columns`` elements (0: elements without rows), the smallest
-    of ``item_bytes``. ``wide``: tensors that it reads, and one; ``sums``: accumulators that go over all rows;
+    """What one function runs over: ``rows`` of ``columns`` elements (0: elements without rows), of
+    ``item_bytes`` to ``widest_bytes``. ``wide``: 1 + tensors read; ``sums``: accumulators over all rows;
     ``whole``: a program needs all of a row; ``across``: rows lie side by side; ``moved_bytes``: read and
-    written once, of which ``sum_bytes`` for the sums over rows; ``stages``: loops of a row that wait for each
-    other; ``widest_bytes``: of the largest element.
+    written once, ``sum_bytes`` of them for sums over rows; ``stages``: loops of a row that wait for each
+    other.
     """
 
     rows: int
@@ -79,8 +76,7 @@ def power_of_two(n: int) -> int:
 
 
 def flat_tile(count: int, item_bytes: int, target: Gpu, config: Mapping[str, int]) -> Tile:
-    """Of ``count`` elements in one order, the smallest of ``item_bytes``: each thread has a vector of each
-    tensor.
+    """Tile of ``count`` elements, the smallest of ``item_bytes``: a vector of each tensor for each thread.
 
     Few elements are spread over all units first: a warp with one vector a thread is the least.
     """
@@ -100,11 +96,10 @@ def row_tile(
     config: Mapping[str, int],
     across: bool = False,
 ) -> Tile:
-    """Of rows of ``columns`` elements, all in registers where they fit. ``wide``: values of a row that live
-    at once; ``across``: rows lie side by side in memory, and are read together.
+    """Tile of rows, in registers where they fit. ``wide``: values of a row that live at once.
 
     Short rows share a program, as long as there are enough programs for all units; a thread has two vectors
-    of each tensor, more where rows are long.
+    of each tensor, more where rows are long. ``across``: rows lie side by side, and are read together.
     """
     vector = target.vector_bytes // item_bytes
     whole = power_of_two(columns)
@@ -129,22 +124,17 @@ def carried_tile(
     config: Mapping[str, int],
     whole: bool,
 ) -> Tile:
-    """Of programs that each sum up a share of the rows. ``element_bytes``: of the smallest and the largest
-    element; ``sums`` accumulators live throughout; ``whole``: a program has all columns.
-    """
+    """Tile of programs that each sum a share of the rows. ``element_bytes``: smallest and largest."""
     item_bytes, widest_bytes = element_bytes
     vector = target.vector_bytes // item_bytes
-    width = config.get(
-        "columns", power_of_two(columns) if whole else min(power_of_two(columns), max(128, 32 * vector))
-    )
+    every = power_of_two(columns)
+    width = config.get("columns", every if whole else min(every, max(128, 32 * vector)))
     most = 4096 // width if width > 1 else 1024
     height = config.get("rows", max(1, min(power_of_two(rows), most)))
     blocks = -(-rows // height)
     across = 1 if whole else -(-columns // width)
     programs = max(1, min(-(-blocks // 2), 4 * target.units // across, 512))
-    each = (
-        max(vector, min(32, 48 // (1 + sums))) * 4 // max(4, widest_bytes)
-    )  # one of 8 bytes takes two registers
+    each = max(vector, min(32, 48 // (1 + sums))) * 4 // max(4, widest_bytes)  # 8 bytes: two registers
     warps = _warps(height * width, max(1, each), target)
     return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
 

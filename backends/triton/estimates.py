@@ -1,6 +1,4 @@
-"""What each kernel and each call of a program takes on a GPU that need not be here, by the models
-of costs.
-"""
+"""Estimates of a program's kernels and calls on a GPU that need not be here."""
 
 from __future__ import annotations
 
@@ -17,12 +15,7 @@ from shardc.backends.triton.attention.shared import padded
 from shardc.backends.triton.emit.emit import emit_kernel
 from shardc.cost.attention import Scores
 from shardc.cost.kernel import Estimate
-from shardc.cost.library import (
-    attention_call,
-    grouped_matmul_call,
-    matmul_call,
-    stream_call,
-)
+from shardc.cost.library import attention_call, grouped_matmul_call, matmul_call, stream_call
 from shardc.cost.machine import Gpu
 from shardc.cost.work import matmul_sizes
 from shardc.dialects.aten.call import CallReader, target_name
@@ -38,6 +31,7 @@ from shardc.passes.fuse.structured.grouped_matmul import GROUPED
 from shardc.passes.manager.program import find_function
 
 _ATTENTION = ("shardc.attention", "shardc.attention_backward")
+_NO_CALLS = ("torch.prim", "torch.constant", "torch.vtensor")
 _NARROW = (torch.float16, torch.bfloat16)
 
 
@@ -49,14 +43,9 @@ class Estimator:
     tf32: bool = False
 
     def program(self, module: ir.Module) -> list[Estimated]:
-        """The kernels and calls of a program's step, in order. Raises TritonKernelNotSupported,
-        KernelNotSupported.
-        """
+        """The kernels and calls of a step in order. Raises (Triton)KernelNotSupported."""
         function = find_function(module)
-        emitted: dict[str, Estimate | None] = {}
-        return (
-            [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, emitted))
-        )
+        return [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, {}))
 
     def seconds(self, module: ir.Module) -> float:
         """Of the whole program: kernels and calls run one after the other."""
@@ -85,9 +74,7 @@ class Estimator:
 
     def _call(self, op: ir.Operation) -> Estimate | None:
         """What a call takes; None for what starts nothing: views, constants, collectives."""
-        if not op.name.startswith("torch.") or op.name.startswith(
-            ("torch.prim", "torch.constant", "torch.vtensor")
-        ):
+        if not op.name.startswith("torch.") or op.name.startswith(_NO_CALLS):
             return None
         results = [type_ for r in op.results if (type_ := read_type(r.type)) is not None]
         target = target_name(op)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
+from torch import cuda
 
 from shardc.backends.base import CompiledKernels, Target
 from shardc.backends.triton.aot import archive
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from shardc.backends.estimate import Estimated
     from shardc.backends.triton.clock import DeviceClock
     from shardc.backends.tuning.target import Tuning
-
-cuda: Any = torch.cuda
 
 
 @dataclass(frozen=True)

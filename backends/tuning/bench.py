@@ -1,6 +1,4 @@
-"""What the process of a runner holds: one task, with its inputs, its reference and the kernels that were
-loaded.
-"""
+"""The state of a runner's process: one task, its inputs, its reference and the loaded kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch_mlir import ir
@@ -24,9 +21,7 @@ from shardc.passes.fuse.bodies.flat import FLAT, SIZE
 from shardc.runtime.kernels.kernel_call import Output
 
 SETS = 2
-"""Sets of inputs that calls take in turns, and results that stay alive: a call reads and writes what was used
-a call ago, which is in the caches if it is small, as in a program whose kernels follow each other.
-"""
+"""Input sets that calls alternate between, so that caches hold what they would in a program."""
 
 Kernel = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -40,9 +35,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Measure:
-    """Checks ``candidate``, then times it against ``incumbent``, both what a builder made. The answer is
-    Pairs, or in words how its results are wrong.
-    """
+    """Request to check ``candidate`` and time it against ``incumbent``: gives Pairs, or what is wrong."""
 
     candidate: Path
     incumbent: Path
@@ -56,9 +49,8 @@ class NotBegun(Exception):
 class Bench(ABC):
     """A task on a device. Raises NoReference."""
 
-    device: ClassVar[torch.device] = torch.device("cpu")
-
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, device: str = "cpu") -> None:
+        self.device = torch.device(device)
         module = configured(task, None)
         (view,) = module.body
         function = view.operation
@@ -75,11 +67,11 @@ class Bench(ABC):
         for kernel in (candidate, incumbent):
             self._timed(kernel, 1, 0)  # a first call also loads pages and makes workspace
         calls = self.calls(incumbent)
-        times = [
-            lambda number, kernel=kernel: self._timed(kernel, calls, number)
-            for kernel in (candidate, incumbent)
-        ]
-        return take_turns(*times, asked.rule)
+
+        def timed(kernel: Kernel) -> Callable[[int], float]:
+            return lambda number: self._timed(kernel, calls, number)
+
+        return take_turns(timed(candidate), timed(incumbent), asked.rule)
 
     @abstractmethod
     def load(self, path: Path) -> Kernel:
@@ -96,8 +88,11 @@ class Bench(ABC):
     def _timed(self, kernel: Kernel, calls: int, number: int) -> float:
         """The same; what a kernel writes in place is restored before the clock runs."""
         for argument in self._written:
+            value = self._reference.inputs[argument]
             for each in self.sets:
-                each[argument].copy_(self._reference.inputs[argument])
+                overwritten = each[argument]
+                assert isinstance(overwritten, torch.Tensor) and isinstance(value, torch.Tensor)
+                overwritten.copy_(value)
         return self.seconds(kernel, calls, number)
 
     def _kernel(self, path: Path) -> Kernel:
@@ -115,10 +110,7 @@ def outputs_of(function: ir.Operation) -> list[Output]:
     in_place = in_place_of(function)
     block = function.regions[0].blocks[0]
     symbols, shapes = symbols_and_shapes(function)
-    arguments, results = (
-        len(block.arguments) - len(symbols),
-        list(list(block.operations)[-1].operation.operands),
-    )
+    arguments, results = len(block.arguments) - len(symbols), list(block.operations)[-1].operation.operands
     made: list[Output] = []
     for number, value in enumerate(results):
         type_ = read_builtin(value.type)

@@ -11,11 +11,11 @@ from shardc.backends.tuning.point import Point
 
 @dataclass(frozen=True)
 class Built:
-    """``path`` is what was compiled, None if nothing was, and ``said`` why not. ``point`` is None for the
-    kernel without any configuration. Two with the same ``code`` are the same program.
+    """A built point (None: the kernel without configuration): ``path``, or None and why in ``said``. Two with
+    the same ``code`` are the same program.
 
-    ``figures`` are what a GPU's binary has: ``registers``, ``spill_bytes``, ``shared_bytes``, and how many
-    instructions of each kind (``loads``, ``wide_loads``, ``stores``, ``wide_stores``, ``matrix_ops``).
+    ``figures`` of a GPU's binary: ``registers``, ``spill_bytes``, ``shared_bytes``, and counts of
+    instructions (``loads``, ``wide_loads``, ``stores``, ``wide_stores``, ``matrix_ops``).
     """
 
     point: Point | None

@@ -20,17 +20,15 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """``ratios`` of candidate to incumbent, of pairs taken in turns, have a median; order statistics bound it
-    whatever their distribution is (the sign test turned around). With ``error``, the chance that the bound is
-    wrong on one side in one look, the candidate
+    """Order statistics bound the median of the ``ratios`` of pairs, candidate to incumbent (the inverted sign
+    test). With ``error``, the chance that one side of the bound is wrong in one look, the candidate is
 
-    - is slower if the bound lies above 1; before there are enough pairs for a bound (5), if each of 2 ratios
-      is above
-      ``clear``, or of 3 or 4 above its root;
-    - is faster if the bound lies below 1, and is narrower than ``width``, of at least 8 pairs;
-    - is equal if the bound lies within ``width`` of 1, of at least 8 pairs.
+    - slower if the bound lies above 1; with fewer than 5 pairs, if both of 2 ratios are above ``clear``, or
+      all of 3 or 4 above its root;
+    - faster if the bound lies below 1, and is narrower than ``width``, of at least 8 pairs;
+    - equal if the bound lies within ``width`` of 1, of at least 8 pairs.
 
-    At ``most`` pairs, or when the pairs have taken ``budget_s`` and are at least 5, the bound alone decides.
+    At ``most`` pairs, or when 5 or more pairs have taken ``budget_s``, the bound alone decides.
     """
 
     error: float = 0.05
@@ -90,10 +88,9 @@ class Pairs:
 
 
 def take_turns(candidate: Callable[[int], float], incumbent: Callable[[int], float], rule: Rule) -> Pairs:
-    """Times the two in pairs until ``rule`` is satisfied; they take turns in being first.
+    """Time the two in pairs, alternating the order, until ``rule`` is satisfied.
 
-    Each is called with the number, 0 or 1, of the inputs to run on, and gives the seconds of a call. No call
-    reads what the one before it has read.
+    Each is called with the number, 0 or 1, of the inputs to run on, and returns seconds.
     """
     calls = (candidate, incumbent)
     seconds: tuple[list[float], list[float]] = ([], [])

@@ -1,6 +1,4 @@
-"""Inputs for a kernel that is to be timed: random, by a seed, and such that the reference is
-finite on them.
-"""
+"""Seeded random inputs for timing a kernel, on which the reference is finite."""
 
 from __future__ import annotations
 
@@ -20,14 +18,11 @@ KINDS = ("normal", "positive", "first")
 
 
 def make_inputs(function: ir.Operation, kind: str, seed: int) -> list[torch.Tensor | int]:
-    """An input for each argument of a function of :func:`shardc.backends.body.extract.extract`; where sizes
-    are symbolic, those that the kernel was made with.
+    """Return an input for each argument of a function of ``extract``, at the sizes first seen.
 
-    ``normal``: floating-point numbers of a normal distribution, standard but for factors of long sums, which
-    are made so small that the sums are of about 1, as in a trained model, and what follows a matmul is not
-    flat there; integers that are used as indices anywhere in the body are in range of all that they index,
-    others below INTEGERS; booleans are fair coins. ``positive``: floating-point numbers from 0.5 to 1.5, for
-    bodies that take roots or logarithms, and booleans that are true. ``first``: the same, with all integers
+    ``normal``: standard normal floats, factors of long sums so small that the sums are of about 1; integers
+    that index anything in range, others below INTEGERS; booleans are fair coins. ``positive``: floats from
+    0.5 to 1.5, for roots and logarithms, and booleans that are true. ``first``: the same, with all integers
     0.
     """
     draw = torch.Generator().manual_seed(seed)
@@ -54,9 +49,7 @@ def make_inputs(function: ir.Operation, kind: str, seed: int) -> list[torch.Tens
 
 
 def index_bounds(function: ir.Operation) -> dict[int, int]:
-    """For each argument from which an index is computed anywhere: the smallest size that such an index counts
-    in.
-    """
+    """Return, for each argument that indexes something, the smallest size that it indexes."""
     block = function.regions[0].blocks[0]
     found: dict[int, int] = {}
 
@@ -93,9 +86,7 @@ def index_bounds(function: ir.Operation) -> dict[int, int]:
 
 
 def sum_lengths(function: ir.Operation) -> dict[int, int]:
-    """For each argument that is a factor of a sum of products, as it is or after views and elementwise ops:
-    the terms of the longest such sum.
-    """
+    """Return, for each factor of a sum of products, the number of terms of its longest sum."""
     found: dict[int, int] = {}
 
     def note(value: ir.Value, terms: int) -> None:
@@ -135,9 +126,7 @@ _INDICES = frozenset(
         "tensor.extract_slice",
     )
 )
-"""Ops whose results are indices where their operands are; of a select the condition is no index, and has no
-bound.
-"""
+"""Ops whose results are indices where their operands are; a select's condition is not bounded."""
 
 
 def _loop_size(loops: GenericLoops, compare: ir.Operation) -> int:

@@ -63,9 +63,7 @@ def _ops(kernel: ir.Operation) -> str:
 
 
 def _sizes(function: ir.Operation) -> str:
-    """``1024x1024x1024 f32``: m, n and k of a contraction, else the shape of the largest tensor; with its
-    dtype.
-    """
+    """``1024x1024x1024 f32``: sizes of a contraction, else of the largest tensor, and its dtype."""
     block = function.regions[0].blocks[0]
     tensors = [t for a in block.arguments if (t := read_builtin(a.type)) is not None]
     tensors += [

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Point:
-    """A decision trace: the ``sketch`` that was followed and, in the sketch's order, the value of each of its
-    parameters. The values are those of a ``#kern.config``: integers, at least 1.
-    """
+    """A decision trace: a ``sketch`` and its parameters' values (integers of at least 1), in order."""
 
     sketch: str
     values: tuple[tuple[str, int], ...]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,13 +36,13 @@ class Refused(Exception):
 
 
 class Process:
-    """A Python process that calls one function with whatever it is sent, and sends back what that gives.
+    """A Python process that calls one function, ``role`` (``module:function``), with whatever it is sent.
 
-    ``role`` is ``module:function``. It is started when it is first needed, and again after it ended; it ends
-    when the other side of its pipe is closed, by an alarm of its own where it hangs, or by :meth:`end`.
+    It starts when it is first needed, and again after it ended. It ends when its pipe is closed, by an alarm
+    of its own where it hangs, or by :meth:`end`.
     """
 
-    def __init__(self, role: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, role: str, environment: Mapping[str, str | None] | None = None) -> None:
         self._role, self._environment = role, environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -53,17 +54,14 @@ class Process:
         self._said = tempfile.TemporaryFile(prefix="shardc-")  # noqa: SIM115 -- end() closes it
         # Nothing of the user's site or folder is imported, and an interrupt is for the user's process.
         command = [sys.executable, "-I", "-S", str(WORKER), self._role, *filter(None, sys.path)]
+        pipe, environment = subprocess.PIPE, child_environment(**self._environment)
         self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=child_environment(**self._environment),
-            start_new_session=True,
+            command, stdin=pipe, stdout=pipe, stderr=self._said, env=environment, start_new_session=True
         )
-        self._fresh = True
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._asked, self._answers, self._fresh = self._process.stdin, self._process.stdout, True
 
-    def ask(self, message: Any, limit_s: float) -> Any:
+    def ask(self, message: object, limit_s: float) -> Any:
         """What the function gives for ``message``. Raises Ended, TookTooLong, Refused."""
         self.start()
         content = pickle.dumps((message, limit_s))
@@ -72,8 +70,8 @@ class Process:
                 self._answer(START_S)
                 self._fresh = False
             with suppress(BrokenPipeError):
-                self._process.stdin.write(struct.pack("<Q", len(content)) + content)
-                self._process.stdin.flush()
+                self._asked.write(struct.pack("<Q", len(content)) + content)
+                self._asked.flush()
             ok, answer = self._answer(limit_s)
         except BaseException:  # an interrupt, too: nobody waits any more for what it is at
             self.end()
@@ -88,19 +86,19 @@ class Process:
             return
         self._process.kill()
         self._process.wait()
-        self._process.stdout.close()
+        self._answers.close()
         with suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self._asked.close()
         self._said.close()
         self._process = None
 
-    def _answer(self, limit_s: float) -> tuple[bool, Any]:
+    def _answer(self, limit_s: float) -> tuple[bool, object]:
         deadline = time.monotonic() + limit_s
         (size,) = struct.unpack("<Q", self._read(8, deadline))
         return pickle.loads(self._read(size, deadline))
 
     def _read(self, size: int, deadline: float) -> bytes:
-        content, out = b"", self._process.stdout.fileno()
+        content, out = b"", self._answers.fileno()
         while len(content) < size:
             if not select.select([out], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise TookTooLong
@@ -111,6 +109,7 @@ class Process:
         return content
 
     def _end_in_words(self) -> str:
+        assert self._process is not None
         code = self._process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         self._said.seek(0)

@@ -23,9 +23,7 @@ class NoReference(Exception):
 
 @dataclass(frozen=True)
 class Reference:
-    """``results`` of the body in f64 on ``inputs``, the scale of each, and the error that is
-    allowed of it.
-    """
+    """``results`` of the body in f64 on ``inputs``, the scale of each, and the allowed relative error."""
 
     inputs: list[torch.Tensor | int]
     results: list[torch.Tensor]
@@ -47,9 +45,7 @@ class Reference:
 
 
 def make_reference(function: ir.Operation, seed: int = 0) -> Reference:
-    """The reference of a function of :func:`shardc.backends.body.extract.extract` on the first kind of inputs
-    on which it is free of NaNs. Raises NoReference.
-    """
+    """Return the reference on the first kind of inputs that gives no NaN. Raises NoReference."""
     said = "it computes NaNs on all inputs that were tried"
     for kind in KINDS:
         inputs = make_inputs(function, kind, seed)
@@ -66,10 +62,8 @@ def make_reference(function: ir.Operation, seed: int = 0) -> Reference:
 
 
 def bound_of(function: ir.Operation) -> float:
-    """The relative error that is allowed: that of ``check`` for the coarsest dtype, and for its longest sum,
-    of ``n`` terms, ``sqrt(n)`` units of the accumulator's: roundings of a long sum mostly cancel (Higham and
-    Mary 2019, theorem
-    2.4).
+    """Return the allowed relative error: that of ``check`` for the coarsest dtype, and for its longest sum,
+    of ``n`` terms, ``sqrt(n)`` units of the accumulator (Higham and Mary 2019, theorem 2.4).
     """
     dtype = _coarsest(function)
     generics = [o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == GENERIC]
@@ -80,8 +74,9 @@ def bound_of(function: ir.Operation) -> float:
     )
 
 
-def _widened(value: torch.Tensor | int) -> torch.Tensor | int:
-    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+def _widened(value: torch.Tensor | int) -> torch.Tensor:
+    tensor = torch.as_tensor(value)
+    return tensor.double() if tensor.is_floating_point() else tensor
 
 
 def _coarsest(function: ir.Operation) -> torch.dtype:

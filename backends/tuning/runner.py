@@ -19,10 +19,8 @@ REFERENCE_S = 600.0
 
 
 class Runner:
-    """Runs what was built of one task at a time. The process is started anew after a crash, a time-out or
-    wrong results, whose memory may be damaged.
-
-    ``job`` is what it runs, ``module:function``, under ``environment``.
+    """Runs what was built of one task at a time, in a process that calls ``job`` (``module:function``) and is
+    started anew after a crash, a time-out or wrong results, whose memory may be damaged.
     """
 
     def __init__(
@@ -48,10 +46,7 @@ class Runner:
     def measure(
         self, task: Task, candidate: Built, incumbent: Path, rule: Rule
     ) -> Pairs | tuple[Outcome, str]:
-        """The candidate's times against those of the incumbent, or what else became of it.
-
-        Raises Refused, Ended, TookTooLong where there is no reference.
-        """
+        """Time candidate against incumbent. Raises Refused, Ended, TookTooLong without a reference."""
         self._begin(task)
         assert self._process is not None
         assert candidate.path is not None

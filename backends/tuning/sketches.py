@@ -1,6 +1,4 @@
-"""Sketches of a kernel from those of its loop nests: each nest follows one of its own, under one
-configuration.
-"""
+"""Sketches of a kernel from those of its loop nests, under one configuration."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ NEVER = 1 << 40
 """A threshold that nothing reaches."""
 
 NEAR = 0.002
-"""What each step away from the default adds to an estimate: of points that a model cannot tell apart the
-default is taken.
-"""
+"""Penalty for a step away from the default: of points that look alike, the default wins."""
 
 Values = Mapping[str, int]
 
@@ -38,9 +34,7 @@ def cache_of(effect: Callable[[Values], object]) -> Callable[[Values], object]:
 
 
 def together(sketches: Sequence[Sketch]) -> Sketch:
-    """The sketch of nests that run one after the other under one configuration, each following one of its
-    own.
-    """
+    """The sketch of nests that run one after the other under one configuration."""
     if len(sketches) == 1:
         return sketches[0]
     values: dict[str, set[int]] = {}
@@ -65,10 +59,10 @@ def together(sketches: Sequence[Sketch]) -> Sketch:
 def that_matter(
     candidates: Mapping[str, Sequence[int]], default: Values, effect: Callable[[Values], object]
 ) -> tuple[Parameter, ...]:
-    """A parameter for each name whose values differ in their ``effect``, with the first value of each effect.
+    """A parameter for each name whose values differ in ``effect``, with the first value of each effect.
 
-    The default's own value stands for those that do what it does. Effects are compared with the other names
-    at their defaults and at every other of their values: what matters under one of them is a parameter.
+    Effects are compared with the other names at their defaults and at every other of their values. The
+    default's own value stands for those that do what it does.
     """
     found: list[Parameter] = []
     for name, values in candidates.items():

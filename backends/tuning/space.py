@@ -17,9 +17,7 @@ DRAWS = 1000
 
 @dataclass(frozen=True)
 class Parameter:
-    """A name of ``#kern.config`` and the values that it may take, in an order in which neighbours
-    are alike.
-    """
+    """A name of ``#kern.config`` and its values, ordered so that neighbours are alike."""
 
     name: str
     values: tuple[int, ...]
@@ -27,10 +25,9 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Sketch:
-    """One structure of the loops. ``refusal`` says in closed form, before anything is compiled, why a choice
-    of values is illegal (None: it is legal); ``estimate_s`` the seconds that a model of the machine gives it;
-    ``counts`` what these are made of, by name: cycles and bytes, each at least 0, which a learned cost model
-    weighs anew.
+    """One structure of the loops. ``refusal``: why values are illegal, in closed form, or None;
+    ``estimate_s``: the model's seconds; ``counts``: what they are made of, by name (cycles, bytes), for a
+    learned cost model.
     """
 
     name: str
@@ -42,9 +39,7 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Space:
-    """Sketches, and what a user says of them: ``pinned`` values of parameters, ``forbidden`` points,
-    ``added`` ones.
-    """
+    """Sketches, and a user's constraints: ``pinned`` values, ``forbidden`` and ``added`` points."""
 
     sketches: tuple[Sketch, ...]
     pinned: Mapping[str, int] = field(default_factory=dict)
@@ -52,9 +47,7 @@ class Space:
     added: tuple[Point, ...] = ()
 
     def points(self) -> Iterator[Point]:
-        """Every legal point, each once: those that the user added first, then in the order of the
-        sketches.
-        """
+        """Every legal point once: the user's own first, then in the order of the sketches."""
         seen: set[Point] = set()
         for point in [*self.added, *(p for sketch in self.sketches for p in self._all(sketch))]:
             if point not in seen and self.refusal(point) is None:
@@ -80,11 +73,7 @@ class Space:
         return next(s for s in self.sketches if s.name == point.sketch).counts(point.config)
 
     def sample(self, draw: random.Random) -> Point:
-        """A legal point: choices are drawn, each sketch and each value as likely as its neighbours, until one
-        is legal.
-
-        Raises EmptySpace if there is none.
-        """
+        """Draw values, each as likely as its neighbours, until they are legal. Raises EmptySpace."""
         for _ in range(DRAWS):
             sketch = draw.choice(self.sketches)
             values = {
@@ -100,17 +89,17 @@ class Space:
         return draw.choice(legal)
 
     def ranked(self, limit: int) -> Sequence[Point]:
-        """The ``limit`` legal points of the smallest estimates, best first; the user's own before
-        all others.
-        """
-        return heapq.nsmallest(
-            limit, self.points(), key=lambda p: (p not in self.added, self.estimate_s(p), p)
-        )
+        """The ``limit`` legal points of the smallest estimates, best first, after the user's own."""
+        return heapq.nsmallest(limit, self.points(), key=self.rank)
+
+    def rank(self, point: Point) -> tuple[bool, float, Point]:
+        """The user's own points first, then the smallest estimates."""
+        return point not in self.added, self.estimate_s(point), point
 
     def _all(self, sketch: Sketch) -> Iterator[Point]:
-        parameters = [
-            Parameter(p.name, (self.pinned[p.name],) if p.name in self.pinned else p.values)
-            for p in sketch.parameters
-        ]
-        for values in product(*(p.values for p in parameters)):
-            yield Point(sketch.name, tuple(zip((p.name for p in parameters), values, strict=True)))
+        names = [p.name for p in sketch.parameters]
+        for values in product(*map(self._values, sketch.parameters)):
+            yield Point(sketch.name, tuple(zip(names, values, strict=True)))
+
+    def _values(self, parameter: Parameter) -> tuple[int, ...]:
+        return (self.pinned[parameter.name],) if parameter.name in self.pinned else parameter.values

@@ -27,6 +27,7 @@ class Builder(Protocol):
 
     def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
         """Each point, in order, as soon as it is built; None: the kernel without any configuration."""
+        ...
 
     def close(self) -> None:
         """Ends the processes and removes what was built."""
@@ -36,13 +37,11 @@ class Builder(Protocol):
 class Tuning:
     """How a target's kernels are tuned.
 
-    ``task_target`` is what tasks and trials say that they are of: the target's name first, then what of this
-    machine counts; ``threads`` those that kernels run on. ``sketches`` gives what may be chosen for a module
-    with one function on so many threads, and raises KernelNotSupported or TritonKernelNotSupported.
-    ``builder`` (of some processes, or as many as are good) and ``runner`` make and time points.
-    ``generator`` is the code generator that trials are made with (:func:`generator_text`). ``timed_alone``:
-    nothing may be built while something is timed on one thread, either. ``is_pretrained``: the learned cost
-    model that comes with shardc has seen such kernels.
+    ``task_target``: what tasks and trials are of: the target's name, then what counts of this machine;
+    ``threads``: those that kernels run on. ``sketches``: the choices for a module with one function on so
+    many threads; it raises KernelNotSupported or TritonKernelNotSupported. ``builder`` (of some processes)
+    and ``runner`` make and time points. ``generator``: see :func:`generator_text`. ``timed_alone``: nothing
+    may be built while one thread is timed. ``is_pretrained``: the shipped cost model has seen such kernels.
     """
 
     task_target: str
@@ -57,9 +56,8 @@ class Tuning:
 
 @cache
 def generator_text(backend: str, table: Path, package: str) -> str:
-    """The version of a backend's compiler, the Python ``package``, and the ``table`` of its configurations,
-    on which the meaning of a point and the default that ratios are to depend. What else changes in a backend
-    leaves a point legal and its results right, and its ratio about what it was.
+    """The version of a backend's compiler, the Python ``package``, and a hash of the ``table`` of its
+    configurations: what the meaning of a point and the default, which ratios are to, depend on.
     """
     try:
         compiler = version(package)

@@ -12,11 +12,9 @@ NAME = "kernel"
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel. ``text`` is a module with one function ``@kernel`` as
-    :func:`shardc.backends.body.extract.extract` makes it, without locations and without ``kern.config``: two
-    kernels that differ in nothing else are one task. ``target`` is that of a database: ``cpu`` with the CPU's
-    model, or a GPU's name (``sm_90``); ``threads`` those of torch's pool, 1 for GPUs. ``label`` is for people
-    only.
+    """One kernel: ``text`` is a module of ``extract`` with one function ``@kernel``, without locations and
+    ``kern.config``. ``target`` is that of a database: ``cpu`` with the CPU's model, or a GPU's name
+    (``sm_90``); ``threads`` those of torch's pool, 1 for GPUs. ``label`` is for people only.
     """
 
     text: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -26,10 +26,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Trial:
-    """``ratio`` is the point's time over that of the kernel as it is compiled untuned, taken in turns in one
-    process (so that trials of different days compare), ``seconds`` the point's own median, and ``spread``
-    half the width of a bound on the ratio; all None unless it was measured. ``said``: why not. ``figures``
-    are what a GPU's binary has (:class:`shardc.backends.tuning.built.Built`).
+    """``ratio``: the point's time over the untuned kernel's, in turns in one process, so that days compare;
+    ``seconds``: the point's median; ``spread``: half the width of a bound on the ratio; None unless measured.
+    ``said``: why not. ``figures``: those of :class:`shardc.backends.tuning.built.Built`.
     """
 
     point: Point
@@ -43,3 +42,8 @@ class Trial:
     @property
     def ok(self) -> bool:
         return self.outcome is Outcome.MEASURED
+
+
+def fastest_first(trials: Iterable[Trial]) -> list[Trial]:
+    """Those that were measured, by their ratios."""
+    return sorted((t for t in trials if t.ok and t.ratio is not None), key=lambda t: (t.ratio, t.point))

@@ -1,5 +1,4 @@
-"""A process of the tuner, started by ``process.py``: ``worker.py MODULE:FUNCTION PATH...``, where modules lie
-in PATH.
+"""A process of the tuner, started by ``process.py``: ``worker.py MODULE:FUNCTION PATH...``.
 
 It says when it is ready. Each message has the function's argument and a limit in seconds; the answer is
 whether it came back, and what. What is printed goes to where errors go.

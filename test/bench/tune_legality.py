@@ -31,6 +31,7 @@ from shardc.backends.triton.emit.emit import emit_function, read_kernel
 from shardc.backends.triton.emit.emitted import Emitted
 from shardc.backends.triton.emit.names import said_of_function
 from shardc.backends.triton.matmul import kernel as matmul_kernel
+from shardc.backends.triton.matmul.product import product_of
 from shardc.backends.triton.tuning.matmul import tiling_of
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Sketch
@@ -108,7 +109,7 @@ def rows(size: str, target: Gpu, each: int, seed: int) -> list[list[object]]:
     m, k, n = map(int, size.split("x"))
     functions = extract(module_of(product(m, k, n, torch.bfloat16)))
     kernel = read_kernel(functions.body.operations[0].operation, target)
-    of = kernel.find_matmul(kernel.matmul)[0].product
+    of = product_of(kernel.find_matmul(kernel.matmul)[0])
     kinds: dict[str, list[Point]] = {"legal": [], "waste": [], "too large": []}
     for point in raw(functions, target):
         kinds[kind(point, of, target)].append(point)

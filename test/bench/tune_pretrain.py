@@ -20,10 +20,10 @@ from statistics import mean
 import numpy as np
 import torch
 from machine import heading, table
+from recall import attained, recall, spearman
 from tune_tasks import OTHERS
 
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees, Example, Trees, target_of
-from shardc.tuner.cost_model.recall import attained, recall, spearman
 from shardc.tuner.database import open_database
 from shardc.tuner.space.of_task import space_of
 

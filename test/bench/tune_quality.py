@@ -24,6 +24,7 @@ from statistics import mean, median
 
 import torch
 from machine import heading, table
+from recall import recall, spearman
 from tune_tasks import OTHERS, TASKS, Named
 
 from shardc.backends.tuning.point import Point
@@ -32,7 +33,6 @@ from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.tuner.cost_model.base import CostModel, Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees
-from shardc.tuner.cost_model.recall import recall, spearman
 from shardc.tuner.database import open_database
 from shardc.tuner.session import Budget, tune
 from shardc.tuner.space.of_task import space_of

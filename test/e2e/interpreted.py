@@ -21,10 +21,10 @@ import torch
 from shardc.backends.triton.interpreter.interpret_worker import patch
 from shardc.runtime import TrainStep
 
-patch()
 step = TrainStep.load(sys.argv[1], device="cpu")
 batch = torch.load(sys.argv[2])
-losses = [step(batch) for _ in range({STEPS})]
+with patch():
+    losses = [step(batch) for _ in range({STEPS})]
 if os.environ.get("RANK", "0") == "0":
     torch.save(losses, sys.argv[3])
 """

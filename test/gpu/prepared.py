@@ -29,7 +29,8 @@ from shardc.runtime.operators import (  # noqa: E402
 if interprets():
     from shardc.backends.triton.interpreter.interpret_worker import patch
 
-    patch()  # what Triton's interpreter lacks
+    PATCHED = patch()
+    PATCHED.__enter__()  # what Triton's interpreter lacks, as long as this process runs
     torch.set_num_threads(1)
 
 FOLDER = "SHARDC_GPU_FOLDER"

@@ -5,35 +5,29 @@ Triton and the assembler run in processes of their own: a crash or a compile wit
 
 from __future__ import annotations
 
-import json
-import select
-import subprocess
-import sys
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
+from queue import SimpleQueue
 
 from shardc.backends.triton.emit.emitted import Emitted
+from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.triton import TooMuchSharedMemory, TritonCompileFailed, TritonMissing, TritonTooOld
-from shardc.environment import child_environment
 from shardc.runtime.kernels.triton_kernels import OLDEST
 
-WORKER = Path(__file__).with_name("worker.py")
+ROLE = "shardc.backends.triton.aot.worker:compile_module"
 LIMIT_S = 120
 """A kernel that takes longer is given up."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What one function takes of a GPU, and what instructions it has. Loads and stores are those of global
-    memory, *wide* ones 16 bytes a thread. ``aligned``: the sizes that this binary takes to be multiples of
-    16.
+    """Resources and instructions of one function: accesses are of global memory, wide ones 16 bytes a thread.
+    ``aligned``: the sizes that this binary takes to be multiples of 16.
     """
 
     name: str
@@ -69,107 +63,62 @@ def compile_kernels(
     processes: int = 2,
     limit_s: float = LIMIT_S,
 ) -> list[Compiled]:
-    """Every kernel for every target, in this order. Modules and Triton's cache lie in ``folder``.
+    """Compile every kernel for every target, in this order; modules and Triton's cache lie in ``folder``.
 
-    A kernel that does not compile has an ``error``: TritonCompileFailed, or TooMuchSharedMemory.
-
-    Raises:
-        TritonMissing, TritonTooOld: there is no Triton that can compile them.
+    A kernel that does not compile has an ``error``. Raises TritonMissing, TritonTooOld.
     """
     check_triton(", ".join(t.name for t in targets))
     folder.mkdir(parents=True, exist_ok=True)
     for kernel in kernels:
         (folder / f"{kernel.name}.py").write_text(kernel.text)
-    tasks: SimpleQueue[int] = SimpleQueue()
     pairs = [(kernel, target) for kernel in kernels for target in targets]
-    for number in range(len(pairs)):
-        tasks.put(number)
-    made: list[Compiled | None] = [None] * len(pairs)
+    environment = {"TRITON_CACHE_DIR": str(folder / "cache"), "TRITON_INTERPRET": None}
+    workers = [Process(ROLE, environment) for _ in range(max(1, min(processes, len(pairs))))]
+    idle: SimpleQueue[Process] = SimpleQueue()
 
-    def work() -> None:
-        process = _Process(folder, limit_s)
-        while True:
-            try:
-                number = tasks.get_nowait()
-            except Empty:
-                process.end()
-                return
-            made[number] = _compiled(*pairs[number], process)
+    def compiled(pair: tuple[Emitted, Gpu]) -> Compiled:
+        worker = idle.get()
+        try:
+            return _compiled(*pair, folder, worker, limit_s)
+        finally:
+            idle.put(worker)
 
-    threads = [threading.Thread(target=work) for _ in range(min(processes, len(pairs)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [m for m in made if m is not None]
-
-
-def _compiled(kernel: Emitted, target: Gpu, process: _Process) -> Compiled:
-    answer = process.ask(kernel, target)
-    if "error" in answer:
-        return Compiled(
-            kernel,
-            target,
-            error=TritonCompileFailed(name=kernel.name, target=target.name, reason=answer["error"]),
-        )
-    found = tuple(Figures(**f) for f in answer["functions"])
-    most = max((f.shared_bytes for f in found), default=0)
-    if most > target.shared_bytes:
-        error = TooMuchSharedMemory(
-            name=kernel.name, target=target.name, needed_bytes=most, shared_bytes=target.shared_bytes
-        )
-        return Compiled(kernel, target, found, error)
-    return Compiled(kernel, target, found)
+    for worker in workers:
+        idle.put(worker)
+    try:
+        with ThreadPoolExecutor(len(workers)) as threads:
+            return list(threads.map(compiled, pairs))
+    finally:
+        for worker in workers:
+            worker.end()
 
 
-class _Process:
-    """A worker, started when it is first asked, and again after it ended."""
+def _compiled(kernel: Emitted, target: Gpu, folder: Path, worker: Process, limit_s: float) -> Compiled:
+    asked = {
+        "path": str(folder / f"{kernel.name}.py"),
+        "backend": target.backend,
+        "arch": target.arch,
+        "warp_size": target.warp_size,
+        "functions": [asdict(f) for f in kernel.functions],
+    }
+    try:
+        found = tuple(Figures(**f) for f in worker.ask(asked, limit_s))
+    except Refused as error:
+        return _failed(kernel, target, str(error))
+    except TookTooLong:
+        return _failed(kernel, target, f"it took more than {limit_s:g} s")
+    except Ended as error:
+        return _failed(kernel, target, f"its process ended with {error}")
+    needed, limit = max((f.shared_bytes for f in found), default=0), target.shared_bytes
+    if needed <= limit:
+        return Compiled(kernel, target, found)
+    error = TooMuchSharedMemory(name=kernel.name, target=target.name, needed_bytes=needed, shared_bytes=limit)
+    return Compiled(kernel, target, found, error)
 
-    def __init__(self, folder: Path, limit_s: float) -> None:
-        self._folder, self._limit_s = folder, limit_s
-        self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, kernel: Emitted, target: Gpu) -> dict[str, Any]:
-        if self._process is None:
-            cache = str(self._folder / "cache")
-            environment = child_environment(TRITON_CACHE_DIR=cache, TRITON_INTERPRET=None)
-            command = [sys.executable, str(WORKER)]
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                stderr=subprocess.DEVNULL,
-            )
-        asked = {
-            "path": str(self._folder / f"{kernel.name}.py"),
-            "backend": target.backend,
-            "arch": target.arch,
-            "warp_size": target.warp_size,
-            "functions": [asdict(f) for f in kernel.functions],
-        }
-        self._process.stdin.write(json.dumps(asked).encode() + b"\n")
-        self._process.stdin.flush()
-        answer = self._line()
-        if answer:
-            return json.loads(answer)
-        self._process.kill()
-        code = self._process.wait()
-        self._process = None
-        return {
-            "error": f"it took more than {self._limit_s:g} s"
-            if answer is None
-            else f"its process ended with {code}"
-        }
-
-    def _line(self) -> bytes | None:
-        """The answer; empty if the process ended, None if it takes too long."""
-        out = self._process.stdout
-        return out.readline() if select.select([out], [], [], self._limit_s)[0] else None
-
-    def end(self) -> None:
-        if self._process is not None:
-            self._process.communicate()
+def _failed(kernel: Emitted, target: Gpu, reason: str) -> Compiled:
+    error = TritonCompileFailed(name=kernel.name, target=target.name, reason=reason)
+    return Compiled(kernel, target, error=error)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from triton import knobs
@@ -14,20 +13,14 @@ from shardc.diagnostics.triton import DriverTooOld
 from shardc.runtime.kernels import triton_kernels
 
 _LIKE = {8: "sm_80", 9: "sm_90", 10: "sm_100", 12: "sm_80"}
-"""By the major number of a compute capability, the known target that schedules are chosen as for.
-
-12 (GeForce Blackwell) has the matrix instructions of 8: neither those of 9 nor the memory of 10.
-"""
+"""Known target by major compute capability, whose schedules are used. 12 has the instructions of 8."""
 
 
 def device_target(device: torch.device) -> Gpu:
-    """The target of a device: a known one with this device's units, registers and memories.
-
-    Raises UnknownTarget, DriverTooOld.
-    """
+    """Return a known target with this device's units and memories. Raises UnknownTarget, DriverTooOld."""
     found = torch.cuda.get_device_properties(device)
     if torch.version.hip is not None:
-        return _amd(found)
+        return _amd(found.gcnArchName.partition(":")[0], found.multi_processor_count)
     major, minor = found.major, found.minor
     name = f"sm_{major}{minor}"
     if major not in _LIKE:
@@ -45,15 +38,14 @@ def device_target(device: torch.device) -> Gpu:
     )
 
 
-def _amd(found: Any) -> Gpu:
-    name = found.gcnArchName.partition(":")[0]
+def _amd(name: str, units: int) -> Gpu:
     if name not in GPUS:
         raise UnknownTarget(target=name, known=", ".join(GPUS))
-    return replace(GPUS[name], units=found.multi_processor_count)
+    return replace(GPUS[name], units=units)
 
 
 def check_driver(found: int, assembler: str = "ptxas") -> None:
-    """Raises DriverTooOld unless a driver (12040: for CUDA 12.4) loads what Triton's assembler makes.
+    """Raise DriverTooOld unless a driver (12040: CUDA 12.4) loads what Triton's assembler makes.
 
     A driver for some CUDA runs the machine code of every CUDA with the same major number.
     """

@@ -1,6 +1,4 @@
-"""The folder of kernels that travels with a program: a module each, ``figures.json``,
-and binaries where Triton looks for them.
-"""
+"""Write the folder of kernels that travels with a program: modules, ``figures.json``, binaries."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from shardc.runtime.kernels.triton_kernels import CACHE, KEY
 
 
 def write_folder(made: Sequence[Compiled], folder: Path) -> None:
-    """Leaves of a folder of :func:`compile_kernels` the modules of ``made`` and, in ``cache``, what Triton
-    looks for before it compiles one: binary, metadata, and what they are found by.
-    """
+    """Reduce a folder of :func:`compile_kernels` to the modules of ``made`` and Triton's cache entries."""
     kept = {Path(f.binary).parent.name: (Path(f.binary), Path(f.metadata)) for c in made for f in c.functions}
     names = {f"{c.kernel.name}.py" for c in made}
     for path in folder.iterdir():

@@ -27,9 +27,7 @@ def local_device(gpu: Gpu) -> torch.device | None:
 
 @cache
 def device_gpu(device: torch.device) -> Gpu | None:
-    """The GPU that Triton kernels of a device are made for; None for what is none, and where a
-    warning says why not.
-    """
+    """Return the GPU that Triton compiles for on a device; None, with a warning, where it cannot."""
     if device.type != "cuda":
         return None
     # not at the top: CPUs need neither, and the second imports Triton

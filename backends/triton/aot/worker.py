@@ -1,39 +1,23 @@
-"""The process that compiles Triton modules ahead of time. It needs Triton alone, and no GPU.
+"""What a process that compiles Triton modules ahead of time calls. It needs Triton alone, and no GPU."""
 
-Each line of its input is a JSON object: ``path`` of the module, ``backend``, ``arch`` and ``warp_size`` of
-the target, and the ``functions`` of :class:`shardc.backends.triton.emit.emitted.Jit` as dictionaries. Each
-line that it answers is an object: ``functions``, a list of figures with the ``binary`` (path), or ``error``.
-"""
-
-import contextlib
 import importlib.util
 import itertools
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
+from types import ModuleType
 
 KEY = "key"
-"""The file beside a binary that says what Triton finds it by: ``shardc.runtime.kernels.triton_kernels`` reads
-it.
-"""
-
-
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # nothing that is printed here is taken for an answer
-    for line in sys.stdin:
-        try:
-            answer = {"functions": compile_module(json.loads(line))}
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
-        answers.write(json.dumps(answer) + "\n")
+"""The file beside a binary with Triton's key of it, which ``runtime.kernels.triton_kernels`` reads."""
 
 
 def compile_module(asked: dict) -> list[dict]:
-    """Compiles every function of a module; figures of each."""
+    """Return figures, and the ``binary`` (path), of every function of a module.
+
+    ``asked``: ``path`` of the module, ``backend``, ``arch`` and ``warp_size`` of the target, and
+    ``functions``, each a :class:`shardc.backends.triton.emit.emitted.Jit` as a dictionary.
+    """
     from triton.backends.compiler import GPUTarget
 
     module = load(Path(asked["path"]))
@@ -46,9 +30,7 @@ def compile_module(asked: dict) -> list[dict]:
 
 
 def variants(form: dict) -> list[list[str]]:
-    """Which sizes a binary takes to be multiples of 16: all, then every other case; of more than 3, all or
-    none.
-    """
+    """Return the sizes each binary takes to be multiples of 16: every case; of over 3 sizes, all or none."""
     sizes = form["sizes"]
     if len(sizes) > 3:
         return [sizes, []]
@@ -56,9 +38,10 @@ def variants(form: dict) -> list[list[str]]:
     return [[name for name, whole in zip(sizes, case, strict=True) if whole] for case in cases]
 
 
-def load(path: Path):
+def load(path: Path) -> ModuleType:
     """The module in a file."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -70,22 +53,16 @@ def compile_function(function, form: dict, sizes: list[str], target) -> dict:
     from triton.compiler import ASTSource
 
     known = [*form["aligned"], *sizes]
-    specialized = dict.fromkeys(
-        [*form["aligned"], *form["sizes"]]
-    )  # as Triton's launch says it: [] of what is not
-    aligned = {
-        (function.arg_names.index(n),): [["tt.divisibility", 16]] if n in known else [] for n in specialized
-    }
+    specialized = dict.fromkeys([*form["aligned"], *form["sizes"]])  # Triton's launch says [] of the others
+    places = {n: (function.arg_names.index(n),) for n in specialized}
+    aligned = {place: [["tt.divisibility", 16]] if n in known else [] for n, place in places.items()}
     source = ASTSource(function, form["signature"], form["constants"], aligned)
     options = {"num_warps": form["num_warps"], "num_stages": form["num_stages"]}
     compiled = triton.compile(source, target=target, options=options)
     files = {Path(p).suffix[1:]: str(p) for p in compiled.metadata_group.values()}
-    said = {
-        "triton": triton.__version__,
-        "metadata": Path(files["json"]).name,
-        "rest": _key(source, target, options),
-    }
-    (Path(files["json"]).parent / KEY).write_text(json.dumps(said))
+    metadata, rest = Path(files["json"]), _key(source, target, options)
+    said = {"triton": triton.__version__, "metadata": metadata.name, "rest": rest}
+    (metadata.parent / KEY).write_text(json.dumps(said))
     extension = "cubin" if target.backend == "cuda" else "hsaco"
     figures = {"name": form["name"], "shared_bytes": compiled.metadata.shared, "num_warps": form["num_warps"]}
     figures |= {"aligned": sizes, "binary": files[extension], "metadata": files["json"]}
@@ -93,9 +70,7 @@ def compile_function(function, form: dict, sizes: list[str], target) -> dict:
 
 
 def _key(source, target, options: dict) -> str:
-    """What Triton's cache finds a binary by, less the part that is a hash of Triton's own files: those differ
-    between builds of one version for different Pythons.
-    """
+    """Return Triton's cache key less the hash of Triton's own files, which differs between builds."""
     from triton.compiler.compiler import get_cache_invalidating_env_vars, make_backend
     from triton.runtime.cache import get_cache_key, triton_key
 
@@ -105,37 +80,27 @@ def _key(source, target, options: dict) -> str:
 
 
 def _nvidia(files: dict) -> dict:
-    """From the cubin: registers, and bytes of stack and local memory (spills); from the PTX:
-    what instructions there are.
-    """
+    """Return registers and spilled bytes from the cubin, and instruction counts from the PTX."""
     from triton import knobs
 
-    said = subprocess.run(
-        [knobs.nvidia.cuobjdump.path, "-res-usage", files["cubin"]],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = [knobs.nvidia.cuobjdump.path, "-res-usage", files["cubin"]]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = {key: int(n) for key, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", said)}
-    text = Path(files["ptx"]).read_text()
+    text, wide = Path(files["ptx"]).read_text(), r"\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)"
     return {
         "registers": found["REG"],
         "spill_bytes": found["STACK"] + found["LOCAL"],
         "local_accesses": len(re.findall(r"\b(?:ld|st)\.local\b", text)),
         "loads": len(re.findall(r"\bld\.global|\bcp\.async\.c", text)),
-        "wide_loads": len(
-            re.findall(r"ld\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)|cp\.async\.cg", text)
-        ),
+        "wide_loads": len(re.findall(rf"ld{wide}|cp\.async\.cg", text)),
         "stores": len(re.findall(r"\bst\.global", text)),
-        "wide_stores": len(re.findall(r"st\.global\S*\.(?:v4\.[bfu]32|v2\.[bfu]64|v8\.b32|v4\.b64)", text)),
+        "wide_stores": len(re.findall(f"st{wide}", text)),
         "matrix_ops": len(re.findall(r"\b(?:wgmma\.mma|mma\.sync|tcgen05\.mma)", text)),
     }
 
 
 def _amd(files: dict) -> dict:
-    """From the notes in the assembly, which become those of the code object. What is spilled to memory lies
-    in the private segment, with the stack; scalar registers are spilled to lanes of vector registers.
-    """
+    """Return figures from the assembly's notes; spills to memory lie in the private segment."""
     text = Path(files["amdgcn"]).read_text()
     note = {key: int(n) for key, n in re.findall(r"^\s+\.(\w+):\s+(\d+)$", text, re.MULTILINE)}
     return {
@@ -148,8 +113,3 @@ def _amd(files: dict) -> dict:
         "wide_stores": len(re.findall(r"\b(?:global|buffer)_store_dwordx4", text)),
         "matrix_ops": len(re.findall(r"\bv_mfma", text)),
     }
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
-        main()

@@ -1,12 +1,12 @@
-"""The Triton module of ``kern.attention_backward``: three kernels, each of whose sums has one order.
+"""The module of ``kern.attention_backward``: three kernels, each of whose sums has one order.
 
-``name_delta`` sums grad_out * out for each query; ``name_dkdv`` takes a block of keys a program, past which
-the queries of all heads of its group go by; ``name_dq`` a block of queries, past which the keys go by.
+``name_delta`` sums grad_out * out of each query; a program of ``name_dkdv`` takes a block of keys and loops
+over the queries of its group; one of ``name_dq`` takes a block of queries and loops over keys.
 """
 
 from __future__ import annotations
 
-from shardc.backends.triton.attention.forward import block_of_queries, hidden, key_loops, key_range
+from shardc.backends.triton.attention.forward import block_of_queries, hidden, key_loops, key_range, masked
 from shardc.backends.triton.attention.ranges import entry
 from shardc.backends.triton.attention.shared import Writer, indented
 
@@ -31,9 +31,7 @@ def delta(w: Writer) -> list[str]:
 
 
 def _row(w: Writer) -> list[str]:
-    """The lines that load what is known of each query: ``top``, its lse in powers of 2, and ``part``, its
-    delta.
-    """
+    """The lines that load ``top``, a query's lse in powers of 2, and ``part``, its delta."""
     lines = [
         f"top = {w.load_row(w.at('lse'))} * LOG2E",
         f"part = {w.load_row('delta + m')}",
@@ -41,10 +39,6 @@ def _row(w: Writer) -> list[str]:
     if w.hides_rows:
         lines.insert(1, 'top = tl.where(top == float("-inf"), 0.0, top)  # a query that sees nothing')
     return lines
-
-
-def _mask(w: Writer) -> str:
-    return "mask, " if w.has("mask") else ""
 
 
 def _dkdv_rows(w: Writer) -> str:
@@ -67,7 +61,7 @@ def _dkdv_rows(w: Writer) -> str:
     ]
     return f'''@triton.jit
 def {w.name}_dkdv_rows(
-    key, value, q, grad_out, lse, delta, {_mask(w)}n, start, dk_block, dv_block,{w.more}
+    key, value, q, grad_out, lse, delta, {w.mask}n, start, dk_block, dv_block,{w.more}
     EDGE: tl.constexpr, {_BLOCKS}
 ):  # fmt: skip
     """What a block of queries adds to dk and dv. EDGE: some of them may not see some of the keys.
@@ -85,12 +79,11 @@ def _causal(w: Writer) -> list[str]:
 
 def dkdv(w: Writer) -> list[str]:
     """The body of ``name_dkdv``: dk and dv of a block of keys, from the queries that see them."""
-    mask = _mask(w)
 
     def call(edge: bool) -> list[str]:
         return [
             f"        dk_block, dv_block = {w.name}_dkdv_rows(",
-            f"            key, value, q_head, grad_head, lse_head, delta_head, {mask and 'mask_head, '}n, "
+            f"            key, value, q_head, grad_head, lse_head, delta_head, {w.mask and 'mask_head, '}n, "
             f"start,",
             f"            dk_block, dv_block, {w.parameters}{edge}, BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_E,",
             "        )  # fmt: skip",
@@ -112,9 +105,8 @@ def dkdv(w: Writer) -> list[str]:
         ]
         low, middle = "tl.maximum(low, top)", "tl.minimum(whole, bottom)"
         begin, end = "tl.maximum(whole, top)", "tl.minimum(rows, bottom)"
-    pointers = [("q_head", "q"), ("grad_head", "grad_out"), ("lse_head", "lse")] + [
-        ("mask_head", "mask")
-    ] * bool(mask)
+    pointers = [("q_head", "q"), ("grad_head", "grad_out"), ("lse_head", "lse")]
+    pointers += [("mask_head", "mask")] * w.has("mask")
     loops = [
         *(f"    {name} = {w.head(role)}" for name, role in pointers),
         f"    delta_head = {w.delta()}",
@@ -161,7 +153,7 @@ def _dq_keys(w: Writer) -> str:
         f"    key = {w.load('k', False)}",
         f"    value = {w.load('v', False)}",
         f"score = tl.dot(query, tl.trans(key){w.precision}) * (SCALE * LOG2E)",
-        *_masked(w),
+        *masked(w),
         *hidden(w),
         "weight = tl.exp2(score - top[:, None])",
         f"slope = weight * (tl.dot(grad, tl.trans(value){w.precision}) - part[:, None])",
@@ -169,25 +161,18 @@ def _dq_keys(w: Writer) -> str:
     ]
     return f'''@triton.jit
 def {w.name}_dq_keys(
-    query, grad, top, part, k, v, {_mask(w)}m, start, dq_block,{w.more}
+    query, grad, top, part, k, v, {w.mask}m, start, dq_block,{w.more}
     EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
     """What a block of keys adds to dq. EDGE: queries may not see some of them, or there may be fewer."""
 {indented(body)}'''
 
 
-def _masked(w: Writer) -> list[str]:
-    edge, inner = w.masked(True), w.masked(False)
-    if edge == inner:
-        return edge
-    return ["if EDGE:", *("    " + line for line in edge), "else:", *("    " + line for line in inner)]
-
-
 def dq(w: Writer) -> list[str]:
     """The body of ``name_dq``: dq of a block of queries, from the keys that they see."""
 
     def call(edge: bool) -> str:
-        given = f"query, grad, top, part, k, v, {_mask(w)}m, start, dq_block, {w.parameters}{edge}"
+        given = f"query, grad, top, part, k, v, {w.mask}m, start, dq_block, {w.parameters}{edge}"
         return f"    dq_block = {w.name}_dq_keys({given}, BLOCK_N, BLOCK_D, BLOCK_E)"
 
     return [

@@ -1,8 +1,8 @@
-"""The Triton module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023),
-a block of queries a program.
-"""
+"""The module of ``kern.attention``: online softmax (Dao et al., FlashAttention-2, 2023)."""
 
 from __future__ import annotations
+
+from math import isinf
 
 from shardc.backends.triton.attention.ranges import entry
 from shardc.backends.triton.attention.shared import Writer, indented, joined
@@ -10,10 +10,9 @@ from shardc.backends.triton.attention.shared import Writer, indented, joined
 
 def step(w: Writer) -> str:
     """The function ``name_keys``: the step of one block of keys."""
-    mask = "mask, " if w.has("mask") else ""
     return f'''@triton.jit
 def {w.name}_keys(
-    query, k, v, {mask}m, start, best, total, result,{w.more}
+    query, k, v, {w.mask}m, start, best, total, result,{w.more}
     EDGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
     """One block of keys. EDGE: queries may not see some of them{", or" if w.spec.causal else ","} there may be fewer."""
@@ -34,7 +33,7 @@ def _keys_body(w: Writer) -> list[str]:
         f"    key = {w.load('k', False, across=True)}",
         f"    value = {w.load('v', False)}",
         f"score = tl.dot(query, key{w.precision}) * (SCALE * LOG2E)",
-        *_masked(w),
+        *masked(w),
         *hidden(w),
         "best_now = tl.maximum(best, tl.max(score, 1))",
     ]
@@ -51,9 +50,8 @@ def _keys_body(w: Writer) -> list[str]:
     ]
 
 
-def _masked(w: Writer) -> list[str]:
-    if not w.has("mask"):
-        return []
+def masked(w: Writer) -> list[str]:
+    """The lines that apply the mask to a block of scores."""
     edge, inner = w.masked(True), w.masked(False)
     if edge == inner:
         return edge
@@ -67,9 +65,7 @@ def hidden(w: Writer) -> list[str]:
 
 
 def key_range(w: Writer) -> list[str]:
-    """The lines that say which keys a block of queries sees:
-    up to ``whole`` all of it all (if they have a loop of their own), up to ``last`` some of it.
-    """
+    """The lines that set ``whole``, the end of the keys all queries see, and ``last``, of those any sees."""
     return [*_causal_range(w), *(_shown(w) if w.ranges else [])]
 
 
@@ -78,13 +74,9 @@ def _shown(w: Writer) -> list[str]:
     return [
         f"low = tl.load({entry(w, 'm')}) // BLOCK_N * BLOCK_N  # of what the mask shows",
         f"high = tl.load({entry(w, 'm')} + 1)",
-        *_unless_once(w, "whole = tl.minimum(whole, high // BLOCK_N * BLOCK_N)"),
+        *["whole = tl.minimum(whole, high // BLOCK_N * BLOCK_N)"] * (not w.loops_once),
         "last = tl.minimum(last, high)",
     ]
-
-
-def _unless_once(w: Writer, line: str) -> list[str]:
-    return [] if w.loops_once else [line]
 
 
 def key_loops(w: Writer, whole: list[str], edge: list[str]) -> list[str]:
@@ -101,11 +93,12 @@ def key_loops(w: Writer, whole: list[str], edge: list[str]) -> list[str]:
 
 
 def _causal_range(w: Writer) -> list[str]:
+    own_loop = not w.loops_once
     if not w.spec.causal:
-        return [*_unless_once(w, "whole = KEYS // BLOCK_N * BLOCK_N"), "last = KEYS"]
+        return [*["whole = KEYS // BLOCK_N * BLOCK_N"] * own_loop, "last = KEYS"]
     return [
         "first = block * BLOCK_M + OFFSET  # the last key that the first query sees",
-        *_unless_once(w, "whole = tl.minimum(tl.maximum(first + 1, 0), KEYS) // BLOCK_N * BLOCK_N"),
+        *["whole = tl.minimum(tl.maximum(first + 1, 0), KEYS) // BLOCK_N * BLOCK_N"] * own_loop,
         "last = tl.minimum(tl.maximum(first + BLOCK_M, 0), KEYS)",
     ]
 
@@ -126,24 +119,18 @@ def block_of_queries(w: Writer) -> list[str]:
 
 
 def main(w: Writer) -> list[str]:
-    """The body of the function ``name``: BLOCK_M queries of one head, past which the keys that they see go
-    by.
-    """
-    mask = "mask, " if w.has("mask") else ""
+    """The body of the function ``name``: BLOCK_M queries of one head loop over the keys that they see."""
 
     def call(edge: bool) -> list[str]:
         return [
             f"    best, total, result = {w.name}_keys(",
-            f"        query, k, v, {mask}m, start, best, total, result, {w.parameters}{edge}, BLOCK_N, "
+            f"        query, k, v, {w.mask}m, start, best, total, result, {w.parameters}{edge}, BLOCK_N, "
             f"BLOCK_D, BLOCK_E",
             "    )",
         ]
 
-    empty = (
-        f'float("{w.spec.unseen_lse!r}")'
-        if abs(w.spec.unseen_lse) == float("inf")
-        else repr(w.spec.unseen_lse)
-    )
+    unseen = w.spec.unseen_lse
+    empty = f'float("{unseen!r}")' if isinf(unseen) else repr(unseen)
     finish = ["lse_row = (best + tl.log2(total)) / LOG2E"]
     if w.hides_rows:
         finish = [

@@ -18,14 +18,8 @@ from shardc.backends.triton.emit.emitted import Emitted
 from shardc.backends.triton.emit.memory import Memory, Pointer, Work
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
-from shardc.backends.triton.emit.reduce import Joins
-from shardc.backends.triton.emit.text import Names, size_text
-from shardc.cost.attention import (
-    Blocks,
-    Scores,
-    choose,
-    estimate_s,
-)
+from shardc.backends.triton.emit.text import size_text
+from shardc.cost.attention import Blocks, Scores, choose, estimate_s
 from shardc.cost.attention import blocks as blocks_of
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
@@ -53,7 +47,7 @@ def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = Fa
     kinds = ("forward",) if forward else ("dkdv", "dq")
     blocks = {kind: _blocks(kind, spec, target, config, tf32) for kind in kinds}
     writer = Writer(said.name, spec, names, tf32, _has_ranges(spec, blocks))
-    module = Module(said.name, said.title, memory, Joins(), frozenset())
+    module = Module(said.name, said.title, memory)
     module.sizes = writer.constants()
     owns = {"dkdv": "n", "dq": "m", "forward": "m"}
     if not forward:
@@ -67,7 +61,6 @@ def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = Fa
     for kind in kinds:
         seconds = estimate_s(blocks[kind], scores_of(kind, spec, tf32), target)
         module.parts.append(replace(_part(writer, kind, blocks[kind]), seconds=seconds))
-    module.aligned = frozenset(p.name for p in memory.pointers)
     _estimate(module, spec, target, tf32)
     return module.finish("attention")
 
@@ -81,13 +74,9 @@ def _estimate(module: Module, spec: Attention, target: Gpu, tf32: bool) -> None:
 
 def _memory(op: ir.Operation, spec: Attention, sizes: list[str]) -> Memory:
     """The parameters are called by their roles."""
-
-    def pointers(roles: tuple[str, ...]) -> list[Pointer]:
-        held = [r for r in roles if r in spec.tensors]
-        return [Pointer(r, r, ELEMENTS[spec.tensors[r].type.dtype]) for r in held]
-
-    given, made = map(pointers, _ROLES[op.name])
-    return Memory(Names([p.name for p in (*given, *made)]), given, dict(enumerate(made)), made, sizes)
+    given, made = ([r for r in roles if r in spec.tensors] for roles in _ROLES[op.name])
+    pointers = {r: Pointer(r, r, ELEMENTS[spec.tensors[r].type.dtype]) for r in (*given, *made)}
+    return Memory([pointers[r] for r in given], [pointers[r] for r in made], sizes)
 
 
 def scores_of(kind: str, spec: Attention, tf32: bool) -> Scores:
@@ -105,9 +94,8 @@ def scores_of(kind: str, spec: Attention, tf32: bool) -> Scores:
 def _blocks(kind: str, spec: Attention, target: Gpu, config: Mapping[str, int], tf32: bool) -> Blocks:
     scores = scores_of(kind, spec, tf32)
     if not blocks_of(scores, target):
-        raise TritonKernelNotSupported(
-            what=f"attention with heads of size {spec.sizes['d']} and {spec.sizes['e']}"
-        )
+        heads = f"heads of size {spec.sizes['d']} and {spec.sizes['e']}"
+        raise TritonKernelNotSupported(what=f"attention with {heads}")
     return configured(choose(scores, target), kind, config)
 
 
@@ -119,47 +107,39 @@ def configured(chosen: Blocks, kind: str, values: Mapping[str, int]) -> Blocks:
 
 def _has_ranges(spec: Attention, blocks: Mapping[str, Blocks]) -> bool:
     """Whether it pays to look at the mask first."""
-    if "mask" not in spec.tensors or "n" not in spec.tensors["mask"].order:
-        return False
-    return any(hint(spec.sizes["n"]) > (attention_ranges.LEAST - 1) * b.keys for b in blocks.values())
+    masks_keys = "mask" in spec.tensors and "n" in spec.tensors["mask"].order
+    return masks_keys and any(
+        hint(spec.sizes["n"]) > (attention_ranges.LEAST - 1) * b.keys for b in blocks.values()
+    )
 
 
 def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory, target: Gpu) -> Part:
     name, counted = attention_ranges.WORK[own], attention_ranges.count(w, own)
     constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
-    names, block = list(w.symbols.values()), attention_ranges.BLOCKS[own]
-    parts = [
-        f"triton.cdiv({size_text(w.spec.sizes[d], names)}, {block})"
-        if d == own
-        else f"({size_text(w.spec.sizes[d], names)})"
-        for d in counted
-    ]
+    sizes = {d: size_text(w.spec.sizes[d], list(w.symbols.values())) for d in counted}
+    block = attention_ranges.BLOCKS[own]
+    parts = [f"triton.cdiv({n}, {block})" if d == own else f"({n})" for d, n in sizes.items()]
     least = {"m": blocks.queries, "n": blocks.keys}[own]
     entries = 2 * prod(w.spec.sizes[d] + (least if d == own else 0) for d in counted)
     memory.works.append(Work(Pointer(name, name, "i32"), entries))
     grid = f"({' * '.join(parts) or '1'},)"
     seconds = stream_s(hint(w.spec.tensors["mask"].type.size_bytes), hint(entries) // (2 * least), 4, target)
-    return Part(
-        f"{w.name}_{name}", attention_ranges.body(w, own), constants, grid, 4, _SAYS[name], 2, seconds
-    )
+    body = attention_ranges.body(w, own)
+    return Part(f"{w.name}_{name}", body, constants, grid, 4, _SAYS[name], 2, seconds)
 
 
 def _part(w: Writer, kind: str, blocks: Blocks) -> Part:
-    spec = w.spec
-    body = {"forward": attention_forward.main, "dkdv": attention_backward.dkdv, "dq": attention_backward.dq}[
-        kind
-    ]
     constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
-    constants |= {"BLOCK_D": padded(spec.sizes["d"]), "BLOCK_E": padded(spec.sizes["e"])}
-    rows, block, heads = (
-        ("n", "BLOCK_N", spec.kv_heads) if kind == "dkdv" else ("m", "BLOCK_M", spec.sizes["h"])
-    )
+    constants |= {"BLOCK_D": padded(w.size("d")), "BLOCK_E": padded(w.size("e"))}
+    if kind == "dkdv":
+        grid = _grid(w, "n", "BLOCK_N", w.spec.kv_heads)
+    else:
+        grid = _grid(w, "m", "BLOCK_M", w.size("h"))
     name = w.name if kind == "forward" else f"{w.name}_{kind}"
-    return Part(
-        name, body(w), constants, _grid(w, rows, block, heads), blocks.warps, _SAYS[kind], blocks.stages
-    )
+    return Part(name, _BODIES[kind](w), constants, grid, blocks.warps, _SAYS[kind], blocks.stages)
 
 
+_BODIES = {"forward": attention_forward.main, "dkdv": attention_backward.dkdv, "dq": attention_backward.dq}
 _SAYS = {
     "forward": "A program: BLOCK_M queries of one head, past which the keys that they see go by in blocks "
     "of BLOCK_N.",
@@ -180,12 +160,11 @@ def _delta(w: Writer, target: Gpu) -> Part:
     grid = _grid(w, "m", "BLOCK_M", w.spec.sizes["h"])
     rows = hint(prod(w.spec.sizes[d] for d in "bhm"))
     seconds = stream_s(2 * hint(w.spec.tensors["out"].type.size_bytes) + 4 * rows, -(-rows // 32), 4, target)
-    return Part(
-        f"{w.name}_delta", attention_backward.delta(w), constants, grid, 4, _SAYS["delta"], 1, seconds
-    )
+    body = attention_backward.delta(w)
+    return Part(f"{w.name}_delta", body, constants, grid, 4, _SAYS["delta"], 1, seconds)
 
 
 def _grid(w: Writer, rows: str, block: str, heads: AnySize) -> str:
     names = list(w.symbols.values())
-    batch, count = (size_text(n, names) for n in (prod((w.spec.sizes["b"], heads)), w.spec.sizes[rows]))
+    batch, count = (size_text(n, names) for n in (prod((w.size("b"), heads)), w.size(rows)))
     return f"(triton.cdiv({count}, {block}) * {batch},)"

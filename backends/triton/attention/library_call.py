@@ -25,14 +25,13 @@ def other_libraries(op: ir.Operation) -> Sequence[str]:
 
 
 def _problem(op: ir.Operation) -> Problem:
-    """Its operands, without memory. Sizes must be static; an offset that is known only as the program runs
-    counts as 0, which decides on an estimate and on who competes, not on what runs.
-    """
+    """Return the call's operands on the meta device; an offset known only at run time counts as 0."""
     spec = CallReader().read(op).spec
-    tensors = [_empty(spec[name]) for name in ("q", "k", "v", "mask")]
-    offset = spec["q_offset"]
-    return Problem(*tensors, spec["causal"], spec["scale"], offset if isinstance(offset, int) else 0)  # type: ignore[arg-type]
+    q, k, v = (_empty(spec[name]) for name in "qkv")
+    mask, offset = spec["mask"], spec["q_offset"]
+    place = offset if isinstance(offset, int) else 0
+    return Problem(q, k, v, None if mask is None else _empty(mask), spec["causal"], spec["scale"], place)
 
 
-def _empty(type_: TensorType | None) -> torch.Tensor | None:
-    return None if type_ is None else torch.empty(type_.shape, dtype=type_.dtype, device="meta")
+def _empty(type_: TensorType) -> torch.Tensor:
+    return torch.empty(type_.shape, dtype=type_.dtype, device="meta")

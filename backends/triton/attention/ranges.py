@@ -1,9 +1,7 @@
-"""Which keys a block of queries sees under a mask, and which queries a block of keys: what lies outside is
-not computed.
+"""Ranges of keys and queries that a mask shows to each other; what lies outside is not computed.
 
-So a sliding window, padding, and documents in one sequence cost what they show, whatever tensor says so. A
-kernel of its own looks at the mask once for all heads that share it: ``seen`` has the first position that is
-seen and the one behind the last.
+A kernel of its own reads the mask once for all heads that share it: ``seen`` holds the first position that is
+seen and the one behind the last. Sliding windows, padding and packed documents cost what they show.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ LEAST = 5
 """Blocks of the other dim from which on the look pays."""
 
 
-def entry(w: Writer, own: str, head: str = "head") -> str:
+def entry(w: Writer, own: str) -> str:
     """Which entry of the workspace belongs to a block."""
     order, number = w.spec.tensors["mask"].order, ""
-    for dim, size, place in (("b", "", "batch"), ("h", "HEADS", head), (own, "blocks", "block")):
+    for dim, size, place in (("b", "", "batch"), ("h", "HEADS", "head"), (own, "blocks", "block")):
         if dim in order:
             number = f"({number}) * {size} + {place}" if number else place
     return f"{WORK[own]} + 2 * {f'({number})' if ' ' in number else number}" if number else WORK[own]
@@ -68,9 +66,7 @@ def body(w: Writer, own: str) -> list[str]:
 def _seen(w: Writer, own: str, other: str) -> str:
     """Whether each pair is seen: ``[own, other]``."""
     at = {own: f"{own}[:, None]", other: f"{other}[None, :]"}
-    order = w.spec.tensors["mask"].order
-    tests = [f"({at[dim]} < {SIZES[dim]})" for dim in "mn" if dim in order]
-    pointer = w.mask_at(at["m"], at["n"])
-    if w.spec.tensors["mask"].type.dtype == torch.bool:
-        return f"tl.load({pointer}, mask={' & '.join(tests)}, other=False)"
-    return f'tl.load({pointer}, mask={" & ".join(tests)}, other=float("-inf")) > float("-inf")'
+    mask = w.spec.tensors["mask"]
+    tests = " & ".join(f"({at[dim]} < {SIZES[dim]})" for dim in "mn" if dim in mask.order)
+    load = f"tl.load({w.mask_at(at['m'], at['n'])}, mask={tests}, other="
+    return f"{load}False)" if mask.type.dtype == torch.bool else f'{load}float("-inf")) > float("-inf")'

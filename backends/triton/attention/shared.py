@@ -1,8 +1,7 @@
-"""What the Triton modules of ``kern.attention`` and its backward share: constants, where each tensor lies,
-masks.
+"""Text that the modules of ``kern.attention`` and its backward share: constants, layouts, masks.
 
 Scores are computed in powers of 2: ``exp(x) = 2 ** (x * log2(e))``. A block of scores is ``[queries, keys]``,
-in f32; the sizes of a query and of a value are filled up to powers of 2.
+in f32; the sizes of a query and of a value are padded to powers of 2.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from functools import cached_property
 
 import torch
 
-from shardc.backends.triton.emit.text import size_text
+from shardc.backends.triton.emit.text import VALUES, factor_text, precision_line
 from shardc.dialects.kern.attention_maps import KEYS, ROLES, Attention
 from shardc.dialects.kern.size import AnySize, Size, Symbol
+from shardc.dialects.kern.types import ELEMENTS
 
-TYPES = {torch.float16: "tl.float16", torch.bfloat16: "tl.bfloat16", torch.float32: "tl.float32"}
 FAR = 1 << 31
 """Elements from which on offsets take 64 bits."""
 
@@ -25,8 +24,9 @@ SIZES = {"b": "BATCH", "h": "HEADS", "m": "QUERIES", "n": "KEYS", "d": "SIZE", "
 _MEANINGS = {"d": "of a query and a key", "e": "of a value"}
 
 
-def padded(size: int) -> int:
-    """The power of 2, of at least 16, that a head's size is filled up to: what ``tl.dot`` takes."""
+def padded(size: AnySize) -> int:
+    """The power of 2, of at least 16, that a head's size is padded to: what ``tl.dot`` takes."""
+    assert isinstance(size, int)
     return max(16, 1 << (size - 1).bit_length())
 
 
@@ -50,7 +50,7 @@ class Writer:
     @cached_property
     def type(self) -> str:
         """Of queries, keys and values."""
-        return TYPES[self.spec.tensors["q"].type.dtype]
+        return VALUES[ELEMENTS[self.spec.tensors["q"].type.dtype]]
 
     @cached_property
     def is_f32(self) -> bool:
@@ -60,6 +60,11 @@ class Writer:
     def precision(self) -> str:
         """What each ``tl.dot`` is told besides its operands."""
         return ", input_precision=PRECISION" if self.is_f32 else ""
+
+    @cached_property
+    def mask(self) -> str:
+        """The mask, among a function's parameters."""
+        return "mask, " if self.has("mask") else ""
 
     @cached_property
     def parameters(self) -> str:
@@ -73,9 +78,8 @@ class Writer:
 
     @cached_property
     def loops_once(self) -> bool:
-        """Whether blocks that no mask touches share a loop with the others: products that are no matrix
-        instructions take longer than all masks, and a loop of one step becomes plain code, whose factors are
-        loaded before the other loop and take registers throughout it.
+        """Whether blocks that no mask touches share a loop with the others: without matrix instructions
+        products cost more than masks, and a second loop of one step would hold registers throughout.
         """
         return self.is_f32 and not self.tf32
 
@@ -97,12 +101,7 @@ class Writer:
             lines += [f"GROUP = tl.constexpr({spec.group})  # query heads that share a head of keys"]
         if spec.causal:
             lines += [f"OFFSET = tl.constexpr({spec.q_offset})  # query m sees the keys up to m + OFFSET"]
-        if self.is_f32:
-            lines += [
-                f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch '
-                f"was set"
-            ]
-        return lines
+        return [*lines, *([precision_line(self.tf32)] if self.is_f32 else [])]
 
     def _constant(self, dim: str) -> str:
         meaning = f"  # {_MEANINGS[dim]}" if dim in _MEANINGS else ""
@@ -110,18 +109,16 @@ class Writer:
 
     def sizes(self) -> list[str]:
         """The lines that name a function's symbolic sizes."""
-        return [f"{SIZES[d]} = {self._text(self.size(d))}" for d in "bmn" if isinstance(self.size(d), Size)]
+        return [f"{SIZES[d]} = {self.text(self.size(d))}" for d in "bmn" if isinstance(self.size(d), Size)]
 
-    def _text(self, size: AnySize) -> str:
-        text = size_text(size, list(self.symbols.values()))
-        return text if text.isidentifier() or text.isdigit() else f"({text})"
+    def text(self, size: AnySize) -> str:
+        """A size as a factor."""
+        return factor_text(size, list(self.symbols.values()))
 
     # Places
 
     def head(self, role: str, head: str = "head") -> str:
-        """Where the rows of one head, at ``batch`` and ``head``, begin:
-        of queries, or in its own count of ``kv_head``.
-        """
+        """Where the rows of one head begin, at ``batch`` and ``head`` (of queries) or ``kv_head``."""
         if self.spec.group > 1 and role in KEYS and head == "head":
             head = "head // GROUP"
         batch = "batch.to(tl.int64)" if self._is_far(role, "b") else "batch"
@@ -140,9 +137,8 @@ class Writer:
 
     def delta(self) -> str:
         """Where the deltas of one query head begin."""
-        return (
-            f"delta + (batch{'.to(tl.int64)' if self._is_far('lse', 'b') else ''} * HEADS + head) * QUERIES"
-        )
+        batch = "batch.to(tl.int64)" if self._is_far("lse", "b") else "batch"
+        return f"delta + ({batch} * HEADS + head) * QUERIES"
 
     def at(self, role: str, *, across: bool = False) -> str:
         """The elements of a block of rows: ``[row, column]``, or ``[column, row]`` if ``across``."""
@@ -159,40 +155,35 @@ class Writer:
         for index, stride in terms:
             if stride != 0:
                 factor = f"({index})" if "//" in index else index
-                parts.append(index if stride == 1 else f"{factor} * {self._text(stride)}")
+                parts.append(index if stride == 1 else f"{factor} * {self.text(stride)}")
         return " + ".join(parts)
 
     # Loads
 
     def load(self, role: str, rows: bool, *, across: bool = False) -> str:
-        """A block of rows in f32 or as they are; 0 for columns beyond the last, and for rows beyond it if
-        ``rows``.
-        """
-        row, column = ROLES[role][2:]
-        on = {False: ("[:, None]", "[None, :]"), True: ("[None, :]", "[:, None]")}[across]
-        tests = [f"{row}{on[0]} < {SIZES[row]}"] * rows
-        if self.size(column) != padded(self.size(column)):
-            tests.append(f"{column}{on[1]} < {SIZES[column]}")
-        return f"tl.load({self.at(role, across=across)}{_where(tests)})"
+        """A block of rows; 0 for columns beyond the last, and for rows beyond it if ``rows``."""
+        return f"tl.load({self.at(role, across=across)}{_where(self._inside(role, rows, across))})"
 
     def store(self, role: str, value: str) -> str:
-        row, column = ROLES[role][2:]
-        tests = [f"{row}[:, None] < {SIZES[row]}"]
-        if self.size(column) != padded(self.size(column)):
-            tests.append(f"{column}[None, :] < {SIZES[column]}")
-        return f"tl.store({self.at(role)}, {value}, mask={joined(tests)})"
+        return f"tl.store({self.at(role)}, {value}, mask={joined(self._inside(role, True))})"
 
-    def load_row(self, pointer: str, test: str = "m < QUERIES") -> str:
-        return f"tl.load({pointer}, mask={test}, other=0.0)"
+    def _inside(self, role: str, rows: bool, across: bool = False) -> list[str]:
+        """The conditions that a block's columns, and its rows if ``rows``, are not beyond the last."""
+        row, column = ROLES[role][2:]
+        down, right = ("[None, :]", "[:, None]") if across else ("[:, None]", "[None, :]")
+        is_padded = self.size(column) != padded(self.size(column))
+        return [f"{row}{down} < {SIZES[row]}"] * rows + [f"{column}{right} < {SIZES[column]}"] * is_padded
+
+    def load_row(self, pointer: str) -> str:
+        return f"tl.load({pointer}, mask=m < QUERIES, other=0.0)"
 
     def masked(self, keys_end: bool, m: str = "m[:, None]", n: str = "n[None, :]") -> list[str]:
         """The lines that apply the mask to ``score``; ``keys_end``: some keys may be beyond the last."""
         if not self.has("mask"):
             return []
         layout = self.spec.tensors["mask"]
-        tests = [f"{m} < QUERIES"] * ("m" in layout.order) + [f"{n} < KEYS"] * (
-            "n" in layout.order and keys_end
-        )
+        tests = [f"{m} < QUERIES"] * ("m" in layout.order)
+        tests += [f"{n} < KEYS"] * ("n" in layout.order and keys_end)
         at = self.mask_at(m, n)
         if layout.type.dtype == torch.bool:
             return [
@@ -222,6 +213,6 @@ def joined(tests: Sequence[str]) -> str:
     return tests[0] if len(tests) == 1 else " & ".join(f"({t})" for t in tests)
 
 
-def indented(lines: Sequence[str], depth: int = 1) -> str:
+def indented(lines: Sequence[str]) -> str:
     """Lines of a function's body."""
-    return "\n".join("    " * depth + line if line else "" for line in lines)
+    return "\n".join(f"    {line}" for line in lines)

@@ -1,7 +1,6 @@
-"""The body of one function while it is written: scopes of lines, each of which knows the indices that it has.
+"""The body of a function while it is written: scopes of lines that know their indices.
 
-What varies along no index of a loop is written before the loop, so that a row's scale or a column's weight is
-loaded once.
+What varies along no index of a loop is written before the loop: a row's scale is loaded once.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ INLINE = 48
 
 @dataclass(eq=False)
 class Scope:
-    """Lines at one depth. ``has``: the indices that can be used here; ``known``: what was computed here, by
-    any key.
-    """
+    """Lines at one depth. ``has``: the indices usable here; ``known``: computed values by any key."""
 
     has: frozenset[str]
     lines: list[str] = field(default_factory=list)
@@ -46,9 +43,7 @@ class Code:
 
     @contextmanager
     def block(self, head: str, tags: frozenset[str] = frozenset()) -> Iterator[None]:
-        """A loop: ``head`` and what is written inside, with the indices ``tags`` besides those of the scopes
-        around.
-        """
+        """A loop: ``head`` and its body, which has the indices ``tags`` besides those around it."""
         self.scopes.append(Scope(self.scopes[-1].has | tags))
         yield
         inside = self.scopes.pop()
@@ -56,10 +51,9 @@ class Code:
         self.scopes[-1].lines += [INDENT + line for line in inside.lines]
 
     def name(self, wanted: str, value: Expr, place: str | None = None) -> Expr:
-        """``value`` under a name of its own, in the outermost scope that has its indices. Names and numbers
-        stay.
+        """``value`` under a name of its own, in the outermost scope that has its indices.
 
-        A comment says ``place``, the user's source line, where it is another than that of the line before.
+        A comment says ``place``, the user's source line, where it differs from the line before.
         """
         if value.literal is not None or value.text.isidentifier():
             return value

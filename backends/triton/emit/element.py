@@ -1,6 +1,4 @@
-"""One element of a tensor of the body for every place of a tile: loads, and the ops between them, as Triton
-text.
-"""
+"""One element of a tensor for every place of a tile, as Triton text: loads and the ops between."""
 
 from __future__ import annotations
 
@@ -13,6 +11,7 @@ from shardc.backends.body.graph import Computed, Extract, Generic, Slice, Splat,
 from shardc.backends.body.linear import Axis, Index, Linear, row_major
 from shardc.backends.body.roots import base
 from shardc.backends.triton.emit.code import INLINE, Code
+from shardc.backends.triton.emit.memory import Memory
 from shardc.backends.triton.emit.names import user_line
 from shardc.backends.triton.emit.scalars import write_scalar
 from shardc.backends.triton.emit.text import Expr, attribute, joined, literal, size_text
@@ -23,20 +22,17 @@ from shardc.dialects.kern.size import AnySize, hint
 
 @dataclass(eq=False)
 class Elements:
-    """Makes elements. ``pointers``: the parameter behind which a value lies in memory; ``axes``: where each
-    loop stands.
+    """Makes elements of what lies in ``memory``. ``axes``: where each loop stands.
 
-    ``masks``: by the index of a tile, the condition under which it is inside, if any. ``space`` is the index
-    of a row's elements that is being run along: values that vary along it are known in its own loop only.
-    ``sizes`` are the body's values of type index, ``once`` the condition under which a program stores what
-    all of them compute, ``merged`` axes that count as nothing (:func:`shardc.backends.body.nest.merge_axes`).
+    ``masks``: by index of a tile, the condition that it is inside. ``space``: the index of a row's elements
+    in use; values that vary along it are known in its loop only. ``sizes``: the body's index values;
+    ``once``: the condition to store what all programs compute; ``merged``: axes that count as nothing
+    (``merge_axes``).
     """
 
     code: Code
-    pointers: Mapping[Value, str]
-    hints: Mapping[Value, str]
+    memory: Memory
     sizes: Mapping[ir.Value, AnySize]
-    size_names: list[str]
     index_type: str
     axes: dict[Axis, Expr] = field(default_factory=dict)
     masks: dict[str, str] = field(default_factory=dict)
@@ -52,7 +48,8 @@ class Elements:
             parts.append(self._size(expression.constant))
         made = parts[0]
         for part in parts[1:]:
-            sign, text = (" - ", str(-part.literal)) if (part.literal or 0) < 0 else (" + ", part.text)
+            is_minus = part.literal is not None and part.literal < 0
+            sign, text = (" - ", part.text.removeprefix("-")) if is_minus else (" + ", part.text)
             made = Expr(f"{made.text}{sign}{text}", "index", joined([made, part]), atom=False)
         if len(parts) == 1:
             return made
@@ -60,15 +57,11 @@ class Elements:
         return self.code.find(key) or self.code.remember(key, self.code.name("at", made))
 
     def _axis(self, axis: Axis) -> Expr:
-        found = (
-            self.axes.get(axis)
-            or self.code.find(("axis", axis, self.space))
-            or self.code.find(("axis", axis, None))
-        )
+        spaces = (self.code.find(("axis", axis, space)) for space in (self.space, None))
+        found = self.axes.get(axis) or next(filter(None, spaces), None)
         if found is None:
-            raise TritonKernelNotSupported(
-                what="a value at another place of a row than where its loop stands"
-            )
+            place = "a value at another place of a row than where its loop stands"
+            raise TritonKernelNotSupported(what=place)
         return found
 
     def _product(self, axis: Expr, factor: AnySize) -> Expr:
@@ -82,7 +75,7 @@ class Elements:
     def _size(self, size: AnySize) -> Expr:
         if isinstance(size, int):
             return literal(size, "index")
-        text = size_text(size, self.size_names)
+        text = size_text(size, self.memory.sizes)
         return Expr(text, "index", atom=text.isidentifier())
 
     def element(self, value: Value, index: Index) -> Expr:
@@ -92,7 +85,7 @@ class Elements:
         for space in (self.space, None):
             if (found := self.code.find((value, index, space))) is not None:
                 return found
-        if value in self.pointers:
+        if value in self.memory.of:
             made = self.load(value, self.position(row_major(index, value.shape)))
         elif isinstance(value, Slice):
             made = self.element(value.source, value.source_index(index))
@@ -101,9 +94,8 @@ class Elements:
         elif isinstance(value, Computed):
             made = self.result(value.generic, value.number, value.generic.dims_at(value.number, index))
         else:
-            raise TritonKernelNotSupported(
-                what=f"reading a tensor that nothing wrote ({type(value).__name__})"
-            )
+            unwritten = f"reading a tensor that nothing wrote ({type(value).__name__})"
+            raise TritonKernelNotSupported(what=unwritten)
         return self.remember(value, index, made)
 
     def remember(self, value: Value, index: Index, made: Expr) -> Expr:
@@ -116,18 +108,15 @@ class Elements:
         source = base(value)
         if isinstance(source, Splat):
             return self.scalar(source.scalar)
-        if source not in self.pointers:
+        if source not in self.memory.of:
             raise TritonKernelNotSupported(what="a view of what is not in memory")
         return self.load(source, self.position(row_major(index, value.shape)))
 
     def load(self, value: Value, at: Expr) -> Expr:
-        element = str(value.element)
-        mask = self.mask(at.vary)
+        element, pointer, mask = str(value.element), self.memory.of[value], self.mask(at.vary)
         other = f", mask={mask}, other=0" if mask else ""
-        pointer = self.pointers[value]
-        text = f"tl.load({pointer}{'' if at.literal == 0 else f' + {at}'}{other})"
-        loaded = Expr(f"{text}.to(tl.int8)" if element == "i8" else text, element, at.vary)
-        return self.code.name(self.hints.get(value, pointer.removesuffix("_ptr")), loaded)
+        text = f"tl.load({_place(pointer.name, at)}{other}){'.to(tl.int8)' if element == 'i8' else ''}"
+        return self.code.name(pointer.argument, Expr(text, element, at.vary))
 
     def mask(self, vary: frozenset[str]) -> str:
         """The condition for what varies along these indices; empty where all of a tile is inside."""
@@ -137,25 +126,23 @@ class Elements:
     def store(self, pointer: str, at: Expr, value: Expr) -> None:
         """Writes ``value`` behind ``pointer`` at ``at``."""
         mask = self.mask(at.vary) if at.vary else self.once
-        self.code.line(
-            f"tl.store({pointer}{'' if at.literal == 0 else f' + {at}'}, "
-            f"{value.text}{f', mask={mask}' if mask else ''})"
-        )
+        masked = f", mask={mask}" if mask else ""
+        self.code.line(f"tl.store({_place(pointer, at)}, {value.text}{masked})")
 
     def result(self, generic: Generic, number: int, dims: Index) -> Expr:
         """What the body of ``generic`` yields as result ``number`` at ``dims``."""
-        return self._named(generic, _Body(self, generic, dims).value(generic.yielded[number]), "v")
+        made = _Body(self, generic, dims).value(generic.yielded[number])
+        return self.code.name("v", made, user_line(generic.op.location))
 
     def term(self, generic: Generic, number: int, dims: Index) -> Expr:
         """What the body of a reduction joins to the accumulator of result ``number``."""
-        return _Body(self, generic, dims).value(generic.join(number).term)
+        join = generic.join(number)
+        assert join is not None
+        return _Body(self, generic, dims).value(join.term)
 
     def part(self, generic: Generic, value: ir.Value, dims: Index) -> Expr:
         """A scalar on the way to what the body of ``generic`` yields, one that no accumulator is in."""
         return _Body(self, generic, dims).value(value)
-
-    def _named(self, generic: Generic, value: Expr, name: str) -> Expr:
-        return self.code.name(name, value, user_line(generic.op.location))
 
     def scalar(self, value: ir.Value | ir.Attribute) -> Expr:
         """A scalar of the kernel's body that depends on no tensor."""
@@ -165,6 +152,10 @@ class Elements:
             return self._size(self.sizes[value])
         op = value.owner.operation
         return write_scalar(op, [self.scalar(v) for v in op.operands], self.index_type)
+
+
+def _place(pointer: str, at: Expr) -> str:
+    return pointer if at.literal == 0 else f"{pointer} + {at}"
 
 
 @dataclass(eq=False)
@@ -195,7 +186,7 @@ class _Body:
             return self._extracted(generic.extracts[value], [self.value(v) for v in list(op.operands)[1:]])
         made = write_scalar(op, [self.value(v) for v in op.operands], elements.index_type)
         once = len(list(value.uses)) == 1 and len(made.text) <= INLINE
-        return made if once else elements.code.name(_name(op), made)
+        return made if once else elements.code.name(_NAMES.get(op.name, "t"), made)
 
     def _extracted(self, extract: Extract, positions: list[Expr]) -> Expr:
         """The element that an extract reads at ``positions``."""
@@ -216,8 +207,4 @@ _NAMES = {
     "math.exp": "exp",
     "math.rsqrt": "scale",
 }
-
-
-def _name(op: ir.Operation) -> str:
-    """What a value made by ``op`` is called."""
-    return _NAMES.get(op.name, "t")
+"""What values made by ops are called; others ``t``."""

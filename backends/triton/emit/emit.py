@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -11,38 +11,34 @@ from torch_mlir import ir
 from shardc.backends.body.axes import join_axes
 from shardc.backends.body.contraction import find_contraction
 from shardc.backends.body.extract import extract_kernels
-from shardc.backends.body.graph import Argument, Graph
+from shardc.backends.body.graph import Argument, Graph, Value
+from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import Nest, check_in_place, recursion
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
 from shardc.backends.body.structured import read_structured
 from shardc.backends.triton.attention.kernel import emit_attention
-from shardc.backends.triton.config import (
-    Extent,
-    Limits,
-    Tile,
-    limits_of,
-    power_of_two,
-    tile_of,
-)
+from shardc.backends.triton.config import Extent, Limits, Tile, limits_of, power_of_two, tile_of
 from shardc.backends.triton.emit.code import Code
 from shardc.backends.triton.emit.element import Elements
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.triton.emit.function import ROW, Key, Writer, spaces_of
+from shardc.backends.triton.emit.function import ROW, FunctionWriter, Key
 from shardc.backends.triton.emit.memory import Memory, Pointer, memory_of
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said, said_of, said_of_function
 from shardc.backends.triton.emit.nests import Function, find_functions, with_scalars
-from shardc.backends.triton.emit.reduce import Joins, result_name
+from shardc.backends.triton.emit.reduce import Joins, combiner_of, init_of, result_name
 from shardc.backends.triton.emit.scatter import emit_scatter
-from shardc.backends.triton.emit.text import Expr, Names, size_text
-from shardc.backends.triton.emit.traffic import element_bytes, read_bytes, written_bytes
+from shardc.backends.triton.emit.text import Expr, Names
+from shardc.backends.triton.emit.traffic import element_bytes, read_bytes, result_element, written_bytes
 from shardc.backends.triton.losses.cross_entropy_kernel import emit_cross_entropy
 from shardc.backends.triton.matmul.contraction import Matmul
 from shardc.backends.triton.matmul.grouped_matmul import emit_grouped_matmul
 from shardc.backends.triton.matmul.kernel import add_matmul, matmul_nest, waits
+from shardc.backends.triton.matmul.product import product_of
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
+from shardc.cost.matmul import Product
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.attention import AttentionOp
 from shardc.dialects.kern.attention_backward import AttentionBackwardOp
@@ -50,7 +46,7 @@ from shardc.dialects.kern.grouped_matmul import GroupedMatmulOp
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.kern.linear_cross_entropy_backward import LinearCrossEntropyBackwardOp
 from shardc.dialects.kern.scatter_add import ScatterAddOp
-from shardc.dialects.kern.size import hint, symbols_of
+from shardc.dialects.kern.size import AnySize, hint, symbols_of
 
 STRUCTURED: dict[str, Callable[..., Emitted]] = {
     AttentionOp.OPERATION_NAME: emit_attention,
@@ -66,13 +62,9 @@ INT32 = (1 << 31) - (1 << 17)
 
 
 def emit_kernel(kernel: ir.Operation, target: Gpu, *, tf32: bool = False) -> Emitted:
-    """The module of ``kernel`` with tiles for ``target``. What ``#kern.config`` says comes before what is
-    chosen.
+    """The module of ``kernel`` with tiles for ``target``, chosen where ``#kern.config`` says none.
 
-    ``tf32``: torch allows it in products of f32 (``torch.backends.cuda.matmul.allow_tf32``).
-
-    Raises:
-        TritonKernelNotSupported, KernelNotSupported: its body holds what there is no code for.
+    ``tf32``: torch allows it in products of f32. Raises TritonKernelNotSupported, KernelNotSupported.
     """
     functions = extract_kernels([kernel])
     (function,) = functions.body
@@ -106,8 +98,8 @@ class Kernel:
     said: Said
     tf32: bool = False
     joins: Joins = field(default_factory=Joins)
-    product: tuple[int, float] | None = None
-    """Floating-point operations of the kernel's matmul, and how many there are in a second."""
+    product: Product | None = None
+    """The kernel's matmul, once it is written."""
 
     def __post_init__(self) -> None:
         self.roots: Roots = find_roots(self.graph)
@@ -122,21 +114,13 @@ class Kernel:
             self.functions = with_scalars(self.functions)
         self.memory: Memory = memory_of(self.graph, self.said.arguments, self.said.results)
         self.computed = {(v.generic, v.number): v for v in self.graph.computed}
-        aligned = frozenset(p.name for p in self.memory.pointers)
         shaped = symbols_of(n for v in (*self.graph.arguments, *self.graph.results) for n in v.shape)
-        numbers = frozenset(
-            name for s, name in zip(self.graph.symbols, self.memory.sizes, strict=True) if s not in shaped
-        )
-        self.module = Module(
-            self.said.name, self.said.title, self.memory, self.joins, aligned, numbers=numbers
-        )
+        sizes = zip(self.graph.symbols, self.memory.sizes, strict=True)
+        numbers = frozenset(name for symbol, name in sizes if symbol not in shaped)
+        self.module = Module(self.said.name, self.said.title, self.memory, self.joins, numbers=numbers)
 
     def emit(self) -> Emitted:
-        behind = [
-            f
-            for f in self.functions
-            if self.matmul and any(waits(r, self.matmul, self.roots, self.reads) for r in f.roots)
-        ]
+        behind = [f for f in self.functions if self._waits(f)]
         for number, function in enumerate(self.functions):
             if function not in behind:
                 self._function(function, number)
@@ -144,327 +128,260 @@ class Kernel:
             self._matmul(self.matmul)
         for function in behind:
             self._function(function, self.functions.index(function))
-        self.module.aligned = frozenset(p.name for p in self.memory.pointers)
         if self.graph.flat:
             return self.module.finish_flat()
         self._estimate()
         if self.matmul:
             return self.module.finish("matmul")
-        kind = "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
-        return self.module.finish(kind)
+        return self.module.finish(
+            "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
+        )
+
+    def _waits(self, function: Function) -> bool:
+        """Whether a function must run after the matmul."""
+        nest = self.matmul
+        return nest is not None and any(waits(r, nest, self.roots, self.reads) for r in function.roots)
 
     def _estimate(self) -> None:
         """Notes what the kernel takes: every tensor that it is given, and every result, once."""
-        members = self.roots.items
+        members, flops, rate = self.roots.items, 0, self.target.matmul_flop_s
         moved = read_bytes(members, self.reads, self.roots, made=members)
         moved += sum(hint(prod(v.shape)) * element_bytes(v.element) for v in self.graph.results)
-        flops, rate = self.product or (0, self.target.matmul_flop_s)
+        if self.product:
+            flops, rate = self.product.flops, self.product.flop_s(self.target)
         self.module.estimated(flops, rate, moved, self.target)
 
     def _function(self, function: Function, number: int) -> None:
         several = len(self.functions) > 1 or self.matmul is not None
         name = self.module.name + (f"_{number}" if several else "")
-        carried = any(function.carried(r) for r in function.roots)
         tile = tile_of(self.extent(function), self.limits, self.target, self.graph.config)
-        spaces = spaces_of(function, tile.columns, carried)
-        targets = {key: t for key in _keys(function) if (t := self._target(function, *key)) is not None}
-        part = len(self.module.parts)
-        partials: dict[Key, Pointer] = {}
-        if tile.programs > 1:
-            for root, n in _keys(function):
-                if function.carried(root):
-                    count, element = prod(root.result_shape(n)), root.generic.inits[n].element
-                    wanted = f"{result_name(root.combiners[n])}_parts"
-                    partials[root, n] = self.memory.work(wanted, count, element, str(part))
-        writer = Writer(
-            function,
-            tile,
-            spaces,
-            Code(self._names()),
-            self._elements(function),
-            self.memory,
-            self.joins,
-            targets,
-            partials,
-            self.computed,
-        )
-        writer.code = writer.elements.code
-        if self.graph.flat:
-            if carried or spaces or number:
-                raise TritonKernelNotSupported(
-                    what="a kernel of any number of elements that does more than one thing with each"
-                )
-            writer.any_size = True
-        self._check_written(function, writer)
+        targets, partials = self._targets(function), self._partials(function, tile)
+        elements, flat = self._elements(function), self.graph.flat
+        writer = FunctionWriter(function, tile, elements, self.joins, targets, partials, self.computed, flat)
+        if flat and (writer.is_carried or writer.spaces or number):
+            twice = "a kernel of any number of elements that does more than one thing with each"
+            raise TritonKernelNotSupported(what=twice)
+        self._check_written(writer)
         writer.write()
-        constants, grid = self._launch(function, tile, writer)
-        seconds = self._seconds(function, tile, writer, targets, partials)
-        said = self._comment(function)
-        self.module.parts.append(
-            Part(name, writer.code.text, constants, grid, tile.warps, said, seconds=seconds)
-        )
+        constants, grid = self._launch(writer)
+        seconds, says = self._seconds(writer), self._comment(writer)
+        part = Part(name, writer.code.text, constants, grid, tile.warps, says, seconds=seconds)
+        self.module.parts.append(part)
         if partials:
-            self._join(function, name, tile, targets, partials)
+            self._join(name, writer)
         self._written(targets)
 
     def _matmul(self, nest: Nest) -> None:
         """The functions of the contraction, and of what stands around it."""
         matmul, targets = self.find_matmul(nest)
-        add_matmul(self.module, matmul, self.graph.config)
-        self.product = matmul.product.flops, matmul.product.flop_s(self.target)
+        self.product = product_of(matmul)
+        add_matmul(self.module, matmul, self.product, self.graph.config)
         self._written(targets)
 
     def find_matmul(self, nest: Nest) -> tuple[Matmul, dict[Key, Pointer]]:
         """The contraction, and the memory of each result of its nest that has some."""
-        product, of = nest.roots[0], self.memory.of
-        targets = {key: t for key in _keys(nest) if (t := self._target(nest, *key)) is not None}
-        value = self.computed[product.generic, 0]
+        product, targets = nest.roots[0], self._targets(nest)
+        assert product.generic is not None
         found = Matmul(
             self.module.name,
             nest,
             self.roots,
             find_contraction(product, nest.order),
-            value,
+            self.computed[product.generic, 0],
             self.target,
-            {v: p.name for v, p in of.items()},
+            self.memory,
             {key: t.name for key, t in targets.items()},
-            {v: p.argument for v, p in of.items()},
             self.graph.sizes,
-            self.memory.sizes,
             self.tf32,
         )
         return found, targets
 
-    def _written(self, targets: dict[Key, Pointer]) -> None:
+    def _written(self, targets: Mapping[Key, Pointer]) -> None:
         """What functions after this one find in memory."""
         for (root, n), target in targets.items():
-            value = self.computed[root.generic, n] if root.generic else root.value
+            value = self._value(root, n)
             if self.roots.of.get(value) is root:
                 self.memory.of[value] = target
 
-    def _check_written(self, function: Function, writer: Writer) -> None:
+    def _value(self, root: Root, n: int) -> Value:
+        """The tensor that is a result of a root."""
+        if root.generic is not None:
+            return self.computed[root.generic, n]
+        assert root.value is not None
+        return root.value
+
+    def _check_written(self, writer: FunctionWriter) -> None:
         """What is overwritten is not read later, nor by another program. Raises TritonKernelNotSupported."""
+        function = writer.function
         level = {root: at for at, stage in enumerate(function.stages) for root in stage}
-        shared = writer.is_carried and any(not writer.is_whole(space) for space in writer.spaces)
+        shared = writer.is_carried and not all(writer.is_whole(space.total) for space in writer.spaces)
         for root in function.roots:
+            inner = function.inner(root)
             for argument, _ in self.roots.written(root):
-                readers = [
-                    r
-                    for r in function.roots
-                    if any(
-                        isinstance(v, Argument) and v.position == argument.position
-                        for v, _ in self.reads[r].ends
-                    )
-                ]
-                place = level[root], function.inner(root)
+                readers = [r for r in function.roots if self._is_read(argument, r)]
                 late = any(
-                    level[r] > place[0] or (level[r] == place[0] and function.inner(r) != place[1])
+                    level[r] > level[root] or (level[r] == level[root] and function.inner(r) != inner)
                     for r in readers
                 )
-                if late or (shared and not function.inner(root)):
-                    raise TritonKernelNotSupported(
-                        what="a result in the memory of an operand that is read later"
-                    )
+                if late or (shared and not inner):
+                    later = "a result in the memory of an operand that is read later"
+                    raise TritonKernelNotSupported(what=later)
 
-    def _names(self) -> Names:
-        taken = [name for p in self.memory.pointers for name in (p.name, p.argument)]
-        return Names([*self.memory.sizes, *(p.name for p in self.memory.pointers), *taken[:0]])
+    def _is_read(self, argument: Argument, root: Root) -> bool:
+        ends = (value for value, _ in self.reads[root].ends)
+        return any(isinstance(v, Argument) and v.position == argument.position for v in ends)
 
     def _elements(self, function: Function) -> Elements:
-        of = self.memory.of
-        counts = [prod(v.shape) for v in of] + [prod(r.result_shape(n)) for r, n in _keys(function)]
-        counts += [prod(function.sizes.values())]
+        counts = [prod(v.shape) for v in self.memory.of]
+        counts += [prod(r.result_shape(n)) for r, n in _keys(function)] + [prod(function.sizes.values())]
         wide = self.graph.symbols or any(hint(c) >= INT32 for c in counts)
-        return Elements(
-            Code(self._names()),
-            {v: p.name for v, p in of.items()},
-            {v: p.argument for v, p in of.items()},
-            self.graph.sizes,
-            self.memory.sizes,
-            "tl.int64" if wide else "tl.int32",
-            merged=function.merged,
-        )
+        code = Code(Names([*self.memory.sizes, *(p.name for p in self.memory.pointers)]))
+        index_type = "tl.int64" if wide else "tl.int32"
+        return Elements(code, self.memory, self.graph.sizes, index_type, merged=function.merged)
+
+    def _targets(self, nest: Nest) -> dict[Key, Pointer]:
+        """The memory of each result that is written."""
+        return {key: target for key in _keys(nest) if (target := self._target(nest, *key)) is not None}
 
     def _target(self, function: Nest, root: Root, n: int) -> Pointer | None:
         """The memory that a result is written to, if it is."""
         if root.stores[n]:
             return self.memory.outputs[root.stores[n][0]]
         others = [r for f in self.functions if f is not function for r in f.roots]
-        value = self.computed[root.generic, n] if root.generic else root.value
+        value = self._value(root, n)
         is_read = any(v is value for r in others for v, _ in self.reads[r].ends)
         if root.is_reduction and not is_read and not function.carried(root):
             return None
-        element = root.generic.inits[n].element if root.generic else root.value.element
-        return self.memory.work("work", prod(root.result_shape(n)), element)
+        return self.memory.work("work", prod(root.result_shape(n)), result_element(root, n))
+
+    def _partials(self, function: Function, tile: Tile) -> dict[Key, Pointer]:
+        """The memory of each program's part of carried results, where several programs have one."""
+        part, found = len(self.module.parts), {}
+        for root, n in _keys(function):
+            if tile.programs > 1 and function.carried(root):
+                name, count = f"{result_name(combiner_of(root, n))}_parts", prod(root.result_shape(n))
+                found[root, n] = self.memory.work(name, count, result_element(root, n), part)
+        return found
 
     def extent(self, function: Function) -> Extent:
         """What decides the tile of a function."""
-        carried = [r for r in function.roots if function.carried(r)]
         moved = read_bytes(function.roots, self.reads, self.roots, made=function.roots)
         made = [(r, n) for r, n in _keys(function) if not r.is_reduction or function.carried(r)]
+        touched = {v for r in function.roots for v, _ in self.reads[r].ends}
+        held = [r.value for r in function.roots if r.value is not None]
+        bytes_ = [element_bytes(v.element) for v in (*held, *(base(v) for v in touched if v.shape))]
         return Extent(
             hint(prod(function.sizes[a] for a in function.rows)),
             max((hint(prod(function.sizes[a] for a in axes)) for axes in function.spaces()), default=0),
-            min(bytes_ := self._element_bytes(function), default=4),
-            len({v for r in function.roots for v, _ in self.reads[r].ends}) + 1,
-            len(carried),
-            function.needs_whole_rows(),
-            function.across,
-            moved + sum(written_bytes(*key) for key in made),
-            sum(written_bytes(r, n) for r, n in made if function.carried(r)),
-            len(function.stages),
-            max(bytes_, default=4),
+            min(bytes_, default=4),
+            wide=len(touched) + 1,
+            sums=sum(function.carried(r) for r in function.roots),
+            whole=function.needs_whole_rows(),
+            across=function.across,
+            moved_bytes=moved + sum(written_bytes(*key) for key in made),
+            sum_bytes=sum(written_bytes(r, n) for r, n in made if function.carried(r)),
+            stages=len(function.stages),
+            widest_bytes=max(bytes_, default=4),
         )
 
-    def _element_bytes(self, function: Function) -> list[int]:
-        """Of what is read or written in large numbers."""
-        sizes = [element_bytes(r.value.element) for r in function.roots if r.value is not None]
-        sizes += [
-            element_bytes(base(v).element) for r in function.roots for v, _ in self.reads[r].ends if v.shape
-        ]
-        return sizes
-
-    def _seconds(
-        self,
-        function: Function,
-        tile: Tile,
-        writer: Writer,
-        targets: Mapping[Key, Pointer],
-        partials: Mapping[Key, Pointer],
-    ) -> float:
+    def _seconds(self, writer: FunctionWriter) -> float:
         """What one function takes, from its traffic and its programs."""
+        function, tile, target = writer.function, writer.tile, self.target
         moved = read_bytes(function.roots, self.reads, self.roots, made=function.roots)
-        moved += sum((tile.programs if key in partials else 1) * written_bytes(*key) for key in targets)
+        times = {key: tile.programs if key in writer.partials else 1 for key in writer.targets}
+        moved += sum(n * written_bytes(*key) for key, n in times.items())
         rows = hint(prod(function.sizes[a] for a in function.rows))
-        widest = max((hint(s.total) for s in writer.spaces), default=1)
         if not writer.spaces and not writer.is_carried:
-            return stream_s(moved, -(-rows // tile.columns), tile.warps, self.target)
-        blocks = -(-rows // tile.rows)
+            return stream_s(moved, -(-rows // tile.columns), tile.warps, target)
+        blocks, widths = -(-rows // tile.rows), {s: -(-hint(s.total) // tile.columns) for s in writer.spaces}
         if writer.is_carried:
-            across = -(-widest // tile.columns) if writer.spaces else 1
-            return stream_s(
-                moved, tile.programs * across, tile.warps, self.target, -(-blocks // tile.programs)
-            )
-        loops = [-(-hint(s.total) // tile.columns) for s in writer.spaces if s.looped]
-        return stream_s(moved, blocks, tile.warps, self.target, len(function.stages) * max(loops, default=1))
+            programs = tile.programs * max(widths.values(), default=1)
+            return stream_s(moved, programs, tile.warps, target, -(-blocks // tile.programs))
+        loops = max((width for s, width in widths.items() if s.looped), default=1)
+        return stream_s(moved, blocks, tile.warps, target, len(function.stages) * loops)
 
-    def _launch(self, function: Function, tile: Tile, writer: Writer) -> tuple[dict[str, int], str]:
+    def _launch(self, writer: FunctionWriter) -> tuple[dict[str, int], str]:
         """The constants of a function, and the text of its grid."""
-        text = lambda size: size_text(size, self.memory.sizes)  # noqa: E731
-        rows = text(prod(function.sizes[a] for a in function.rows))
+        function, tile, spaces = writer.function, writer.tile, writer.spaces
+        rows = writer.text(writer.row_count)
         if not function.order:
             return {}, "(1,)"
-        if not writer.spaces and not writer.is_carried:
+        if not spaces and not writer.is_carried:
             return {"BLOCK": tile.columns}, f"(triton.cdiv({rows}, BLOCK),)"
-        constants = {"BLOCK_ROWS": tile.rows} | ({"BLOCK_COLUMNS": tile.columns} if writer.spaces else {})
+        constants = {"BLOCK_ROWS": tile.rows} | ({"BLOCK_COLUMNS": tile.columns} if spaces else {})
         if not writer.is_carried:
             return constants, f"(triton.cdiv({rows}, BLOCK_ROWS),)"
         if tile.programs > 1:
             constants["PROGRAMS"] = tile.programs
         programs = "PROGRAMS" if tile.programs > 1 else "1"
-        blocked = [s for s in writer.spaces if not (isinstance(s.total, int) and s.total <= tile.columns)]
-        if not blocked:
+        totals = [s.total for s in spaces if not writer.is_whole(s.total)]
+        across = [f"triton.cdiv({writer.text(total)}, BLOCK_COLUMNS)" for total in totals]
+        if not across:
             return constants, f"({programs},)"
-        across = [f"triton.cdiv({text(s.total)}, BLOCK_COLUMNS)" for s in blocked]
         return constants, f"({programs}, {across[0] if len(across) == 1 else f'max({chr(44).join(across)})'})"
 
-    def _join(
-        self,
-        function: Function,
-        name: str,
-        tile: Tile,
-        targets: dict[Key, Pointer],
-        partials: dict[Key, Pointer],
-    ) -> None:
-        """A function for the results of each size: sums up the programs' parts, in the same order
-        each time.
-        """
-        groups: dict[object, list[Key]] = {}
-        for root, n in partials:
+    def _join(self, name: str, writer: FunctionWriter) -> None:
+        """Add a function for the results of each size that sums the programs' parts, in a fixed order."""
+        groups: dict[AnySize, list[Key]] = {}
+        for root, n in writer.partials:
             groups.setdefault(prod(root.result_shape(n)), []).append((root, n))
+        programs, parts = writer.tile.programs, power_of_two(writer.tile.programs)
         for at, (count, keys) in enumerate(groups.items()):
-            elements = self._elements(function)
-            code, total = elements.code, size_text(count, self.memory.sizes)
-            parts = power_of_two(tile.programs)
-            block = max(1, min(power_of_two(hint(count)), 8192 // parts))
-            tags = frozenset({ROW})
-            code.add_index(ROW)
-            code.line("column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]")
-            code.line("part = tl.arange(0, BLOCK_PARTS)[None, :]")
-            code.line(f"inside = (column < {total}) & (part < PARTS)")
-            elements.masks[ROW] = f"column < {total}"
-            column = Expr("column", "index", tags)
-            for root, n in keys:
-                self._joined(root, n, elements, column, total, targets[root, n], partials[root, n])
-            constants = {"BLOCK": block, "BLOCK_PARTS": parts, "PARTS": tile.programs}
-            grid = f"(triton.cdiv({total}, BLOCK),)"
-            warps = max(1, min(8, block * parts // (8 * self.target.warp_size)))
-            said = "Joins the parts of each program."
-            moved = (tile.programs + 1) * sum(written_bytes(*key) for key in keys)
-            seconds = stream_s(moved, -(-hint(count) // block), power_of_two(warps), self.target)
-            self.module.parts.append(
-                Part(
-                    f"{name}_join{at or ''}",
-                    code.text,
-                    constants,
-                    grid,
-                    power_of_two(warps),
-                    said,
-                    seconds=seconds,
-                )
-            )
+            code, block = self._join_body(writer, count, keys), _join_block(count, parts)
+            constants = {"BLOCK": block, "BLOCK_PARTS": parts, "PARTS": programs}
+            warps = power_of_two(max(1, min(8, block * parts // (8 * self.target.warp_size))))
+            grid, says = f"(triton.cdiv({writer.text(count)}, BLOCK),)", "Joins the parts of each program."
+            moved = (programs + 1) * sum(written_bytes(*key) for key in keys)
+            seconds = stream_s(moved, -(-hint(count) // block), warps, self.target)
+            part = Part(f"{name}_join{at or ''}", code, constants, grid, warps, says, seconds=seconds)
+            self.module.parts.append(part)
 
-    def _joined(
-        self,
-        root: Root,
-        n: int,
-        elements: Elements,
-        column: Expr,
-        total: str,
-        target: Pointer,
-        partial: Pointer,
-    ) -> None:
-        combiner, init = root.combiners[n], root.generic.inits[n]
-        shape, index = root.result_shape(n), root.result_index(n)
-        below = 1
+    def _join_body(self, writer: FunctionWriter, count: AnySize, keys: list[Key]) -> list[str]:
+        elements, total = self._elements(writer.function), writer.text(count)
+        code = elements.code
+        code.add_index(ROW)
+        code.line("column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]")
+        code.line("part = tl.arange(0, BLOCK_PARTS)[None, :]")
+        code.line(f"inside = (column < {total}) & (part < PARTS)")
+        elements.masks[ROW] = f"column < {total}"
+        for key in keys:
+            self._joined(writer, key, elements, total)
+        return code.text
+
+    def _joined(self, writer: FunctionWriter, key: Key, elements: Elements, total: str) -> None:
+        """The parts of one result, added up and stored."""
+        (root, n), code, vary = key, elements.code, frozenset({ROW})
+        combiner, init, index = combiner_of(root, n), init_of(root, n), root.result_index(n)
+        below: AnySize = 1
         elements.merged = set()
-        for position, size in reversed(list(zip(index, shape, strict=True))):
-            axis = position.plain()
-            if axis is not None:
-                text = (
-                    f"column // {size_text(below, self.memory.sizes)} % {size_text(size, self.memory.sizes)}"
-                )
-                elements.axes[axis] = Expr(text, "index", column.vary, atom=False)
+        for position, size in reversed(list(zip(index, root.result_shape(n), strict=True))):
+            if (axis := position.plain()) is not None:
+                text = f"column // {writer.text(below)} % {writer.text(size)}"
+                elements.axes[axis] = Expr(text, "index", vary, atom=False)
             below = below * size
-        identity = elements.scalar(combiner.identity)
-        value = elements.code.name(
-            "parts",
-            Expr(
-                f"tl.load({partial.name} + part * {total} + column, mask=inside, other={identity.text})",
-                "",
-                column.vary,
-            ),
-        )
-        text = self.joins.along(combiner, value.text, 1)
-        start = elements.element(init, index)
-        joined = elements.code.name(
-            result_name(combiner),
-            Expr(self.joins.from_start(combiner, start, text), str(init.element), column.vary),
-        )
-        elements.store(target.name, column, joined)
+        identity, place = elements.scalar(combiner.identity), f"{writer.partials[key].name} + part * {total}"
+        load = f"tl.load({place} + column, mask=inside, other={identity.text})"
+        text = self.joins.along(combiner, code.name("parts", Expr(load, "", vary)).text, 1)
+        text = self.joins.from_start(combiner, elements.element(init, index), text)
+        joined = code.name(result_name(combiner), Expr(text, str(init.element), vary))
+        elements.store(writer.targets[key].name, Expr("column", "index", vary), joined)
 
-    def _comment(self, function: Function) -> str:
-        rows = " x ".join(size_text(function.sizes[a], self.memory.sizes) for a in function.rows) or "one"
-        spaces = [
-            " x ".join(size_text(function.sizes[a], self.memory.sizes) for a in s) for s in function.spaces()
-        ]
-        if any(function.carried(r) for r in function.roots):
-            return (
-                f"Sums over {rows} rows{' of ' + ' and '.join(spaces) if spaces else ''}: each program "
-                f"takes a share of them."
-            )
-        return f"{rows} rows of {' and '.join(spaces)}." if spaces else f"{rows} elements."
+    def _comment(self, writer: FunctionWriter) -> str:
+        def sizes(axes: Iterable[Axis]) -> str:
+            return " x ".join(writer.text(writer.function.sizes[a]) for a in axes)
+
+        rows = sizes(writer.function.rows) or "one"
+        spaces = " and ".join(sizes(s.axes) for s in writer.spaces)
+        if writer.is_carried:
+            within = f" of {spaces}" if spaces else ""
+            return f"Sums over {rows} rows{within}: each program takes a share of them."
+        return f"{rows} rows of {spaces}." if spaces else f"{rows} elements."
 
 
 def _keys(function: Nest) -> list[Key]:
     return [(r, n) for r in function.roots for n in range(r.result_count())]
+
+
+def _join_block(count: AnySize, parts: int) -> int:
+    """Results that a program joins."""
+    return max(1, min(power_of_two(hint(count)), 8192 // parts))

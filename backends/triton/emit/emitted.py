@@ -1,6 +1,4 @@
-"""What is known of a kernel once its Triton module is written. The other files of this folder make it;
-``compile``, ``interpret`` and the runtime read it.
-"""
+"""What is known of a kernel once its Triton module is written, for ``aot`` and the runtime."""
 
 from __future__ import annotations
 
@@ -15,9 +13,8 @@ class Jit:
     """One ``@triton.jit`` function of a module.
 
     ``signature`` has every argument in order with its type as Triton writes it: ``*fp32``, ``i32``,
-    ``constexpr``; ``constants`` are the values of the ``constexpr`` ones. ``aligned`` names arguments that
-    are divisible by 16: pointers to whole tensors. ``sizes`` are those that may be so or not, each way a
-    binary of its own, as Triton's launch tells them apart.
+    ``constexpr``; ``constants`` are the values of the ``constexpr`` ones. ``aligned`` names arguments
+    divisible by 16: pointers to tensors. ``sizes`` may be so or not, each way a binary of its own.
     """
 
     name: str
@@ -33,15 +30,12 @@ class Jit:
 class Emitted:
     """A kernel as a Python module: its ``text``, and the functions in it.
 
-    The module has ``launch(*inputs, *outputs, *sizes)``, which starts everything on the current stream:
-    contiguous tensors, those in ``outputs`` already allocated (results in an operand's memory are not among
-    them), and the integers of symbolic sizes. ``inputs``, ``outputs`` and ``sizes`` are the names of its
-    parameters. A flat kernel (of any number of elements) has ``launch_all(tensors)`` instead, of a list of
-    tuples of inputs and outputs, and launches once for all.
+    The module's ``launch(*inputs, *outputs, *sizes)`` starts everything on the current stream, on contiguous
+    tensors; ``outputs`` are allocated, and leave out results in an operand's memory. A flat kernel (of any
+    number of elements) has ``launch_all(tensors)``, of a list of tuples, instead.
 
-    ``kind`` says which contract the code is held to: ``pointwise``, ``reduction``, ``matmul`` or
-    ``attention``. ``estimate``: at the sizes first seen; None of a flat kernel, whose sizes are those of each
-    call.
+    ``kind``: the contract of the code: ``pointwise``, ``reduction``, ``matmul`` or ``attention``.
+    ``estimate``: at the sizes first seen; None of a flat kernel.
     """
 
     name: str

@@ -1,9 +1,7 @@
-"""Kernels of any number of elements (``kern.flat``): for one tuple of tensors, and one launch for many
-tuples.
+"""Kernels of any number of elements (``kern.flat``): for one tuple of tensors, and one launch for many.
 
 An optimizer's update of all parameters is such a launch. A table has a row for each tuple: the first of its
 programs, its number of elements, and the address of each tensor; ``owner_ptr`` names the row of each program.
-Both functions share ``_each``, what one program does.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from collections.abc import Sequence
 
 from shardc.backends.triton.emit.emitted import Jit
 from shardc.backends.triton.emit.memory import Pointer
-from shardc.backends.triton.emit.text import TYPES, VALUES
+from shardc.backends.triton.emit.text import VALUES
 
 HEAD = ["index = program.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)", "index_mask = index < elements"]
 """The lines that say which elements a program has."""
@@ -55,9 +53,10 @@ def launch_all(table, owner, aligned):
 
 def functions_text(name: str, pointers: Sequence[Pointer], body: Sequence[str], warps: int) -> str:
     """The functions of a flat kernel, and what launches them."""
+    types = [VALUES["i1" if p.element == "i8" else p.element] for p in pointers]
     loads = [
-        f"{p.name} = tl.load(row_ptr + {2 + n}).to(tl.pointer_type({_type(p)}))"
-        for n, p in enumerate(pointers)
+        f"{p.name} = tl.load(row_ptr + {2 + n}).to(tl.pointer_type({type_}))"
+        for n, (p, type_) in enumerate(zip(pointers, types, strict=True))
     ]
     return TEXT.format(
         name=name,
@@ -79,12 +78,4 @@ def jits(name: str, pointers: Sequence[Pointer], block: int, warps: int) -> tupl
     return (
         Jit(name, one, {"BLOCK": block}, tuple(p.name for p in pointers), warps, 2, ("elements",)),
         *(Jit(f"{name}_all", every, {"BLOCK": block, "ALIGNED": a}, tables, warps, 2) for a in (True, False)),
-    )
-
-
-def _type(pointer: Pointer) -> str:
-    return next(
-        VALUES[element]
-        for element, text in TYPES.items()
-        if text == TYPES[pointer.element] and VALUES[element]
     )

@@ -1,12 +1,11 @@
-"""One ``@triton.jit`` function: the tile of a program, the loops of a row inside of it, and what
-is stored.
-"""
+"""One ``@triton.jit`` function: the tile of a program, the loops of a row inside of it, the stores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from shardc.backends.body.graph import Computed, Generic
@@ -16,9 +15,9 @@ from shardc.backends.triton.config import Tile
 from shardc.backends.triton.emit import flat
 from shardc.backends.triton.emit.code import Code
 from shardc.backends.triton.emit.element import Elements
-from shardc.backends.triton.emit.memory import Memory, Pointer
+from shardc.backends.triton.emit.memory import Pointer
 from shardc.backends.triton.emit.nests import Function
-from shardc.backends.triton.emit.reduce import Joins, result_name
+from shardc.backends.triton.emit.reduce import Joins, combiner_of, init_of, result_name
 from shardc.backends.triton.emit.text import VALUES, Expr, attribute, size_text
 from shardc.dialects.kern.size import AnySize
 
@@ -38,30 +37,53 @@ class Space:
 
 
 @dataclass(eq=False)
-class Writer:
-    """Writes the body of ``function`` into ``code``.
+class FunctionWriter:
+    """Writes the body of ``function`` into the code of ``elements``.
 
-    ``targets``: the memory of each result that has some. ``partials``: that of a carried result's part of
-    each program, where there are several programs.
+    ``targets``: the memory of results; ``partials``: that of a carried result's part of each program, where
+    there are several programs; ``any_size``: the function is for any number of elements.
     """
 
     function: Function
     tile: Tile
-    spaces: list[Space]
-    code: Code
     elements: Elements
-    memory: Memory
     joins: Joins
     targets: dict[Key, Pointer]
     partials: dict[Key, Pointer]
     computed: dict[tuple[Generic, int], Computed]
     any_size: bool = False
-    """Whether the function is for any number of elements."""
     sums: dict[Key, str] = field(default_factory=dict)
 
     @property
+    def code(self) -> Code:
+        return self.elements.code
+
+    @cached_property
     def is_carried(self) -> bool:
         return any(self.function.carried(r) for r in self.function.roots)
+
+    @cached_property
+    def spaces(self) -> list[Space]:
+        """The orders of a row's elements; one longer than a tile is a loop, unless rows are shared."""
+        found = []
+        for number, axes in enumerate(self.function.spaces()):
+            total, tag = (
+                prod(self.function.sizes[a] for a in axes),
+                f"column_{number + 1}" if number else "column",
+            )
+            found.append(Space(axes, total, tag, not self.is_whole(total) and not self.is_carried))
+        return found
+
+    @cached_property
+    def row_count(self) -> AnySize:
+        return prod(self.function.sizes[a] for a in self.function.rows)
+
+    def text(self, size: AnySize) -> str:
+        return size_text(size, self.elements.memory.sizes)
+
+    def is_whole(self, total: AnySize) -> bool:
+        """Whether a tile has all elements of a row."""
+        return isinstance(total, int) and total <= self.tile.columns
 
     def write(self) -> None:
         """All of the body."""
@@ -83,25 +105,15 @@ class Writer:
         for root in self.function.roots:
             if self.function.carried(root):
                 for n in range(root.result_count()):
-                    self._open(root, n, result_name(root.combiners[n]))
-        count = self._text(self._row_count())
-        blocks = f"tl.cdiv({count}, BLOCK_ROWS)"
-        if self.tile.programs == 1:
-            head = f"for block in range(0, {blocks}):"
-        else:
-            head = f"for block in range(tl.program_id(0), {blocks}, PROGRAMS):"
-        with self.code.block(head):
+                    self._open(root, n)
+        blocks = f"tl.cdiv({self.text(self.row_count)}, BLOCK_ROWS)"
+        span = f"0, {blocks}" if self.tile.programs == 1 else f"tl.program_id(0), {blocks}, PROGRAMS"
+        with self.code.block(f"for block in range({span}):"):
             self._row("block")
             self._stages()
         for root, n in list(self.sums):
             if self.function.carried(root):
                 self._close_carried(root, n)
-
-    def _row_count(self) -> AnySize:
-        return prod(self.function.sizes[a] for a in self.function.rows)
-
-    def _text(self, size: AnySize) -> str:
-        return size_text(size, self.memory.sizes)
 
     def _row(self, block: str) -> None:
         """The rows of this program, and their mask."""
@@ -112,44 +124,35 @@ class Writer:
             self.elements.masks[ROW], self.elements.once = "index_mask", "program == 0"
             self._place(self.function.rows[0], Expr("index", "index", frozenset({ROW})))
             return
-        count, flat_tile = self._row_count(), not self.spaces
+        flat_tile = not self.spaces
         step, name = ("BLOCK", "index") if flat_tile and not self.is_carried else ("BLOCK_ROWS", "row")
         if self.elements.index_type == "tl.int64":
             block = f"tl.cast({block}, tl.int64)"
         lanes = f"tl.arange(0, {step}){'' if flat_tile else '[:, None]'}"
-        row = self._index(name, f"{block} * {step} + {lanes}", ROW, count, step)
+        row = self._index(name, f"{block} * {step} + {lanes}", ROW, self.row_count)
         self._axes(row, self.function.rows)
 
     def _column(self, space: Space, block: str) -> None:
         """The elements of a row that this program has, and their mask."""
-        step = COLUMNS
-        whole = block and not self.is_whole(space)
-        start = f"{block} * {step} + " if whole else ""
-        column = self._index(space.tag, f"{start}tl.arange(0, {step})[None, :]", space.tag, space.total, step)
-        self._axes(column, space.axes)
+        start = f"{block} * {COLUMNS} + " if block and not self.is_whole(space.total) else ""
+        self._columns(space, f"{start}tl.arange(0, {COLUMNS})[None, :]")
 
-    def is_whole(self, space: Space) -> bool:
-        """Whether a tile has all elements of a row."""
-        return isinstance(space.total, int) and space.total <= self.tile.columns
+    def _columns(self, space: Space, text: str) -> None:
+        self._axes(self._index(space.tag, text, space.tag, space.total), space.axes)
 
-    def _index(self, name: str, text: str, tag: str, total: AnySize, step: str) -> Expr:
+    def _index(self, name: str, text: str, tag: str, total: AnySize) -> Expr:
         self.code.add_index(tag)
         tags = frozenset({tag})
         index = self.code.name(name, Expr(text, "index", tags))
-        size = self._block_size(tag)
+        self.elements.masks[tag] = ""
+        by_rows = tag == ROW and (self.spaces or self.is_carried)
+        size = self.tile.rows if by_rows else self.tile.columns
         if not isinstance(total, int) or total == 0 or total % size:  # of no elements, none may be read
-            mask = Expr(f"{index} < {self._text(total)}", "i1", tags)
+            mask = Expr(f"{index} < {self.text(total)}", "i1", tags)
             self.elements.masks[tag] = self.code.name(f"{name}_mask", mask).text
-        else:
-            self.elements.masks[tag] = ""
         return index
 
-    def _block_size(self, tag: str) -> int:
-        if tag != ROW:
-            return self.tile.columns
-        return self.tile.columns if not self.spaces and not self.is_carried else self.tile.rows
-
-    def _axes(self, index: Expr, axes: list[Axis] | tuple[Axis, ...]) -> None:
+    def _axes(self, index: Expr, axes: Sequence[Axis]) -> None:
         """Where each of ``axes`` stands at the flattened ``index``."""
         if len(axes) == 1:
             self._place(axes[0], index)
@@ -159,13 +162,12 @@ class Writer:
             size = self.function.sizes[axis]
             text = index.text if below == 1 else f"{index.text} // {self._divisor(below)}"
             text = f"{text} % {self._divisor(size)}" if at else text
-            self._place(
-                axis, self.code.name(f"{index.text}_{at}", Expr(text, "index", index.vary, atom=False))
-            )
+            place = Expr(text, "index", index.vary, atom=False)
+            self._place(axis, self.code.name(f"{index.text}_{at}", place))
             below = below * size
 
     def _divisor(self, size: AnySize) -> str:
-        return str(size) if isinstance(size, int) else f"({self._text(size)})"
+        return str(size) if isinstance(size, int) else f"({self.text(size)})"
 
     def _place(self, axis: Axis, value: Expr) -> None:
         """Along a row, an axis stands somewhere else in each order of the row's elements."""
@@ -196,22 +198,20 @@ class Writer:
         """A pass over a row that is too long to be held."""
         keys = [(r, n) for r in roots if r.is_reduction for n in range(r.result_count())]
         for root, n in keys:
-            self._open(root, n, result_name(root.combiners[n]))
+            self._open(root, n)
         start = self.code.names.new("start")
-        head = f"for {start} in range(0, {self._text(space.total)}, {COLUMNS}):"
-        with self.code.block(head):
-            text = f"{start} + tl.arange(0, {COLUMNS})[None, :]"
-            column = self._index(space.tag, text, space.tag, space.total, COLUMNS)
-            self._axes(column, space.axes)
+        with self.code.block(f"for {start} in range(0, {self.text(space.total)}, {COLUMNS}):"):
+            self._columns(space, f"{start} + tl.arange(0, {COLUMNS})[None, :]")
             self._step(roots, space)
         for root, n in keys:
-            total = self.joins.along(root.combiners[n], self.sums.pop((root, n)), 1)
+            total = self.joins.along(combiner_of(root, n), self.sums.pop((root, n)), 1)
             self._close(root, n, total)
 
-    def _open(self, root: Root, n: int, name: str) -> None:
+    def _open(self, root: Root, n: int) -> None:
         """The accumulators of a result, one for each place of the tile."""
-        identity = attribute(root.combiners[n].identity)
-        self.sums[root, n] = self.code.names.new(f"{name}_acc")
+        combiner = combiner_of(root, n)
+        identity = attribute(combiner.identity)
+        self.sums[root, n] = self.code.names.new(f"{result_name(combiner)}_acc")
         shape = f"[{', '.join(self._shape(root))}]"
         self.code.line(f"{self.sums[root, n]} = tl.full({shape}, {identity.text}, {VALUES[identity.type]})")
 
@@ -223,16 +223,14 @@ class Writer:
         return ["BLOCK_ROWS", COLUMNS if any(s.axes == axes for s in self.spaces) else "1"]
 
     def _step(self, roots: list[Root], space: Space | None) -> None:
-        """What is computed at one place of a row: all values, before one is stored, perhaps over what was
-        read.
-        """
-        stored = [r for r in roots if not r.is_reduction and self.targets.get((r, 0))]
-        values = [self.elements.element(r.value, r.dims) for r in stored]
+        """Compute what one place of a row needs; all values before a store, which may overwrite inputs."""
+        stored = [(r, r.value) for r in roots if r.value is not None and (r, 0) in self.targets]
+        values = [(r, self.elements.element(value, r.dims)) for r, value in stored]
         for root in roots:
-            if root.is_reduction:
+            if root.generic is not None:
                 for n in range(root.result_count()):
-                    self._reduce(root, n, space)
-        for root, value in zip(stored, values, strict=True):
+                    self._reduce(root, root.generic, n, space)
+        for root, value in values:
             self._store(root, 0, value)
 
     def _store(self, root: Root, n: int, value: Expr) -> None:
@@ -240,74 +238,53 @@ class Writer:
         at = self.elements.position(row_major(root.result_index(n), root.result_shape(n)))
         self.elements.store(target.name, at, value)
 
-    def _reduce(self, root: Root, n: int, space: Space | None) -> None:
-        combiner, carried = root.combiners[n], self.function.carried(root)
-        term = self.elements.term(root.generic, n, root.dims)
-        tags = ([ROW] if carried else []) + ([space.tag] if space else [])
-        mask = self.elements.mask(frozenset(tags))
-        identity = attribute(combiner.identity)
+    def _reduce(self, root: Root, generic: Generic, n: int, space: Space | None) -> None:
+        combiner, term = combiner_of(root, n), self.elements.term(generic, n, root.dims)
+        tags = frozenset([ROW] * self.function.carried(root) + [s.tag for s in [space] if s is not None])
+        mask = self.elements.mask(tags)
         if mask:
-            text = f"tl.where({mask}, {term.text}, {identity.text})"
-            term = self.code.name("term", Expr(text, term.type, term.vary | frozenset(tags)))
-        if (root, n) in self.sums:
-            self.code.line(
-                f"{self.sums[root, n]} = {self.joins.two(combiner, self.sums[root, n], str(term))}"
-            )
+            text = f"tl.where({mask}, {term.text}, {attribute(combiner.identity).text})"
+            term = self.code.name("term", Expr(text, term.type, term.vary | tags))
+        if (total := self.sums.get((root, n))) is not None:
+            self.code.line(f"{total} = {self.joins.two(combiner, total, str(term))}")
             return
-        if not mask and not term.vary >= frozenset(tags):
-            term = Expr(
-                f"tl.broadcast_to({term.text}, [{', '.join(self._shape(root))}])", term.type, frozenset(tags)
-            )
-        self._close(root, n, self.joins.along(combiner, term.text, 1))
+        text = term.text
+        if not mask and not term.vary >= tags:
+            text = f"tl.broadcast_to({text}, [{', '.join(self._shape(root))}])"
+        self._close(root, n, self.joins.along(combiner, text, 1))
 
     def _close(self, root: Root, n: int, total: str) -> None:
         """A row's result: known from here on, and stored if it has memory."""
-        combiner, index = root.combiners[n], root.result_index(n)
-        start = self.elements.element(root.generic.inits[n], index)
-        element = str(root.generic.inits[n].element)
-        text = self.joins.from_start(combiner, start, total)
-        value = self.code.name(
-            result_name(combiner), Expr(text, element, frozenset({ROW} if self.function.rows else ()))
-        )
+        assert root.generic is not None
+        index, vary = root.result_index(n), frozenset({ROW} if self.function.rows else ())
+        value = self._result(root, n, total, vary)
         self.elements.remember(self.computed[root.generic, n], index, value)
-        if self.targets.get((root, n)):
+        if (root, n) in self.targets:
             self._store(root, n, value)
 
+    def _result(self, root: Root, n: int, total: str, vary: frozenset[str]) -> Expr:
+        """A sum of terms, joined to what the result starts from."""
+        combiner, init = combiner_of(root, n), init_of(root, n)
+        text = self.joins.from_start(combiner, self.elements.element(init, root.result_index(n)), total)
+        return self.code.name(result_name(combiner), Expr(text, str(init.element), vary))
+
     def _close_carried(self, root: Root, n: int) -> None:
-        combiner, text = root.combiners[n], self.sums[root, n]
+        combiner, text = combiner_of(root, n), self.sums[root, n]
         inner = self.function.inner(root)
         space = next((s for s in self.spaces if s.axes == tuple(inner)), None)
         summed = not inner or set(inner) <= root.reduced
         if summed and self.spaces:
             text = self.joins.along(combiner, text, 1, keep=False)
         text = self.joins.along(combiner, text, 0, keep=not summed)
-        vary = frozenset() if summed else frozenset({space.tag})
-        element = str(root.generic.inits[n].element)
+        vary = frozenset() if summed or space is None else frozenset({space.tag})
         with self._along(None if summed else space):
             at = self.elements.position(row_major(root.result_index(n), root.result_shape(n)))
             if (root, n) not in self.partials:
-                start = self.elements.element(root.generic.inits[n], root.result_index(n))
-                total = self.code.name(
-                    result_name(combiner), Expr(self.joins.from_start(combiner, start, text), element, vary)
-                )
-                self.elements.store(self.targets[root, n].name, at, total)
+                self.elements.store(self.targets[root, n].name, at, self._result(root, n, text, vary))
                 return
+            element = str(init_of(root, n).element)
             total = self.code.name(result_name(combiner), Expr(text, element, vary))
-            count = self._text(prod(root.result_shape(n)))
+            count = self.text(prod(root.result_shape(n)))
             part = "tl.program_id(0)" if count == "1" else f"tl.program_id(0) * ({count})"
             place = part if at.literal == 0 else f"{part} + {at}"
             self.elements.store(self.partials[root, n].name, Expr(place, "index", at.vary), total)
-
-
-def spaces_of(function: Function, tile_columns: int, carried: bool) -> list[Space]:
-    """The orders of a row's elements; one that is longer than a tile is looped over, where rows are not
-    shared out.
-    """
-    found = []
-    for number, axes in enumerate(function.spaces()):
-        total = prod(function.sizes[a] for a in axes)
-        whole = isinstance(total, int) and total <= tile_columns
-        found.append(
-            Space(axes, total, "column" if not number else f"column_{number + 1}", not whole and not carried)
-        )
-    return found

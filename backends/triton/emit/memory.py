@@ -9,24 +9,14 @@ from torch_mlir import ir
 from shardc.backends.body.graph import Graph, Value
 from shardc.backends.triton.emit.text import TYPES, Names
 from shardc.dialects.kern.size import AnySize
+from shardc.dialects.kern.types import ELEMENTS
 
-DTYPES = {
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "f32": "float32",
-    "f64": "float64",
-    "i1": "bool",
-    "i8": "bool",
-    "i32": "int32",
-    "i64": "int64",
-}
+DTYPES = {"i1": "torch.bool"} | {element: str(dtype) for dtype, element in ELEMENTS.items()}
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """A parameter ``name`` behind which elements of MLIR's ``element`` lie; ``argument`` is its name in
-    ``launch``.
-    """
+    """A parameter ``name`` for memory of MLIR's ``element``; ``argument`` is its name in ``launch``."""
 
     name: str
     argument: str
@@ -39,27 +29,27 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Work:
-    """Memory of one launch: ``count`` elements, ``programs`` times where each program has a part."""
+    """Memory of one launch: ``count`` elements, for each program of part ``programs`` if given."""
 
     pointer: Pointer
     count: AnySize
-    programs: str | None = None
+    programs: int | None = None
 
 
 @dataclass(eq=False)
 class Memory:
     """Where values lie. ``of``: every value that lies in memory; ``outputs``: by number of the result."""
 
-    names: Names
     inputs: list[Pointer]
-    outputs: dict[int, Pointer]
     new_outputs: list[Pointer]
-    sizes: list[str]
+    sizes: list[str] = field(default_factory=list)
+    outputs: dict[int, Pointer] = field(default_factory=dict)
     of: dict[Value, Pointer] = field(default_factory=dict)
     works: list[Work] = field(default_factory=list)
+    names: Names = field(default_factory=Names)
 
-    def work(self, name: str, count: AnySize, element: ir.Type, programs: str | None = None) -> Pointer:
-        made = self._pointer(self.names, name, str(element))
+    def work(self, name: str, count: AnySize, element: ir.Type | str, programs: int | None = None) -> Pointer:
+        made = pointer(self.names.new(name), element)
         self.works.append(Work(made, count, programs))
         return made
 
@@ -68,21 +58,20 @@ class Memory:
         """All of them, in the order of parameters."""
         return [*self.inputs, *self.new_outputs, *(w.pointer for w in self.works)]
 
-    @staticmethod
-    def _pointer(names: Names, wanted: str, element: str) -> Pointer:
-        name = names.new(wanted)
-        return Pointer(f"{name}_ptr", name, element)
+
+def pointer(name: str, element: ir.Type | str) -> Pointer:
+    """The parameter ``name_ptr`` of the argument ``name``."""
+    return Pointer(f"{name}_ptr", name, str(element))
 
 
 def memory_of(graph: Graph, inputs: list[str], outputs: list[str]) -> Memory:
     """The parameters of a graph, called as the lists say where that is possible."""
     names = Names()
     given = {a.position: a for a in reversed(graph.arguments)}
-    read = [Memory._pointer(names, name, str(given[n].element)) for n, name in enumerate(inputs)]
-    made: dict[int, Pointer] = {number: read[at] for number, at in graph.in_place.items()}
-    new = [n for n in range(len(graph.results)) if n not in graph.in_place]
-    for number in new:
-        made[number] = Memory._pointer(names, outputs[number], str(graph.results[number].element))
+    read = [pointer(names.new(name), given[n].element) for n, name in enumerate(inputs)]
+    results = enumerate(graph.results)
+    new = {n: pointer(names.new(outputs[n]), r.element) for n, r in results if n not in graph.in_place}
+    overwritten = {number: read[at] for number, at in graph.in_place.items()}
     sizes = [names.new(f"n{s.number}") for s in graph.symbols]
-    of = {a: read[a.position] for a in graph.arguments}
-    return Memory(names, read, made, [made[n] for n in new], sizes, of)
+    of: dict[Value, Pointer] = {a: read[a.position] for a in graph.arguments}
+    return Memory(read, list(new.values()), sizes, overwritten | new, of, names=names)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from shardc.backends.triton.emit import flat
 from shardc.backends.triton.emit.emitted import Emitted, Jit
-from shardc.backends.triton.emit.memory import DTYPES, Memory
+from shardc.backends.triton.emit.memory import DTYPES, Memory, Work
 from shardc.backends.triton.emit.reduce import Joins
 from shardc.backends.triton.emit.text import size_text
 from shardc.cost.kernel import Estimate
@@ -41,27 +41,22 @@ class Part:
     before: tuple[str, ...] = ()
     """Lines of ``launch`` before it starts."""
     loop: str = ""
-    """The head of the loop in ``launch`` that it is started in, with the parts beside it that have the same
-    one.
-    """
+    """The head of the loop in ``launch`` that starts it, shared by neighbours with the same head."""
     integers: tuple[str, ...] = ()
     """Parameters that ``launch`` knows by their names; one binary is for all numbers."""
 
 
 @dataclass(eq=False)
 class Module:
-    """A module under construction.
-
-    ``sizes`` are lines of constants that functions read, ``helpers`` the text of functions that the ``parts``
-    call, ``before`` lines of ``launch`` before the first of these starts. ``numbers``: the integers that are
-    no sizes, but a draw's number; no binary is made for some of them.
+    """A module under construction. ``sizes``: lines of constants; ``helpers``: text of functions that
+    ``parts`` call; ``before``: lines of ``launch`` before the first part; ``numbers``: integers that are no
+    sizes, but a draw's number, for which no binary is specialised.
     """
 
     name: str
     title: str
     memory: Memory
-    joins: Joins
-    aligned: frozenset[str]
+    joins: Joins = field(default_factory=Joins)
     parts: list[Part] = field(default_factory=list)
     sizes: list[str] = field(default_factory=list)
     helpers: list[str] = field(default_factory=list)
@@ -76,91 +71,66 @@ class Module:
         self.estimate = Estimate(seconds, flops, flop_s, moved_bytes, target.memory_bytes_s, spilled)
 
     def finish(self, kind: str) -> Emitted:
-        functions = [self._jit(part) for part in self.parts]
-        text = [HEAD.format(title=self.title)]
-        for number, part in enumerate(self.parts):
-            text.append(
-                "".join(
-                    f"{self._constant(name, number)} = {value}\n" for name, value in part.constants.items()
-                )
-            )
-        form = {
-            "INPUTS": len(self.memory.inputs),
-            "OUTPUTS": len(self.memory.new_outputs),
-            "SIZES": len(self.memory.sizes),
-        }
-        text.append(
-            "".join(f"{name} = {value}\n" for name, value in form.items()) + "# of launch's parameters\n"
-        )
-        text += ["\n".join(self.sizes)] if self.sizes else []
-        text += [self.joins.text()] if self.joins.used else []
-        text += self.helpers
-        text += [
-            _definition(part, jit, self.numbers) for part, jit in zip(self.parts, functions, strict=True)
+        functions, memory = [self._jit(part) for part in self.parts], self.memory
+        form = f"INPUTS = {len(memory.inputs)}\nOUTPUTS = {len(memory.new_outputs)}"
+        text = [
+            *(self._constants(part, number) for number, part in enumerate(self.parts)),
+            f"{form}\nSIZES = {len(memory.sizes)}\n# of launch's parameters",
+            "\n".join(self.sizes),
+            self.joins.text(),
+            *self.helpers,
+            *(_definition(p, jit, self.numbers) for p, jit in zip(self.parts, functions, strict=True)),
+            self._launch(functions),
         ]
-        text += [self._launch(functions)]
-        body = _imports("\n\n".join(part.strip("\n") + "\n" for part in text if part))
-        memory = self.memory
-        return Emitted(
-            self.name,
-            body,
-            tuple(functions),
-            tuple(p.argument for p in memory.inputs),
-            tuple(p.argument for p in memory.new_outputs),
-            tuple(memory.sizes),
-            kind=kind,
-            estimate=self.estimate,
-        )
+        read = tuple(p.argument for p in memory.inputs)
+        made = tuple(p.argument for p in memory.new_outputs)
+        jits, sizes, estimate = tuple(functions), tuple(memory.sizes), self.estimate
+        return Emitted(self.name, self._text(text), jits, read, made, sizes, kind=kind, estimate=estimate)
 
     def finish_flat(self) -> Emitted:
         """Of a kernel of any number of elements."""
         (part,) = self.parts
-        memory = self.memory
-        pointers = [*memory.inputs, *memory.new_outputs]
+        read, made = self.memory.inputs, self.memory.new_outputs
         block, warps = part.constants["BLOCK"], part.num_warps
-        constants = f"BLOCK = {block}\nINPUTS = {len(memory.inputs)}\nOUTPUTS = {len(memory.new_outputs)}"
-        functions = flat.functions_text(part.name, pointers, part.lines, warps)
-        body = _imports(
-            "\n\n".join(f"{t.strip()}\n" for t in (HEAD.format(title=self.title), constants, functions))
-        )
-        names = tuple(p.argument for p in memory.inputs), tuple(p.argument for p in memory.new_outputs)
-        return Emitted(self.name, body, flat.jits(part.name, pointers, block, warps), *names, flat=True)
+        constants = f"BLOCK = {block}\nINPUTS = {len(read)}\nOUTPUTS = {len(made)}"
+        functions = flat.functions_text(part.name, [*read, *made], part.lines, warps)
+        names = tuple(p.argument for p in read), tuple(p.argument for p in made)
+        jits = flat.jits(part.name, [*read, *made], block, warps)
+        return Emitted(self.name, self._text([constants, functions]), jits, *names, flat=True)
+
+    def _text(self, parts: Sequence[str]) -> str:
+        """The whole module, with the imports that it needs."""
+        head = HEAD.format(title=self.title)
+        body = "\n\n".join(part.strip("\n") + "\n" for part in (head, *parts) if part)
+        if "libdevice." not in body:
+            body = body.replace("from triton.language.extra import libdevice\n", "")
+        return body if "torch." in body else body.replace("import torch\n", "")
+
+    def _constants(self, part: Part, number: int) -> str:
+        return "\n".join(f"{self._constant(name, number)} = {n}" for name, n in part.constants.items())
 
     def _constant(self, name: str, number: int) -> str:
         return name if len(self.parts) == 1 else f"{name}_{number}"
 
     def _jit(self, part: Part) -> Jit:
-        used = set(
-            re.findall(r"\b\w+\b(?!=[^=])", "\n".join(part.lines))
-        )  # without names of keyword arguments
+        names = r"\b\w+\b(?!=[^=])"  # without those of keyword arguments
+        used = set(re.findall(names, "\n".join(part.lines)))
         pointers = [p for p in self.memory.pointers if p.name in used]
         signature = {p.name: p.type for p in pointers} | {n: "i32" for n in self.memory.sizes if n in used}
         signature |= dict.fromkeys(part.integers, "i32") | dict.fromkeys(part.constants, "constexpr")
-        aligned = tuple(p.name for p in pointers if p.name in self.aligned)
+        aligned = tuple(p.name for p in pointers)
         sizes = tuple(n for n in self.memory.sizes if n in signature and n not in self.numbers)
         return Jit(part.name, signature, part.constants, aligned, part.num_warps, part.num_stages, sizes)
 
     def _launch(self, functions: Sequence[Jit]) -> str:
         memory = self.memory
-        arguments = [
-            *(p.argument for p in memory.inputs),
-            *(p.argument for p in memory.new_outputs),
-            *memory.sizes,
-        ]
+        tensors = [p.argument for p in (*memory.inputs, *memory.new_outputs)]
         lines = [
-            f"def launch({', '.join(arguments)}):",
+            f"def launch({', '.join([*tensors, *memory.sizes])}):",
             '    """Starts the kernel: contiguous tensors, results last, then sizes."""',
         ]
-        device = f"{arguments[0]}.device" if memory.inputs or memory.new_outputs else '"cuda"'
-        for work in memory.works:
-            shape = size_text(work.count, memory.sizes)
-            if work.programs:
-                shape = f"{self._constant('PROGRAMS', int(work.programs))}, {shape}"
-            dtype = f"torch.{DTYPES[work.pointer.element]}"
-            lines.append(
-                f"    {work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})"
-            )
-        lines += [f"    {line}" for line in self.before]
+        device = f"{tensors[0]}.device" if tensors else '"cuda"'
+        lines += [f"    {line}" for line in (*(self._empty(w, device) for w in memory.works), *self.before)]
         given, loop = {p.name: p.argument for p in memory.pointers}, ""
         for number, (part, jit) in enumerate(zip(self.parts, functions, strict=True)):
             if part.loop not in ("", loop):
@@ -179,12 +149,12 @@ class Module:
             )
         return "\n".join(lines)
 
-
-def _imports(body: str) -> str:
-    """Without those that are not needed."""
-    if "libdevice." not in body:
-        body = body.replace("from triton.language.extra import libdevice\n", "")
-    return body if "torch." in body else body.replace("import torch\n", "")
+    def _empty(self, work: Work, device: str) -> str:
+        shape = size_text(work.count, self.memory.sizes)
+        if work.programs is not None:
+            shape = f"{self._constant('PROGRAMS', work.programs)}, {shape}"
+        dtype = DTYPES[work.pointer.element]
+        return f"{work.pointer.argument} = torch.empty(({shape},), dtype={dtype}, device={device})"
 
 
 def _definition(part: Part, jit: Jit, numbers: frozenset[str]) -> str:

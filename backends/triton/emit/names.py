@@ -24,7 +24,8 @@ class Said:
 
 def said_of(kernel: ir.Operation) -> Said:
     """Of a kernel in a program."""
-    return Said(symbol_of(kernel), title(kernel), argument_names(kernel), result_names(kernel))
+    results = ["out"] * len(result_types(kernel))
+    return Said(symbol_of(kernel), title(kernel), argument_names(kernel), results)
 
 
 def said_of_function(function: ir.Operation) -> Said:
@@ -36,25 +37,14 @@ def said_of_function(function: ir.Operation) -> Said:
 
 
 def argument_names(kernel: ir.Operation) -> list[str]:
-    """Of the tensors that it reads: ``weight`` for ``model.layers.0.norm.weight``, ``mm`` for what a matmul
-    gave.
-    """
+    """Names of the tensors read: ``weight`` for ``model.layers.0.norm.weight``, ``mm`` for a matmul's."""
     return [_value_name(v) for v in kernel_operands(kernel)[: len(operand_types(kernel))]]
-
-
-def result_names(kernel: ir.Operation) -> list[str]:
-    """Of the tensors that it makes."""
-    count = len(result_types(kernel))
-    return ["out"] * count
 
 
 def title(kernel: ir.Operation) -> str:
     """``layer_norm_0: native_layer_norm, gelu``, and where in the user's program that is."""
-    ops = (
-        [ir.StringAttr(t).value for t in kernel.attributes["kern.ops"]]
-        if "kern.ops" in kernel.attributes
-        else []
-    )
+    given = kernel.attributes["kern.ops"] if "kern.ops" in kernel.attributes else ()
+    ops = [ir.StringAttr(t).value for t in given]
     names = ", ".join(dict.fromkeys(re.sub(r"^aten\.|\.\w+$", "", op) for op in ops))
     line = user_line(kernel.location)
     text = f"{kernel_name(kernel)}{': ' + names if names else ''}."
@@ -80,9 +70,8 @@ def _value_name(value: ir.Value) -> str:
     op = value.owner.operation
     if op.name == "torch.prim.TupleUnpack":
         return "x"
-    return re.sub(r"\W", "_", op.name.removeprefix("torch.").removeprefix("aten.").partition(".")[0]).strip(
-        "_"
-    )
+    name = op.name.removeprefix("torch.").removeprefix("aten.").partition(".")[0]
+    return re.sub(r"\W", "_", name).strip("_")
 
 
 def _last(name: str) -> str:

@@ -16,11 +16,8 @@ from shardc.dialects.kern.size import hint
 
 @dataclass(eq=False)
 class Function(Nest):
-    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they must wait for in a
-    row.
-
-    ``across``: sums inside of a row step across what lies contiguous, so that rows side by side must be read
-    together.
+    """A nest that one ``@triton.jit`` function computes. ``stages``: roots by what they wait for in a row;
+    ``across``: rows lie side by side, and must be read together.
     """
 
     stages: list[list[Root]] = field(default_factory=list)
@@ -39,11 +36,9 @@ class Function(Nest):
 def find_functions(
     roots: Roots, reads: dict[Root, Reads], limits: Limits, without: Sequence[Root] = ()
 ) -> list[Function]:
-    """All roots but those ``without``, which others write, in functions, in an order in which they can run
-    one after the other.
+    """Cut all roots but those ``without`` into functions that can run in this order.
 
-    Raises:
-        TritonKernelNotSupported: a reduction that joins its terms in a way that is not known.
+    Raises TritonKernelNotSupported for a reduction that joins its terms in an unknown way.
     """
     done: set[Root] = set(without)
     found: list[Function] = []
@@ -54,9 +49,8 @@ def find_functions(
             raise TritonKernelNotSupported(what="a reduction that does more than to join terms")
     while remaining:
         close = [r for r in remaining if near[r] == near[remaining[0]]]
-        tried = [
-            _function(rows, close, done, roots, reads, limits) for rows in _candidates(close, reads, limits)
-        ]
+        candidates = _candidates(close, reads, limits)
+        tried = [_function(rows, close, done, roots, reads, limits) for rows in candidates]
         best = max(tried, key=lambda f: (bool(f.roots), _is_read_in_lines(f, limits), len(f.roots)))
         if not best.roots:
             raise TritonKernelNotSupported(what="an order of reductions that wait for each other's rows")
@@ -67,21 +61,14 @@ def find_functions(
 
 
 def _is_read_in_lines(function: Function, limits: Limits) -> bool:
-    """Whether tiles can be so high, where rows lie side by side in memory, that whole lines of memory are
-    read.
-    """
-    widths = [
-        prod(function.sizes[a] for a in function.inner(r))
-        for r in function.roots
-        if r.reduced - set(function.rows)
-    ]
+    """Whether tiles over rows that lie side by side can be high enough to read whole lines of memory."""
+    summed = [r for r in function.roots if r.reduced - set(function.rows)]
+    widths = [prod(function.sizes[a] for a in function.inner(r)) for r in summed]
     return not function.across or max(map(hint, widths)) * limits.warp_size <= limits.persistent
 
 
 def with_scalars(functions: list[Function]) -> list[Function]:
-    """The same with the roots that have no loops in the first function that has rows:
-    one of its programs computes them.
-    """
+    """Move roots without loops into the first function with rows: one of its programs computes them."""
     rows = [f for f in functions if f.order]
     alone = [root for f in functions if not f.order for root in f.roots]
     if not rows or not alone:
@@ -119,12 +106,9 @@ def _function(
     fits = [r for r in near if _fits(rows, r)]
     members = members_of(rows, fits, done, roots, reads)
     inside = [r for r in members if r.is_reduction and r.reduced - rows]
-    width = max(
-        (hint(prod(size for a, size in r.loops.items() if a not in rows)) for r in members), default=1
-    )
-    if (
-        inside and width > limits.persistent
-    ):  # a sum over rows that sees other sums in a row needs all of a row at once
+    widths = (hint(prod(size for a, size in r.loops.items() if a not in rows)) for r in members)
+    width = max(widths, default=1)
+    if inside and width > limits.persistent:  # a sum over rows that sees sums in a row needs all of a row
         shared = [r for r in members if r.is_reduction and rows <= r.reduced]
         members = [r for r in members if r not in shared] if len(shared) < len(members) else shared[:1]
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
@@ -141,15 +125,12 @@ def _function(
 
 
 def _fits(rows: frozenset[Axis], root: Root) -> bool:
-    """Whether a program that takes rows can compute the root:
-    a reduction is over all of the rest of a row, or over all rows.
-    """
+    """Whether a program that takes rows can compute the root: it reduces within a row, or over all rows."""
     if not root.is_reduction:
         return True
     inside = root.loops.keys() - rows
-    return root.parallel == rows or (
-        rows <= root.reduced and (inside <= root.parallel or inside <= root.reduced)
-    )
+    is_carried = rows <= root.reduced and (inside <= root.parallel or inside <= root.reduced)
+    return root.parallel == rows or is_carried
 
 
 def _stages(members: list[Root], roots: Roots, reads: dict[Root, Reads]) -> list[list[Root]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shardc.backends.body.combiner import Combiner
+from shardc.backends.body.graph import Value
+from shardc.backends.body.roots import Root
 from shardc.backends.triton.emit.text import Expr, attribute
 
 _CALLS = {
@@ -20,15 +22,9 @@ _CALLS = {
     "arith.andi": ("all_of", "a & b"),
     "arith.xori": ("parity", "a ^ b"),
 }
-_NAMES = {
-    "arith.addf": "sum",
-    "arith.addi": "sum",
-    "arith.maximumf": "max",
-    "arith.minimumf": "min",
-    "arith.maxsi": "max",
-    "arith.minsi": "min",
-    "arith.mulf": "product",
-    "arith.muli": "product",
+_ADDS = ("arith.addf", "arith.addi")
+_NAMES = {"addf": "sum", "addi": "sum", "mulf": "product", "muli": "product"} | {
+    op: op[:3] for op in ("maximumf", "minimumf", "maxsi", "minsi")
 }
 
 
@@ -39,39 +35,44 @@ class Joins:
     used: dict[str, str] = field(default_factory=dict)
 
     def two(self, combiner: Combiner, a: str, b: str) -> str:
-        if combiner.op in ("arith.addf", "arith.addi"):
-            return f"{a} + {b}"
-        return f"{self._function(combiner)}({a}, {b})"
+        return f"{a} + {b}" if combiner.op in _ADDS else f"{self._function(combiner)}({a}, {b})"
 
     def along(self, combiner: Combiner, value: str, dim: int, keep: bool = True) -> str:
         """All of ``value`` along a dim, which is kept with size 1 if ``keep``."""
         kept = ", keep_dims=True" if keep else ""
-        if combiner.op in ("arith.addf", "arith.addi"):
+        if combiner.op in _ADDS:
             return f"tl.sum({value}, {dim}{kept})"
         return f"tl.reduce({value}, {dim}, {self._function(combiner)}{kept})"
 
     def from_start(self, combiner: Combiner, start: Expr, value: str) -> str:
         """``value`` joined to what the result starts from; nothing where that changes nothing."""
-        identity = attribute(combiner.identity).literal
-        return (
-            value
-            if start.literal is not None and start.literal == identity
-            else self.two(combiner, str(start), value)
-        )
+        is_identity = start.literal is not None and start.literal == attribute(combiner.identity).literal
+        return value if is_identity else self.two(combiner, str(start), value)
 
     def _function(self, combiner: Combiner) -> str:
-        if combiner.op not in _CALLS:
-            raise KeyError(combiner.op)
         name, text = _CALLS[combiner.op]
         self.used[f"_{name}"] = text
         return f"_{name}"
 
     def text(self) -> str:
         """Their definitions."""
-        made = [f"@triton.jit\ndef {name}(a, b):\n    return {text}\n" for name, text in self.used.items()]
-        return "\n\n".join(made)
+        return "\n\n".join(
+            f"@triton.jit\ndef {name}(a, b):\n    return {text}\n" for name, text in self.used.items()
+        )
+
+
+def combiner_of(root: Root, n: int) -> Combiner:
+    """How a reduction joins the terms of a result."""
+    assert root.combiners is not None
+    return root.combiners[n]
+
+
+def init_of(root: Root, n: int) -> Value:
+    """What a reduction's result starts from."""
+    assert root.generic is not None
+    return root.generic.inits[n]
 
 
 def result_name(combiner: Combiner) -> str:
     """What a reduction's result is called."""
-    return _NAMES.get(combiner.op, "joined")
+    return _NAMES.get(combiner.op.removeprefix("arith."), "joined")

@@ -8,38 +8,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from math import frexp
 
 from torch_mlir import ir
 
-from shardc.backends.triton.emit.text import FLOATS, VALUES, Expr, joined, literal
+from shardc.backends.triton.emit.text import VALUES, Expr, attribute, joined, literal
 from shardc.diagnostics.triton import TritonKernelNotSupported
 
-_FLOAT_PREDICATES = (
-    "",
-    "==",
-    ">",
-    ">=",
-    "<",
-    "<=",
-    "one",
-    "ord",
-    "ueq",
-    "ugt",
-    "uge",
-    "ult",
-    "ule",
-    "!=",
-    "uno",
-    "",
-)
+_ORDERED = ("==", ">", ">=", "<", "<=", "one", "ord")
+_UNORDERED = ("ueq", "ugt", "uge", "ult", "ule", "!=", "uno")
+_FLOAT_PREDICATES = ("", *_ORDERED, *_UNORDERED, "")
 _INT_PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "u<", "u<=", "u>", "u>=")
-_FOLD = {
-    "arith.addi": operator.add,
-    "arith.subi": operator.sub,
-    "arith.muli": operator.mul,
-    "arith.addf": operator.add,
-    "arith.subf": operator.sub,
-    "arith.mulf": operator.mul,
+_COMPARE = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -47,6 +27,7 @@ _FOLD = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_FOLD = {"arith.addi": operator.add, "arith.subi": operator.sub, "arith.muli": operator.mul}
 _INFIX = {
     "arith.addf": "+",
     "arith.addi": "+",
@@ -66,53 +47,32 @@ _CALLS = {
     "math.absi": "tl.abs",
     "math.ceil": "tl.ceil",
     "math.floor": "tl.floor",
-    "math.copysign": "libdevice.copysign",
-    "math.cos": "libdevice.cos",
-    "math.erf": "libdevice.erf",
-    "math.exp": "libdevice.exp",
-    "math.exp2": "libdevice.exp2",
-    "math.expm1": "libdevice.expm1",
-    "math.log": "libdevice.log",
-    "math.log1p": "libdevice.log1p",
-    "math.log2": "libdevice.log2",
     "math.powf": "libdevice.pow",
-    "math.round": "libdevice.round",
     "math.roundeven": "libdevice.nearbyint",
-    "math.rsqrt": "libdevice.rsqrt",
-    "math.sin": "libdevice.sin",
-    "math.tan": "libdevice.tan",
-    "math.tanh": "libdevice.tanh",
-    "math.trunc": "libdevice.trunc",
     "arith.remf": "libdevice.fmod",
 }
+_POWERS = ("exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt")
+_OTHERS = ("copysign", "cos", "erf", "round", "sin", "tan", "tanh", "trunc")
+_CALLS |= {f"math.{name}": f"libdevice.{name}" for name in (*_POWERS, *_OTHERS)}
+_CONVERSIONS = ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast")
 _LARGEST = {"arith.maximumf": "maximum", "arith.minimumf": "minimum"}
 
 
 def write_scalar(op: ir.Operation, operands: Sequence[Expr], index_type: str) -> Expr:
     """What ``op`` makes of ``operands``. ``index_type`` is the integer type that stands for ``index``.
 
-    Raises:
-        TritonKernelNotSupported: an op that is not in the tables.
+    Raises TritonKernelNotSupported for an op that is not in the tables.
     """
     name, type_ = op.name, str(op.results[0].type)
     if name == "arith.constant":
-        return literal(_number(op.attributes["value"]), type_)
-    if (
-        name in _FOLD
-        and type_ not in FLOATS
-        and all(e.literal is not None for e in operands)
-        and type_ != "i1"
-    ):
+        return attribute(op.attributes["value"])
+    if name in _FOLD and type_ != "i1" and all(e.literal is not None for e in operands):
         return literal(_FOLD[name](*(e.literal for e in operands)), type_)
     vary = joined(operands)
     made = _cast(name, operands[0], type_, index_type) if len(operands) == 1 else None
     if made is None:
         made = _operation(op, name, operands, type_)
     return made if made.literal is not None else Expr(made.text, type_, vary, None, made.atom)
-
-
-def _number(attribute: ir.Attribute) -> float | int | bool:
-    return attribute.value if hasattr(attribute, "value") else bool(attribute)
 
 
 def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str) -> Expr:
@@ -147,11 +107,8 @@ def _operation(op: ir.Operation, name: str, operands: Sequence[Expr], type_: str
         return Expr(f"({_unsigned(operands[0])} >> {operands[1]}).to({VALUES[type_]}, bitcast=True)", type_)
     if name == "arith.floordivsi":
         a, b = operands
-        return Expr(
-            f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})",
-            type_,
-            atom=False,
-        )
+        text = f"{a} // {b} - ((({a} % {b}) != 0) & (({a} < 0) != ({b} < 0))).to({VALUES[type_]})"
+        return Expr(text, type_, atom=False)
     raise TritonKernelNotSupported(what=name)
 
 
@@ -175,9 +132,7 @@ def _call(function: str, operands: Sequence[Expr], type_: str) -> Expr:
 
 
 def _typed(operands: Sequence[Expr], type_: str) -> list[Expr]:
-    """The operands, numbers among them as tensors of ``type_``: for functions that do not convert them
-    themselves.
-    """
+    """The operands, with literals as tensors of ``type_`` for functions that do not convert them."""
     return [full(e) if e.literal is not None and type_ != "f64" else e for e in operands]
 
 
@@ -190,35 +145,25 @@ def _divide(operands: Sequence[Expr], type_: str) -> Expr:
     a, b = operands
     if type_ != "f32":
         return Expr(f"{a} / {b}", type_, atom=False)
-    if (
-        b.literal
-        and abs(b.literal) >= 2.0**-60
-        and abs(b.literal) <= 2.0**60
-        and _is_power_of_two(abs(b.literal))
-    ):
-        return Expr(f"{a} * {literal(1 / b.literal, type_)}", type_, atom=False)  # exactly the same
-    return Expr(f"tl.div_rn({', '.join(e.text for e in _typed(operands, type_))})", type_)
-
-
-def _is_power_of_two(x: float) -> bool:
-    return x.hex().split("p")[0] == "0x1.0000000000000"
+    if b.literal and 2.0**-60 <= abs(b.literal) <= 2.0**60 and abs(frexp(b.literal)[0]) == 0.5:
+        return Expr(f"{a} * {literal(1 / b.literal, type_)}", type_, atom=False)  # a power of 2: exact
+    return _call("tl.div_rn", operands, type_)
 
 
 def _compare(op: ir.Operation, name: str, operands: Sequence[Expr]) -> Expr:
     floats = name == "arith.cmpf"
-    sign = (_FLOAT_PREDICATES if floats else _INT_PREDICATES)[
-        ir.IntegerAttr(op.attributes["predicate"]).value
-    ]
+    predicates = _FLOAT_PREDICATES if floats else _INT_PREDICATES
+    sign = predicates[ir.IntegerAttr(op.attributes["predicate"]).value]
     a, b = operands
-    if not floats and sign in _FOLD and a.literal is not None and b.literal is not None:
-        return literal(_FOLD[sign](a.literal, b.literal), "i1")
+    if not floats and sign in _COMPARE and a.literal is not None and b.literal is not None:
+        return literal(_COMPARE[sign](a.literal, b.literal), "i1")
     if sign == "uno":
         return Expr(f"({a} != {a}) | ({b} != {b})", "i1", atom=False)
     if sign == "ord":
         return Expr(f"({a} == {a}) & ({b} == {b})", "i1", atom=False)
     if sign.startswith("u") and not floats:
         return Expr(f"{_unsigned(a)} {sign[1:]} {_unsigned(b)}", "i1", atom=False)
-    if sign not in ("==", "!=", "<", "<=", ">", ">="):
+    if sign not in _COMPARE:
         raise TritonKernelNotSupported(what=f"the comparison {sign!r} of floats")
     return Expr(f"{a} {sign} {b}", "i1", atom=False)
 
@@ -234,23 +179,17 @@ def _select(operands: Sequence[Expr], type_: str) -> Expr:
 
 def _unsigned(e: Expr) -> str:
     if e.literal is not None:
-        return str(e.literal & ((1 << int(e.type[1:])) - 1))
+        return str(int(e.literal) & ((1 << int(e.type[1:])) - 1))
     return f"{e}.to({VALUES[e.type].replace('int', 'uint')}, bitcast=True)"
 
 
 def _cast(name: str, x: Expr, type_: str, index_type: str) -> Expr | None:
     """The conversions."""
-    if (
-        name
-        in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.index_cast", "arith.extsi", "arith.extui")
-        and x.literal is not None
-    ):
+    if x.literal is not None and name in (*_CONVERSIONS, "arith.extsi", "arith.extui"):
         number = x.literal if not (name == "arith.extsi" and x.type == "i1") else -int(x.literal)
         return literal(number, type_)
     to = f".to({VALUES.get(type_, index_type)})"
-    if name in ("arith.extf", "arith.truncf", "arith.sitofp", "arith.fptosi"):
-        return Expr(f"{x}{to}", type_)
-    if name == "arith.index_cast":
+    if name in (*_CONVERSIONS, "arith.fptosi"):
         return Expr(f"{x}{to}", type_)
     if name == "arith.trunci":
         return Expr(f"({x} & 1) != 0", type_, atom=False) if type_ == "i1" else Expr(f"{x}{to}", type_)

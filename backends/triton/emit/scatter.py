@@ -1,10 +1,9 @@
 """``kern.scatter_add`` as a Triton module: no atomics, equal runs give equal bits.
 
-The positions are sorted by the row that they name (``torch.sort``, stable, of as many numbers as there are
-indices). A program takes a run of them with some columns, and adds up neighbours of one row by a segmented
-scan (Blelloch, Prefix sums and their applications, 1990). What begins and ends in its run is added to the row
-in memory; of a row that goes on beyond the run, programs leave parts, which a second function adds up in
-order. A row that everybody names costs as much as any other.
+Positions are sorted by the row that they name (``torch.sort``, stable). A program takes a run of them with
+some columns, and adds up neighbours of one row by a segmented scan (Blelloch, Prefix sums and their
+applications, 1990). Rows that begin and end in the run are added in memory; of a row that goes on, programs
+leave parts, which a second function adds up in order. A row that everybody names costs as much as any other.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ from collections.abc import Mapping
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.triton.emit.memory import Memory, Pointer, Work
+from shardc.backends.triton.emit.memory import Memory, pointer
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
-from shardc.backends.triton.emit.reduce import Joins
-from shardc.backends.triton.emit.text import VALUES, Names, size_text
+from shardc.backends.triton.emit.text import VALUES, factor_text, size_text
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 from shardc.dialects.kern.scatter_add import ScatterAdd, scatter_add_of
@@ -31,19 +29,15 @@ RUN, COLUMNS, INDICES = 32, 128, 1024
 _SUMS = {"f16": "f32", "bf16": "f32"}
 _ADD = '''@triton.jit
 def add_within(total, begins, term, begins_here):
-    """Joins two stretches of positions: the sum begins anew where a row begins."""
+    """Joins two spans of positions: the sum begins anew where a row begins."""
     return tl.where(begins_here != 0, term, total + term), begins | begins_here'''
 
 
 def emit_scatter(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. ``tf32`` makes no difference. Raises KernelNotSupported."""
-    spec, tells, in_place = (
-        scatter_add_of(body.op, body.shapes),
-        len(body.results) > 1,
-        scatter_in_place(body),
-    )
-    sizes = [f"n{s.number}" for s in body.symbols]
-    return _Scatter(said, spec, tells, in_place, sizes, body.config, target).emit()
+    spec, sizes = scatter_add_of(body.op, body.shapes), [f"n{s.number}" for s in body.symbols]
+    checks, in_place = len(body.results) > 1, scatter_in_place(body)
+    return _Scatter(said, spec, checks, in_place, sizes, body.config, target).emit()
 
 
 class _Scatter:
@@ -62,32 +56,25 @@ class _Scatter:
         self.sum = _SUMS.get(self.element, self.element)
         self.columns = config.get("columns", min(COLUMNS, power_of_two(hint(spec.inner))))
         self.run = config.get("rows", RUN)
-        self.starts = spec.has_init
         self.memory = self._memory(in_place, sizes)
-        self.module = Module(self.name, said.title, self.memory, Joins(), frozenset())
+        self.module = Module(self.name, said.title, self.memory)
         self.copies = spec.has_init and not in_place
+        self.constants = {"RUN": self.run, "COLUMNS": self.columns}
+        runs, columns = -(-hint(spec.count) // self.run), -(-hint(spec.inner) // self.columns)
+        self.programs = runs * hint(spec.outer) * columns
 
     def _memory(self, in_place: bool, sizes: list[str]) -> Memory:
         spec = self.spec
-        index, updates = Pointer("index_ptr", "index", ELEMENTS[spec.index.dtype]), self._pointer("updates")
-        init = [self._pointer("out" if in_place else "init")] * spec.has_init
-        out = init[0] if in_place else self._pointer("out")
-        wrong = [Pointer("wrong_ptr", "wrong", "i64")] * self.checks
-        new = [*([] if in_place else [out]), *wrong]
-        names = Names([p.name for p in (index, updates, *init, *new)])
-        memory = Memory(names, [index, updates, *init], {0: out}, new, sizes)
-        runs = -(-spec.count // self.run) if not isinstance(spec.count, Size) else spec.count + 1
-        for name, count, element in (
-            ("rows", spec.count, "i32"),
-            ("sorted_rows", spec.count, "i32"),
-            ("order", spec.count, "i64"),
-            ("parts", 2 * runs * spec.outer * spec.inner, self.sum),
-        ):
-            memory.works.append(Work(Pointer(f"{name}_ptr", name, element), count))
+        given = [pointer("index", ELEMENTS[spec.index.dtype]), pointer("updates", self.element)]
+        given += [pointer("out" if in_place else "init", self.element)] * spec.has_init
+        made = [pointer("out", self.element)] * (not in_place) + [pointer("wrong", "i64")] * self.checks
+        memory = Memory(given, made, sizes)
+        runs = spec.count + 1 if isinstance(spec.count, Size) else -(-spec.count // self.run)
+        memory.work("rows", spec.count, "i32")
+        memory.work("sorted_rows", spec.count, "i32")
+        memory.work("order", spec.count, "i64")
+        memory.work("parts", 2 * runs * spec.outer * spec.inner, self.sum)
         return memory
-
-    def _pointer(self, name: str) -> Pointer:
-        return Pointer(f"{name}_ptr", name, self.element)
 
     def emit(self) -> Emitted:
         module, spec = self.module, self.spec
@@ -95,11 +82,9 @@ class _Scatter:
         module.sizes = [
             f"{name} = tl.constexpr({n})" for name, n in self._sizes().items() if not isinstance(n, Size)
         ]
-        module.before = (
-            ["out.copy_(init)" if self.copies else "out.zero_()"] if self.copies or not spec.has_init else []
-        )
+        if self.copies or not spec.has_init:
+            module.before = ["out.copy_(init)" if self.copies else "out.zero_()"]
         module.parts = [self._rows(), *([self._wrong()] if self.checks else []), self._runs(), self._joins()]
-        module.aligned = frozenset(p.name for p in self.memory.pointers)
         module.estimated(0, self.target.matmul_flop_s, self._moved_bytes(), self.target)
         return module.finish("reduction")
 
@@ -135,14 +120,11 @@ class _Scatter:
             "tl.store(rows_ptr + at, row, mask=at < COUNT)",
         ]
         count = hint(self.spec.count)
-        seconds = stream_s(12 * count, -(-count // INDICES), 4, self.target) + 4 * stream_s(
-            24 * count, 1024, 4, self.target
-        )
+        seconds = stream_s(12 * count, -(-count // INDICES), 4, self.target)
+        seconds += 4 * stream_s(24 * count, 1024, 4, self.target)  # the sort
         says = "The row that each index names; ROWS where it adds nothing."
         grid = f"(triton.cdiv({self._text(self.spec.count)}, BLOCK),)"
-        return Part(
-            f"{self.name}_rows", self._symbolic(lines), {"BLOCK": INDICES}, grid, 4, says, seconds=seconds
-        )
+        return self._part("_rows", lines, {"BLOCK": INDICES}, grid, 4, says, seconds)
 
     def _wrong(self) -> Part:
         lines = [
@@ -158,23 +140,24 @@ class _Scatter:
         count, block = hint(self.spec.count), 4 * INDICES
         seconds = stream_s(8 * count, 1, 8, self.target, steps=-(-count // block))
         says = "The largest index that is out of range."
-        return Part(
-            f"{self.name}_wrong", self._symbolic(lines), {"BLOCK": block}, "(1,)", 8, says, seconds=seconds
-        )
+        return self._part("_wrong", lines, {"BLOCK": block}, "(1,)", 8, says, seconds)
 
     # Sums
 
     def _place(self) -> list[str]:
-        """The lines that say which run of positions, which columns, and which of the dims before them a
-        program has.
-        """
-        outer = f"outer = (tl.program_id(0) // blocks % {self._outer()}).to(tl.int64)"
-        return [
+        """The lines that name a program's run of positions, its columns, and the dims before them."""
+        lines = [
             "blocks = tl.cdiv(INNER, COLUMNS)",
             "column = tl.program_id(0) % blocks * COLUMNS + tl.arange(0, COLUMNS)",
-            *([outer] if self.has_outer else []),
-            f"run = tl.program_id(0) // {f'(blocks * {self._outer()})' if self.has_outer else 'blocks'}",
-            f"stride = INNER{f' * {self._outer()}' if self.has_outer else ''}",
+        ]
+        if not self.has_outer:
+            return [*lines, "run = tl.program_id(0) // blocks", "stride = INNER"]
+        outer = factor_text(self.spec.outer, self.memory.sizes)
+        return [
+            *lines,
+            f"outer = (tl.program_id(0) // blocks % {outer}).to(tl.int64)",
+            f"run = tl.program_id(0) // (blocks * {outer})",
+            f"stride = INNER * {outer}",
         ]
 
     @property
@@ -186,10 +169,6 @@ class _Scatter:
         """A row of one of the tensors that have such rows."""
         return f"(outer * {size} + {row}) * INNER" if self.has_outer else f"{row} * INNER"
 
-    def _outer(self) -> str:
-        text = self._text(self.spec.outer)
-        return text if text.isdigit() or text.isidentifier() else f"({text})"
-
     @property
     def _first(self) -> str:
         """Where the parts of a run begin."""
@@ -197,10 +176,9 @@ class _Scatter:
 
     def _added(self, at: str, total: str) -> str:
         """A row's sum, added to what it starts from."""
-        if not self.starts:
+        if not self.spec.has_init:
             return f"{total}.to({VALUES[self.element]})"
-        value, mask = at, "mask=inside"
-        start = f"tl.load({value}, {mask}, other=0)"
+        start = f"tl.load({at}, mask=inside, other=0)"
         wide = f"{start}.to({VALUES[self.sum]})" if self.sum != self.element else start
         return f"({wide} + {total}).to({VALUES[self.element]})"
 
@@ -237,25 +215,15 @@ class _Scatter:
             "tl.store(part, total, mask=is_used & (is_end | is_begin)[:, None])",
         ]
         spec = self.spec
-        programs = -(-hint(spec.count) // self.run) * hint(spec.outer) * -(-hint(spec.inner) // self.columns)
         warps = max(1, min(8, self.run * self.columns // (16 * self.target.warp_size)))
-        named = hint(spec.updates.size_bytes) * (3 if self.starts else 2)
-        filled = 0 if not self.module.before else hint(spec.out.size_bytes) * (2 if self.copies else 1)
-        seconds = stream_s(named, programs, warps, self.target) + (
-            stream_s(filled, 1024, 4, self.target) if filled else 0
-        )
+        named = hint(spec.updates.size_bytes) * (3 if spec.has_init else 2)
+        seconds = stream_s(named, self.programs, warps, self.target)
+        if self.module.before and (filled := hint(spec.out.size_bytes) * (2 if self.copies else 1)):
+            seconds += stream_s(filled, 1024, 4, self.target)
         says = "A program: RUN positions in the order of their rows, and COLUMNS columns."
-        constants = {"RUN": self.run, "COLUMNS": self.columns}
-        return Part(
-            self.name,
-            self._symbolic(lines),
-            constants,
-            self._grid(),
-            power_of_two(warps),
-            says,
-            seconds=seconds,
-            before=("torch.sort(rows, stable=True, out=(sorted_rows, order))",),
-        )
+        part = self._part("", lines, self.constants, self._grid(), power_of_two(warps), says, seconds)
+        part.before = ("torch.sort(rows, stable=True, out=(sorted_rows, order))",)
+        return part
 
     def _joins(self) -> Part:
         lines = [
@@ -276,22 +244,29 @@ class _Scatter:
             f"into = out_ptr + {self._at('ROWS', 'row.to(tl.int64)')} + column",
             f"tl.store(into, {self._added('into', 'total')}, mask=inside)",
         ]
-        spec = self.spec
-        programs = -(-hint(spec.count) // self.run) * hint(spec.outer) * -(-hint(spec.inner) // self.columns)
         says = "A program: the row that begins in one run and goes on in the next ones, added up in order."
-        constants = {"RUN": self.run, "COLUMNS": self.columns}
-        moved = hint(spec.updates.size_bytes) // self.run
-        seconds = stream_s(moved, programs, 1, self.target, steps=2)
-        return Part(
-            f"{self.name}_join", self._symbolic(lines), constants, self._grid(), 1, says, seconds=seconds
-        )
+        moved = hint(self.spec.updates.size_bytes) // self.run
+        seconds = stream_s(moved, self.programs, 1, self.target, steps=2)
+        return self._part("_join", lines, self.constants, self._grid(), 1, says, seconds)
+
+    def _part(
+        self,
+        suffix: str,
+        lines: list[str],
+        constants: dict[str, int],
+        grid: str,
+        warps: int,
+        says: str,
+        seconds: float,
+    ) -> Part:
+        """A part with the lines that define its symbolic sizes."""
+        lines = self._symbolic(lines)
+        return Part(f"{self.name}{suffix}", lines, constants, grid, warps, says, seconds=seconds)
 
     def _moved_bytes(self) -> int:
-        """Indices and updates are read, and rows that are named written; or all, where nothing is
-        there yet.
-        """
+        """Bytes of indices, updates, and named rows; of all rows where nothing is there yet."""
         spec = self.spec
-        named = min(hint(spec.updates.size_bytes), hint(spec.out.size_bytes)) * (2 if self.starts else 1)
+        named = min(hint(spec.updates.size_bytes), hint(spec.out.size_bytes)) * (2 if spec.has_init else 1)
         whole = hint(spec.out.size_bytes) * (2 if self.copies else 1)
         is_there = spec.has_init and not self.copies
         return hint(spec.index.size_bytes) + hint(spec.updates.size_bytes) + (named if is_there else whole)

@@ -1,6 +1,4 @@
-"""Pieces of Triton source: expressions with their type and the indices that they vary along,
-names, numbers.
-"""
+"""Pieces of Triton source: expressions with their type and the indices that they vary along."""
 
 from __future__ import annotations
 
@@ -14,27 +12,13 @@ from torch_mlir import ir
 
 from shardc.dialects.kern.size import AnySize, evaluate
 
-TYPES = {
-    "f16": "fp16",
-    "bf16": "bf16",
-    "f32": "fp32",
-    "f64": "fp64",
-    "i1": "i1",
-    "i8": "i1",
-    "i32": "i32",
-    "i64": "i64",
-}
+_ELEMENTS: tuple[str, ...] = ("f16", "bf16", "f32", "f64", "i1", "i8", "i32", "i64")
+_SCALARS = ("float16", "bfloat16", "float32", "float64", "int1", "int8", "int32", "int64")
+TYPES: dict[str, str] = dict(
+    zip(_ELEMENTS, ("fp16", "bf16", "fp32", "fp64", "i1", "i1", "i32", "i64"), strict=True)
+)
 """Element types of memory as Triton's signatures write them; a byte of a kernel's memory is a truth value."""
-VALUES = {
-    "f16": "tl.float16",
-    "bf16": "tl.bfloat16",
-    "f32": "tl.float32",
-    "f64": "tl.float64",
-    "i1": "tl.int1",
-    "i8": "tl.int8",
-    "i32": "tl.int32",
-    "i64": "tl.int64",
-}
+VALUES = {element: f"tl.{scalar}" for element, scalar in zip(_ELEMENTS, _SCALARS, strict=True)}
 """Types of scalars inside a function."""
 
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -87,10 +71,8 @@ def _shortest(value: float, type_: str) -> str:
 
 def attribute(value: ir.Attribute) -> Expr:
     """The number of a constant's attribute."""
-    type_ = str(value.type)
-    return literal(
-        value.value if isinstance(value, ir.IntegerAttr | ir.FloatAttr | ir.BoolAttr) else bool(value), type_
-    )
+    is_number = isinstance(value, ir.IntegerAttr | ir.FloatAttr | ir.BoolAttr)
+    return literal(value.value if is_number else bool(value), str(value.type))
 
 
 def joined(vary: Iterable[Expr]) -> frozenset[str]:
@@ -105,6 +87,17 @@ def size_text(size: AnySize, names: list[str] | None = None) -> str:
     return evaluate(
         size, lambda s: names[s.number] if names else f"n{s.number}", str, "{} * {}".format, "{} + {}".format
     )
+
+
+def factor_text(size: AnySize, names: list[str] | None = None) -> str:
+    """The same as a factor: in parentheses unless it is a number or a name."""
+    text = size_text(size, names)
+    return text if text.isdigit() or text.isidentifier() else f"({text})"
+
+
+def precision_line(tf32: bool) -> str:
+    """The line that defines PRECISION, which products of f32 take."""
+    return f'PRECISION = tl.constexpr("{"tf32" if tf32 else "ieee"}")  # of products, as torch was set'
 
 
 class Names:

@@ -1,6 +1,4 @@
-"""What loops move between memory and registers, and how much they compute: counted, for the
-models of costs.
-"""
+"""Bytes and instructions of loops, counted for the models of costs."""
 
 from __future__ import annotations
 
@@ -18,39 +16,40 @@ _DEAR = ("arith.divf", "arith.remf")
 
 
 def element_bytes(element: ir.Type) -> int:
+    assert isinstance(element, ir.IntegerType | ir.FloatType)
     return max(1, element.width // 8)
 
 
 def read_bytes(
     members: Collection[Root], reads: Mapping[Root, Reads], roots: Roots, made: Collection[Root] = ()
 ) -> int:
-    """Bytes of the tensors that the loops of ``members`` read, each once, of a gathered one what is asked
-    for.
+    """Bytes of the tensors that ``members`` read, each once; of a gathered one what is asked for.
 
     What the roots ``made`` make does not come from memory.
     """
-    found: dict[Value, int] = {}
+    found: dict[int | Value, int] = {}
     for root in members:
         asked = hint(prod(root.sizes))
         for value, _ in reads[root].ends:
             end = base(value)
             if not isinstance(end, Argument) and roots.of.get(end) in made:
                 continue
-            key = _key(end)
+            key = end.position if isinstance(end, Argument) else end  # one tensor, whatever its shape
             size = min(hint(prod(end.shape)), asked) * element_bytes(end.element)
             found[key] = max(found.get(key, 0), size)
     return sum(found.values())
 
 
-def _key(value: Value) -> object:
-    """A tensor is one, in whatever shape it is read."""
-    return ("argument", value.position) if isinstance(value, Argument) else value
-
-
 def written_bytes(root: Root, n: int) -> int:
-    """Of a result of a root."""
-    element = root.generic.inits[n].element if root.generic else root.value.element
-    return hint(prod(root.result_shape(n))) * element_bytes(element)
+    """Bytes of a result of a root."""
+    return hint(prod(root.result_shape(n))) * element_bytes(result_element(root, n))
+
+
+def result_element(root: Root, n: int) -> ir.Type:
+    """The element type of a result of a root."""
+    made = root.generic.inits[n] if root.generic else root.value
+    assert made is not None
+    return made.element
 
 
 def instructions(values: Iterable[Computed]) -> int:

@@ -1,19 +1,14 @@
-"""The process that runs programs in Triton's interpreter: started with ``TRITON_INTERPRET=1`` by
-``interpret.py``.
+"""What a process under ``TRITON_INTERPRET=1`` calls to run programs in Triton's interpreter.
 
-Each line of its input names a folder with ``program.py``, ``inputs.pt`` and the modules of its kernels; the
-results become ``results.pt`` there, and the answer is a line of JSON: ``{}``, or an ``error``.
-
-What the interpreter lacks is added: the vendor's functions, computed by numpy in f64 and rounded, reductions
-by a function of two values, folded over whole slices, as are scans, bounds of loops that are arrays of one
-number, which numpy does not convert, and bf16, which Triton 3.6 cuts off instead of rounding to it, and
-multiplies as the integers of its bits.
+What the interpreter lacks is added (:func:`patch`): the vendor's functions, computed by numpy in f64 and
+rounded; reductions by a function of two values and scans, folded over whole slices; bounds of loops that are
+arrays of one number; and bf16, which Triton 3.6 cuts off instead of rounding to it, and multiplies as the
+integers of its bits.
 """
 
-import json
-import os
-import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,49 +20,50 @@ from triton.runtime import interpreter
 
 from shardc.runtime.kernels.triton_kernels import Modules
 
-FUNCTIONS = {
-    "copysign": np.copysign,
-    "cos": np.cos,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "log2": np.log2,
+_POWERS = (np.exp, np.exp2, np.expm1, np.log, np.log1p, np.log2)
+_OTHERS = (np.copysign, np.cos, np.sin, np.tan, np.tanh, np.trunc, np.fmod)
+FUNCTIONS = {function.__name__: function for function in (*_POWERS, *_OTHERS)} | {
     "pow": np.power,
     "nearbyint": np.rint,
-    "sin": np.sin,
-    "tan": np.tan,
-    "tanh": np.tanh,
-    "trunc": np.trunc,
-    "fmod": np.fmod,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": lambda x: torch.erf(torch.from_numpy(np.asarray(x))).numpy(),
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
 }
 
 
-def patch() -> None:
-    for name, function in FUNCTIONS.items():
-        setattr(libdevice, name, _library(function))
-    interpreter.ReduceOps.generic_reduce = _fold
-    interpreter.ScanOps.generic_scan = _scan
-    dot = interpreter.InterpreterBuilder.create_dot
-    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, _wide(a), _wide(b), *rest)
-    cast = interpreter.InterpreterBuilder.cast_impl
+@contextmanager
+def patch() -> Iterator[None]:
+    """Adds what the interpreter lacks, and takes it away at the end."""
+    builder = interpreter.InterpreterBuilder
+    dot, cast, language = builder.create_dot, builder.cast_impl, interpreter._patch_lang_tensor
 
     def rounded(self, x, type_):
         found = _rounded(x, type_)
         return cast(self, x, type_) if found is None else found  # a block with a 0 in it is false
 
-    interpreter.InterpreterBuilder.cast_impl = rounded
-    before = interpreter._patch_lang_tensor
-
     def patched(tensor, scope):
-        before(tensor, scope)
+        language(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(np.asarray(self.handle.data).item()))
 
-    interpreter._patch_lang_tensor = patched
+    added = [(libdevice, name, _library(function)) for name, function in FUNCTIONS.items()]
+    added += [
+        (interpreter.ReduceOps, "generic_reduce", _fold),
+        (interpreter.ScanOps, "generic_scan", _scan),
+        (builder, "create_dot", lambda self, a, b, *rest: dot(self, _wide(a), _wide(b), *rest)),
+        (builder, "cast_impl", rounded),
+        (interpreter, "_patch_lang_tensor", patched),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in added]
+    _set(added)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(attributes):
+    for owner, name, value in attributes:
+        setattr(owner, name, value)
 
 
 def _wide(handle):
@@ -81,14 +77,8 @@ def _rounded(handle, type_):
     """f32 as the nearest bf16, as GPUs convert it; None for other types."""
     if handle.dtype.scalar != tl.float32 or type_.scalar != tl.bfloat16:
         return None
-    bits = (
-        torch.from_numpy(np.ascontiguousarray(handle.data))
-        .bfloat16()
-        .view(torch.int16)
-        .numpy()
-        .view(np.uint16)
-    )
-    return interpreter.TensorHandle(bits, tl.bfloat16)
+    near = torch.from_numpy(np.ascontiguousarray(handle.data)).bfloat16()
+    return interpreter.TensorHandle(near.view(torch.int16).numpy().view(np.uint16), tl.bfloat16)
 
 
 def _library(function):
@@ -137,7 +127,21 @@ def _scan(self, inputs):
     return [self.to_tensor(np.ascontiguousarray(d), t) for d, t in zip(whole, dtypes, strict=True)]
 
 
-def run(folder: Path) -> None:
+def run(folder: Path) -> str:
+    """Runs ``program.py`` on ``inputs.pt`` with the modules beside it; its results become ``results.pt``.
+
+    Returns what went wrong, with the traceback, or nothing.
+    """
+    torch.set_num_threads(1)
+    try:
+        with patch():
+            _run(folder)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+    return ""
+
+
+def _run(folder: Path) -> None:
     modules = Modules(folder)
     names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
     exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
@@ -145,21 +149,3 @@ def run(folder: Path) -> None:
     with np.errstate(all="ignore"):
         results = names["graph"](SimpleNamespace(device=torch.device("cpu")), inputs)
     torch.save(list(results), folder / "results.pt")
-
-
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # nothing that is printed here is taken for an answer
-    torch.set_num_threads(1)
-    patch()
-    for line in sys.stdin:
-        try:
-            run(Path(json.loads(line)))
-            answer = {}
-        except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-        answers.write(json.dumps(answer) + "\n")
-
-
-if __name__ == "__main__":
-    main()

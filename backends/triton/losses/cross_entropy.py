@@ -12,16 +12,15 @@ from dataclasses import dataclass
 
 import torch
 
-from shardc.backends.triton.attention.shared import TYPES
+from shardc.backends.triton.emit.text import VALUES, precision_line
 from shardc.cost.matmul import Tiling
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropy
+from shardc.dialects.kern.types import ELEMENTS
 from shardc.runtime.kernels.kernel_call import FINE
 
 
 def _load(pointer: str, *conditions: tuple[str, int]) -> str:
-    """A masked load, of the conditions whose number, what is left over behind the last whole
-    block, is not 0.
-    """
+    """A load, masked by the conditions whose remainder behind the last whole block is not 0."""
     masks = [f"({text})" for text, rest in conditions if rest]
     return f"tl.load({pointer}, mask={' & '.join(masks)}, other=0.0)" if masks else f"tl.load({pointer})"
 
@@ -46,7 +45,9 @@ class Writer:
         return ", input_precision=PRECISION" if self.spec.dtype == torch.float32 else ""
 
     def _cast(self, value: str) -> str:
-        return value if self.spec.dtype == torch.float32 else f"{value}.to({TYPES[self.spec.dtype]})"
+        return (
+            value if self.spec.dtype == torch.float32 else f"{value}.to({VALUES[ELEMENTS[self.spec.dtype]]})"
+        )
 
     def constants(self) -> list[str]:
         """The lines that define sizes and settings of the module."""
@@ -63,10 +64,7 @@ class Writer:
                 f"SCALE = tl.constexpr({self.scale!r})  # of grad",
             ]
         if spec.dtype == torch.float32:
-            lines.append(
-                f'PRECISION = tl.constexpr("{"tf32" if self.tf32 else "ieee"}")  # of products, as torch '
-                f"was set"
-            )
+            lines.append(precision_line(self.tf32))
         return lines
 
     def logits(self, t: Tiling) -> str:
@@ -95,9 +93,7 @@ def {self.name}_logits(
     # Forward
 
     def forward(self, total: bool) -> list[str]:
-        """The body of ``name``: BLOCK_M rows, past which TILES tiles of classes go by. ``total``: logits are
-        added up.
-        """
+        """The body of ``name``: BLOCK_M rows loop over TILES tiles of classes. ``total``: sum the logits."""
         return [
             "blocks = tl.cdiv(ROWS, BLOCK_M)",
             "m = tl.program_id(0) % blocks * BLOCK_M + tl.arange(0, BLOCK_M)",
@@ -244,9 +240,7 @@ def {self.name}_logits(
         ]
 
     def drows(self, t: Tiling, factor: str, sums: str) -> list[str]:
-        """The body of ``name_drows``: what a chunk adds to a tile of the gradient of the rows. ``factor`` and
-        ``sums``: the pointers behind which the weight lies, and to what is added up, in f32.
-        """
+        """The body of ``name_drows``: a chunk's share of drows by ``factor``, added to ``sums`` in f32."""
         terms, size = self.spec.classes % t.block_k, self.spec.size % t.block_n
         k_limit = ("k[None, :] < SIZE", size)
         lines = [

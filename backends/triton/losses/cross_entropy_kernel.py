@@ -1,26 +1,22 @@
-"""A kernel whose body is one ``kern.linear_cross_entropy`` or its backward as a Triton module: tiles, parts,
-estimates.
+"""The kernel of ``kern.linear_cross_entropy`` or its backward as a Triton module: tiles, parts, estimates.
 
-``#kern.config`` may say ``block_m``, ``block_n``, ``block_k``, ``warps`` and ``stages`` (of all of its
-products), ``parts`` (of the classes, forward) and ``chunk`` (classes that backward takes at a time, a power
-of 2 of at least 16).
+``#kern.config`` may say ``block_m``, ``block_n``, ``block_k``, ``warps`` and ``stages`` (of all products),
+``parts`` (of the classes, forward) and ``chunk`` (classes at a time in backward: a power of 2, at least 16).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch_mlir import ir
 
 from shardc.backends.body.structured import Structured
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.triton.emit.memory import Memory, Pointer, Work
+from shardc.backends.triton.emit.memory import Memory, Pointer, pointer
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
-from shardc.backends.triton.emit.reduce import Joins
-from shardc.backends.triton.emit.text import Names
 from shardc.backends.triton.losses.cross_entropy import Writer
 from shardc.backends.triton.matmul.tiles import blocks, place_text, whole_tiling
 from shardc.cost.kernel import stream_s
@@ -41,6 +37,15 @@ from shardc.dialects.kern.linear_cross_entropy_backward import (
 from shardc.dialects.kern.types import ELEMENTS
 
 FORWARD, BACKWARD = LinearCrossEntropyOp.OPERATION_NAME, LinearCrossEntropyBackwardOp.OPERATION_NAME
+_SAYS = {
+    "forward": "A program: BLOCK_M rows, past which TILES tiles of classes go by.",
+    "join": "The logarithms of each row's sum and of its class, from all parts.",
+    "wrong": "The largest index that names no class.",
+    "slopes": "A tile of the gradients of a chunk's logits.",
+    "dweight": "A tile of the gradient of a chunk's weights.",
+    "drows": "A tile of the gradient of the rows: what a chunk adds.",
+    "dbias": "The gradient of a chunk's biases.",
+}
 _MADE = {FORWARD: MADE, BACKWARD: ("drows", "dweight", "dbias")}
 CHUNKS = tuple(1 << n for n in range(9, 14))
 NEAR = 1.05
@@ -75,9 +80,8 @@ class _CrossEntropy:
     def emit(self) -> Emitted:
         spec, name = self.spec, self.said.name
         given, made = ([self._pointer(role) for role in roles] for roles in (self.given, self.made))
-        names = Names([p.name for p in (*given, *made)])
-        self.memory = Memory(names, given, dict(enumerate(made)), made, [])
-        module = Module(name, self.said.title, self.memory, Joins(), frozenset())
+        self.memory = Memory(given, made)
+        module = Module(name, self.said.title, self.memory)
         forward = "lse" not in self.given
         if forward:
             self.writer = Writer(name, spec, self.tf32)
@@ -89,7 +93,6 @@ class _CrossEntropy:
             module.parts = self._backward(tilings)
             module.helpers = [place_text(name), self.writer.logits(tilings["slopes"][1])]
         module.sizes = self.writer.constants()
-        module.aligned = frozenset(p.name for p in self.memory.pointers)
         product = self._product(spec.rows, spec.classes, spec.size)
         times = 1 if forward else 1 + len(set(self.made) - {"dbias"})
         moved = sum(spec.tensors[role].size_bytes for role in (*self.given, *self.made))
@@ -97,18 +100,13 @@ class _CrossEntropy:
         return module.finish("matmul")
 
     def _pointer(self, role: str) -> Pointer:
-        return Pointer(f"{role}_ptr", role, ELEMENTS[self.spec.tensors[role].dtype])
-
-    def _work(self, name: str, count: int, element: str) -> None:
-        self.memory.works.append(Work(Pointer(f"{name}_ptr", name, element), count))
+        return pointer(role, ELEMENTS[self.spec.tensors[role].dtype])
 
     def _product(self, m: int, n: int, k: int, read: int = 0, written: int = 0, work: int = 0) -> Product:
         """``read`` and ``written``: bytes for each element of the result."""
         size = self.spec.dtype.itemsize
-        matrix = self.spec.dtype != torch.float32 or self.tf32
-        return Product(
-            1, m, n, k, size, read + written, matrix, direct=self.spec.size * size % 16 == 0, result_work=work
-        )
+        matrix, direct = self.spec.dtype != torch.float32 or self.tf32, self.spec.size * size % 16 == 0
+        return Product(1, m, n, k, size, read + written, matrix, direct=direct, result_work=work)
 
     # Forward
 
@@ -124,54 +122,29 @@ class _CrossEntropy:
         parts = -(-tiles // each)
         roles = ("best", "sums", "picked", *(["summed"] if total else []))
         for role in roles:
-            self._work(role, parts * spec.rows, "f32")
+            self.memory.work(role, parts * spec.rows, "f32")
         grid = f"(triton.cdiv({spec.rows}, BLOCK_M) * {parts},)"
-        constants = blocks(t, group=False) | {"TILES": each}
-        says = "A program: BLOCK_M rows, past which TILES tiles of classes go by."
-        first = Part(
-            name,
-            self.writer.forward(total),
-            constants,
-            grid,
-            t.warps,
-            says,
-            t.stages,
-            estimate_s(t, p, self.target),
-        )
+        constants = {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "TILES": each}
+        says, seconds = _SAYS["forward"], estimate_s(t, p, self.target)
+        body = self.writer.forward(total)
+        first = Part(name, body, constants, grid, t.warps, says, t.stages, seconds)
         moved, programs = 4 * spec.rows * (len(roles) * parts + 2 + total + top), -(-spec.rows // JOIN)
-        join = Part(
-            f"{name}_join",
-            self.writer.join(total, top),
-            {"BLOCK": JOIN, "PARTS": parts},
-            f"(triton.cdiv({spec.rows}, BLOCK),)",
-            4,
-            "The logarithms of each row's sum and of its class, from all parts.",
-            1,
-            stream_s(moved, programs, 4, self.target, steps=parts),
-        )
-        found = [role for role in ("wrong",) if role in self.made]
-        return t, [first, join, *(self._wrong() for _ in found)]
+        constants, grid = {"BLOCK": JOIN, "PARTS": parts}, f"(triton.cdiv({spec.rows}, BLOCK),)"
+        seconds = stream_s(moved, programs, 4, self.target, steps=parts)
+        body = self.writer.join(total, top)
+        join = Part(f"{name}_join", body, constants, grid, 4, _SAYS["join"], 1, seconds)
+        return t, [first, join, *([self._wrong()] if "wrong" in self.made else [])]
 
     def _wrong(self) -> Part:
         rows = self.spec.rows
         seconds = stream_s(8 * rows, 1, 8, self.target, steps=-(-rows // INDICES))
-        says = "The largest index that names no class."
-        return Part(
-            f"{self.writer.name}_wrong",
-            self.writer.wrong(),
-            {"BLOCK": INDICES},
-            "(1,)",
-            8,
-            says,
-            seconds=seconds,
-        )
+        name, body = f"{self.writer.name}_wrong", self.writer.wrong()
+        return Part(name, body, {"BLOCK": INDICES}, "(1,)", 8, _SAYS["wrong"], seconds=seconds)
 
     # Backward
 
     def _chunk(self) -> int:
-        """The smallest chunk of nearly the least time; several of them, so that slopes are never all there at
-        once.
-        """
+        """The smallest chunk of nearly the least time; at least two, so that slopes stay small."""
         if "chunk" in self.config:
             return self.config["chunk"]
         small = [c for c in CHUNKS if 2 * c <= self.spec.classes]
@@ -181,55 +154,45 @@ class _CrossEntropy:
         return next(c for c in small if seconds[c] <= NEAR * min(seconds.values()))
 
     def _seconds(self, chunk: int) -> float:
-        return sum(estimate_s(t, p, self.target) for p, t in self._tilings(chunk).values()) * -(
-            -self.spec.classes // chunk
-        )
+        times = -(-self.spec.classes // chunk)
+        return times * sum(estimate_s(t, p, self.target) for p, t in self._tilings(chunk).values())
 
     def _tilings(self, chunk: int) -> dict[str, tuple[Product, Tiling]]:
         spec, size = self.spec, self.spec.dtype.itemsize
-        products = {
-            "slopes": self._product(spec.rows, chunk, spec.size, written=size, work=LOGIT_INSTRUCTIONS)
-        }
+        slopes = self._product(spec.rows, chunk, spec.size, written=size, work=LOGIT_INSTRUCTIONS)
+        products = {"slopes": slopes}
         if "dweight" in self.made:
             products["dweight"] = self._product(chunk, spec.size, spec.rows, written=size)
         if "drows" in self.made:
             products["drows"] = self._product(spec.rows, spec.size, chunk, read=4, written=4)
         beside = {"drows", "slopes"} if spec.tensors.keys() & {"bias", "spread", "sums"} else {"drows"}
-        return {
-            role: (p, whole_tiling(p, self.target, self.config, beside=role in beside))
-            for role, p in products.items()
-        }
+        tile = lambda role, p: whole_tiling(p, self.target, self.config, beside=role in beside)  # noqa: E731
+        return {role: (p, tile(role, p)) for role, p in products.items()}
 
     def _backward(self, tilings: Mapping[str, tuple[Product, Tiling]]) -> list[Part]:
         spec, chunk, writer = self.spec, self.writer.chunk, self.writer
         chunks = -(-spec.classes // chunk)
-        self._work("slopes", spec.rows * chunk, ELEMENTS[spec.dtype])
+        self.memory.work("slopes", spec.rows * chunk, ELEMENTS[spec.dtype])
         sums = "drows_ptr"
         if "drows" in self.made and spec.dtype != torch.float32:
-            sums = "added_ptr"
-            self._work("added", spec.rows * spec.size, "f32")
+            sums = self.memory.work("added", spec.rows * spec.size, "f32").name
         factor = "weight_again_ptr" if "weight_again" in self.given else "weight_ptr"
         bodies = {
-            "slopes": (lambda _: writer.slopes(), "A tile of the gradients of a chunk's logits."),
-            "dweight": (writer.dweight, "A tile of the gradient of a chunk's weights."),
-            "drows": (
-                lambda t: writer.drows(t, factor, sums),
-                "A tile of the gradient of the rows: what a chunk adds.",
-            ),
+            "slopes": lambda _: writer.slopes(),
+            "dweight": writer.dweight,
+            "drows": lambda t: writer.drows(t, factor, sums),
         }
-        loop, parts = f"for first in range(0, {spec.classes}, {chunk}):", []
+        parts = []
         for role, (p, t) in tilings.items():
-            body, says = bodies[role]
+            name, body, says = f"{writer.name}_{role}", bodies[role](t), _SAYS[role]
             grid = f"(triton.cdiv({p.m}, BLOCK_M) * triton.cdiv({p.n}, BLOCK_N),)"
-            part = Part(f"{writer.name}_{role}", body(t), blocks(t), grid, t.warps, says, t.stages, loop=loop)
-            part.seconds, part.integers = chunks * estimate_s(t, p, self.target), ("first",)
-            parts.append(part)
+            seconds = chunks * estimate_s(t, p, self.target)
+            parts.append(Part(name, body, blocks(t), grid, t.warps, says, t.stages, seconds))
         if "dbias" in self.made:
-            grid, says = f"(triton.cdiv({chunk}, BLOCK_N),)", "The gradient of a chunk's biases."
-            part = Part(f"{writer.name}_dbias", writer.dbias(), BIASES, grid, 4, says, 2, loop=loop)
+            name, grid = f"{writer.name}_dbias", f"(triton.cdiv({chunk}, BLOCK_N),)"
             read, programs = spec.rows * chunk * spec.dtype.itemsize, -(-chunk // BIASES["BLOCK_N"])
             steps = -(-spec.rows // BIASES["BLOCK_M"])
-            part.seconds = chunks * stream_s(read, programs, 4, self.target, steps=steps)
-            part.integers = ("first",)
-            parts.append(part)
-        return parts
+            seconds = chunks * stream_s(read, programs, 4, self.target, steps=steps)
+            parts.append(Part(name, writer.dbias(), BIASES, grid, 4, _SAYS["dbias"], 2, seconds))
+        loop = f"for first in range(0, {spec.classes}, {chunk}):"
+        return [replace(part, loop=loop, integers=("first",)) for part in parts]

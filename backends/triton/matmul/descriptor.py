@@ -1,5 +1,4 @@
-"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors, which the hardware reads
-whole tiles by (TMA).
+"""Factors of a matmul that lie in memory as they are multiplied: tensor descriptors (TMA).
 
 A descriptor's innermost dim is contiguous, and its other strides and its start are multiples of 16 bytes.
 What is read beyond its shape is 0.
@@ -9,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 
 from shardc.backends.body.graph import Argument, Generic, Slice, Value, View
 from shardc.backends.body.linear import Index, Linear, row_major
-from shardc.dialects.kern.size import hint
-
-if TYPE_CHECKING:
-    from shardc.backends.triton.emit.module import Module
-    from shardc.backends.triton.matmul.contraction import Matmul
+from shardc.backends.triton.emit.module import Module
+from shardc.backends.triton.matmul.contraction import BYTES, Matmul
+from shardc.dialects.kern.size import AnySize, Size, hint
 
 HAS_DESCRIPTORS = (90, 100)
 """Architectures whose hardware reads tiles by tensor descriptors."""
@@ -27,15 +23,12 @@ ALIGNMENT_BYTES = 16
 _ALLOCATE = '''def allocate(size, alignment, stream):
     """Memory for tensor descriptors, which Triton asks for at each launch."""
     return torch.empty(size, dtype=torch.int8, device="cuda")'''
-_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
 
 
 @dataclass(frozen=True)
 class Descriptor:
     """``name = make`` stands before the loops; ``load`` reads the tile at ``first_m`` or ``first_n`` and
-    ``start``.
-
-    ``pointer`` is the parameter of the tensor, whose address must be a multiple of 16 bytes.
+    ``start``; ``pointer`` is the parameter of the tensor, whose address is a multiple of 16 bytes.
     """
 
     name: str
@@ -45,13 +38,11 @@ class Descriptor:
 
 
 def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
-    """That of the left (0) or right (1) factor; None if it is computed, or does not lie as a descriptor needs
-    it, or if no matrix instructions take it: all of a thread's factors are loaded to registers then, a turned
-    one twice, which spilled 344 to 616 bytes in tiles that spill nothing when they are read by pointers.
+    """The descriptor of the left (0) or right (1) factor; None if it is computed or does not lie so, or
+    without matrix instructions: factors go through registers then, which spilled 344 to 616 bytes.
     """
     source = _source(matmul, side)
-    bytes_ = _BYTES.get(matmul.element)
-    if source is None or bytes_ is None or not matmul.matrix:
+    if source is None or not matmul.matrix:
         return None
     argument, offset = source
     letter = "mn"[side]
@@ -60,29 +51,29 @@ def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
     known = {a for a, _ in offset.terms} - matmul.nest.merged
     if len(rows) != 1 or len(terms) != 1 or len(batch) > 1 or not known <= {*rows, *terms, *batch}:
         return None
-    row, term, sizes = (
-        offset.factor(rows[0]),
-        offset.factor(terms[0]),
-        [matmul.size(letter), matmul.size("k")],
-    )
-    if not all(isinstance(n, int) for n in (row, term, offset.constant, *sizes, *batch.values())):
+    row, term = offset.factor(rows[0]), offset.factor(terms[0])
+    steps = [offset.constant, *batch.values()]
+    if any(isinstance(n, Size) for n in (matmul.size(letter), matmul.size("k"), row, term, *steps)):
         return None
-    if 1 not in (row, term) or any(
-        (n * bytes_) % ALIGNMENT_BYTES for n in (row * term, offset.constant, *batch.values())
-    ):
+    if 1 not in (row, term) or not all(_is_aligned(n, matmul) for n in (row * term, *steps)):
         return None
-    name = ("left_tiles", "right_tiles")[side]
-    start = matmul.pointers[argument]
-    start += f" + {offset.constant}" * (offset.constant != 0)
+    name, pointer = ("left_tiles", "right_tiles")[side], matmul.pointer(argument)
+    start = f"{pointer} + {offset.constant}" if offset.constant != 0 else pointer
     far = ".to(tl.int64)" if matmul.is_far else ""
-    start += "".join(f" + batch{far} * {n}" for n in batch.values() if n)
-    block = ("BLOCK_M", "BLOCK_N")[side]
-    size, first = ("M", "N")[side], ("first_m", "first_n")[side]
+    start += "".join(f" + batch{far} * {n}" for n in batch.values() if n != 0)
+    size, block, first = letter.upper(), f"BLOCK_{letter.upper()}", f"first_{letter}"
     if term == 1:  # a row of terms after the other
-        make, load = _make(start, (size, "K"), row, (block, "BLOCK_K")), f"{name}.load([{first}, start])"
-        return Descriptor(name, make, load if side == 0 else f"{load}.T", matmul.pointers[argument])
-    make, load = _make(start, ("K", size), term, ("BLOCK_K", block)), f"{name}.load([start, {first}])"
-    return Descriptor(name, make, load if side == 1 else f"{load}.T", matmul.pointers[argument])
+        shape, blocks, at, is_turned = f"{size}, K", f"{block}, BLOCK_K", f"{first}, start", side == 1
+    else:
+        shape, blocks, at, is_turned = f"K, {size}", f"BLOCK_K, {block}", f"start, {first}", side == 0
+    make = f"tl.make_tensor_descriptor({start}, [{shape}], [{row * term}, 1], [{blocks}])"
+    return Descriptor(name, make, f"{name}.load([{at}]){'.T' * is_turned}", pointer)
+
+
+def reads_by_descriptor(matmul: Matmul) -> bool:
+    """Whether a loop over tiles reads both factors by descriptors (made outside: Triton 3.6)."""
+    has = matmul.target.arch in HAS_DESCRIPTORS and not matmul.axes["b"]
+    return has and all(find_descriptor(matmul, side) for side in (0, 1))
 
 
 def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
@@ -97,32 +88,29 @@ def read_by_descriptors(module: Module, arguments: Sequence[str]) -> None:
 
 
 def is_direct(matmul: Matmul, side: int) -> bool:
-    """Whether a factor can be copied to shared memory past the registers, 16 bytes at a time: where they are
-    fewer, each copy has its address in a register.
-    """
+    """Whether a factor is copied to shared memory 16 bytes at a time; smaller copies cost registers."""
     source = _source(matmul, side)
     if source is None:
         return False
     _, offset = source
     factors = [hint(f) for axis, f in offset.terms if axis not in matmul.nest.merged]
     others = [*(f for f in factors if f != 1), hint(offset.constant)]
-    return 1 in factors and all(f * (_BYTES.get(matmul.element, 8)) % ALIGNMENT_BYTES == 0 for f in others)
+    return 1 in factors and all(_is_aligned(f, matmul) for f in others)
 
 
-def _make(start: str, shape: tuple[str, str], stride: int, block: tuple[str, str]) -> str:
-    return f"tl.make_tensor_descriptor({start}, [{', '.join(shape)}], [{stride}, 1], [{', '.join(block)}])"
+def _is_aligned(elements: AnySize, matmul: Matmul) -> bool:
+    """Whether so many elements, at the size first seen, are whole units of 16 bytes."""
+    return hint(elements) * BYTES.get(matmul.element, 8) % ALIGNMENT_BYTES == 0
 
 
 def _source(matmul: Matmul, side: int) -> tuple[Argument, Linear] | None:
     """The tensor in memory whose elements a factor is, and where they lie."""
-    root, value = matmul.contraction.root, matmul.factors[side]
-    generic = root.generic
-    assert generic is not None
+    value, generic = matmul.factors[side], matmul.generic
     if not isinstance(value, ir.BlockArgument) or value.owner != generic.block:
         return None
     number = value.arg_number
-    found = in_memory(generic.operands[number], generic.operand_index(number, root.dims))
-    if found is None or found[0] not in matmul.pointers:
+    found = in_memory(generic.operands[number], generic.operand_index(number, matmul.contraction.root.dims))
+    if found is None or found[0] not in matmul.memory.of:
         return None
     return found[0], row_major(found[1], found[0].shape)
 
@@ -145,7 +133,5 @@ def is_read(generic: Generic, value: ir.Value, index: Index) -> bool:
         value = made.operands[0]
     if value.owner != generic.block:
         return False
-    return (
-        in_memory(generic.operands[value.arg_number], generic.operand_index(value.arg_number, index))
-        is not None
-    )
+    number = value.arg_number
+    return in_memory(generic.operands[number], generic.operand_index(number, index)) is not None

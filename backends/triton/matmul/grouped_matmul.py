@@ -1,14 +1,11 @@
-"""A kernel whose body is one ``kern.grouped_matmul`` as a Triton module: experts, whose rows are counted on
-the GPU.
+"""The kernel of ``kern.grouped_matmul`` as a Triton module: experts, whose rows are counted on the GPU.
 
-Nothing waits for the counts. Where groups share rows or columns, there are programs for the most blocks of
-these that there can be: each finds its group from all ends, and those left over do nothing. Where they share
-the terms of sums, every group has a program for each tile of its result. ``#kern.config`` may say blocks,
-warps and stages.
+Nothing waits for the counts. Where groups share rows or columns, there are programs for the most blocks that
+there can be: each finds its group from all ends, and those left over do nothing. Where they share the terms
+of sums, every group has a program for each tile. ``#kern.config`` may say blocks, warps and stages.
 
 On sm_90 and sm_100 tensor descriptors read both factors, where rows are multiples of 16 bytes and groups
-begin at rows, not within them. A tile may begin at any row; terms end where those of a group end: beyond is
-0. Rows beyond a group's are read, and not stored.
+begin at rows. Terms end where the group's end: beyond is 0. Rows beyond a group's are read, not stored.
 """
 
 from __future__ import annotations
@@ -19,14 +16,12 @@ from dataclasses import dataclass
 import torch
 
 from shardc.backends.body.structured import Structured
-from shardc.backends.triton.attention.shared import TYPES
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.triton.emit.memory import Memory, Pointer
+from shardc.backends.triton.emit.memory import Memory, pointer
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
-from shardc.backends.triton.emit.reduce import Joins
-from shardc.backends.triton.emit.text import Names
+from shardc.backends.triton.emit.text import VALUES, precision_line
 from shardc.backends.triton.matmul.descriptor import ALIGNMENT_BYTES, HAS_DESCRIPTORS, read_by_descriptors
 from shardc.backends.triton.matmul.tiles import blocks, place_text, whole_tiling
 from shardc.cost.machine import Gpu
@@ -50,9 +45,7 @@ def average(spec: GroupedMatmul, matrix: bool) -> Product:
 
 
 def is_direct(spec: GroupedMatmul) -> bool:
-    """Whether factors are copied as they lie: their rows are multiples of 16 bytes, and groups
-    begin at one.
-    """
+    """Whether rows of both factors are multiples of 16 bytes, and groups begin at one."""
     whole = all(
         spec.sizes[d[-1]] * spec.dtype.itemsize % ALIGNMENT_BYTES == 0 for d in (spec.left, spec.right)
     )
@@ -60,9 +53,7 @@ def is_direct(spec: GroupedMatmul) -> bool:
 
 
 def _is_scattered(spec: GroupedMatmul) -> bool:
-    """Whether a factor lies along what the groups share: these begin anywhere, so its elements are loaded
-    singly.
-    """
+    """Whether a factor is contiguous along what the groups share: its elements are loaded singly."""
     return spec.shared in (spec.left[-1], spec.right[-1])
 
 
@@ -79,17 +70,12 @@ class _Grouped:
         product = average(spec, spec.dtype != torch.float32 or self.tf32)
         beside = self.target.backend == "hip" or _is_scattered(spec)
         tiling = whole_tiling(product, self.target, self.config, beside=beside)
-        given = [Pointer("left_ptr", "left", element), Pointer("right_ptr", "right", element)]
-        given.append(Pointer("ends_ptr", "ends", "i32"))
-        out = Pointer("out_ptr", "out", element)
-        memory = Memory(Names(p.name for p in (*given, out)), given, {0: out}, [out], [])
-        module = Module(name, self.said.title, memory, Joins(), frozenset())
+        given = [pointer("left", element), pointer("right", element), pointer("ends", "i32")]
+        module = Module(name, self.said.title, Memory(given, [pointer("out", element)]))
         module.sizes = [f"{dim.upper()} = tl.constexpr({spec.sizes[dim]})" for dim in "gmnk"]
         if spec.dtype == torch.float32:
-            said = "tf32" if self.tf32 else "ieee"
-            module.sizes.append(f'PRECISION = tl.constexpr("{said}")  # of products, as torch was set')
+            module.sizes.append(precision_line(self.tf32))
         module.helpers = [place_text(name)]
-        module.aligned = frozenset(p.name for p in memory.pointers)
         if self.by_descriptor:
             read_by_descriptors(module, ["left", "right"])
         part = self._terms(tiling) if spec.shared == "k" else self._rows(tiling)
@@ -101,9 +87,7 @@ class _Grouped:
 
     @property
     def by_descriptor(self) -> bool:
-        """Whether tensor descriptors read both factors. Not so tf32 on sm_100, where turned copies would not
-        fit.
-        """
+        """Whether descriptors read both factors; not tf32 on sm_100, where turned copies do not fit."""
         has = self.target.arch in HAS_DESCRIPTORS and not self.config.get("pointers")
         return has and is_direct(self.spec) and (self.target.arch != 100 or self.spec.dtype.itemsize == 2)
 
@@ -113,10 +97,7 @@ class _Grouped:
         return "".join(f" * {other.upper()}" for other in behind)
 
     def _sum(self, t: Tiling) -> list[str]:
-        """The lines that add up ``total`` from ``left`` and ``right``, pointers to the first terms of
-        ``first`` to ``end``; what lies beyond the last row is not read again, beyond the last column and term
-        0.
-        """
+        """The lines that add up ``total`` from ``left`` and ``right`` over the terms ``first`` to ``end``."""
         spec = self.spec
         precision = ", input_precision=PRECISION" if spec.dtype == torch.float32 else ""
         head = [
@@ -146,9 +127,7 @@ class _Grouped:
         ]
 
     def _factors(self, m: str, n: str, left: str, right: str) -> list[str]:
-        """Pointers behind ``left`` and ``right`` to BLOCK_K terms of rows ``m`` and columns ``n``; or
-        descriptors.
-        """
+        """Pointers to BLOCK_K terms of rows ``m`` and columns ``n``, or descriptors."""
         spec = self.spec
         if self.by_descriptor:
             terms = "tl.maximum(end, 1)" if spec.shared == "k" else "K"
@@ -167,7 +146,9 @@ class _Grouped:
         ]
 
     def _store(self, to: str, inside: str) -> str:
-        value = "total" if self.spec.dtype == torch.float32 else f"total.to({TYPES[self.spec.dtype]})"
+        value = (
+            "total" if self.spec.dtype == torch.float32 else f"total.to({VALUES[ELEMENTS[self.spec.dtype]]})"
+        )
         return f"tl.store({to} + m[:, None].to(tl.int64) * N + n[None, :], {value}, mask={inside})"
 
     def _rows(self, t: Tiling) -> Part:

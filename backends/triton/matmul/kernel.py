@@ -23,11 +23,7 @@ _POWERS_OF_TWO = ("block_m", "block_n", "block_k", "warps")
 
 
 def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
-    """The kernel's contraction with the roots over its result that read nothing but this, there, and what is
-    before it.
-
-    None if there is none.
-    """
+    """The kernel's contraction with the roots over its result, and those that it reads; or None."""
     product = next((r for r in roots.items if is_contraction(r)), None)
     if product is None:
         return None
@@ -71,23 +67,20 @@ def waits(root: Root, nest: Nest, roots: Roots, reads: Mapping[Root, Reads]) -> 
     return root in _after(nest.roots[0], roots, reads)
 
 
-def add_matmul(module: Module, matmul: Matmul, config: Mapping[str, int]) -> None:
-    """Adds the functions of ``matmul``, tiled as ``config`` says and else as the model of costs chooses.
+def add_matmul(module: Module, matmul: Matmul, product: Product, config: Mapping[str, int]) -> None:
+    """Add the functions of ``matmul``, tiled as ``config`` says and else as the model of costs chooses.
 
-    Raises:
-        TritonKernelNotSupported: no tiling is legal for what is multiplied.
-        TilingNotLegal, TooMuchSharedMemory: what ``config`` asks for.
+    Raises TritonKernelNotSupported, or TilingNotLegal, TooMuchSharedMemory for what ``config`` asks for.
     """
-    tiling = _tiling(module.name, matmul.product, matmul.target, config)
+    tiling = _tiling(module.name, product, matmul.target, config)
     descriptors = matmul.target.arch in HAS_DESCRIPTORS and not config.get("pointers")
     forms = Forms(matmul, tiling, descriptors, module.memory)
     module.sizes += matmul.constants()
     parts = forms.parts()
-    parts[0].seconds = estimate_s(tiling, matmul.product, matmul.target)  # those behind it are in this, too
-    parts[0].spill_bytes = spill_bytes(tiling, matmul.product, matmul.target)
+    parts[0].seconds = estimate_s(tiling, product, matmul.target)  # those behind it are in this, too
+    parts[0].spill_bytes = spill_bytes(tiling, product, matmul.target)
     module.helpers += forms.helpers()
-    if forms.writer.by_descriptor:
-        pointers = dict.fromkeys(d.pointer for d in forms.writer.descriptors if d)
+    if pointers := {d.pointer for d in forms.functions.descriptors}:
         read_by_descriptors(module, [p.argument for p in module.memory.inputs if p.name in pointers])
     module.parts += parts
 
@@ -104,11 +97,8 @@ def _tiling(name: str, product: Product, target: Gpu, config: Mapping[str, int])
     tiling = replace(chosen, **asked)
     for part in _POWERS_OF_TWO:
         if (n := getattr(tiling, part)) & (n - 1) or (part != "warps" and n < 16):
-            raise TilingNotLegal(
-                name=name,
-                target=target.name,
-                problem=f"{part} = {n} must be a power of 2, blocks at least 16",
-            )
+            problem = f"{part} = {n} must be a power of 2, blocks at least 16"
+            raise TilingNotLegal(name=name, target=target.name, problem=problem)
     if refusal(tiling, product, target) is not None:
         needed = shared_bytes(tiling, product, target)
         if needed > target.shared_bytes:

@@ -1,6 +1,4 @@
-"""Tiles of the products in modules whose text is written out: cross entropies of linear layers, grouped
-matmuls.
-"""
+"""Tiles of the products in cross entropies of linear layers and grouped matmuls."""
 
 from __future__ import annotations
 
@@ -13,9 +11,8 @@ from shardc.cost.tilings import tilings
 from shardc.diagnostics.triton import TritonKernelNotSupported
 
 SUMS = 128
-"""Of a thread, at most, that is left registers for what is made of them; half as many where as much again is
-held beside them, and where products read registers: sm_80 and AMD (measured by compiling: no spills). Factors
-that pass through registers count as well: SUMS of both, at most.
+"""Accumulators a thread may have; half as many where values are held beside them, and again on sm_80 and AMD,
+whose products read registers (measured by compiling: no spills). Factors in registers count as well.
 """
 
 
@@ -25,14 +22,9 @@ def whole_tiling(p: Product, target: Gpu, config: Mapping[str, int], beside: boo
     ``beside``: a number for each sum is held with it. Raises TritonKernelNotSupported where none fits.
     """
     limit = SUMS // (2 if beside else 1) // (1 if target.arch in (90, 100) else 2)
-    fit = [
-        t
-        for t in tilings(p, target)
-        if t.split == 1
-        and not t.persistent
-        and accumulators(t, target) <= limit
-        and (p.direct or registers(t, p, target) <= SUMS)
-    ]
+    whole = [t for t in tilings(p, target) if t.split == 1 and not t.persistent]
+    held = [t for t in whole if accumulators(t, target) <= limit]
+    fit = [t for t in held if p.direct or registers(t, p, target) <= SUMS]
     if not fit:
         raise TritonKernelNotSupported(what="a product that no tile fits on")
     chosen = min(fit, key=lambda t: estimate_s(t, p, target))
@@ -40,11 +32,9 @@ def whole_tiling(p: Product, target: Gpu, config: Mapping[str, int], beside: boo
     return replace(chosen, **{name: config[name] for name in names if name in config})
 
 
-def blocks(t: Tiling, group: bool = True) -> dict[str, int]:
+def blocks(t: Tiling) -> dict[str, int]:
     """The constants of a function under a tiling."""
-    return {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k} | (
-        {"GROUP": t.group} if group else {}
-    )
+    return {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "GROUP": t.group}
 
 
 def place_text(name: str) -> str:

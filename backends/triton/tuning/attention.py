@@ -1,6 +1,4 @@
-"""Attention on GPUs: blocks of queries and keys, warps and stages of each of its kernels
-(``cost/attention.py``).
-"""
+"""The space of attention on GPUs: blocks of queries and keys, warps and stages of each kernel."""
 
 from __future__ import annotations
 
@@ -10,14 +8,7 @@ from dataclasses import dataclass
 from shardc.backends.triton.attention.kernel import scores_of
 from shardc.backends.tuning.sketches import together
 from shardc.backends.tuning.space import Parameter, Sketch
-from shardc.cost.attention import (
-    SIZES,
-    Blocks,
-    Scores,
-    candidates_of,
-    estimate_s,
-    refusal,
-)
+from shardc.cost.attention import SIZES, Blocks, Scores, candidates_of, estimate_s, refusal
 from shardc.cost.machine import Gpu
 from shardc.dialects.kern.attention_maps import Attention
 
@@ -54,6 +45,5 @@ class _Kernel:
         return estimate_s(self._blocks(values), self.scores, self.target)
 
     def _blocks(self, values: Mapping[str, int]) -> Blocks:
-        return Blocks(
-            *(values[f"{self.scores.kind}_{name}"] for name in ("queries", "keys", "warps", "stages"))
-        )
+        names = ("queries", "keys", "warps", "stages")
+        return Blocks(*(values[f"{self.scores.kind}_{name}"] for name in names))

@@ -27,16 +27,12 @@ from shardc.diagnostics.base import ShardcError
 LIMIT_S = 60.0
 """A compile that takes longer is given up."""
 INSTRUCTIONS = ("loads", "wide_loads", "stores", "wide_stores", "matrix_ops")
-"""Kinds of instructions that are counted in binaries: of global memory, those that move 16 bytes a thread,
-products.
-"""
+"""Instructions counted in binaries; wide ones move 16 bytes a thread."""
 
 
 class GpuBuilder:
-    """Compiles points ahead of time, in ``processes`` at once: one that crashes or takes longer than
-    ``limit_s`` is not built, and costs only itself. Nor is one whose binary spills more registers than its
-    estimate may have priced, or needs more than the GPU has: it runs slowly, or not at all. Binaries lie in a
-    folder that goes with the builder.
+    """Compiles points ahead of time, in ``processes`` at once, into a folder that goes with the builder. A
+    crash, a time-out after ``limit_s``, and a binary with more spills than priced cost that point alone.
     """
 
     def __init__(self, processes: int | None = None, limit_s: float = LIMIT_S) -> None:
@@ -48,9 +44,8 @@ class GpuBuilder:
         """Its processes start with each build."""
 
     def build(self, task: Task, points: Sequence[Point | None]) -> Iterator[Built]:
-        """Each point, in order. Those that come to the same module are compiled once. ``path`` is the module,
-        which lies beside the cache of its binaries. What the backend chooses itself (None) may spill: it is
-        what a compile makes.
+        """Each point, in order; equal modules are compiled once. ``path`` is the module, beside the cache of
+        its binaries. The backend's own choice (None) may spill.
 
         Raises UnknownTarget, TritonMissing, TritonTooOld.
         """
@@ -112,9 +107,7 @@ def _built(point: Point | None, code: str, compiled: Compiled, path: Path, secon
 
 
 def _excess(function: Figures, target: Gpu, priced: int) -> str | None:
-    """What a function takes that it should not, or cannot have; None if that is nothing. ``priced``: bytes of
-    spills that are in its kernel's estimate.
-    """
+    """Return what a function needs too much of, or None. ``priced``: spilled bytes in the estimate."""
     if function.spill_bytes > SPILL_BOUND * priced:
         return f"{function.name} spills {function.spill_bytes} bytes of registers a thread"
     needed, limit = function.registers * function.num_warps * target.warp_size, target.unit_registers

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch_mlir import ir
 
 from shardc.backends.body.structured import read_structured
 from shardc.backends.triton.emit.emit import read_kernel
 from shardc.backends.triton.emit.scatter import COLUMNS, RUN
-from shardc.backends.triton.matmul.contraction import HAS_DESCRIPTORS
+from shardc.backends.triton.matmul.product import product_of
 from shardc.backends.triton.tuning import attention, matmul, rows
 from shardc.backends.tuning.sketches import legal, together
 from shardc.backends.tuning.space import Parameter, Sketch
@@ -21,12 +23,10 @@ from shardc.dialects.kern.size import hint
 
 
 def sketches(functions: ir.Module, target: Gpu, *, tf32: bool = False) -> tuple[Sketch, ...]:
-    """Of a module of :func:`shardc.backends.body.extract.extract` that has one function.
+    """The sketches of a module of ``extract`` that has one function. Raises as the backend does.
 
     Functions beside a matmul have the tiles that are chosen for them: names of ``#kern.config`` are the
     kernel's, and ``warps`` those of all of its functions.
-
-    Raises KernelNotSupported, TritonKernelNotSupported as the backend does.
     """
     function = functions.body.operations[0].operation
     body = read_structured(function)
@@ -40,24 +40,18 @@ def sketches(functions: ir.Module, target: Gpu, *, tf32: bool = False) -> tuple[
         return (attention.sketch(spec, backward, target, tf32),)
     kernel = read_kernel(function, target, tf32=tf32)
     if kernel.matmul is not None:
-        found, _ = kernel.find_matmul(kernel.matmul)
-        return matmul.sketches(
-            found.product, target.arch in HAS_DESCRIPTORS and found.product.by_descriptor, target
-        )
-    return (
-        together([rows.sketch(kernel.extent(f), kernel.limits, target) for f in kernel.functions if f.order]),
-    )
+        return matmul.sketches(product_of(kernel.find_matmul(kernel.matmul)[0]), target)
+    found = [rows.sketch(kernel.extent(f), kernel.limits, target) for f in kernel.functions if f.order]
+    return (together(found),)
 
 
 def _scatter(spec: ScatterAdd, target: Gpu) -> Sketch:
     inner, count, item = hint(spec.inner), hint(spec.count) * hint(spec.outer), spec.out.dtype.itemsize
     columns = sorted({n for n in (32, 64, 128, 256, 512) if n < 2 * max(32, inner)} | {COLUMNS})
-    parameters = (
-        Parameter("rows", tuple(sorted({8, 16, 32, 64, RUN}))),
-        Parameter("columns", tuple(columns)),
-    )
+    rows_ = tuple(sorted({8, 16, 32, 64, RUN}))
+    parameters = (Parameter("rows", rows_), Parameter("columns", tuple(columns)))
 
-    def estimate_s(values: dict[str, int]) -> float:
+    def estimate_s(values: Mapping[str, int]) -> float:
         programs = -(-count // values["rows"]) * -(-inner // values["columns"])
         ends = 2 * (-(-count // values["rows"])) * inner * item
         return stream_s(3 * count * inner * item + ends, programs, 4, target)

@@ -1,5 +1,4 @@
-"""Matmuls on GPUs: a program a tile, several programs a tile, or a loop over tiles
-(``cost/matmul.py``, ``cost/tilings.py``).
+"""The space of matmuls on GPUs: a program a tile, several programs a tile, or a loop over tiles.
 
 A value of ``#kern.config`` is at least 1, so the forms are sketches: one that says nothing of ``split``,
 ``persistent`` or ``pointers`` has none of them.
@@ -28,18 +27,13 @@ POINTERS = 1.1
 """Time of loads by pointers, of that of loads by descriptors."""
 
 
-def sketches(product: Product, has_descriptors: bool, target: Gpu) -> tuple[Sketch, ...]:
-    """The forms that one product may take. ``has_descriptors``: the target reads tiles by them."""
-    forms = {
-        "tiles": (),
-        "split": (Parameter("split", tuple(s for s in SPLITS if s > 1)),),
-        "persistent": (Parameter("persistent", (1,)),),
-        "pointers": (Parameter("pointers", (1,)),),
-    }
-    if not (product.matrix and product.by_descriptor):
-        del forms["persistent"]
-    if not has_descriptors:
-        del forms["pointers"]
+def sketches(product: Product, target: Gpu) -> tuple[Sketch, ...]:
+    """The forms that one product may take."""
+    forms = {"tiles": (), "split": (Parameter("split", tuple(s for s in SPLITS if s > 1)),)}
+    if product.by_descriptor and product.matrix:
+        forms["persistent"] = (Parameter("persistent", (1,)),)
+    if product.by_descriptor:
+        forms["pointers"] = (Parameter("pointers", (1,)),)
     found = []
     for name, more in forms.items():
         form = _Form(product, target, POINTERS if name == "pointers" else 1.0)

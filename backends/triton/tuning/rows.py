@@ -1,6 +1,4 @@
-"""Functions of rows, of sums over rows, and of elements without rows: tiles, warps, and programs that share
-the rows (``backends/triton/config.py``).
-"""
+"""The space of functions of rows, of sums over rows, and of elements (``backends/triton/config.py``)."""
 
 from __future__ import annotations
 

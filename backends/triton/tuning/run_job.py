@@ -1,15 +1,11 @@
-"""What the process of the GPU runner does: checks and times modules of one task on the current GPU.
-
-Under ``TRITON_INTERPRET=1`` it is Triton's interpreter, by the host's clock: values are those of a GPU, times
-are not.
+"""The GPU runner's process: checks and times modules of one task on the current GPU, or, under
+``TRITON_INTERPRET=1``, in Triton's interpreter by the host's clock.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-
-import torch
 
 from shardc.backends.benchmark.clocks import Clock, HostClock
 from shardc.backends.triton.clock import DeviceClock
@@ -38,17 +34,18 @@ class GpuBench(Bench):
     """Modules, between two events of the current stream, before which the caches are wiped."""
 
     def __init__(self, task: Task) -> None:
-        if interprets():
-            from shardc.backends.triton.interpreter.interpret_worker import patch
+        super().__init__(task, "cpu" if interprets() else "cuda")
 
-            patch()
-        self.device = torch.device("cpu" if interprets() else "cuda")
-        super().__init__(task)
+    def measure(self, asked: Measure) -> Pairs | str:
+        if not interprets():
+            return super().measure(asked)
+        from shardc.backends.triton.interpreter.interpret_worker import patch
+
+        with patch():
+            return super().measure(asked)
 
     def load(self, path: Path) -> Kernel:
-        """A module beside the cache of its binaries. One of any number of elements is called for one set of
-        tensors.
-        """
+        """Load a module beside its binaries' cache; a flat kernel is called for one set of tensors."""
         modules = Modules(path.parent)
         if self.size is None:
             return modules.kernel(path.stem, self.outputs)

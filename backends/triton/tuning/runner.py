@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import cuda
 
 from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule
@@ -18,13 +18,9 @@ from shardc.diagnostics.kernels import UnknownTarget
 from shardc.diagnostics.triton import DriverTooOld
 from shardc.diagnostics.tuner import GpuNotHere
 
-cuda: Any = torch.cuda
-
 
 class GpuRunner(Runner):
-    """Runs modules on the current GPU. ``job`` and ``environment`` are its process's; under
-    ``TRITON_INTERPRET=1`` that is Triton's interpreter, which stands for every GPU.
-    """
+    """Runs modules on the current GPU, or in the interpreter if ``environment`` says TRITON_INTERPRET=1."""
 
     def __init__(
         self,

@@ -1,6 +1,4 @@
-"""What was found by tuning, put on the kernels of a program before they are compiled. Nothing is searched
-here.
-"""
+"""Puts tuned configurations on the kernels of a program before they are compiled."""
 
 from __future__ import annotations
 
@@ -32,11 +30,10 @@ _said: set[str] = set()
 
 
 def use_tuned(module: ir.Module, target: Target) -> None:
-    """Writes ``#kern.config`` on every kernel of a module of level 4 that has none, and for which the tuning
-    database of this machine, or the trials that come with shardc, know the fastest configuration.
+    """Write ``#kern.config`` on every kernel of level 4 that has none, where the tuning database or the
+    shipped trials know the fastest one.
 
-    One that is no longer legal is ignored, and a remark says so; a database that cannot be read is ignored
-    with a TuningDatabaseWarning.
+    An illegal one is ignored with a remark, an unreadable database with a TuningDatabaseWarning.
     """
     tuning = target.tuning()
     if tuning is None or (not database_path().is_file() and not ships_for(tuning.task_target)):
@@ -77,9 +74,7 @@ def _note(kernels: Sequence[ir.Operation], said: str) -> None:
 
 
 def _found(task: Task, database: Database | None) -> Found | None:
-    """The best that is known: of this very kernel, measured here or else shipped, before one of
-    near sizes.
-    """
+    """The best known point: of this very kernel, measured here or shipped, before one of near sizes."""
     own = database.best(task) if database else None
     if own and not own.near:
         return own

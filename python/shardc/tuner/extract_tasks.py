@@ -15,11 +15,9 @@ from shardc.dialects.kern.kernel import kernel_name
 def tasks_of(
     module: ir.Module, target: Target | None = None, threads: int | None = None
 ) -> list[tuple[Task, int]]:
-    """The kernels of a module of level 4 as tasks, in the order of their first calls, with the number of
-    calls of each.
+    """The kernels of a module of level 4 as tasks, by first call, with the number of calls of each.
 
-    ``target`` is that of this process's device, and ``threads`` those that it runs kernels on, unless given.
-    There are none where its kernels cannot be tuned.
+    ``target``: by default this process's device; ``threads``: its own. Empty if it cannot be tuned.
     """
     return [(task, len(found)) for task, found in kernels_of(module, target, threads).items()]
 

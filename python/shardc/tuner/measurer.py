@@ -24,9 +24,10 @@ CONFIRM = Rule(most=60, width=0.005, clear=float("inf"), budget_s=4.0)
 
 @dataclass
 class _State:
-    """Of a task: its default, and the best so far with its ratio to the default."""
+    """The default of a task (its code and path), and the best so far with its ratio to the default."""
 
-    default: Built
+    code: str
+    default: Path
     incumbent: Path
     ratio: float = 1.0
     trials: dict[str, Trial] = field(default_factory=dict)
@@ -34,17 +35,13 @@ class _State:
 
 
 class Measurer:
-    """Builds points in ``processes`` at once and times each that was built in turns with the best so far, the
-    incumbent, which is the default at first. A trial's ratio is that to the incumbent times the incumbent's
-    own, which is to the default directly: trials of one task compare.
+    """Builds points in ``processes`` at once and times each in turns with the best so far, the incumbent, at
+    first the default. Ratios are to the default directly: trials of one task compare. Points of a device that
+    is not here are built, and not run.
 
-    Points of a device that is not here are built, and not run: a trial says what their binaries take.
-
-    ``builders`` and ``runners`` are by the backend of a task's target; those that are not given are the
-    target's own, of ``processes`` where that is given.
-
-    ``default_of`` says what a task's default is; the kernel without any configuration, where it says None. On
-    one thread, points are built while others are timed, whose clock is that of the thread. A context manager.
+    ``builders`` and ``runners``: by backend, where not the target's own. ``default_of``: a task's default
+    point; None: the kernel without configuration. On one thread, points are built while others are timed, by
+    the thread's clock. A context manager.
     """
 
     def __init__(
@@ -71,11 +68,7 @@ class Measurer:
             each.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
-        """Names the default, where ``default_of`` is not to be asked, and the best trial that is already
-        known.
-
-        Raises TaskNotTunable: the default cannot be built.
-        """
+        """Set the default and the best known trial. Raises TaskNotTunable: no default was built."""
         if not self.runs(task):
             return
         self._builder_of(task).start()
@@ -83,18 +76,15 @@ class Measurer:
         points = [default] if incumbent is None or incumbent.point == default else [default, incumbent.point]
         built, *best = self._builder_of(task).build(task, points)
         if built.path is None:
-            raise TaskNotTunable(
-                task=task.label, reason=f"its default configuration was not built: {built.said}"
-            )
-        state = _State(built, built.path)
-        if best and best[0].path is not None and incumbent.ratio is not None:
+            reason = f"its default configuration was not built: {built.said}"
+            raise TaskNotTunable(task=task.label, reason=reason)
+        state = self._states[task.key] = _State(built.code, built.path, built.path)
+        if best and best[0].path is not None and incumbent is not None and incumbent.ratio is not None:
             state.incumbent, state.ratio = best[0].path, incumbent.ratio
-        self._states[task.key] = state
 
     def measure(self, task: Task, points: Sequence[Point]) -> Iterator[Trial]:
-        """A trial for each point, in order, each as soon as it is known. Raises TaskNotTunable: there is no
-        default that computes the task rightly, or no reference. For GPUs, UnknownTarget, TritonMissing,
-        TritonTooOld.
+        """A trial for each point, in order, as soon as it is known. Raises TaskNotTunable: the default is
+        wrong, or there is no reference. For GPUs, UnknownTarget, TritonMissing, TritonTooOld.
         """
         if not self.runs(task):
             yield from map(_binary, self._builder_of(task).build(task, points))
@@ -108,17 +98,13 @@ class Measurer:
             yield self._trial(task, each)
 
     def confirm(self, task: Task, point: Point) -> Trial:
-        """The point against the default itself, with more pairs than decide a search. Raises
-        TaskNotTunable.
-        """
+        """Time the point against the default, with more pairs than a search. Raises TaskNotTunable."""
         if not self.runs(task):
             return next(self.measure(task, [point]))
         if task.key not in self._states:
             self.begin(task, self._default_of(task))
         (built,) = self._builder_of(task).build(task, [point])
-        if built.path is None:
-            return Trial(point, Outcome.NOT_BUILT, said=built.said, figures=built.figures)
-        return self._against_default(task, built, CONFIRM)
+        return _binary(built) if built.path is None else self._against_default(task, built, CONFIRM)
 
     def runs(self, task: Task) -> bool:
         """Whether what is built for a task can be run here. Raises UnknownTarget."""
@@ -140,53 +126,40 @@ class Measurer:
         state, point = self._states[task.key], built.point
         assert point is not None
         if built.path is None:
-            return Trial(point, Outcome.NOT_BUILT, said=built.said, figures=built.figures)
+            return _binary(built)
         if built.code in state.trials:
-            known = state.trials[built.code]
-            return replace(known, point=point)
-        found = self._timed(task, built, state.incumbent, self._rule)
+            return replace(state.trials[built.code], point=point)
+        found, is_default = self._timed(task, built, state.incumbent, self._rule), built.code == state.code
         if isinstance(found, Pairs):
-            ratio = 1.0 if built.code == state.default.code else None
-            trial = replace(_measured(point, found, state.ratio, self._rule, ratio), figures=built.figures)
-            if found.verdict is Verdict.FASTER and ratio is None:
-                trial = self._directly(task, built, trial)
-                if trial.ok and trial.ratio < state.ratio:
+            trial = replace(_measured(point, found, state.ratio, self._rule), figures=built.figures)
+            if is_default:
+                trial = replace(trial, ratio=1.0)
+            elif found.verdict is Verdict.FASTER:
+                if state.incumbent != state.default:  # chained ratios would multiply their noise
+                    trial = self._against_default(task, built, self._rule)
+                if trial.ok and trial.ratio is not None and trial.ratio < state.ratio:
                     state.incumbent, state.ratio = built.path, trial.ratio
+        elif is_default:
+            reason = f"its default configuration {found[0]}: {found[1]}"
+            raise TaskNotTunable(task=task.label, reason=reason)
         else:
-            if built.code == state.default.code:
-                raise TaskNotTunable(
-                    task=task.label, reason=f"its default configuration {found[0]}: {found[1]}"
-                )
-            trial = _failed(point, *found)
+            trial = Trial(point, found[0], said=found[1])
         state.trials[built.code] = trial
         return trial
 
-    def _directly(self, task: Task, built: Built, trial: Trial) -> Trial:
-        """The trial of what was faster than the incumbent, against the default itself: through a chain of
-        incumbents the luck of each would multiply, to a seventh of the time of a kernel that was no faster.
-        """
-        state = self._states[task.key]
-        if state.incumbent == state.default.path:
-            return trial
-        return self._against_default(task, built, self._rule)
-
     def _against_default(self, task: Task, built: Built, rule: Rule) -> Trial:
         assert built.point is not None
-        found = self._timed(task, built, self._states[task.key].default.path, rule)
-        trial = (
-            _measured(built.point, found, 1.0, rule)
-            if isinstance(found, Pairs)
-            else _failed(built.point, *found)
-        )
-        return replace(trial, figures=built.figures)
+        found = self._timed(task, built, self._states[task.key].default, rule)
+        if isinstance(found, Pairs):
+            return replace(_measured(built.point, found, 1.0, rule), figures=built.figures)
+        return Trial(built.point, found[0], said=found[1], figures=built.figures)
 
     def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
         try:
             return self._runner_of(task).measure(task, built, incumbent, rule)
         except (Refused, Ended, TookTooLong) as error:
-            raise TaskNotTunable(
-                task=task.label, reason=f"its reference cannot be computed: {error}"
-            ) from None
+            reason = f"its reference cannot be computed: {error}"
+            raise TaskNotTunable(task=task.label, reason=reason) from None
 
 
 def _binary(built: Built) -> Trial:
@@ -196,10 +169,6 @@ def _binary(built: Built) -> Trial:
     return Trial(built.point, outcome, said=built.said, figures=built.figures)
 
 
-def _failed(point: Point, outcome: Outcome, said: str) -> Trial:
-    return Trial(point, outcome, said=said)
-
-
-def _measured(point: Point, found: Pairs, scale: float, rule: Rule, ratio: float | None = None) -> Trial:
-    ratio = scale * found.ratio if ratio is None else ratio
-    return Trial(point, Outcome.MEASURED, ratio, median(found.candidate), scale * found.spread(rule))
+def _measured(point: Point, found: Pairs, scale: float, rule: Rule) -> Trial:
+    ratio, spread = scale * found.ratio, scale * found.spread(rule)
+    return Trial(point, Outcome.MEASURED, ratio, median(found.candidate), spread)

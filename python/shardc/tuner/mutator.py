@@ -1,6 +1,4 @@
-"""Neighbours and children of points: moves along a parameter's values, jumps, crossover of two decision
-traces.
-"""
+"""Neighbours and children of points: steps, jumps, and crossover of two decision traces."""
 
 from __future__ import annotations
 
@@ -20,13 +18,11 @@ AGAIN = 0.3
 
 
 def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
-    """A legal point that differs from ``point`` in a parameter or a few, most often by one step in the order
-    of its values; None if none was found.
-    """
+    """Return a legal point that differs in a few parameters, mostly by one step; None if none is found."""
     sketch = _sketch(space, point.sketch)
-    free = (
-        [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1] if sketch else []
-    )
+    if sketch is None:
+        return None
+    free = [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1]
     for _ in range(TRIES if free else 0):
         values = point.config
         for parameter in _some(free, draw):
@@ -38,9 +34,7 @@ def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
 
 
 def crossed(space: Space, one: Point, other: Point, draw: random.Random) -> Point | None:
-    """A legal point that takes each value from one of two points of the same sketch; None if they are of two
-    sketches, or none was found that is neither of them.
-    """
+    """Return a legal mix of two points of one sketch; None if there is none that is neither of them."""
     sketch = _sketch(space, one.sketch)
     if sketch is None or one.sketch != other.sketch:
         return None

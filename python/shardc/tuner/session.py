@@ -1,8 +1,8 @@
 """``tune``: a search over the kernels of a model, from a database's trials on.
 
-A session keeps nothing of its own. Its strategies start afresh each time with the same seed, and what they
-propose is answered from the database as long as it is there: a session that was killed goes on where it was,
-and the same seed proposes the same points. Trials count against the budget wherever their answers come from.
+A session keeps nothing of its own: its strategies start afresh with the same seed, and what they propose is
+answered from the database where it is there, so that a session that was killed goes on where it was. Trials
+count against the budget wherever their answers come from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome, Trial
+from shardc.backends.tuning.trial import Outcome, Trial, fastest_first
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
@@ -38,9 +38,7 @@ BUILT = 16
 CONFIRMED = 0.99
 """Ratio from which on a best point is not worth a second look."""
 LOOKS = 4
-"""Second looks at most at points of a kernel: each that is no longer the best leaves its place to
-the next.
-"""
+"""Second looks at a kernel's best points: one that no longer is leaves its place to the next."""
 INTERRUPTED = "interrupted"
 """Why a session ended that the user ended."""
 
@@ -67,9 +65,7 @@ class Remembers(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """Of a whole session. None: no limit but that on ``regret``, the share of the kernels' time that further
-    trials are expected to save; 0 ends at the analytic choice.
-    """
+    """Limits of a session; None: no limit but ``regret``, the least expected saving worth going on for."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -82,10 +78,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Round:
-    """An event: a round of ``progress`` begins (without ``trials``), measured one, or ends, with all of its
-    trials, of which ``measured`` were not in the database. ``trials_done`` and ``seconds_left`` are those of
-    the session, ``step_ratio`` the time of all kernels of a step over the default's, by the rounds that
-    ended.
+    """An event: a round begins (no ``trials``), measured one, or ended (all of its ``trials``, ``measured``
+    of them not from the database). ``trials_done``, ``trials_left`` and ``seconds_left`` are the session's;
+    ``step_ratio``: the time of a step's kernels over the default's.
     """
 
     progress: Progress
@@ -99,10 +94,9 @@ class Round:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """Of one kernel. ``analytic`` is the point that models choose without a trial; ``chosen`` the best legal
-    point, the analytic one where none was tried, None where none was faster than the kernel as it is compiled
-    untuned; ``ratio`` its time over that kernel's, which is ``default_s`` (None without a trial); ``trials``
-    in the order of the search. ``said``: what a user should know of it.
+    """Result of tuning one kernel. ``analytic``: the models' choice without a trial; ``chosen``: the fastest
+    legal point, the analytic one if none was tried, None if none beat the untuned kernel; ``ratio``: its time
+    over that kernel's ``default_s``; ``said``: what a user should know.
     """
 
     job: Job
@@ -127,9 +121,7 @@ class SessionResult:
 
     @property
     def step_ratio(self) -> float:
-        """Of the time of all kernels of a step over that with default configurations, as far as they were
-        timed.
-        """
+        """The time of all kernels that were timed over that with default configurations."""
         return _step_ratio((t.job, t.default_s, t.ratio) for t in self.tasks if t.default_s is not None)
 
 
@@ -155,9 +147,9 @@ def tune(
     on_round: Callable[[Round], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> SessionResult:
-    """Searches configurations of ``jobs`` until the budget is spent, every point was tried, or going on is
-    not expected to be worth it. Ratios are to the kernel as it is compiled untuned. ``hints``: points of a
-    task that are tried first. Raises UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
+    """Search configurations of ``jobs`` until the budget is spent, every point was tried, or more trials are
+    not worth it. Ratios are to the untuned kernel. ``hints``: points of a task to try first. Raises
+    UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
     """
     check_strategy(strategy)
     session = _Session(database, measurer, model, budget, hints, on_round, now)
@@ -166,18 +158,17 @@ def tune(
     return session.run()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class _Open(Progress):
-    """A job whose space is known. Of a point that was measured again, ``known`` has the first trial, with
-    which the search went on, and ``latest`` the last, which counts. ``first`` is what models choose without a
-    trial.
+    """A job whose space is known. ``known``: the first trial of a point, with which the search goes on;
+    ``latest``: the last, which counts; ``first``: the models' choice without a trial.
     """
 
-    space: Space | None = None
-    first: Point | None = None
-    strategy: SearchStrategy | None = None
-    known: dict[Point, Trial] = field(default_factory=dict)
-    latest: dict[Point, Trial] = field(default_factory=dict)
+    space: Space
+    first: Point
+    strategy: SearchStrategy
+    known: dict[Point, Trial]
+    latest: dict[Point, Trial]
     begun: bool = False
     said: str = ""
 
@@ -215,8 +206,9 @@ class _Session:
         gone = len({t.point for t in found}) - len(known)
         said = f"{gone} trials in the database no longer match this kernel's space: ignored" if gone else ""
         progress = _Open(
-            job,
-            space.estimate_s(first),
+            job=job,
+            estimate_s=space.estimate_s(first),
+            exhausted=len(list(islice(space.points(), 2))) < 2,  # no choice
             space=space,
             first=first,
             strategy=made,
@@ -224,7 +216,6 @@ class _Session:
             latest=latest,
             said=said,
         )
-        progress.exhausted = len(list(islice(space.points(), 2))) < 2  # no choice
         self.open.append(progress)
 
     def run(self) -> SessionResult:
@@ -232,7 +223,9 @@ class _Session:
         try:
             while not (stopped := self._stopped(scheduler)):
                 progress = scheduler.next()
-                self._round(progress, self._most())
+                assert progress is not None
+                left = BATCH if self.budget.trials is None else self.budget.trials - self.done
+                self._round(progress, min(BATCH, left))
             return self._ended(scheduler, stopped)
         except KeyboardInterrupt:
             for progress in self.open:
@@ -240,15 +233,12 @@ class _Session:
             self._count(self.running)
             raise TuningInterrupted(self._ended(scheduler, INTERRUPTED)) from None
 
-    def _ended(self, scheduler: TaskScheduler, stopped: str) -> SessionResult:
+    def _ended(self, scheduler: TaskScheduler[_Open], stopped: str) -> SessionResult:
         regret, tasks = scheduler.regret(), [self._result(p) for p in self.open]
         seconds = self.now() - self.started
         return SessionResult([*tasks, *self.closed], stopped, self.done, self.measured, seconds, regret)
 
-    def _most(self) -> int:
-        return BATCH if self.budget.trials is None else min(BATCH, self.budget.trials - self.done)
-
-    def _stopped(self, scheduler: TaskScheduler) -> str:
+    def _stopped(self, scheduler: TaskScheduler[_Open]) -> str:
         """Why there is no next round; empty if there is one."""
         budget, spent_s = self.budget, self.now() - self.started
         if budget.is_zero:
@@ -260,10 +250,8 @@ class _Session:
         if scheduler.next() is None:
             return "every point was tried" if self.open else "there is nothing to tune"
         if (regret := scheduler.regret()) < budget.regret:
-            return (
-                f"{AHEAD} more trials of each kernel are expected to save {regret:.2%} of their time, "
-                f"less than {budget.regret:.2%}"
-            )
+            saved = f"{AHEAD} more trials of each kernel are expected to save {regret:.2%} of their time"
+            return f"{saved}, less than {budget.regret:.2%}"
         return ""
 
     def _round(self, progress: _Open, count: int) -> None:
@@ -299,18 +287,16 @@ class _Session:
     def _measure(self, progress: _Open, points: Sequence[Point]) -> Iterable[Trial]:
         if not points:
             return []
-        if not progress.begun:
+        if not progress.begun:  # ratios are to what is compiled untuned
             progress.begun = True
-            self.measurer.begin(
-                progress.job.task, None, progress.best
-            )  # ratios are to what is compiled untuned
+            self.measurer.begin(progress.job.task, None, progress.best)
         return self.measurer.measure(progress.job.task, points)
 
     def _similar(self, progress: _Open) -> list[Point]:
         """The best points of kernels of the same ops in other sizes."""
         family = kernel_features(progress.job.task.text).family
-        others = (p for p in self.open if p is not progress and p.best is not None)
-        return [p.best.point for p in others if kernel_features(p.job.task.text).family == family]
+        others = [(p.job.task, p.best) for p in self.open if p is not progress]
+        return [t.point for task, t in others if t and kernel_features(task.text).family == family]
 
     def _say(self, progress: _Open, trials: Sequence[Trial] = (), measured: int = 0) -> None:
         if self.on_round is None:
@@ -322,28 +308,24 @@ class _Session:
         self.on_round(Round(progress, trials, measured, done, trials_left, left_s, ratio))
 
     def _result(self, progress: _Open) -> TaskResult:
-        best = self._best(progress)
-        chosen, ratio = (best.point, best.ratio) if best is not None else (progress.first, 1.0)
-        if best is None:
-            chosen = self._compiled(progress) or progress.first
-        elif best.ratio >= 1.0:
-            chosen, ratio = None, 1.0
-        default_s, job, said = progress.default_s, progress.job, progress.said
-        if (
-            default_s is None and best is not None and best.seconds is not None
-        ):  # known before, and not tried again
-            default_s = best.seconds / best.ratio
-        return TaskResult(job, progress.first, chosen, ratio, default_s, tuple(progress.trials), said)
+        best, first, default_s = self._best(progress), progress.first, progress.default_s
+        if best is None or best.ratio is None:
+            chosen, ratio = self._compiled(progress) or first, 1.0
+        else:
+            chosen, ratio = (best.point, best.ratio) if best.ratio < 1.0 else (None, 1.0)
+            if default_s is None and best.seconds is not None:  # known before, and not tried again
+                default_s = best.seconds / best.ratio
+        trials, said = tuple(progress.trials), progress.said
+        return TaskResult(progress.job, first, chosen, ratio, default_s, trials, said)
 
     def _best(self, progress: _Open) -> Trial | None:
-        """The best of all that is known of the task, proposed in this session or before, which is what a
-        compile takes from the database. A trial of this session is looked at a second time; a point that
-        fails then, or is not the fastest any more, leaves its place to the next.
+        """The best trial that is known of the task, from this session or before. One of this session is
+        confirmed: a point that is not the fastest any more leaves its place to the next.
         """
         task, looks = progress.job.task, 0
         while True:
-            best = min(_ok(progress.latest.values()), key=lambda t: (t.ratio, t.point), default=None)
-            if best is None or best.ratio >= CONFIRMED or not progress.begun:
+            best = next(iter(fastest_first(progress.latest.values())), None)
+            if best is None or not progress.begun or best.ratio is None or best.ratio >= CONFIRMED:
                 return best
             if best is not progress.known[best.point] or looks == LOOKS:
                 return best
@@ -357,21 +339,15 @@ class _Session:
             progress.latest[best.point] = confirmed
 
     def _compiled(self, progress: _Open) -> Point | None:
-        """Of points that were compiled for a GPU that is not here, the best by the cost model among those
-        that spill the fewest bytes.
-        """
+        """Of points only compiled, the cost model's best among those that spill least."""
         built = [t for t in progress.latest.values() if t.outcome is Outcome.BUILT]
         scores = self.model.scores(progress.job.task, progress.space, [t.point for t in built])
-        found = sorted(
-            (t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True)
-        )
-        return found[0][2] if found else None
+        ranks = [(t.figures.get("spill_bytes", 0), s, t.point) for s, t in zip(scores, built, strict=True)]
+        return min(ranks)[2] if ranks else None
 
 
 def _first(task: Task, space: Space, model: CostModel) -> Point:
-    """What is chosen without a trial: a point that the user added, else of those with the smallest estimates
-    the one that the cost model ranks first. Raises EmptySpace.
-    """
+    """The choice without a trial: the user's own point, else the cost model's best. Raises EmptySpace."""
     ranked = space.ranked(RANKED)
     if not ranked:
         raise EmptySpace(sketches=", ".join(s.name for s in space.sketches), pinned=str(dict(space.pinned)))
@@ -382,13 +358,7 @@ def _first(task: Task, space: Space, model: CostModel) -> Point:
 
 
 def _step_ratio(timed: Iterable[tuple[Job, float, float]]) -> float:
-    """Of jobs with the seconds of a call by default and the ratio that was reached: the time of all kernels
-    and calls of a step over what they take now.
-    """
+    """Return the time of all kernels and calls of a step over what they take untuned."""
     found = [(job.weight * s, job.needs, min(job.needs, ratio)) for job, s, ratio in timed]
     before_s = sum(s * needs for s, needs, _ in found)
     return sum(s * ratio for s, _, ratio in found) / before_s if before_s else 1.0
-
-
-def _ok(trials: Iterable[Trial]) -> list[Trial]:
-    return [t for t in trials if t.ok and t.ratio is not None]

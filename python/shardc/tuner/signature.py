@@ -27,9 +27,8 @@ _TEXTS = (
 
 @dataclass(frozen=True)
 class Signature:
-    """``skeleton`` hashes a kernel's ops, their data flow and element types, without sizes and constants;
-    ``sizes`` are those of its arguments and results in order; ``dtype`` is that of its first result, in
-    MLIR's name.
+    """``skeleton``: a hash of a kernel's ops, data flow and element types, without sizes and constants;
+    ``sizes``: of its arguments and results; ``dtype``: MLIR's name of its first result's.
     """
 
     skeleton: str

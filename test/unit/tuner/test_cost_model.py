@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from recall import recall, spearman
 from surface import Surface, space, task, text, true_s
 
 from shardc.backends.tuning.point import Point
@@ -15,7 +16,6 @@ from shardc.tuner.cost_model.boosted_trees import PRETRAINED, WORST, BoostedTree
 from shardc.tuner.cost_model.kernel_features import kernel_features
 from shardc.tuner.cost_model.kriging import LENGTHS, interpolated, places
 from shardc.tuner.cost_model.point_features import point_features
-from shardc.tuner.cost_model.recall import recall, spearman
 
 
 def shown(count, of=None, seed=0):

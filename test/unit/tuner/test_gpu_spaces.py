@@ -11,6 +11,7 @@ from torch_mlir import ir
 from shardc.backends.triton.config import tile_of
 from shardc.backends.triton.emit.emit import emit_function, read_kernel
 from shardc.backends.triton.emit.names import said_of_function
+from shardc.backends.triton.matmul.product import product_of
 from shardc.backends.triton.tuning.matmul import tiling_of
 from shardc.cost.machine import GPUS
 from shardc.cost.tilings import choose
@@ -63,7 +64,7 @@ def test_what_the_backend_chooses_itself_is_a_point(target):
             kernel = read_kernel(functions.body.operations[0].operation, GPUS[target])
             space = space_of(of)
             if kernel.matmul is not None:
-                product = kernel.find_matmul(kernel.matmul)[0].product
+                product = product_of(kernel.find_matmul(kernel.matmul)[0])
                 chosen = choose(product, GPUS[target])
                 sketches = {s.name.removeprefix("matmul_"): s for s in space.sketches}
                 form = "persistent" if chosen.persistent else "split" if chosen.split > 1 else "tiles"

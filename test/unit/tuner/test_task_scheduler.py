@@ -10,8 +10,7 @@ from surface import task
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Outcome, Trial
-from shardc.tuner.expected_gain import FIRST, expected_gain
-from shardc.tuner.task_scheduler import Job, Progress, TaskScheduler
+from shardc.tuner.task_scheduler import FIRST, Job, Progress, TaskScheduler, expected_gain
 
 
 def progress(calls=1, estimate_s=1e-3, ratios=(), default_s=1e-3):

@@ -19,9 +19,8 @@ class CostModel(Protocol):
         """Takes in what became of points; those that failed count as the worst."""
 
     def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
-        """Ranks: the smallest is expected to be the fastest. They compare within a task only, and are no
-        times.
-        """
+        """Return ranks, smallest fastest; comparable within a task only, and not times."""
+        ...
 
 
 class Estimates:

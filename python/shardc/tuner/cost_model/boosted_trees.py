@@ -1,6 +1,4 @@
-"""``BoostedTrees``: gradient-boosted trees (LightGBM) over features of kernels and points, trained as trials
-come in.
-"""
+"""``BoostedTrees``: gradient-boosted trees (LightGBM) over features, trained as trials come in."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +19,9 @@ from shardc.tuner.cost_model.kernel_features import kernel_features
 from shardc.tuner.cost_model.kriging import interpolated, places
 from shardc.tuner.cost_model.point_features import count_features, point_features
 from shardc.tuner.task_tuning import tuning_of
+
+if TYPE_CHECKING:
+    import lightgbm
 
 WORST = 2.0
 """The logarithm of the ratio of what failed, and of whatever is slower than that."""
@@ -53,9 +54,7 @@ ROUNDS = 60
 
 @dataclass(frozen=True)
 class Example:
-    """Features of a tried ``point`` and the logarithm of its ratio. ``task`` groups those that compare;
-    ``before``: what was said of it without a trial.
-    """
+    """A tried ``point``: its features, log ratio, and prediction ``before`` it was tried."""
 
     task: str
     point: Point
@@ -65,19 +64,15 @@ class Example:
 
 
 def target_of(trial: Trial) -> float | None:
-    """What is learned from a trial: the logarithm of its ratio, WORST where it failed, None where it was not
-    run.
-    """
+    """Return the log of a trial's ratio, WORST where it failed, None where it was not run."""
     if trial.ok and trial.ratio:
         return max(-WORST, min(WORST, math.log(trial.ratio)))
     return None if trial.outcome is Outcome.BUILT else WORST
 
 
 class BoostedTrees:
-    """Trees that were trained before (``pretrained``: LightGBM's text; None: there are none) say where to
-    start from, trees of the session's own trials what to add to that, and for what these leave neighbours
-    among the task's trials (``kriging.py``), which say something from the first of them on. Ranks only: the
-    numbers are no times.
+    """Ranks by pretrained trees (``pretrained``: LightGBM's text, or None), corrected by trees of the
+    session's own trials, corrected by neighbours among the task's trials (``kriging.py``).
     """
 
     def __init__(self, pretrained: Path | None = PRETRAINED) -> None:
@@ -125,9 +120,7 @@ class BoostedTrees:
         return interpolated(places(space, [e.point for e in tried]), left, places(space, points))
 
     def features(self, task: Task, space: Space, point: Point) -> Mapping[str, float]:
-        """By name: of the kernel, the point, what the space's model counts, and of the binary if there is
-        one.
-        """
+        """Features by name: of the kernel, the point, the model's counts, and the binary if any."""
         if (task.key, point) not in self._rows:
             self._rows[task.key, point] = self._features(task, space, point)
         return self._rows[task.key, point]
@@ -151,9 +144,7 @@ class BoostedTrees:
         return Trees.load(self._pretrained) if self._pretrained is not None else None
 
     def _before(self, task: Task, space: Space, points: Sequence[Point]) -> np.ndarray:
-        """What is said before the session's own trials: by the pretrained trees, where they have seen such
-        kernels, or else by the estimate alone.
-        """
+        """Predictions before the session's trials: the pretrained trees', else the estimate's."""
         new = [p for p in dict.fromkeys(points) if (task.key, p) not in self._said]
         rows = [self.features(task, space, p) for p in new]
         if new and self._older is not None and tuning_of(task.target).is_pretrained:
@@ -173,11 +164,9 @@ class BoostedTrees:
 
 
 class Trees:
-    """A booster and the names of its features, in their order. What a row does not have is missing to it.
-    ``sign``: -1 for one that gives large numbers to what is good.
-    """
+    """A booster and its feature names; missing features are NaN. ``sign``: -1 where large is good."""
 
-    def __init__(self, booster: Any, sign: float = 1.0) -> None:
+    def __init__(self, booster: lightgbm.Booster, sign: float = 1.0) -> None:
         self._booster, self._sign = booster, sign
         self._names = [name.replace("~", " ") for name in booster.feature_name()]
 
@@ -195,7 +184,7 @@ class Trees:
         group: Sequence[int] | None = None,
         sign: float = 1.0,
         weights: np.ndarray | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Trees:
         import lightgbm
 

@@ -1,6 +1,4 @@
-"""What the cost model is told of a kernel, whatever its configuration: work, bytes, sizes, and
-its structure.
-"""
+"""Features of a kernel for the cost model: work, bytes, sizes and structure."""
 
 from __future__ import annotations
 
@@ -26,9 +24,9 @@ SLOW = ("math.", "arith.divf", "arith.remf")
 
 @dataclass(frozen=True)
 class KernelFeatures:
-    """``values`` by name, logarithms to base 2 of what grows with sizes. ``sizes``: of the loops of the op
-    with the most work, ``m`` (the outer), ``n`` (the inner) and ``k`` (of sums). ``element_bytes``: of its
-    inputs. ``family``: a hash of the ops without their sizes; kernels of one family are alike.
+    """``values`` by name, log2 of what grows with sizes. ``sizes``: loops ``m``, ``n`` and ``k`` (of sums) of
+    the op with the most work. ``element_bytes``: of inputs. ``family``: a hash of the ops without their
+    sizes.
     """
 
     values: Mapping[str, float]
@@ -75,7 +73,8 @@ def kernel_features(text: str) -> KernelFeatures:
         "n": _log(n),
         "k": _log(k),
     }
-    widths = [_width(a.type) for a in block.arguments if isinstance(a.type, ir.RankedTensorType)]
+    types = [a.type for a in block.arguments]
+    widths = [_width(t) for t in types if isinstance(t, ir.RankedTensorType)]
     element = min((w for w in widths if w > 1), default=4)
     values["element_bytes"] = float(element)
     family = hashlib.sha256(" ".join(counts.said).encode()).hexdigest()[:16]
@@ -113,9 +112,7 @@ def _generic(op: ir.Operation, counts: _Counts) -> None:
 
 
 def _letters(loops: GenericLoops, sizes: list[int]) -> dict[str, int]:
-    """Loops that only the first factor of a sum of products changes along are ``m``, only the second ``n``;
-    of other ops ``n`` is the last loop that is no sum, ``m`` the others.
-    """
+    """Sizes by letter: ``m`` and ``n`` of a product's factors; else ``n`` is the last parallel loop."""
     k = prod(s for s, r in zip(sizes, loops.reduces, strict=True) if r)
     parallel = [d for d, r in enumerate(loops.reduces) if not r and sizes[d] != 1]
     if any(loops.reduces) and len(loops.maps) > 2:
@@ -130,9 +127,7 @@ def _attention(op: ir.Operation, counts: _Counts) -> None:
     backward = op.name == "kern.attention_backward"
     found = (attention_backward_of if backward else attention_of)(op)
     size = {d: s if isinstance(s, int) else UNKNOWN_SIZE for d, s in found.sizes.items()}
-    scores = float(size.get("b", 1) * size.get("h", 1) * size.get("m", 1) * size.get("n", 1)) * (
-        0.5 if found.causal else 1.0
-    )
+    scores = float(prod(size.get(d, 1) for d in "bhmn")) * (0.5 if found.causal else 1.0)
     width = size.get("d", 1) + size.get("e", 1)
     counts.said += [str(found.causal), str(found.group)]
     counts.ops, counts.reductions = counts.ops + 1, counts.reductions + 1
@@ -143,25 +138,19 @@ def _attention(op: ir.Operation, counts: _Counts) -> None:
         counts.sizes = {"m": size.get("m", 1), "n": size.get("n", 1), "k": width // 2}
 
 
-def _shape(type_: ir.Type) -> list[int]:
-    if not isinstance(type_, ir.RankedTensorType):
-        return []
-    shaped = ir.RankedTensorType(type_)
-    return [UNKNOWN_SIZE if shaped.is_dynamic_dim(d) else s for d, s in enumerate(shaped.shape)]
-
-
-def _width(type_: ir.Type) -> int:
-    text = str(ir.RankedTensorType(type_).element_type).lstrip("bcfuis")
+def _width(type_: ir.RankedTensorType) -> int:
+    text = str(type_.element_type).lstrip("bcfuis")
     return max(1, int(text) // 8) if text.isdecimal() else 8
 
 
 def _bytes(type_: ir.Type) -> int:
-    return prod(_shape(type_)) * _width(type_) if isinstance(type_, ir.RankedTensorType) else 8
+    if not isinstance(type_, ir.RankedTensorType):
+        return 8
+    sizes = (UNKNOWN_SIZE if type_.is_dynamic_dim(d) else s for d, s in enumerate(type_.shape))
+    return prod(sizes) * _width(type_)
 
 
 def _kind(type_: ir.Type) -> str:
     """A type without its sizes."""
-    if not isinstance(type_, ir.RankedTensorType):
-        return str(type_)
-    shaped = ir.RankedTensorType(type_)
-    return f"{shaped.rank}x{shaped.element_type}"
+    is_tensor = isinstance(type_, ir.RankedTensorType)
+    return f"{type_.rank}x{type_.element_type}" if is_tensor else str(type_)

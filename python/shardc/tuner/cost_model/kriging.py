@@ -1,8 +1,6 @@
-"""What trials of a task say about the points around them: a Gaussian process over the values of their
-parameters.
+"""A Gaussian process over the values of parameters: what trials say about the points around them.
 
-Trees need dozens of trials before they say anything of a task; neighbours in a space are alike from the first
-trial on.
+Trees need dozens of trials before they say anything of a task; neighbours help from the first trial on.
 """
 
 from __future__ import annotations
@@ -16,17 +14,13 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 
 LENGTHS = (0.25, 0.5, 1.0, 2.0)
-"""Distances over which values are alike, the most likely of which is taken; a parameter's whole
-range is 1.
-"""
+"""Length scales to choose from by likelihood; a parameter's whole range is 1."""
 NOISE = (0.02, 0.1, 0.5, 2.0)
 """Of measurements and of what no parameter explains, as shares of the variance; the same."""
 
 
 def places(space: Space, points: Sequence[Point]) -> np.ndarray:
-    """[points, parameters of all sketches]: each value by its place among its parameter's, from 0 to 1; a
-    point of another sketch is far away.
-    """
+    """[points, parameters of all sketches]: each value's place, 0 to 1; other sketches are far away."""
     found = np.zeros((len(points), sum(1 + len(s.parameters) for s in space.sketches)))
     first = 0
     for sketch in space.sketches:
@@ -49,9 +43,7 @@ def _place(values: Sequence[int], value: int) -> float:
 
 
 def interpolated(known: np.ndarray, values: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The expected value at each of the places ``asked``, from ``values`` at ``known`` ones; far from all of
-    these, their mean.
-    """
+    """The expected value at the places ``asked``, from ``values`` at ``known``; far away, their mean."""
     apart, across = _squares(known, known), _squares(known, asked)
     centred = values - values.mean()
     most, taken, weights = -math.inf, LENGTHS[0], centred

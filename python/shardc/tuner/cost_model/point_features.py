@@ -1,6 +1,4 @@
-"""What the cost model is told of a point: its values, how they cut the kernel's loops, what tiles hold, the
-estimate.
-"""
+"""Features of a point for the cost model: values, cuts of loops, sizes of tiles, the estimate."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ TILES = (
 def point_features(
     kernel: KernelFeatures, point: Point, default: Point, estimate: float, figures: Mapping[str, float]
 ) -> dict[str, float]:
-    """By name. ``estimate``: the logarithm of the model's time over that of the ``default`` configuration;
-    ``figures``: of the compiled binary, if it was compiled.
-    """
+    """Features by name. ``estimate``: log of the time over the default's; ``figures``: the binary's."""
     config, usual = point.config, default.config
     found = {**kernel.values, "estimate": estimate, f"sketch {point.sketch}": 1.0}
     for name, value in config.items():

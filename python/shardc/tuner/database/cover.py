@@ -17,9 +17,7 @@ EXHAUSTIVE = 200_000
 
 @dataclass(frozen=True)
 class Cover(Generic[Key, Choice]):
-    """``choice`` of each task among ``points``; with them a task takes at most ``worst`` times what it takes
-    with its own best, ``worst_task`` that long.
-    """
+    """The ``choice`` of each task among ``points``, at most ``worst`` times its own best's time."""
 
     points: tuple[Choice, ...]
     choice: Mapping[Key, Choice]
@@ -30,12 +28,11 @@ class Cover(Generic[Key, Choice]):
 def cover(
     ratios: Mapping[Key, Mapping[Choice, float]], bound: float = 1.05, most: int | None = None
 ) -> Cover[Key, Choice]:
-    """The fewest points with which every task is within ``bound`` of its best; of ``most``, those with the
-    smallest worst loss, where so few do not reach the bound.
+    """Return the fewest points with which every task is within ``bound`` of its best, at most ``most`` of
+    them.
 
-    ``ratios`` has for each task the measured ratio of each point to the task's default; a point that was not
-    measured for a task cannot be its choice, and the best one is always within the bound. The smallest set is
-    exact up to EXHAUSTIVE sets of a size, and greedy above.
+    ``ratios``: for each task the measured ratio of each point; others cannot be its choice. The smallest set
+    is exact up to EXHAUSTIVE sets of a size, and greedy above.
     """
     if not ratios or not all(ratios.values()):
         raise ValueError("each task needs a point that was measured")

@@ -25,9 +25,7 @@ from shardc.tuner.task_tuning import generator
 WAIT_S = 30.0
 """How long one process waits for another's writing."""
 NEAR = 0.6
-"""Sizes of which each is within this power of two of the other's may share a configuration: half as much
-more. Beyond it what is taken over loses as often as it gains (decision 53).
-"""
+"""Log2 distance of sizes that may share a configuration; beyond it takes lose as often (decision 53)."""
 WORTH = 0.97
 """The ratio that a configuration must be under to be taken over from other sizes."""
 _COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
@@ -35,10 +33,8 @@ _COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
 
 @dataclass(frozen=True)
 class Found:
-    """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made.
-
-    ``near`` is the label of the task whose it is, where that has other sizes; None if it was measured on this
-    task. ``shipped``: it came with shardc, and was measured on a machine of the same target.
+    """The best point known for a task. ``ratio``: of its time to the default's, of ``trials`` that were made;
+    ``near``: the label of a task of other sizes that it is of, or None; ``shipped``: it came with shardc.
     """
 
     point: Point
@@ -51,16 +47,15 @@ class Found:
     def origin(self) -> str:
         """In words: where it was measured, and how often."""
         where = "shipped with shardc" if self.shipped else "measured here"
-        return (
-            f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{f' of {self.near}' if self.near else ''}"
-        )
+        of = f" of {self.near}" if self.near else ""
+        return f"{where}, {self.trials} trial{'s' * (self.trials != 1)}{of}"
 
 
 def open_database(path: Path | None = None) -> Database:
     """The database at ``path``, or at :func:`database_path`, made if there is none.
 
-    One that is damaged is moved aside, with a TuningDatabaseWarning that names it, and a new one begun.
-    Raises TuningDatabaseNewer, TuningDatabaseNotWritable.
+    A damaged one is moved aside with a TuningDatabaseWarning. Raises TuningDatabaseNewer,
+    TuningDatabaseNotWritable.
     """
     path = path or database_path()
     try:
@@ -86,9 +81,8 @@ def set_aside(path: Path, error: Exception) -> None:
 
 
 class Database:
-    """An open database. Whatever one call writes is there whole or not at all, whoever else writes at the
-    time, and stays there when the call has returned. A context manager. One thread at a time may write with
-    it.
+    """An open database, a context manager. A call's writes are atomic and durable; one thread at a time
+    writes.
 
     Only trials of today's code generator are chosen from and given back; those of others are kept.
     """
@@ -96,9 +90,8 @@ class Database:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self._connection = sqlite3.connect(
-            path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
+        self._connection = connection
         try:
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA foreign_keys = ON")
@@ -151,9 +144,8 @@ class Database:
         return [Task(*row) for row in rows]
 
     def best(self, task: Task) -> Found | None:
-        """The best point measured for a task; else that of the task of the same kernel with the nearest sizes
-        (NEAR), if it is worth it (WORTH). Whether such a point is legal at these sizes is for its space to
-        say.
+        """The best point measured for a task; else that of the same kernel with the nearest sizes (NEAR), if
+        it is worth it (WORTH), which need not be legal at these sizes.
         """
         return self._best(task) or self._near(task)
 
@@ -193,41 +185,28 @@ class Database:
         if found:
             return found[0]
         form = signature(task)
-        row = (
-            *_key(task),
-            task.text,
-            task.label,
-            form.dtype,
-            form.skeleton,
-            json.dumps(form.sizes),
-            form.shape_class,
-        )
-        return self._connection.execute(
-            "INSERT INTO tasks (structure, target, threads, text, label, dtype, skeleton, sizes, "
-            "shape_class) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            row,
-        ).lastrowid
+        sizes = form.dtype, form.skeleton, json.dumps(form.sizes), form.shape_class
+        columns = "structure, target, threads, text, label, dtype, skeleton, sizes, shape_class"
+        insert = f"INSERT INTO tasks ({columns}) VALUES ({', '.join('?' * 9)})"
+        made = self._connection.execute(insert, (*_key(task), task.text, task.label, *sizes))
+        assert made.lastrowid is not None
+        return made.lastrowid
 
     def add(self, number: int, rows: Sequence[tuple[object, ...]]) -> None:
         """Rows of trials, generator first and time last; inside of :meth:`writing`."""
-        self._connection.executemany(
-            f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, "
-            f"?, ?)",
-            [(number, *row) for row in rows],
-        )
+        insert = f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES ({', '.join('?' * 11)})"
+        self._connection.executemany(insert, [(number, *row) for row in rows])
 
     def _best(self, task: Task) -> Found | None:
         row = self._connection.execute(_TASK, _key(task)).fetchone()
         return self._best_of(row[0], generator(task.target)) if row else None
 
     def _best_of(self, number: int, of: str, near: str | None = None) -> Found | None:
-        row = self._connection.execute(
-            "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? AND outcome = "
-            "'measured' "
-            "ORDER BY ratio, id LIMIT 1",
-            (number, of),
-        ).fetchone()
+        best = (
+            "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? "
+            "AND outcome = 'measured' ORDER BY ratio, id LIMIT 1"
+        )
+        row = self._connection.execute(best, (number, of)).fetchone()
         if not row:
             return None
         count = "SELECT count(*) FROM latest WHERE task = ? AND generator = ?"
@@ -243,11 +222,8 @@ class Database:
             "SELECT sizes, id, label FROM tasks WHERE skeleton = ? AND target = ? AND threads = ?",
             (form.skeleton, task.target, task.threads),
         )
-        for apart, number, label in sorted(
-            (distance(json.loads(sizes), form.sizes), n, label) for sizes, n, label in rows
-        ):
-            if apart > NEAR:
-                break
+        apart = [(distance(json.loads(sizes), form.sizes), n, label) for sizes, n, label in rows]
+        for _, number, label in sorted(row for row in apart if row[0] <= NEAR):
             found = self._best_of(number, generator(task.target), label)
             if found is not None and found.ratio < WORTH:
                 return found
@@ -267,20 +243,14 @@ def _point(sketch: str, values: str) -> Point:
 
 def _written(trial: Trial) -> tuple[object, ...]:
     """The columns of a trial."""
-    point = trial.point
-    figures = json.dumps(dict(trial.figures))
-    return (
-        point.sketch,
-        json.dumps(point.values),
-        str(trial.outcome),
-        trial.ratio,
-        trial.seconds,
-        trial.spread,
-        trial.said,
-        figures,
-    )
+    sketch, point = trial.point.sketch, json.dumps(trial.point.values)
+    times, figures = (trial.ratio, trial.seconds, trial.spread), json.dumps(dict(trial.figures))
+    return (sketch, point, str(trial.outcome), *times, trial.said, figures)
 
 
-def _read(row: tuple[object, ...]) -> Trial:
+_Row = tuple[str, str, str, float | None, float | None, float | None, str, str]
+
+
+def _read(row: _Row) -> Trial:
     sketch, point, outcome, ratio, seconds, spread, said, figures = row
     return Trial(_point(sketch, point), Outcome(outcome), ratio, seconds, spread, said, json.loads(figures))

@@ -13,24 +13,14 @@ from shardc.tuner.database.database import Database
 from shardc.tuner.task_tuning import generator
 
 TASK = ("text", "target", "threads", "label")
-TRIAL = (
-    "generator",
-    "sketch",
-    "point",
-    "outcome",
-    "ratio",
-    "seconds",
-    "spread",
-    "said",
-    "figures",
-    "made_at",
-)
+_RESULT = ("outcome", "ratio", "seconds", "spread", "said", "figures")
+TRIAL = ("generator", "sketch", "point", *_RESULT, "made_at")
+Line = dict[str, Any]
+"""A ``task``, and its ``trials``."""
 
 
 def export_trials(database: Database, path: Path, best_only: bool = False) -> int:
-    """Writes a line for each task with its trials, or only the best of each generator; gives the number of
-    trials.
-    """
+    """Write a line for each task with its trials, or only the best ones; return their number."""
     count = 0
     with path.open("w") as file:
         for line in _lines(database, "best" if best_only else "trials"):
@@ -40,9 +30,7 @@ def export_trials(database: Database, path: Path, best_only: bool = False) -> in
 
 
 def import_trials(database: Database, path: Path) -> int:
-    """Adds the trials of an export that are not there yet, all or none; gives their number. Raises
-    NotATuningExport.
-    """
+    """Add the export's new trials, all or none; return their number. Raises NotATuningExport."""
     return _add(database, _read(path))
 
 
@@ -52,9 +40,7 @@ def merge(database: Database, other: Database) -> int:
 
 
 def prune(database: Database, keep: int = 16) -> int:
-    """Keeps the ``keep`` best points of each task that today's generators measured, by their last trials, and
-    nothing else; gives the number of trials that went.
-    """
+    """Delete all but each task's ``keep`` best points of today's generator; return the number deleted."""
     with database.writing() as connection:
         kept = [
             number
@@ -73,20 +59,18 @@ def prune(database: Database, keep: int = 16) -> int:
     return gone
 
 
-def _lines(database: Database, table: str) -> Iterator[dict[str, Any]]:
+def _lines(database: Database, table: str) -> Iterator[Line]:
     connection = database.reading()
-    for number, *task in connection.execute(
-        f"SELECT id, {', '.join(TASK)} FROM tasks ORDER BY id"
-    ).fetchall():
-        rows = connection.execute(
-            f"SELECT {', '.join(TRIAL)} FROM {table} WHERE task = ? ORDER BY id", (number,)
-        )
+    tasks = connection.execute(f"SELECT id, {', '.join(TASK)} FROM tasks ORDER BY id").fetchall()
+    of_task = f"SELECT {', '.join(TRIAL)} FROM {table} WHERE task = ? ORDER BY id"
+    for number, *task in tasks:
+        rows = connection.execute(of_task, (number,))
         trials = [dict(zip(TRIAL, row, strict=True)) for row in rows]
         if trials:
             yield {"task": dict(zip(TASK, task, strict=True)), "trials": trials}
 
 
-def _read(path: Path) -> Iterator[dict[str, Any]]:
+def _read(path: Path) -> Iterator[Line]:
     for number, text in enumerate(path.read_text().splitlines(), 1):
         try:
             line = json.loads(text)
@@ -95,20 +79,18 @@ def _read(path: Path) -> Iterator[dict[str, Any]]:
                 if set(trial) != set(TRIAL):
                     raise ValueError(f"a trial has {', '.join(sorted(trial))}")
         except (ValueError, KeyError, TypeError) as error:
-            raise NotATuningExport(
-                line=number, reason=f"{type(error).__name__}: {error}", where=str(path)
-            ) from None
+            reason = f"{type(error).__name__}: {error}"
+            raise NotATuningExport(line=number, reason=reason, where=str(path)) from None
         yield line
 
 
-def _add(database: Database, lines: Iterable[dict[str, Any]]) -> int:
+def _add(database: Database, lines: Iterable[Line]) -> int:
     count = 0
     with database.writing() as connection:
         for line in lines:
             number = database.task_number(Task(**line["task"]))
-            present = set(
-                connection.execute(f"SELECT {', '.join(TRIAL)} FROM trials WHERE task = ?", (number,))
-            )
+            known = f"SELECT {', '.join(TRIAL)} FROM trials WHERE task = ?"
+            present = set(connection.execute(known, (number,)))
             rows = [row for t in line["trials"] if (row := tuple(t[name] for name in TRIAL)) not in present]
             database.add(number, sorted(rows, key=lambda row: row[-1]))
             count += len(rows)

@@ -1,6 +1,4 @@
-"""Where the tuning database lies, and a word for what it says: for compiles that load nothing else of the
-tuner.
-"""
+"""Where the tuning database lies, and a hash of its choices, for compiles that load no tuner."""
 
 from __future__ import annotations
 
@@ -21,16 +19,12 @@ def database_path() -> Path:
 
 
 def shipped_file() -> Path | None:
-    """The file of the points that come with shardc, or the one that ``$SHARDC_SHIPPED_TUNING`` names; None
-    where that is empty: nothing but what was measured here is used.
-    """
+    """The file of shipped points, or what ``$SHARDC_SHIPPED_TUNING`` names; None where that is empty."""
     return SHIPPED if SHIPPED_TUNING.text() is None else SHIPPED_TUNING.get()
 
 
 def tuning_choices() -> str:
-    """Changes whenever a kernel's configuration may: part of the key of whatever is compiled with it. Empty
-    where nothing is tuned.
-    """
+    """A key that changes whenever a kernel's configuration may; empty where nothing is tuned."""
     shipped = shipped_file()
     return " ".join(filter(None, [_choices(database_path()), shipped_choices(shipped) if shipped else ""]))
 
@@ -42,9 +36,7 @@ def shipped_choices(file: Path) -> str:
 
 
 def _choices(path: Path) -> str:
-    """What :meth:`shardc.tuner.database.database.Database.choices` says; nothing where that cannot be read,
-    which is told where it is used.
-    """
+    """``Database.choices`` without loading the tuner; empty where the file cannot be read."""
     if not path.is_file():
         return ""
     import sqlite3  # most processes have no database

@@ -14,18 +14,15 @@ from shardc.tuner.signature import signature
 
 @dataclass(frozen=True)
 class Range:
-    """Kernels that differ in sizes alone, and a few points that serve all of them: ``cover.worst`` times at
-    most what each takes with its own best.
-    """
+    """Kernels that differ in sizes alone, and a few points that serve all of them."""
 
     tasks: Sequence[Task]
     cover: Cover[Task, Point]
 
 
 def ranges(database: Database, target: str, bound: float = 1.05, most: int | None = None) -> list[Range]:
-    """Of each kernel that was measured on ``target`` at several sizes, with as many threads, the fewest
-    points with which each size is within ``bound`` of its best, or the best ``most`` points. Kernels in the
-    order in which they came.
+    """Return, for each kernel measured on ``target`` at several sizes, the fewest points (at most ``most``)
+    with which each size is within ``bound`` of its best. Kernels in the order in which they came.
     """
     found: dict[tuple[str, int], dict[Task, dict[Point, float]]] = {}
     for task in database.tasks(target):

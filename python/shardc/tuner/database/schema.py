@@ -32,18 +32,13 @@ MIGRATIONS = (
         FROM latest WHERE outcome = 'measured' GROUP BY task, generator;
     """,  # noqa: E501
 )
-"""Number n turns schema n into n + 1; schema 0 is an empty file. ``latest`` is what became of each point when
-it was last tried, ``best`` the one of the smallest ratio for each task and generator (SQLite takes the
-columns beside a ``min`` from its row).
+"""Number n turns schema n into n + 1; schema 0 is an empty file. ``latest``: each point's last trial;
+``best``: that of the smallest ratio (SQLite takes the columns beside a ``min`` from its row).
 """
 
 
 def migrate(connection: sqlite3.Connection) -> int:
-    """Brings a database to today's schema; gives the schema that it had, which is left as it is if it is
-    later.
-
-    Of several processes one does it, whole or not at all.
-    """
+    """Bring a database to today's schema, atomically; return the schema that it had. A later one is left."""
     found = version(connection)
     if found >= len(MIGRATIONS):
         return found

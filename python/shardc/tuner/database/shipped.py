@@ -1,9 +1,7 @@
-"""The best points that come with shardc: consulted where this machine's own database knows nothing of a
-kernel.
+"""The best points that come with shardc, for kernels of which this machine's own database knows nothing.
 
-They lie in a file of JSON lines, a kernel on a target each, in the order of their keys. What it takes to find
-one is the hash of a kernel's text, so a compile reads the file and nothing else; a start from the caches
-reads its hash alone.
+They lie in a file of JSON lines, sorted by key, found by the hash of a kernel's text. A start from the caches
+reads the file's hash alone.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
@@ -22,10 +20,26 @@ from shardc.tuner.signature import distance, signature
 from shardc.tuner.task_tuning import generator, local_tuning
 
 
+class Entry(TypedDict):
+    """The best point of a kernel on a target."""
+
+    structure: str
+    target: str
+    threads: int
+    label: str
+    generator: str
+    skeleton: str
+    sizes: list[int]
+    sketch: str
+    point: list[tuple[str, int]]
+    ratio: float
+    trials: int
+
+
 def best_shipped(task: Task) -> Found | None:
-    """The point for a task; else that of the same kernel with the nearest sizes, as
-    :meth:`shardc.tuner.database.database.Database.best` says it. Only what was measured on the very target (a
-    CPU's model, or a GPU), with as many threads and by today's generator, is looked at.
+    """The point for a task, else of the nearest sizes, as
+    :meth:`~shardc.tuner.database.database.Database.best` says it: measured on the very target, with as many
+    threads and by today's generator.
     """
     known = _entries(shipped_file()).get((task.target, task.threads, generator(task.target)))
     if not known:
@@ -46,11 +60,8 @@ def ships_for(target: str) -> bool:
 
 
 def ship(database: Database, file: Path = SHIPPED, target: str | None = None) -> int:
-    """Writes the best point of each kernel that was measured on ``target`` (this machine's CPU) by today's
-    generator and gains (WORTH), to ``file``, from which what was there for the target before goes; gives the
-    number of points.
-
-    Entries of other targets, or of other generators, stay as they are.
+    """Replace a target's points in ``file`` by the best of each kernel measured on ``target`` (this
+    machine's) by today's generator that gains (WORTH); return their number. Entries of other targets stay.
     """
     target = target or local_tuning().task_target
     before = [e for of in _entries(file).values() for e in of.values() if e["target"] != target]
@@ -61,7 +72,7 @@ def ship(database: Database, file: Path = SHIPPED, target: str | None = None) ->
     return len(new)
 
 
-def _entry(database: Database, task: Task) -> dict[str, Any] | None:
+def _entry(database: Database, task: Task) -> Entry | None:
     found = database.best(task)
     if found is None or found.near is not None or found.ratio >= WORTH:
         return None
@@ -73,23 +84,23 @@ def _entry(database: Database, task: Task) -> dict[str, Any] | None:
         "label": task.label,
         "generator": generator(task.target),
         "skeleton": form.skeleton,
-        "sizes": form.sizes,
+        "sizes": list(form.sizes),
         "sketch": found.point.sketch,
-        "point": found.point.values,
+        "point": list(found.point.values),
         "ratio": round(found.ratio, 4),
         "trials": found.trials,
     }
 
 
-def _found(entry: dict[str, Any]) -> Found:
+def _found(entry: Entry) -> Found:
     point = Point(entry["sketch"], tuple((name, value) for name, value in entry["point"]))
     return Found(point, entry["ratio"], entry["trials"], shipped=True)
 
 
 @cache
-def _entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, dict[str, Any]]]:
+def _entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, Entry]]:
     """By target, threads and generator, then by structure."""
-    found: dict[tuple[str, int, str], dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[str, int, str], dict[str, Entry]] = {}
     for line in file.read_text().splitlines() if file and file.is_file() else ():
         entry = json.loads(line)
         key = entry["target"], entry["threads"], entry["generator"]

@@ -8,10 +8,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
-from shardc.backends.tuning.trial import Trial
+from shardc.backends.tuning.trial import Trial, fastest_first
 
 Score = Callable[[Sequence[Point]], Sequence[float]]
 """Ranks points of one task: the smallest is expected to be the fastest."""
+
+
+def by_score(points: list[Point], score: Score) -> list[Point]:
+    """The most promising first."""
+    scores = score(points) if points else []
+    return [p for _, p in sorted(zip(scores, points, strict=True))]
 
 
 class SearchStrategy(ABC):
@@ -50,5 +56,4 @@ class SearchStrategy(ABC):
 
     def _best(self, count: int) -> list[Point]:
         """The fastest points that were measured."""
-        measured = [t for t in self.trials.values() if t.ok]
-        return [t.point for t in sorted(measured, key=lambda t: (t.ratio, t.point))[:count]]
+        return [t.point for t in fastest_first(self.trials.values())[:count]]

@@ -1,6 +1,4 @@
-"""``Evolutionary``: mutation and crossover on decision traces, ranked by the cost model (Ansor,
-section 5.1).
-"""
+"""``Evolutionary``: mutation and crossover, ranked by the cost model (Ansor, section 5.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from itertools import islice
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.tuner.mutator import crossed, mutated
-from shardc.tuner.search_strategy.base import Score, SearchStrategy
+from shardc.tuner.search_strategy.base import Score, SearchStrategy, by_score
 
 HINTS = 2
 """Points of similar tasks that are tried before all others of a batch."""
@@ -20,10 +18,9 @@ HINTS = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """``population`` points live for ``generations``; ``crossover`` of the children have two parents,
-    ``epsilon`` of a batch is drawn from the whole space, and ``first`` of the first batch, whose ranks no
-    trial has confirmed; a space of at most ``listed`` legal points is ranked whole instead, and so searched
-    whole if the budget allows.
+    """``population`` points live for ``generations``; ``crossover`` of the children have two parents;
+    ``epsilon`` of a batch is drawn at random, ``first`` of the first; a space of at most ``listed`` points is
+    ranked whole.
     """
 
     population: int = 256
@@ -35,9 +32,7 @@ class Settings:
 
 
 class Evolutionary(SearchStrategy):
-    """Starts from the best by the space's estimates, the best of similar tasks (``hints``), and draws; goes
-    on from the fastest that were measured.
-    """
+    """Starts from the best estimates, hints and draws; goes on from the fastest measured points."""
 
     def __init__(
         self, space: Space, draw: random.Random, score: Score, settings: Settings = Settings()
@@ -63,7 +58,7 @@ class Evolutionary(SearchStrategy):
     def _ranked(self) -> list[Point]:
         """Untried points, the most promising first."""
         if self._listed is not None:
-            return self._by_score([p for p in self._listed if p not in self.proposed])
+            return by_score([p for p in self._listed if p not in self.proposed], self._score)
         return [p for p in self._evolved() if p not in self.proposed]
 
     def _evolved(self) -> list[Point]:
@@ -74,10 +69,10 @@ class Evolutionary(SearchStrategy):
             alive.append(self.space.sample(self.draw))
         seen = dict.fromkeys(alive)
         for _ in range(settings.generations):
-            parents = self._by_score(list(dict.fromkeys(alive)))[: settings.population // 2]
+            parents = by_score(list(dict.fromkeys(alive)), self._score)[: settings.population // 2]
             alive = [*parents, *self._children(parents, settings.population - len(parents))]
             seen |= dict.fromkeys(alive)
-        return self._by_score(list(seen))
+        return by_score(list(seen), self._score)
 
     def _children(self, parents: Sequence[Point], count: int) -> list[Point]:
         """Of parents that stand in their order: each is as likely as its place is early."""
@@ -85,13 +80,6 @@ class Evolutionary(SearchStrategy):
         made = []
         for one, other in zip(*(self.draw.choices(parents, weights, k=count) for _ in range(2)), strict=True):
             both = self.draw.random() < self._settings.crossover
-            child = (crossed(self.space, one, other, self.draw) if both else None) or mutated(
-                self.space, one, self.draw
-            )
-            if child is not None:
-                made.append(child)
-        return made
-
-    def _by_score(self, points: list[Point]) -> list[Point]:
-        scores = self._score(points) if points else []
-        return [p for _, p in sorted(zip(scores, points, strict=True))]
+            mixed = crossed(self.space, one, other, self.draw) if both else None
+            made.append(mixed or mutated(self.space, one, self.draw))
+        return [child for child in made if child is not None]

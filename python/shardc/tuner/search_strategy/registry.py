@@ -1,17 +1,61 @@
-"""The search strategies by name."""
+"""The search strategies by name, and those that are no more than an order of points."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.diagnostics.tuner import UnknownStrategy
-from shardc.tuner.search_strategy.analytic import Analytic
-from shardc.tuner.search_strategy.base import Score, SearchStrategy
+from shardc.tuner.search_strategy.base import Score, SearchStrategy, by_score
 from shardc.tuner.search_strategy.evolutionary import Evolutionary
-from shardc.tuner.search_strategy.exhaustive import Exhaustive
-from shardc.tuner.search_strategy.random import Random
+
+FIRST = 256
+"""Points that Analytic ranks at first; all of them once these are used up."""
+DRAWS = 200
+"""Draws that give Random nothing new, one after the other, before what is left is listed."""
+
+
+class Analytic(SearchStrategy):
+    """By the space's own estimates, best first: the first that it proposes is the default configuration."""
+
+    _ranked: list[Point] | None = None
+
+    def _candidates(self) -> Iterator[Point]:
+        if self._ranked is None:
+            self._ranked = list(self.space.ranked(FIRST))
+        yield from self._ranked
+        if len(self._ranked) == FIRST:
+            self._ranked = sorted(self.space.points(), key=self.space.rank)
+            yield from self._ranked
+
+
+class Random(SearchStrategy):
+    """Points drawn from the space: the peer that every other strategy has to beat."""
+
+    def _candidates(self) -> Iterator[Point]:
+        stale = 0
+        while stale < DRAWS:
+            point = self.space.sample(self.draw)
+            stale = stale + 1 if point in self.proposed else 0
+            yield point
+        left = [p for p in self.space.points() if p not in self.proposed]
+        self.draw.shuffle(left)
+        yield from left
+
+
+class Exhaustive(SearchStrategy):
+    """Every point of a small space, by a ``score`` that is asked again for each batch."""
+
+    def __init__(self, space: Space, draw: random.Random, score: Score) -> None:
+        super().__init__(space, draw)
+        self._points = list(space.points())
+        self._score = score
+
+    def _candidates(self) -> Iterator[Point]:
+        yield from by_score([p for p in self._points if p not in self.proposed], self._score)
+
 
 STRATEGIES: dict[str, Callable[[Space, random.Random, Score], SearchStrategy]] = {
     "evolutionary": Evolutionary,

@@ -1,7 +1,6 @@
-"""What a user says of spaces: points to pin, to forbid and to add, as JSON.
+"""A user's constraints on spaces, as JSON: points to pin, to forbid and to add.
 
-``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul",
-"tile_m": 6, ...}]}``
+``{"pin": {"tile_m": 6}, "forbid": [{"sketch": "matmul", "tile_n": 32}], "add": [{"sketch": "matmul", ...}]}``
 
 ``pin`` holds for each kernel that has such a parameter. An entry of ``forbid`` stands for every point that
 has its values; one of ``add`` names all parameters of its sketch, of any values.
@@ -10,7 +9,7 @@ has its values; one of ``add`` names all parameters of its sketch, of any values
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
@@ -47,9 +46,8 @@ def read_constraints(text: str, where: str | None = None) -> Constraints:
     _check_entry("pin", pin, where)
     for kind, entries in (("forbid", forbid), ("add", add)):
         if not isinstance(entries, list):
-            raise MalformedConstraints(
-                where=where, problem=f"{kind} must be a list of points, not {json.dumps(entries)}"
-            )
+            problem = f"{kind} must be a list of points, not {json.dumps(entries)}"
+            raise MalformedConstraints(where=where, problem=problem)
         for entry in entries:
             _check_entry(kind, entry, where)
             if not isinstance(entry.get("sketch", "" if kind == "forbid" else None), str):
@@ -59,9 +57,8 @@ def read_constraints(text: str, where: str | None = None) -> Constraints:
 
 def _check_entry(kind: str, entry: object, where: str | None) -> None:
     if not isinstance(entry, dict):
-        raise MalformedConstraints(
-            where=where, problem=f"{kind} has {json.dumps(entry)}, not names with their values"
-        )
+        problem = f"{kind} has {json.dumps(entry)}, not names with their values"
+        raise MalformedConstraints(where=where, problem=problem)
     for name, value in entry.items():
         if (name != "sketch" or kind == "pin") and (type(value) is not int or value < 1):
             problem = f"{name} must be an integer of at least 1, not {json.dumps(value)}"
@@ -75,15 +72,13 @@ def check_names(constraints: Constraints, spaces: Sequence[Space]) -> None:
     for entry in (constraints.pin, *constraints.forbid, *constraints.add):
         sketch = entry.get("sketch")
         if sketch is not None and sketch not in named:
-            raise UnknownConstraint(
-                where=constraints.where, kind="sketch", name=sketch, known=_near(str(sketch), named)
-            )
+            near = _near(str(sketch), named)
+            raise UnknownConstraint(where=constraints.where, kind="sketch", name=sketch, known=near)
         known = {p.name for s in sketches if sketch in (None, s.name) for p in s.parameters}
         for name in entry:
             if name != "sketch" and name not in known:
-                raise UnknownConstraint(
-                    where=constraints.where, kind="parameter", name=name, known=_near(name, known)
-                )
+                near = _near(name, known)
+                raise UnknownConstraint(where=constraints.where, kind="parameter", name=name, known=near)
 
 
 def constrain(space: Space, constraints: Constraints) -> Space:
@@ -94,11 +89,8 @@ def constrain(space: Space, constraints: Constraints) -> Space:
     names = {p.name for s in space.sketches for p in s.parameters}
     by_name = {s.name: s for s in space.sketches}
     pins = {name: value for name, value in constraints.pin.items() if name in names}
-    mine = [
-        _point(entry, by_name[str(entry["sketch"])], constraints)
-        for entry in constraints.add
-        if entry["sketch"] in by_name
-    ]
+    added = [(entry, by_name.get(str(entry["sketch"]))) for entry in constraints.add]
+    mine = [_point(entry, sketch, constraints) for entry, sketch in added if sketch is not None]
     forbidden = [e for e in constraints.forbid if e.get("sketch", next(iter(by_name), None)) in by_name]
     sketches = tuple(_without(s, forbidden) for s in space.sketches)
     made = replace(space, sketches=sketches, pinned={**space.pinned, **pins}, added=(*space.added, *mine))
@@ -113,12 +105,9 @@ def _point(entry: Entry, sketch: Sketch, constraints: Constraints) -> Point:
     missing = [name for name in names if name not in entry]
     extra = [name for name in entry if name not in (*names, "sketch")]
     if missing or extra:
-        problem = (
-            f"{sketch.name} has {', '.join(names) or 'no parameters'}: missing {', '.join(missing) or 'none'}"
-        )
-        raise MalformedConstraints(
-            where=constraints.where, problem=f"{problem}, unknown {', '.join(extra) or 'none'}"
-        )
+        has, lacks, more = (", ".join(some) for some in (names, missing, extra))
+        problem = f"{sketch.name} has {has or 'no parameters'}: missing {lacks or 'none'}"
+        raise MalformedConstraints(where=constraints.where, problem=f"{problem}, unknown {more or 'none'}")
     return Point.of(sketch.name, {name: int(entry[name]) for name in names})
 
 
@@ -139,7 +128,7 @@ def _without(sketch: Sketch, forbidden: Sequence[Entry]) -> Sketch:
     return replace(sketch, refusal=refusal)
 
 
-def _near(name: str, known: object) -> str:
+def _near(name: str, known: Iterable[str]) -> str:
     """The names that are most like it, or all of them."""
-    names = sorted(known)  # type: ignore[call-overload]
+    names = sorted(known)
     return ", ".join(get_close_matches(name, names, n=3, cutoff=0.5) or names)

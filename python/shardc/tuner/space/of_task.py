@@ -11,18 +11,11 @@ from shardc.tuner.task_tuning import tuning_of
 
 
 def space_of(task: Task) -> Space:
-    """The space of ``task``: sketches that rules derive from what its kernel is made of.
-
-    Raises:
-        KernelNotSupported, TritonKernelNotSupported: a body that the target's backend has no loops for.
-        UnknownTarget: a target that there is not.
-    """
+    """The space of ``task``. Raises KernelNotSupported, TritonKernelNotSupported, UnknownTarget."""
     with new_context(), ir.Location.unknown():
         return space_of_module(ir.Module.parse(task.text), task.target, task.threads)
 
 
 def space_of_module(functions: ir.Module, target: str, threads: int = 1) -> Space:
-    """The same of a module with one function, as :func:`shardc.backends.body.extract.extract` makes it, in
-    whose context it is called.
-    """
+    """The space of a module with one function of ``extract``, in whose context it is called."""
     return Space(tuning_of(target).sketches(functions, threads))

@@ -119,7 +119,7 @@ def test_what_does_not_compile_is_named(tmp_path: Path) -> None:
     sleeps = replace(kernel, name="sleeps", text="import time\ntime.sleep(1000)\n")
     found = compile_kernels([wrong, ends, kernel], [SM_90], tmp_path, processes=1)
     assert isinstance(found[0].error, TritonCompileFailed) and "no_such_thing" in str(found[0].error)
-    assert "its process ended with 3" in str(found[1].error) and found[2].error is None
+    assert "its process ended with exit code 3" in str(found[1].error) and found[2].error is None
     (late,) = compile_kernels([sleeps], [SM_90], tmp_path, limit_s=0.5)
     assert "it took more than 0.5 s" in str(late.error)
 
