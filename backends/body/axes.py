@@ -1,6 +1,4 @@
-"""Loops of different roots that are one and the same: joined through what the roots read from each other and
-share.
-"""
+"""Finds loops of different roots that are the same, through what the roots read from each other and share."""
 
 from __future__ import annotations
 
@@ -11,9 +9,7 @@ from shardc.dialects.kern.size import AnySize
 
 
 class _Classes:
-    """Union-find over axes ``(root, dim)``. Two loops of one root are never joined, nor loops of different
-    sizes.
-    """
+    """Union-find over axes ``(root, dim)``. Never joins two loops of one root, or loops of unequal sizes."""
 
     def __init__(self, sizes: dict[Axis, AnySize]) -> None:
         self.parent = {axis: axis for axis in sizes}

@@ -1,6 +1,4 @@
-"""Reductions that are matmuls: sums of products of two factors, each of which runs over some of the loops
-alone.
-"""
+"""Reductions that are matmuls: sums of products of two factors, each with loops of its own."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from shardc.backends.body.roots import Root, Roots
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of the products: ``value`` of the reduction's body, which reads the ``operands`` of these
-    numbers.
-    """
+    """One factor of the products: ``value`` of the reduction's body, computed from these ``operands``."""
 
     value: ir.Value
     operands: frozenset[int]
@@ -79,9 +75,7 @@ def is_contraction(root: Root) -> bool:
 
 
 def find_contraction(root: Root, order: list[Axis]) -> Contraction:
-    """The contraction that ``root`` is; ``order`` has the axes that are left after merging, the slowest
-    first.
-    """
+    """Return the contraction that ``root`` is. ``order``: the axes left after merging, the slowest first."""
     left, right, letters = _letters(root)
     offset = row_major(root.result_index(0), root.result_shape(0))
     batch, m, n, k = ([a for a in order if a in axes] for axes in letters)

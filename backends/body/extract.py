@@ -1,6 +1,4 @@
-"""``kern.kernel`` regions become functions of a module of their own:
-``func.func @name(tensors) -> tensors``.
-"""
+"""Turns ``kern.kernel`` regions into functions of a new module: ``func.func @name(tensors) -> tensors``."""
 
 from __future__ import annotations
 

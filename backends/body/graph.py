@@ -158,9 +158,7 @@ class Generic(GenericLoops):
             yield extract.source, extract.index(self, dims)
 
     def dims_at(self, result: int, index: Index) -> Index:
-        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims (of size 1) at
-        0.
-        """
+        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims stand at 0."""
         at = dict(zip(self.maps[len(self.inputs) + result], index, strict=True))
         return tuple(at.get(loop, Linear()) for loop in range(len(self.reduces)))
 

@@ -62,9 +62,7 @@ def components(items: list[Root]) -> dict[Root, int]:
 def members_of(
     rows: frozenset[Axis], remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> list[Root]:
-    """Which of the remaining roots can run in one nest over ``rows``:
-    connected by their axes, each after what it reads.
-    """
+    """Which of the remaining roots fit one nest over ``rows``: they share axes, each after what it reads."""
     members: list[Root] = []
     for root in remaining:
         inside = rows <= root.parallel
@@ -152,9 +150,7 @@ def _counted(root: Root, reads: Reads) -> set[Axis]:
 
 
 def check_in_place(roots: Roots, reads: dict[Root, Reads], nests: Sequence[Nest]) -> None:
-    """An operand that is overwritten is read in the loops that overwrite it alone. Raises
-    KernelNotSupported.
-    """
+    """Raise KernelNotSupported where other loops read an operand than those that overwrite it."""
     for root in roots.items:
         for argument, index in roots.written(root):
             touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}

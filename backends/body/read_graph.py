@@ -104,9 +104,7 @@ def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
 
 
 def _simple(op: ir.Operation, values: _Values) -> Value | None:
-    """The tensor that an op other than ``linalg.generic`` makes;
-    None for ops on scalars, which are copied where used.
-    """
+    """The tensor that another op makes; None for ops on scalars, which are copied where they are used."""
     result = op.results[0]
     if not isinstance(result.type, ir.RankedTensorType):
         if op.name.startswith(("arith.", "math.")):
@@ -150,9 +148,7 @@ def _simple(op: ir.Operation, values: _Values) -> Value | None:
 def _slice_of_view(
     source: Slice, shape: tuple[AnySize, ...], groups: list[list[int]], values: _Values
 ) -> Slice | None:
-    """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not
-    whole.
-    """
+    """Return a slice of a collapsed input as a slice of that input; None if it collapses a dim in part."""
     base = source.source
     if not groups or not isinstance(base, Argument):
         return None  # a number, without groups, is one of the elements

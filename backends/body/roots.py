@@ -1,6 +1,4 @@
-"""What has loops of its own: results of the kernel and reductions. Everything else is computed where it is
-read.
-"""
+"""What has loops of its own: a kernel's results and reductions. All else is computed where it is read."""
 
 from __future__ import annotations
 
@@ -111,9 +109,7 @@ class Reads:
 
 @dataclass(eq=False)
 class Roots:
-    """The roots of a graph in order, each after those that it reads; ``of`` finds the root that makes a
-    value.
-    """
+    """The roots of a graph, each after those that it reads; ``of`` finds the root that makes a value."""
 
     graph: Graph
     items: list[Root]
@@ -162,9 +158,7 @@ class Roots:
             self._through(value, index, reads, seen)
 
     def _is_here(self, value: Value, index: Index) -> bool:
-        """Whether a root stores ``value`` where its loops stand at ``index``:
-        in these loops it is computed, not read.
-        """
+        """Whether the loops of the root that stores ``value`` stand at ``index``: there it is not read."""
         root = self.of[value]
         return not root.is_reduction and root.dims == index
 

@@ -1,6 +1,4 @@
-"""Matmuls with what follows them, and how each library computes them:
-calls that a pass can write and a clock can time.
-"""
+"""Matmuls with what follows them, and the calls by which each library computes them."""
 
 from __future__ import annotations
 

@@ -47,9 +47,7 @@ class KernExtern(Pass):
 
 
 def extern_module(module: ir.Module, choose: Choose, rounding: str = "fused") -> int:
-    """Rewrites the contractions of the module's program as ``choose`` says; gives how many are no longer
-    ATen's.
-    """
+    """Rewrite the program's contractions as ``choose`` says; return how many are no longer ATen's."""
     with (
         disable_current_modes()
     ):  # the fake tensors of a compile around this would make layouts slow to follow

@@ -29,9 +29,7 @@ _VIEWS = RESHAPES | {
 
 
 class Layouts:
-    """The strides of values: of arguments as given, of what calls make contiguous, of views as PyTorch
-    derives them.
-    """
+    """Strides of values: of arguments as given, dense for what calls make, PyTorch's own for views."""
 
     def __init__(self, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
         self._strides, self._symbols, self._reader = strides, symbols, CallReader()

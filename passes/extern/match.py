@@ -75,9 +75,7 @@ def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Match | None:
 
 
 def _by_row(shape: tuple[AnySize, ...], strides: tuple[AnySize, ...] | None) -> bool | None:
-    """Whether a matrix lies in memory row by row (True) or column by column (False); None for any other
-    layout.
-    """
+    """Whether a matrix lies in memory by rows (True) or by columns (False); None for other layouts."""
     if strides is None:
         return None
     (rows, columns), (down, along) = shape, strides
@@ -94,9 +92,7 @@ def _at_least(stride: AnySize, size: AnySize) -> bool:
 
 
 def _with_epilogue(match: Match, reader: CallReader, symbols: Symbols) -> Match:
-    """The match with the call that alone reads the product, through reshapes,
-    if libraries have that call as an epilogue.
-    """
+    """The match with the call that alone reads the product, through reshapes, if it is an epilogue."""
     value, between = match.product.results[0], []
     while (user := _only_user(value)) is not None and user.name.startswith("torch."):
         if target_name(user) not in RESHAPES:

@@ -151,9 +151,7 @@ def fuse_module(
 def _written(
     functions: Sequence[ir.Operation], writes: Sequence[tuple[int, int]]
 ) -> dict[ir.Value, ir.Value]:
-    """New value -> the argument of its function that takes it; none that is sent, for nobody waits until it
-    has left.
-    """
+    """New value -> the argument that takes it, unless that is sent: nobody waits until it has left."""
     pairs: dict[ir.Value, ir.Value] = {}
     for function in functions:
         block = function.regions[0].blocks[0]

@@ -1,6 +1,4 @@
-"""Collectives that read what another one made, itself or a view of it: which are there, and how they follow
-it.
-"""
+"""Chains of collectives: each reads what another one made, directly or through a view."""
 
 from __future__ import annotations
 

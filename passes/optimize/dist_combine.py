@@ -50,9 +50,7 @@ class DistCombine(Pass):
         sink_views(block)
 
     def _pack(self, block: ir.Block, chains: Chains, depth: int) -> None:
-        """Pack the collectives that have ``depth`` others before them in their chain:
-        those stay where they are by now.
-        """
+        """Pack the collectives with ``depth`` others before them in their chain, which stay in place."""
         ops = [o.operation for o in block.operations]
         buckets = collect_buckets(ops, self.bucket_bytes, {v for v, d in chains.depth.items() if d == depth})
         if not buckets:
@@ -70,9 +68,7 @@ class DistCombine(Pass):
 
 @dataclass(frozen=True)
 class Member:
-    """A collective that may be packed: where its operand is there, where its result is first needed, its
-    size.
-    """
+    """A collective to pack: where its operand is there, where its result is first needed, its size."""
 
     op: ir.Operation
     earliest: int
@@ -125,9 +121,7 @@ def sink_views(block: ir.Block) -> None:
 
 
 def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) -> list[Bucket]:
-    """The buckets of two and more members in a block's ops, of the collectives that make the ``chosen``
-    values.
-    """
+    """The buckets of two and more members in a block's ops, of collectives that make ``chosen`` values."""
     place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
     open_buckets: dict[tuple[object, ...], Bucket] = {}
     found: list[Bucket] = []

@@ -66,9 +66,7 @@ class Body:
 
     @property
     def symbols(self) -> list[Symbol]:
-        """The symbols in its sizes, in the order of the integers that follow the tensors among
-        its arguments.
-        """
+        """The symbols in its sizes, in the order of the integers that follow its tensors."""
         sizes = [n for value in (*self.inputs, *self._results) for n in value.type.shape]
         sizes += [*self._layout.sizes, *(n for node in self._nodes for n in node.sizes)]
         return sorted(symbols_of(sizes))
@@ -94,9 +92,7 @@ class Body:
             self._roots |= more
 
     def _nests(self) -> list[Nest]:
-        """The ops of the body in order: by the reductions before them, smaller nests first,
-        reductions last.
-        """
+        """The ops in order: by the reductions before them, smaller nests first, reductions last."""
         found: dict[tuple[int, tuple[int, ...], int, tuple[int, ...]], Nest] = {}
         for node in self._nodes:
             if node in self._roots:
@@ -145,9 +141,7 @@ class Body:
         return self._layout.made(node) if node is not None else self._layout.read(access)
 
     def write(self, block: ir.Block, shapes: Sequence[tuple[AnySize, ...]], loc: ir.Location) -> None:
-        """All ops, and the yield of the results. ``shapes`` are those of the tensors among the block's
-        arguments.
-        """
+        """Write all ops and the yield. ``shapes``: of the tensors among the block's arguments."""
         self._block, self._loc, self._context = block, loc, loc.context
         self._ip = ir.InsertionPoint(block)
         self._reshaper = Reshaper(self._index_of, self._ip, loc)

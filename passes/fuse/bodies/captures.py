@@ -1,6 +1,4 @@
-"""What the bodies of loops take from around them: what stands behind an argument, and arguments that nobody
-reads.
-"""
+"""What bodies of loops capture: the value behind an argument, and arguments that nobody reads."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from shardc.dialects.dist.tuples import pack
 
 
 def captured(value: ir.Value) -> ir.Value:
-    """What a loop's body knows as its argument ``value``; ``value`` itself where it is none that stays the
-    same.
-    """
+    """What stands behind ``value``, a captured argument of a loop's body; else ``value`` itself."""
     block = value.owner
     if not isinstance(block, ir.Block) or block.owner.name != LoopOp.OPERATION_NAME:
         return value
@@ -29,9 +25,7 @@ def inside(value: ir.Value, block: ir.Block) -> ir.Value | None:
 
 
 def drop_captures(block: ir.Block) -> None:
-    """Takes from the loop around ``block`` what its body does not read; ops that hold the loop or its block
-    do so no longer.
-    """
+    """Drop the captures that the body of the loop around ``block`` does not read. Replaces the loop's op."""
     loop = block.owner.operation
     carried, captures = _groups(loop)
     unread = [

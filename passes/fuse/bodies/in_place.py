@@ -28,9 +28,7 @@ _MAKES_NEW = frozenset(f"torch.aten.{name}" for name in ("addmm", "baddbmm", "bm
 
 
 def place_results(block: ir.Block, writes: Mapping[ir.Value, ir.Value]) -> None:
-    """Gives kernels of ``block`` the attribute ``in_place``. ``writes``: new value -> the argument that takes
-    it.
-    """
+    """Set ``in_place`` on kernels of ``block``. ``writes``: new value -> the argument that takes it."""
     for view in block.operations:
         op = view.operation
         if op.name == KernelOp.OPERATION_NAME:
@@ -42,9 +40,7 @@ def place_results(block: ir.Block, writes: Mapping[ir.Value, ir.Value]) -> None:
 
 
 def state_writes(function: ir.Operation) -> list[tuple[int, int]]:
-    """(argument, result) where a training step's result is the new value of its argument:
-    both have its role and name.
-    """
+    """(argument, result) where a step's result is its argument's new value: both have its role and name."""
     state = {key: number for number, key in enumerate(_edges(function, "arg_attrs")) if key[0] in STATE_ROLES}
     results = enumerate(_edges(function, "res_attrs"))
     return [(state[key], number) for number, key in results if key in state]

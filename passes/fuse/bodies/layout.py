@@ -2,8 +2,7 @@
 each loop.
 
 A contiguous ``[8,128,64]`` tensor of a pointwise kernel is one loop of 65,536; with a row reduction it is
-1,024 rows of
-64.
+1,024 rows of 64.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from shardc.passes.fuse.reading.graph import Access, Node
 from shardc.passes.fuse.reading.space import Atoms, Dim, Space
 
 Cut = tuple[tuple[AnySize, AnySize, AnySize, AnySize], ...]
-"""For each dim of (a finer shape of) a tensor its size, the first element that is read, how many, and the
-step.
-"""
+"""For each dim of a tensor, or of a finer shape of it: its size, the first element read, count and step."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,4 @@
-"""What kernels say of the calls that they stand for: names, numbers, the phase of the step, and how results
-lie.
-"""
+"""Attributes of kernels that name their calls, the phase of the step and the sharding of results."""
 
 from __future__ import annotations
 
@@ -9,8 +7,7 @@ from collections.abc import Iterator
 from torch_mlir import ir
 
 from shardc.dialects.dist.sharding import ShardingAttr
-from shardc.passes.fuse.reading.graph import Value
-from shardc.passes.fuse.reading.read import Step
+from shardc.passes.fuse.reading.graph import Step, Value
 
 
 class Marks:

@@ -17,9 +17,7 @@ DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 def common_dims(a: Shape, b: Shape) -> Shape:
-    """The fewest dims that both shapes are merges of; dims of size 1 left out. Raises ValueError if there are
-    none.
-    """
+    """The fewest dims, none of size 1, that both shapes are merges of. Raises ValueError otherwise."""
     found: list[AnySize] = []
     left, right = [n for n in a if n != 1][::-1], [n for n in b if n != 1][::-1]
     while left and right:
@@ -39,9 +37,7 @@ def common_dims(a: Shape, b: Shape) -> Shape:
 
 
 def groups(fine: Shape, coarse: Shape) -> list[list[int]]:
-    """For each dim of ``coarse`` the dims of ``fine`` that it is made of. Dims of size 1 of either may be
-    left over.
-    """
+    """For each dim of ``coarse`` the dims of ``fine`` in it. Dims of size 1 may be left over."""
     found: list[list[int]] = []
     position = 0
     for size in coarse:
@@ -72,9 +68,7 @@ class Reshaper:
         self._index, self._ip, self._loc = index, ip, loc
 
     def reshape(self, tensor: ir.Value, source: Shape, target: Shape) -> ir.Value:
-        """``tensor`` of shape ``source`` with shape ``target``, which has as many elements,
-        cut at compatible places.
-        """
+        """Return ``tensor`` of shape ``source`` in shape ``target``, of as many elements."""
         fine = common_dims(source, target)
         return self._collapse(self._expand(tensor, source, fine), fine, target)
 
@@ -130,9 +124,7 @@ class Reshaper:
 
 
 def _with_ones(shape: Shape) -> list[list[int]]:
-    """For each dim larger than 1 itself and the dims of size 1 before it; those at the end go to the last
-    one.
-    """
+    """For each dim larger than 1: itself and the dims of size 1 before it; those at the end join the last."""
     found: list[list[int]] = []
     waiting: list[int] = []
     for position, size in enumerate(shape):

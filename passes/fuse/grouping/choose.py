@@ -14,7 +14,7 @@ from shardc.passes.fuse.grouping.constraints import BlockConstraints, FusionCons
 from shardc.passes.fuse.grouping.group import Decision, group
 from shardc.passes.fuse.grouping.region import Choose, find_regions, is_asked
 from shardc.passes.fuse.lower.matmul import TARGETS
-from shardc.passes.fuse.reading.read import Block, Step
+from shardc.passes.fuse.reading.graph import Block, Step
 from shardc.passes.fuse.reading.unit import Units, make_units, release
 
 Read = Callable[[frozenset[str | int]], Block]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from shardc.dialects.location import source_line
 from shardc.options.fusion_edges import Edge, read_edges
-
-if TYPE_CHECKING:
-    from shardc.passes.fuse.reading.read import Step
+from shardc.passes.fuse.reading.graph import Step
 
 Pair = frozenset[int]
 """The numbers of two calls of a block."""
@@ -18,9 +15,7 @@ Pair = frozenset[int]
 
 @dataclass
 class FusionConstraints:
-    """The edges that a user forbids and forces. ``unmatched`` are those that named no two ops of any block
-    yet.
-    """
+    """The edges that a user forbids and forces. ``unmatched``: those that named no two ops of a block yet."""
 
     forbid: Sequence[Edge] = ()
     force: Sequence[Edge] = ()
@@ -66,9 +61,7 @@ class FusionConstraints:
 
 @dataclass(frozen=True)
 class BlockConstraints:
-    """The constraints for one block: forbidden pairs of calls with the edge that forbids them, and forced
-    pairs by edge.
-    """
+    """Constraints of one block: forbidden pairs of calls with their edge, and forced pairs by edge."""
 
     forbidden: dict[Pair, str] = field(default_factory=dict)
     forced: dict[str, set[Pair]] = field(default_factory=dict)

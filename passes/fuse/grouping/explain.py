@@ -1,6 +1,4 @@
-"""What fusing a program does and why: its kernels with what they save, each pair that was looked at,
-the calls that stay.
-"""
+"""What fusing a program does and why: kernels with their savings, pairs considered, calls that stay."""
 
 from __future__ import annotations
 
@@ -20,15 +18,14 @@ from shardc.passes.fuse.grouping.group import Decision
 from shardc.passes.fuse.grouping.region import Choose, EveryRegion, Region, Verdict
 from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
 from shardc.passes.fuse.lower.matmul import TARGETS, matmul_calls
-from shardc.passes.fuse.reading.read import Step, read_block
+from shardc.passes.fuse.reading.graph import Step
+from shardc.passes.fuse.reading.read import read_block
 from shardc.passes.manager.program import program_functions
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Calls (each starts something), and the bytes of the tensors that they read and write.
-    A loop's body counts once.
-    """
+    """Launches, and the bytes of the tensors that calls read and write. A loop's body counts once."""
 
     launches: int = 0
     read_bytes: int = 0

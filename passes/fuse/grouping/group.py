@@ -1,6 +1,4 @@
-"""Which nodes become one kernel: pairs of groups are joined, those first that save the most
-memory traffic.
-"""
+"""Which nodes become one kernel: joins pairs of groups, those first that save most memory traffic."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ class Decision:
 
 
 FORCED = float(1 << 62)
-"""What joining a pair that a user forces counts as saving: more than any other, less than the parts of one
-call.
-"""
+"""What joining a forced pair counts as saving: more than any other, less than parts of one call."""
 
 
 def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> list[Decision]:  # noqa: B008 (it is frozen)
@@ -205,9 +201,7 @@ def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits
 
 
 def exports(units: Units, group: set[Unit]) -> list[Value]:
-    """The values of the program that come from ``group`` and are read outside of it, in the order of the
-    program.
-    """
+    """The values that come from ``group`` and are read outside of it, in the order of the program."""
     nodes = sorted((node for unit in group for node in unit.nodes), key=lambda node: node.order)
     found = []
     for node in nodes:

@@ -27,7 +27,7 @@ MAX_TENSORS = 40
 MAX_SERIAL = 1 << 16
 """Elements that a kernel without a parallel dim may reduce: it runs on one thread."""
 
-MIN_PIECE = 16
+MIN_RUN = 16
 """Elements that lie side by side, at least, in a row that is spread over a tensor: a cache line of f32."""
 
 MIN_BESIDE = 64
@@ -45,9 +45,7 @@ class Refused(Exception):
 
 
 def joined_space(a: Unit, b: Unit) -> Space:
-    """The space of both groups, dims matched where one reads what the other makes, or both read the same
-    tensor.
-    """
+    """The space of both groups: dims match where one reads what the other makes, or both read one tensor."""
     space = a.space.joined(b.space)
     try:
         found = _match_made(space, a, b) + _match_made(space, b, a)
@@ -92,7 +90,8 @@ def _matched_reads(space: Space, first: Access, second: Access, domains: set[Ato
     """The space in which two reads of one tensor run over it alike; None if they do not, or a node of one of
     the ``domains`` would read along a diagonal.
     """
-    if first.shape != second.shape or first.gathers or second.gathers:
+    sizes = ([dim.size for dim in read.dims] for read in (first, second))
+    if next(sizes) != next(sizes) or first.gathers or second.gathers:
         return None
     if all(_alike(space, x, y) for x, y in zip(first.dims, second.dims, strict=True)):
         return space
@@ -185,9 +184,7 @@ def _check_gathers(nodes: list[Node], space: Space) -> None:
 
 
 def check_parts(nodes: list[Node]) -> None:
-    """Raises Refused unless the nodes of one call are a kernel, or several of which none reads what another
-    makes.
-    """
+    """Raise Refused unless one call's nodes are a kernel, or several that do not read each other."""
     parts: list[Unit] = []
     for node in nodes:
         part = unit_of(node)
@@ -228,9 +225,7 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domai
 
 
 def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Domain) -> None:
-    """A sum over a dim before others is through before what it is spread over is made:
-    its terms are made again then.
-    """
+    """Raise Refused where a sum over columns would compute its terms again for what it is spread over."""
     summed = {access.base for node in nodes if node.reduce for access in node.accesses}
     for node in nodes:
         again = node.heavy and node.out in summed and domains[node] == whole
@@ -265,7 +260,7 @@ def _check_contraction(
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
     """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the
-    last ones, or contiguous in pieces of :data:`MIN_PIECE` elements at least; or else before
+    last ones, or contiguous in pieces of :data:`MIN_RUN` elements at least; or else before
     :data:`MIN_BESIDE` elements, which are computed side by side. Empty if none is.
     """
     full = _full(nodes, space, whole)
@@ -286,7 +281,7 @@ def _full(nodes: list[Node], space: Space, whole: Domain) -> list[Atoms]:
 
 def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
     piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
-    return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_PIECE
+    return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_RUN
 
 
 def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:

@@ -1,6 +1,4 @@
-"""Regions of a program in which matmuls and attention can be calls or parts of kernels:
-the ops that the two ways group differently.
-"""
+"""Regions of a program where matmuls and attention can be calls or kernels: all ops that this affects."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.kern.strides import Strides, note_strides
 from shardc.passes.fuse.linear_loss.loss import LinearLoss
-from shardc.passes.fuse.reading.graph import Node
-from shardc.passes.fuse.reading.read import VIEWS, Block
+from shardc.passes.fuse.reading.graph import Block, Node
 from shardc.passes.fuse.reading.unit import Units
+from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.program import STEP
 
 LIST = "torch.prim.ListConstruct"
@@ -42,9 +40,7 @@ class Region:
     calls: tuple[str, ...]
     module: ir.Module = field(repr=False)
     spared_bytes: int = 0
-    """That are held at once as calls, and not in kernels: logits of a linear layer with a cross entropy
-    behind it.
-    """
+    """Bytes held at once as calls alone: the logits of a linear layer with a cross entropy behind it."""
 
 
 @dataclass(frozen=True)

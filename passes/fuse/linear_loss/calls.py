@@ -7,7 +7,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.call import target_name
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.fuse.bodies.captures import captured, inside
-from shardc.passes.fuse.reading.read import VIEWS
+from shardc.passes.fuse.reading.view import VIEWS
 
 LINKS = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape", "aten._to_copy", "aten.clone"))
 TURNS = frozenset(("aten.t", "aten.transpose.int", "aten.permute"))

@@ -12,14 +12,7 @@ from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.passes.fuse.bodies.captures import captured
-from shardc.passes.fuse.linear_loss.calls import (
-    is_view,
-    maker,
-    readers,
-    target_of,
-    transposed,
-    type_of,
-)
+from shardc.passes.fuse.linear_loss.calls import is_view, maker, readers, target_of, transposed, type_of
 from shardc.passes.fuse.linear_loss.forms import (
     BACKWARD,
     GRADIENT,
@@ -43,9 +36,7 @@ class Refused(Exception):
 
 
 class LossFinder:
-    """Looks for losses among the ``steps`` of a block. With ``eager`` rounding logits of 16 bits are rounded,
-    and so made.
-    """
+    """Looks for losses among the ``steps`` of a block. ``eager`` rounding makes 16-bit logits."""
 
     def __init__(self, steps: Sequence[ir.Operation], rounding: str) -> None:
         self._steps, self._rounding, self._matcher = steps, rounding, Matcher(CallReader())
@@ -90,9 +81,7 @@ class LossFinder:
         return tuple(sorted(self._numbers[op.results[0]] for op in ops if not is_view(op)))
 
     def _check_logits(self, values: Mapping[str, ir.Value], ops: Iterable[ir.Operation]) -> None:
-        """Raises Refused unless all ``ops`` make logits of rows, or numbers of rows, which a kernel has in
-        f32.
-        """
+        """Raise Refused unless all ``ops`` make logits or numbers of rows, which a kernel has in f32."""
         rows, classes = type_of(values["rows"]), type_of(values["product"]).shape[-1]
         if not rows.is_static or classes is None:
             raise Refused("sizes are known at run time only")

@@ -19,17 +19,7 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.bodies.captures import captured
 from shardc.passes.fuse.linear_loss.calls import LINKS, TURNS, untwisted
-from shardc.passes.fuse.linear_loss.pattern import (
-    ANY,
-    Apply,
-    As,
-    Behind,
-    Either,
-    Later,
-    Pattern,
-    Seen,
-    Typed,
-)
+from shardc.passes.fuse.linear_loss.pattern import ANY, Apply, As, Behind, Either, Later, Pattern, Seen, Typed
 
 SOFTMAX, GRADIENT, LARGEST = "aten._log_softmax", "aten._log_softmax_backward_data", "aten.amax"
 PRODUCT, PRODUCT_WITH_BIAS = "aten.mm", "aten.addmm"
@@ -120,15 +110,10 @@ _SHARE: Pattern = Either(
         call("aten.mul.Tensor", Later(_share), Later(_share)),
     )
 )
-"""A number for each row and class, computed of numbers for each of the one or the other: weights of classes,
-and 0 for rows that are ignored.
-"""
+"""A number for each row and class from numbers of rows or classes: class weights, 0 for ignored rows."""
 
 _LINEAR = Either(
-    (
-        call(PRODUCT, "rows", "turned"),
-        call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled),
-    )
+    (call(PRODUCT, "rows", "turned"), call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled))
 )
 LOGITS: Pattern = Behind(LINKS, As("product", _LINEAR))
 

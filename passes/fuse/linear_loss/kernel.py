@@ -36,9 +36,7 @@ class LinearLossKernels:
         return spec["rows"].dtype in FLOATS and all(t.is_static and 0 not in t.shape for t in types)
 
     def write(self, op: ir.Operation, name: str) -> tuple[ir.Operation, dict[str, ir.Value]]:
-        """The kernel that stands in place of ``op``, and its results by their names, those that are read;
-        ``op`` is erased.
-        """
+        """Replace ``op`` by a kernel; return it and its results that are read, by name. Erases ``op``."""
         call = self._reader.read(op)
         loc, ip, target = op.location, ir.InsertionPoint(op), call.spec.target
         given = _operands(call)
@@ -68,9 +66,7 @@ class LinearLossKernels:
 
 
 def _operands(call: Call) -> dict[str, ir.Value]:
-    """The tensors of a call by their names in the schema, in the order of ``kern``'s operands of the same
-    names.
-    """
+    """The tensors of a call by their names in the schema, in the order of ``kern``'s operands."""
     names = [name for name, _, _ in parameters(call.spec.target)]
     read = [name for name, arg in zip(names, call.spec.args, strict=True) if isinstance(arg, TensorType)]
     return dict(zip(read, call.operands, strict=True))

@@ -82,9 +82,7 @@ Pattern: TypeAlias = "str | Apply | As | Either | Behind | Seen | Typed | Later"
 
 @dataclass(frozen=True)
 class Match:
-    """The ``values`` that names stand for, and the calls that were looked at, in the order of operands
-    first.
-    """
+    """The ``values`` that names stand for, and the calls looked at, those of operands first."""
 
     values: dict[str, ir.Value]
     ops: tuple[ir.Operation, ...] = ()
@@ -157,9 +155,7 @@ class Matcher:
             yield from self._operands(patterns[1:], values[1:], found)
 
     def made_of(self, name: str, pattern: Pattern, source: str, match: Match) -> list[Match]:
-        """The values that match ``pattern`` among those that its calls make of the one named ``source``; each
-        is called ``name``.
-        """
+        """The values made of the one named ``source`` that match ``pattern``, each called ``name``."""
         last = _targets(pattern)
         between = frozenset(
             t for form in _calls(pattern) for inner in form.operands for t in _targets(inner, True)

@@ -28,9 +28,7 @@ GRADIENTS = ("drows", "dweight", "dbias")
 
 @dataclass
 class Raised:
-    """The ops that stand for a loss, and the values whose places new ones took. The calls that they stand for
-    stay, and nobody reads them.
-    """
+    """The ops that stand for a loss, and the values they replace. The replaced calls stay, unread."""
 
     forward: ir.Operation
     backward: ir.Operation | None = None
@@ -38,9 +36,7 @@ class Raised:
 
 
 def raise_loss(softmax: ir.Operation, builder: CallBuilder) -> Raised | None:
-    """Writes both ops for the loss that ``softmax`` is the first call of; none where the weight is gathered
-    again by what waits for its gradient.
-    """
+    """Write both ops for the loss of ``softmax``; None if its gradient's reader gathers the weight again."""
     writer = _Writer(loss_values(softmax), builder)
     products = writer.makers(*GRADIENTS)
     if writer.waits_for_itself(products):
@@ -119,9 +115,7 @@ class _Writer:
                 at.take(role, value)
 
     def _grad(self) -> tuple[ir.Value, float]:
-        """The gradient at the class of each row, without its scale; puts the sums over all classes in their
-        place.
-        """
+        """The gradient at the class of each row, without its scale; replaces its sums over all classes."""
         values, at = self._values, self._before("scaled")
         grad, scale = self._at_class(values["share"], values["hit"], at), 1.0
         if "kept" in values:
@@ -140,9 +134,7 @@ class _Writer:
         return grad, scale
 
     def _at_class(self, value: ir.Value, index: ir.Value, at: _Calls) -> ir.Value:
-        """What is of each row and class, or the same for all of the one or the other, at the class of each
-        row.
-        """
+        """Return ``value``, a number for each row, class or both, at the class of each row."""
         type_ = type_of(value)
         if type_.shape[-1:] in ((), (1,)):
             return value

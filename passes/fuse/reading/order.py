@@ -14,8 +14,7 @@ LIST = "torch.prim.ListConstruct"
 
 
 def ordered(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
-    """``units`` so that each stands behind what it reads: where its last call stood, or before an earlier one
-    needs it.
+    """``units``, each behind what it reads: where its last call stood, or before an earlier one needs it.
 
     Ops that stay, and are no part of what could be fused, keep their order among each other.
     """
@@ -45,9 +44,7 @@ def move(op: ir.Operation, terminator: ir.Operation) -> None:
 
 
 def check_unread(dead: list[ir.Operation]) -> None:
-    """Raises AssertionError if an op that stays reads what is erased: a bug of ours, which would end the
-    process.
-    """
+    """Raise AssertionError if an op that stays reads an erased result: a bug that would end the process."""
     gone = {result for op in dead for result in op.results}
     waiting = [(op, use.owner) for op in dead for result in op.results for use in result.uses]
     while waiting:

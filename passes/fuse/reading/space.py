@@ -19,9 +19,7 @@ _numbers = itertools.count()
 
 
 class Mismatch(Exception):
-    """Two dims that cannot be one: their sizes have no common factors, or one atom would stand twice in a
-    value.
-    """
+    """Two dims that cannot be one: no common factors, or one atom would stand twice in a value."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,7 @@ from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.reading.symbols import Symbols
 
 LANES, FILLED = 16, 0.625
-"""ATen is faster where less than this part of vectors of so many lanes holds a query (8 and 17 queries,
-with AVX-512)."""
+"""ATen is faster where queries fill less than this part of vectors of so many lanes (8, 17; AVX-512)."""
 
 _FORWARD = {"q": "q", "k": "k", "v": "v", "mask": "mask"}
 _GRADIENT = {"grad_out": "grad_out", **_FORWARD, "out": "out", "lse": "lse"}
@@ -56,9 +55,7 @@ _VIEWS = tuple(f"torch.aten.{name}" for name in ("transpose.int", "permute", "vi
 
 
 def call_library(op: ir.Operation, library: str) -> None:
-    """Has a call of ``shardc.attention`` or its backward computed by one of
-    ``shardc.runtime.operators.attention``'s libraries.
-    """
+    """Choose one of ``shardc.runtime.operators.attention``'s libraries for a call of attention."""
     op.attributes["name"] = ir.StringAttr.get(f"torch.{target_name(op)}.{library}", op.context)
 
 
@@ -86,9 +83,7 @@ class AttentionKernels:
         self._context = block.owner.context
 
     def flops(self, op: ir.Operation) -> int:
-        """Floating-point operations of the matmuls of a call, at the sizes first seen;
-        0 for one that the CPU kernels do not compute.
-        """
+        """Floating-point operations of a call's matmuls at first sizes; 0 if no CPU kernel computes it."""
         call = self._reader.read(op)
         types = {role: self._type(value) for role, value in _tensors(call).items()}
         if not self._covers(call, types):
@@ -181,9 +176,7 @@ class AttentionKernels:
         return self._contiguous(operand, loc, ip)
 
     def _source(self, operand: _Operand, role: str) -> _Operand | None:
-        """What the tensor is a transpose or the same view of, or, if it is a mask, an expansion;
-        else None.
-        """
+        """What the tensor is a transpose or the same view of, or a mask an expansion of; else None."""
         owner = None if isinstance(operand.value, ir.BlockArgument) else operand.value.owner
         if owner is None or owner.name not in _VIEWS:
             return None
@@ -275,9 +268,7 @@ def _settings(call: Call) -> tuple[bool, int, float, float]:
 
 
 def _fits(types: Mapping[str, TensorType]) -> bool:
-    """Whether heads and their sizes are numbers, and all tensors that have a dim are known to be of one size
-    there.
-    """
+    """Whether heads and their sizes are numbers, and tensors agree on the size of each dim."""
     sizes: dict[str, AnySize] = {}
     for role, type_ in types.items():
         for dim, size in zip(ROLES[role][-len(type_.shape) :], type_.shape, strict=True):

@@ -27,9 +27,7 @@ class GroupedMatmulKernels:
         self._reader, self._context = CallReader(), context
 
     def flops(self, op: ir.Operation) -> int:
-        """Floating-point operations of a call, if all rows have a group; 0 for one that no kernel
-        computes.
-        """
+        """Floating-point operations of a call whose rows all have a group; 0 if no kernel computes it."""
         call = self._reader.read(op)
         left, right, ends, (out,) = call.spec["self"], call.spec["mat2"], call.spec["offs"], call.spec.results
         types = (left, right, ends, out)

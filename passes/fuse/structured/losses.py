@@ -1,6 +1,4 @@
-"""The linear layers of a block with a cross entropy behind them: which become kernels, and why others stay
-calls.
-"""
+"""Linear layers of a block with a cross entropy behind them: which become kernels, and why others do not."""
 
 from __future__ import annotations
 
@@ -20,7 +18,8 @@ from shardc.passes.fuse.linear_loss.calls import target_of
 from shardc.passes.fuse.linear_loss.find import LOSS_OPS, LossFinder
 from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
 from shardc.passes.fuse.linear_loss.write import Raised, raise_loss
-from shardc.passes.fuse.reading.read import Step, steps_of
+from shardc.passes.fuse.reading.graph import Step
+from shardc.passes.fuse.reading.read import steps_of
 from shardc.passes.ingest.torch_share import unread
 
 
@@ -99,9 +98,7 @@ class Losses:
         self.decisions.append(Decision(first, second, fused, saved_bytes, why))
 
     def write(self, there: Set[int]) -> Iterator[tuple[LinearLoss, Raised]]:
-        """Writes the ops of each loss. ``there``: the steps that have not gone; a loss of which one has stays
-        calls.
-        """
+        """Write the ops of each loss whose steps are all still ``there``."""
         builder = CallBuilder(self._block)
         for loss in self._chosen:
             raised = raise_loss(loss.first, builder) if there >= set(loss.numbers) else None

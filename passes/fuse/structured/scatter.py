@@ -28,9 +28,7 @@ from shardc.passes.fuse.reading.symbols import Symbols
 ADD = "aten.add.Tensor"
 INDEX_DTYPES = (torch.int64, torch.int32)
 SHORT = 16
-"""Elements of a row below which sums of parts of rows are ATen's: chains would be followed for a few elements
-each.
-"""
+"""ATen sums parts of rows with fewer elements: following chains would cost more."""
 
 IsFree = Callable[[int], bool]
 MayJoin = Callable[[int, int], bool]
@@ -41,9 +39,7 @@ _FULL = frozenset(("aten.full", "aten.full_like", "aten.new_full"))
 
 @dataclass(frozen=True)
 class _Form:
-    """A call as a sum. ``flat``: the index is one dim, of this size. ``message``: what is wrong with the
-    index ``{}``, if that is an error.
-    """
+    """A call as a sum. ``flat``: the size of a 1-d index. ``message``: the error of a bad index ``{}``."""
 
     index: ir.Value
     updates: ir.Value
@@ -138,9 +134,7 @@ class ScatterKernels:
         )
 
     def write(self, scatter: Scatter, name: str) -> tuple[ir.Operation, ir.Value]:
-        """The kernel that is to stand in place of the scatter's ops, before the last of them, and
-        its result.
-        """
+        """Write the kernel for the scatter's ops, before the last of them; return it and its result."""
         first, last = scatter.ops[0], scatter.ops[-1]
         form = self._form(first)
         assert form is not None
@@ -177,9 +171,7 @@ class ScatterKernels:
         return op, out
 
     def left(self, scatter: Scatter) -> list[ir.Operation]:
-        """The ops that fusion is to leave alone, for they go with the scatter:
-        what adds to it, and zeros for it alone.
-        """
+        """The ops that go with the scatter: what adds to it, and zeros made for it alone."""
         made = None if scatter.starts else filled(scatter.ops[0])
         alone = made is not None and len(list(made.results[0].uses)) == 1
         return [*scatter.ops, made] if alone and made is not None else list(scatter.ops)

@@ -6,7 +6,8 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import target_name
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
-from shardc.passes.fuse.reading.read import Step, steps_of
+from shardc.passes.fuse.reading.graph import Step
+from shardc.passes.fuse.reading.read import steps_of
 from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.structured.scatter import SCATTERS, Scatter, ScatterKernels
 from shardc.passes.ingest.torch_share import unread
@@ -21,9 +22,7 @@ def find_scatters(
     rounding: str,
     lone: bool,
 ) -> tuple[list[Scatter], frozenset[int]]:
-    """The sums at computed indices of block ``number`` that become kernels,
-    and the calls that are thus not to be in others.
-    """
+    """The sums at computed indices of block ``number`` that become kernels, and the calls they take."""
     steps = steps_of(block)
     if not any(op.name.startswith("torch.") and target_name(op) in SCATTERS for op in steps):
         return [], frozenset()

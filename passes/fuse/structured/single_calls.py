@@ -1,6 +1,4 @@
-"""Calls that become kernels each by itself: attention, grouped matmuls, linear layers with a cross entropy
-behind them, sums at computed indices.
-"""
+"""Calls that become kernels alone: attention, grouped matmuls, linear cross entropies, indexed sums."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from shardc.passes.fuse.grouping.capabilities import Capabilities
 from shardc.passes.fuse.grouping.region import Choose, EveryRegion, call_region, is_asked
 from shardc.passes.fuse.linear_loss.kernel import LINEAR_LOSSES, LinearLossKernels
 from shardc.passes.fuse.linear_loss.loss import LinearLoss
-from shardc.passes.fuse.reading.graph import Value
-from shardc.passes.fuse.reading.read import Block, Step
+from shardc.passes.fuse.reading.graph import Block, Step, Value
 from shardc.passes.fuse.structured.attention import ATTENTION, AttentionKernels, call_library
 from shardc.passes.fuse.structured.grouped_matmul import GROUPED, GroupedMatmulKernels
 from shardc.passes.fuse.structured.losses import Losses
@@ -104,9 +101,7 @@ class SingleCalls:
         self._sweep()
 
     def _write_linear_losses(self) -> None:
-        """Linear layers with a cross entropy that are calls of one op become kernels: it was decided where
-        they were made.
-        """
+        """Calls of a linear cross entropy become kernels: that was decided where they were made."""
         kernels = LinearLossKernels(self._block)
         for step in self._take(LINEAR_LOSSES):
             if kernels.has(step.op):

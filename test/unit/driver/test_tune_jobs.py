@@ -13,7 +13,7 @@ from shardc.backends.benchmark.choices import Choice
 from shardc.commands.tune import jobs_of, jobs_of_function
 from shardc.compiler import measured_regions
 from shardc.passes.fuse.bodies.flat import SIZE
-from shardc.passes.fuse.grouping import piece
+from shardc.passes.fuse.grouping import region
 
 SCRIPT = """
 import torch
@@ -31,7 +31,7 @@ def own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is too small to be measured, or was measured before."""
     monkeypatch.setenv("SHARDC_TUNING_DB", str(tmp_path / "tuning.db"))
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(piece, "SMALL_FLOPS", 0)
+    monkeypatch.setattr(region, "SMALL_FLOPS", 0)
 
 
 def decided(monkeypatch: pytest.MonkeyPatch, name: str, calls_s: float, kernels_s: float) -> None:

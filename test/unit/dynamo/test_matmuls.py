@@ -16,7 +16,7 @@ import shardc
 from shardc.backends.benchmark import benchmark
 from shardc.backends.benchmark.choices import Choice
 from shardc.compiler import measured_regions
-from shardc.passes.fuse.grouping import piece
+from shardc.passes.fuse.grouping import region
 
 
 class Block(nn.Module):
@@ -59,7 +59,7 @@ def test_bf16_is_as_near_to_f64_as_eager_is() -> None:
 def all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is too small to be measured, or was measured before."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(piece, "SMALL_FLOPS", 0)
+    monkeypatch.setattr(region, "SMALL_FLOPS", 0)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_what_is_too_small_or_too_large_is_a_call(
     flops = 2 * 2 * 9 * 24 * 70
     for value, measured in ((flops, True), (flops + 1 if limit == "SMALL_FLOPS" else flops - 1, False)):
         torch._dynamo.reset()
-        monkeypatch.setattr(piece, limit, value)
+        monkeypatch.setattr(region, limit, value)
         report = shardc.explain_fusion(Block().eval(), torch.randn(2, 9, 24)).graphs[0][1]
         assert len(report.choices) == (2 if measured else 0)
         assert measured or [op.target for op in report.staying].count("aten.addmm") == 2
