@@ -18,8 +18,9 @@ import torch
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.bodies.captures import captured
-from shardc.passes.fuse.linear_loss.calls import LINKS, TURNS, untwisted
+from shardc.passes.fuse.linear_loss.calls import LINKS, untwisted
 from shardc.passes.fuse.linear_loss.pattern import ANY, Apply, As, Behind, Either, Later, Pattern, Seen, Typed
+from shardc.passes.fuse.reading.values import TURNS
 
 SOFTMAX, GRADIENT, LARGEST = "aten._log_softmax", "aten._log_softmax_backward_data", "aten.amax"
 PRODUCT, PRODUCT_WITH_BIAS = "aten.mm", "aten.addmm"

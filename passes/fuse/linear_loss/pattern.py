@@ -14,7 +14,7 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader, IntValue, OpCall, leaves
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.fuse.linear_loss.calls import maker, readers, target_of, type_of
+from shardc.passes.fuse.reading.values import maker, readers, target_of, type_of
 
 ANY = "_"
 

@@ -17,8 +17,9 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import CallReader, replace_leaves, target_name
-from shardc.passes.fuse.linear_loss.calls import first_of, made_behind, maker, type_of
+from shardc.passes.fuse.linear_loss.calls import first_of, made_behind
 from shardc.passes.fuse.linear_loss.find import loss_values
+from shardc.passes.fuse.reading.values import maker, type_of
 from shardc.passes.partition.local_call import infer_types, with_defaults
 
 FORWARD = "shardc.linear_cross_entropy"

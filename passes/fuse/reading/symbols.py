@@ -64,6 +64,12 @@ class Symbols:
         shape = None if type_ is None or type_.is_static else self.shape(value)
         return type_ if type_ is None or shape is None else type_.with_shape(shape)
 
+    def known_type(self, value: ir.Value) -> TensorType:
+        """The type of what is known to be a tensor."""
+        type_ = self.type(value)
+        assert type_ is not None
+        return type_
+
     def note(self, op: ir.Operation, types: Sequence[TensorType]) -> None:
         """Writes on an op that a pass makes what the shapes of its results are."""
         if symbols_of(n for type_ in types for n in type_.shape):
