@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -66,15 +65,10 @@ class LibraryCall:
 
     target: str
     reads: Mapping[str, str]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
-POST_OPS: dict[str, str] = {
-    "aten.gelu": "gelu",
-    "aten.silu": "swish",
-    "aten.sigmoid": "sigmoid",
-    "aten.tanh": "tanh",
-}
+POST_OPS = {"aten.gelu": "gelu", "aten.silu": "swish", "aten.sigmoid": "sigmoid", "aten.tanh": "tanh"}
 """ATen's pointwise ops that oneDNN computes with eager's NaNs and infinities. Not relu, hardtanh and
 hardsigmoid, which it gives numbers for NaN, nor hardswish, whose large results it does not let overflow.
 """

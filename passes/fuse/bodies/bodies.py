@@ -86,7 +86,8 @@ def _operands(
     inputs: Sequence[Value], sizes: Sequence[Symbol], symbols: Symbols, ip: ir.InsertionPoint
 ) -> list[ir.Value]:
     """The tensors, then a number for each of ``sizes``."""
-    tensors = [(value.ir, value.type) for value in inputs]
+    tensors = [(value.ir, value.type) for value in inputs if value.ir is not None]
+    assert len(tensors) == len(inputs)
     return [ssa for ssa, _ in tensors] + [symbols.number(size, tensors, ip) for size in sizes]
 
 

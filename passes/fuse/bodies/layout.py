@@ -18,7 +18,7 @@ from shardc.passes.fuse.grouping.legal import flat, reads
 from shardc.passes.fuse.reading.graph import Access, Node
 from shardc.passes.fuse.reading.space import Atoms, Dim, Space
 
-Cut = tuple[tuple[AnySize, AnySize, AnySize, AnySize], ...]
+Slices = tuple[tuple[AnySize, int, AnySize, int], ...]
 """For each dim of a tensor, or of a finer shape of it: its size, the first element read, count and step."""
 
 
@@ -30,11 +30,11 @@ class Tensor:
 
     shape: tuple[AnySize, ...]
     loops: tuple[int | None, ...]
-    cut: Cut | None = None
+    cut: Slices | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class IndexTerm:
     """``(index of loop // inner % size) * factor``: what a loop adds to an index."""
 
     loop: int
@@ -110,13 +110,13 @@ class Layout:
             orders.append(self._space.resolve(a for dim in dims for a in dim))
         return max(orders, key=len)
 
-    def place(self, node: Node) -> list[list[Step]]:
+    def place(self, node: Node) -> list[list[IndexTerm]]:
         """The row-major index over each of the node's ``indices``, as the sum of steps."""
         return [self._steps(self._space.resolve(group)) for group in node.indices]
 
-    def _steps(self, atoms: Atoms) -> list[Step]:
+    def _steps(self, atoms: Atoms) -> list[IndexTerm]:
         """Minor atoms first; those that stand side by side in one loop are one step."""
-        found: list[Step] = []
+        found: list[IndexTerm] = []
         factor: AnySize = 1
         for atom in reversed(atoms):
             number, size = self._loop[atom], self._space.sizes[atom]
@@ -124,9 +124,9 @@ class Layout:
             inner = prod(self._space.sizes[a] for a in loop[loop.index(atom) + 1 :])
             last = found[-1] if found else None
             if last and last.loop == number and last.inner * last.size == inner:
-                found[-1] = Step(number, last.inner, last.size * size, last.factor)
+                found[-1] = IndexTerm(number, last.inner, last.size * size, last.factor)
             else:
-                found.append(Step(number, inner, size, factor))
+                found.append(IndexTerm(number, inner, size, factor))
             factor *= size
         return found
 
@@ -165,12 +165,12 @@ class Layout:
     def _extent(self, dim: Dim) -> AnySize:
         return prod(self._space.sizes[a] for a in self._space.resolve(dim.atoms))
 
-    def _tensor(self, atoms: Atoms, cut: Cut | None = None) -> Tensor:
+    def _tensor(self, atoms: Atoms, cut: Slices | None = None) -> Tensor:
         loops = tuple(dict.fromkeys(self._loop[a] for a in atoms))
         return Tensor(tuple(self.sizes[n] for n in loops), loops, cut)
 
 
 def affine_map(tensor: Tensor, domain: Sequence[int]) -> ir.AffineMap:
     """The index map of a tensor in a nest of the loops ``domain``."""
-    position = {loop: d for d, loop in enumerate(domain)}
+    position: dict[int | None, int] = {loop: d for d, loop in enumerate(domain)}
     return ir.AffineMap.get(len(domain), 0, [ir.AffineDimExpr.get(position[loop]) for loop in tensor.loops])

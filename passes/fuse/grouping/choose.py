@@ -41,9 +41,7 @@ def divide_matmuls(
     constraints: FusionConstraints,
     strides: Mapping[ir.Value, Strides],
 ) -> Division:
-    """Which matmuls of block ``number`` become parts of kernels: those for which ``choose`` says so, and
-    those that users force into a kernel with other ops.
-    """
+    """Divide block ``number``: matmuls become parts of kernels where ``choose`` or a forced edge says so."""
     parted = read(TARGETS)
     apart, forced = make_units(parted), constraints.in_block(number, parted.steps).forced
     matmul_steps = [step for step in parted.steps if step.target in TARGETS]

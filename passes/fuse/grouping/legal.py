@@ -28,13 +28,11 @@ MAX_SERIAL = 1 << 16
 """Elements that a kernel without a parallel dim may reduce: it runs on one thread."""
 
 MIN_RUN = 16
-"""Elements that lie side by side, at least, in a row that is spread over a tensor: a cache line of f32."""
-
+"""The shortest contiguous run of elements in a row that is spread over a tensor: a cache line of f32."""
 MIN_BESIDE = 64
 """Elements beside one another, at least, for which a reduction over a dim before theirs is a row (softmax
 over 8 to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
 """
-
 
 Domain = frozenset[int]
 """The atoms that a node runs over."""
@@ -87,9 +85,7 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
 
 
 def _matched_reads(space: Space, first: Access, second: Access, domains: set[Atoms]) -> Space | None:
-    """The space in which two reads of one tensor run over it alike; None if they do not, or a node of one of
-    the ``domains`` would read along a diagonal.
-    """
+    """The space where two reads of a tensor agree; None if none, or one of ``domains`` gets a diagonal."""
     sizes = ([dim.size for dim in read.dims] for read in (first, second))
     if next(sizes) != next(sizes) or first.gathers or second.gathers:
         return None
@@ -110,19 +106,8 @@ def _matched_reads(space: Space, first: Access, second: Access, domains: set[Ato
 
 def _alike(space: Space, x: Dim, y: Dim) -> bool:
     """Whether two dims are read over the same atoms already."""
-    same = (x.size, x.offset, x.step, x.sliced, len(x.parts)) == (
-        y.size,
-        y.offset,
-        y.step,
-        y.sliced,
-        len(y.parts),
-    )
-    parts = zip(x.parts, y.parts, strict=False)
-    return (
-        same
-        and space.resolve(x.atoms) == space.resolve(y.atoms)
-        and all(_alike(space, a, b) for a, b in parts)
-    )
+    same, other = ((d.size, d.offset, d.step, d.sliced, len(d.parts), space.resolve(d.atoms)) for d in (x, y))
+    return same == other and all(_alike(space, a, b) for a, b in zip(x.parts, y.parts, strict=True))
 
 
 def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
@@ -130,10 +115,8 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     nodes, space = unit.nodes, unit.space
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
-    if (
-        sum(value.node not in unit.domains or value.node.out is not value for value in unit.accesses)
-        > MAX_TENSORS
-    ):
+    inner = [v for v in unit.accesses if v.node is not None and v.node in unit.domains and v.node.out is v]
+    if len(unit.accesses) - len(inner) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
     _check_gathers(nodes, space)
     if any(node.is_symbolic for node in nodes):
@@ -152,19 +135,13 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
 
 def _check_symbols(unit: Unit) -> None:
     """A size that no argument of the graph has must be that of a tensor which the kernel reads."""
+    read = [n for access in reads(unit.nodes) for n in access.base.type.shape]
     sizes = [n for node in unit.nodes for n in (*node.out.type.shape, *node.sizes)]
     sizes += [unit.space.sizes[a] for atoms in unit.domains.values() for a in atoms]
-    sizes += [n for access in reads(unit.nodes) for n in access.base.type.shape]
-    missing = {s for s in symbols_of(sizes) if not s.given}
-    if missing:
-        read = {
-            n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)
-        }
-        if not missing <= read:
-            raise Refused(
-                "a size of its tensors is known to neither the graph's arguments nor the tensors that it "
-                "reads"
-            )
+    missing = {s for s in symbols_of([*sizes, *read]) if not s.given}
+    if not missing <= {n.symbol for n in read if isinstance(n, Size)}:
+        where = "the graph's arguments nor the tensors that it reads"
+        raise Refused(f"a size of its tensors is known to neither {where}")
 
 
 def _check_gathers(nodes: list[Node], space: Space) -> None:
@@ -176,10 +153,8 @@ def _check_gathers(nodes: list[Node], space: Space) -> None:
     makers = {node.out: node for node in nodes}
     for access in gathers:
         made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
-        if any(
-            dim.gathered and len(space.resolve(atoms)) > 1
-            for dim, atoms in zip(access.dims, made, strict=True)
-        ):
+        gathered = (atoms for dim, atoms in zip(access.dims, made, strict=True) if dim.gathered)
+        if any(len(space.resolve(atoms)) > 1 for atoms in gathered):
             raise Refused("it reads along a dim that is cut up, at indices that are computed")
 
 
@@ -229,15 +204,10 @@ def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Dom
     summed = {access.base for node in nodes if node.reduce for access in node.accesses}
     for node in nodes:
         again = node.heavy and node.out in summed and domains[node] == whole
-        readers = (
-            n
-            for n in nodes
-            if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses)
-        )
-        if again and any(domains[reader] == whole for reader in readers):
-            raise Refused(
-                "what a sum over columns adds up would be computed anew for what the sum is spread over"
-            )
+        others = (n for n in nodes if not n.reduce and n.call != node.call and domains[n] == whole)
+        if again and any(a.base is node.out for other in others for a in other.accesses):
+            what = "what a sum over columns adds up would be computed anew"
+            raise Refused(f"{what} for what the sum is spread over")
 
 
 def _check_contraction(
@@ -260,8 +230,8 @@ def _check_contraction(
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
     """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the
-    last ones, or contiguous in pieces of :data:`MIN_RUN` elements at least; or else before
-    :data:`MIN_BESIDE` elements, which are computed side by side. Empty if none is.
+    last ones, or contiguous in runs of :data:`MIN_RUN` elements; or else before :data:`MIN_BESIDE` elements,
+    which are computed side by side. Empty if none is.
     """
     full = _full(nodes, space, whole)
     for fits in (_is_row, _is_before_others):
@@ -280,8 +250,8 @@ def _full(nodes: list[Node], space: Space, whole: Domain) -> list[Atoms]:
 
 
 def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
-    piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
-    return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_RUN
+    run = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
+    return len(run) == len(kind) or hint(prod(space.sizes[a] for a in run)) >= MIN_RUN
 
 
 def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
@@ -295,15 +265,13 @@ def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
 
 
 def depths(nodes: list[Node]) -> dict[Value, int]:
-    """For each value that the nodes make how many reductions, and reads at computed indices of what they
-    make, stand before it, its own included. Nodes are in order.
+    """For each value that the nodes, in order, make: the reductions, and reads of such values at computed
+    indices, up to it.
     """
     found: dict[Value, int] = {}
     for node in nodes:
-        before = max(
-            (found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses), default=0
-        )
-        found[node.out] = before + bool(node.reduce)
+        before = [found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses]
+        found[node.out] = max(before, default=0) + bool(node.reduce)
     return found
 
 

@@ -56,7 +56,7 @@ def _sums(dim: int, keepdim: tuple[bool, ...]) -> Callable[[OpCall], bool]:
     def test(spec: OpCall) -> bool:
         (made,), given = spec.results, spec["self"]
         dims = tuple(d % 2 for d in spec["dim"] or ())
-        is_matrix = len(given.shape) == 2 and made.dtype == given.dtype
+        is_matrix = made is not None and len(given.shape) == 2 and made.dtype == given.dtype
         return is_matrix and dims == (dim,) and spec["keepdim"] in keepdim
 
     return test

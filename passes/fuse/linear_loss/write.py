@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch_mlir import ir
@@ -171,14 +170,13 @@ class _Calls:
         self._loc, self._ip = op.location, ir.InsertionPoint(op)
         self._phase = {name: op.attributes[name] for name in ("dist.phase",) if name in op.attributes}
 
-    def op(self, target: str, *args: Any) -> ir.Operation:
+    def op(self, target: str, *args: object) -> ir.Operation:
         full = with_defaults(target, args)
-        types = infer_types(
-            target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a)
-        )
+        typed = replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a)
+        types = infer_types(target, typed)
         return self._builder.call(target, full, types, self._loc, self._ip, self._phase)
 
-    def __call__(self, target: str, *args: Any) -> ir.Value:
+    def __call__(self, target: str, *args: object) -> ir.Value:
         return self.op(target, *args).results[0]
 
     def column(self, value: ir.Value) -> ir.Value:

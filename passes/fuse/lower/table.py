@@ -135,35 +135,15 @@ def _loaded() -> dict[str, Lowering]:
 
 ALONE = frozenset(
     f"aten.{name}"
-    for name in (
-        "_log_softmax",
-        "_native_batch_norm_legit.no_stats",
-        "_native_batch_norm_legit_functional",
-        "_native_batch_norm_legit_no_training",
-        "_safe_softmax",
-        "_softmax",
-        "_to_copy",
-        "exp",
-        "gelu_backward",
-        "masked_fill.Scalar",
-        "masked_fill.Tensor",
-        "mean.dim",
-        "native_batch_norm_backward",
-        "native_group_norm",
-        "native_group_norm_backward",
-        "native_layer_norm",
-        "native_layer_norm_backward",
-        "sigmoid",
-        "silu",
-        "slice_backward",
-        "sum.dim_IntList",
-        "tanh",
-        "var.correction",
-        "var_mean.correction",
-        "where.ScalarOther",
-        "where.ScalarSelf",
-        "where.self",
+    for names in (
+        "_log_softmax _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training _safe_softmax _softmax _to_copy exp gelu_backward",
+        "masked_fill.Scalar masked_fill.Tensor mean.dim native_batch_norm_backward native_group_norm",
+        "native_group_norm_backward native_layer_norm native_layer_norm_backward sigmoid silu",
+        "slice_backward sum.dim_IntList tanh var.correction var_mean.correction where.ScalarOther",
+        "where.ScalarSelf where.self",
     )
+    for name in names.split()
 )
 """Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32
 (exp 3.0 times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so

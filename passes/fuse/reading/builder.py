@@ -17,6 +17,7 @@ from shardc.dialects.kern.types import ELEMENTS
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.reading.graph import Access, Cut, Node, Value, View
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
+from shardc.passes.fuse.reading.symbols import sized
 from shardc.runtime.kernels.kernel_call import FINE
 
 _orders = itertools.count()
@@ -188,7 +189,7 @@ class Builder:
 
 
 def _viewed(x: Value, view: View) -> Value:
-    return Value(x.type.with_shape(view.shape), None, view, x.node)
+    return Value(sized(view.shape, x.type.dtype), None, view, x.node)
 
 
 def _returned(x: Value, view: View) -> Value:

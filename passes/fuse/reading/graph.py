@@ -25,7 +25,7 @@ from shardc.passes.fuse.reading.symbols import Symbols
 SMALL_PART = 8
 """How many parts that cost no more to copy than a call does a tensor has at least, to count as a bucket."""
 
-Shape = tuple[int, ...]
+Shape = tuple[AnySize, ...]
 
 
 @dataclass(eq=False, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType, read_type
@@ -57,12 +58,11 @@ class Symbols:
     def type(self, value: ir.Value) -> TensorType | None:
         """The type of a tensor, with its symbolic sizes."""
         written = value.type
-        try:
-            type_ = self._types[written]
-        except KeyError:
-            type_ = self._types[written] = read_type(written)
+        if written not in self._types:
+            self._types[written] = read_type(written)
+        type_ = self._types[written]
         shape = None if type_ is None or type_.is_static else self.shape(value)
-        return type_ if type_ is None or shape is None else type_.with_shape(shape)
+        return type_ if type_ is None or shape is None else sized(shape, type_.dtype)
 
     def known_type(self, value: ir.Value) -> TensorType:
         """The type of what is known to be a tensor."""
@@ -100,6 +100,11 @@ class Symbols:
             at = ir.InsertionPoint.at_block_begin(self._block)
             self._numbers[symbol] = value if read_type(value.type) is None else _size_of(value, dim, at)
         return self._numbers[symbol]
+
+
+def sized(shape: tuple[AnySize, ...], dtype: torch.dtype) -> TensorType:
+    """A tensor type with symbolic sizes; outside of fusion and kernels all sizes are numbers."""
+    return TensorType(shape, dtype)  # pyright: ignore[reportArgumentType]
 
 
 def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:

@@ -47,8 +47,8 @@ def target_of(op: ir.Operation) -> str:
 def maker(value: ir.Value) -> ir.Operation | None:
     """The ATen call that makes a value."""
     op = owner_of(value)
-    is_call = op is not None and op.name.startswith("torch.")
-    return op if is_call and not op.name.startswith(("torch.prim", "torch.constant")) else None
+    name = "" if op is None else op.name
+    return op if name.startswith("torch.") and not name.startswith(("torch.prim", "torch.constant")) else None
 
 
 def readers(value: ir.Value) -> list[ir.Operation]:

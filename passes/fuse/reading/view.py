@@ -24,7 +24,9 @@ VIEWS = WHOLE | CUTS
 
 def view_of(call: OpCall, source: Value) -> View | None:
     """The relation that a call of VIEWS makes, None if it is none that an index map can say."""
-    shape, made = source.type.shape, call.results[0].shape
+    (type_,) = call.results
+    assert type_ is not None
+    shape, made = source.type.shape, type_.shape
     symbolic = any(isinstance(n, Size) for n in (*shape, *made))
     try:
         if call.target in CUTS:
