@@ -12,7 +12,7 @@ from functools import cached_property
 
 from torch_mlir import ir
 
-from shardc.backends.body.linear import Index, Linear, Picked
+from shardc.backends.body.linear import Index, Linear, Picked, row_major
 from shardc.dialects.kern.generic import GenericLoops
 from shardc.dialects.kern.size import AnySize, Symbol
 
@@ -74,7 +74,8 @@ class View(Value):
 
     def source_index(self, index: Index) -> Index:
         if self.expands:
-            return tuple(_within(group, index, self.shape) for group in self.groups)
+            parts = (([index[d] for d in g], [self.shape[d] for d in g]) for g in self.groups)
+            return tuple(row_major(tuple(index), tuple(shape)) for index, shape in parts)
         found = [Linear()] * len(self.source.shape)
         for position, group in zip(index, self.groups, strict=True):
             for dim in group:
@@ -182,10 +183,3 @@ class Graph:
     symbols: list[Symbol]
     sizes: dict[ir.Value, AnySize]
     """The body's values of type ``index``."""
-
-
-def _within(group: list[int], index: Index, shape: tuple[AnySize, ...]) -> Linear:
-    position = Linear()
-    for dim in group:
-        position = position * shape[dim] + index[dim]
-    return position

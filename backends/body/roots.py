@@ -142,7 +142,9 @@ class Roots:
         if isinstance(value, Splat | Undefined) or (value, index) in seen:
             return
         seen.add((value, index))
-        if isinstance(value, Argument) or (value in self.of and not self._is_here(value, index)):
+        root = self.of.get(value)  # where its own loops store it at this index, it is computed, not read
+        is_here = root is not None and not root.is_reduction and root.dims == index
+        if isinstance(value, Argument) or (root is not None and not is_here):
             reads.ends.append((value, index))
             reads.shapes.append((value.shape, index))
         elif isinstance(value, View) and not value.follows:
@@ -151,11 +153,6 @@ class Roots:
                 reads.shapes.append((value.shape, index))
         else:
             self._through(value, index, reads, seen)
-
-    def _is_here(self, value: Value, index: Index) -> bool:
-        """Whether the loops of the root that stores ``value`` stand at ``index``: there it is not read."""
-        root = self.of[value]
-        return not root.is_reduction and root.dims == index
 
     def _through(self, value: Value, index: Index, reads: Reads, seen: set) -> None:
         if isinstance(value, View | Slice):

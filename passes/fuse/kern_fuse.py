@@ -30,6 +30,7 @@ from shardc.passes.fuse.grouping.region import Choose
 from shardc.passes.fuse.lower.matmul import matmul_calls
 from shardc.passes.fuse.reading.read import read_block
 from shardc.passes.fuse.reading.unit import make_units, release
+from shardc.passes.fuse.reading.values import is_packed_for
 from shardc.passes.fuse.rewrite import Rewrite
 from shardc.passes.fuse.structured.candidates import Candidates, find_scatters
 from shardc.passes.fuse.structured.losses import Losses
@@ -150,13 +151,8 @@ def _written(
         results = list(list(block.operations)[-1].operation.operands)
         found = [*writes, *state_writes(function)]
         both = ((results[result], block.arguments[argument]) for argument, result in found)
-        pairs.update((new, old) for new, old in both if not _is_sent(old))
+        pairs.update((new, old) for new, old in both if not is_packed_for(old, SendOp.OPERATION_NAME))
     return pairs
-
-
-def _is_sent(value: ir.Value) -> bool:
-    tuples = (use.owner.results[0] for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
-    return any(use.owner.name == SendOp.OPERATION_NAME for tuple_ in tuples for use in tuple_.uses)
 
 
 def _share_names(kernels: list[ir.Operation], bodies: Bodies) -> None:

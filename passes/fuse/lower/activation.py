@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shardc.passes.fuse.lower.math import sigmoid
-from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.lower.table import pointwise
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
@@ -41,12 +41,8 @@ def _silu_backward(s: Scalars, grad: Scalar, x: Scalar) -> Scalar:
     return s.mul(s.mul(grad, gate), s.add(s.mul(x, s.sub(1.0, gate)), 1.0))
 
 
-def _threshold_backward(s: Scalars, grad: Scalar, x: Scalar, threshold: Operand) -> Scalar:
-    return s.select(s.compare("le", x, threshold), 0, grad)
-
-
 pointwise("relu", lambda s, x: s.maximum(x, 0))
-pointwise("threshold_backward", _threshold_backward)
+pointwise("threshold_backward", lambda s, grad, x, bound: s.select(s.compare("le", x, bound), 0, grad))
 pointwise("gelu", _gelu, heavy=True)
 pointwise("gelu_backward", _gelu_backward, heavy=True)
 pointwise("silu", lambda s, x: s.div(x, s.add(s.math("exp", s.negate(x)), 1.0)), heavy=True)

@@ -21,12 +21,8 @@ comparison("isnan", lambda s, x: s.compare("ne", x, x))
 comparison("logical_not", lambda s, x: s.logical_not(x))
 
 
-def _logical(s: Scalars, name: str, x: Scalar, y: Scalar) -> Scalar:
-    return s.bit(name, s.cast(x, torch.bool), s.cast(y, torch.bool))
-
-
 for _bit in ("and", "or", "xor"):
-    untyped(f"logical_{_bit}", lambda s, x, y, _bit=_bit: _logical(s, _bit, x, y))
+    untyped(f"logical_{_bit}", lambda s, *xs, _bit=_bit: s.bit(_bit, *(s.cast(x, torch.bool) for x in xs)))
 pointwise("bitwise_not", lambda s, x: s.bit("xor", x, True if x.dtype == torch.bool else -1))
 
 

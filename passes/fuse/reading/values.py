@@ -20,6 +20,12 @@ def is_read(value: ir.Value) -> bool:
     return any(True for _ in value.uses)
 
 
+def is_packed_for(value: ir.Value, reader: str) -> bool:
+    """Whether a ``reader``, the name of an op, reads it in a tuple."""
+    tuples = (use.owner.results[0] for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
+    return any(use.owner.name == reader for tuple_ in tuples for use in tuple_.uses)
+
+
 def type_of(value: ir.Value) -> TensorType:
     """The type of a tensor."""
     type_ = read_type(value.type)

@@ -29,7 +29,7 @@ from shardc.dialects.kern.strides import Strides
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.reading.symbols import Symbols
-from shardc.passes.fuse.reading.values import owner_of, target_of, turn_of
+from shardc.passes.fuse.reading.values import is_packed_for, owner_of, target_of, turn_of
 from shardc.passes.fuse.structured.write_kernel import write_kernel
 
 LANES, FILLED = 16, 0.625
@@ -126,10 +126,11 @@ class AttentionKernels:
 
     def _order_of(self, call: Call, role: str, value: ir.Value) -> list[int]:
         """The dims of a result from the most major on."""
+        # a kernel that reads a view of it has that view's index map
+        is_hidden = role == "lse" and call.spec.target.startswith("shardc.")
         order = list(range(len(ROLES[role])))
-        if _is_read_by_kernel(value) or (role == "lse" and call.spec.target.startswith("shardc.")):
-            return order
-        return [0, 2, 1, *order[3:]]
+        is_kept = is_hidden or is_packed_for(value, KernelOp.OPERATION_NAME)
+        return order if is_kept else [0, 2, 1, *order[3:]]
 
     def _covers(self, call: Call, types: Mapping[str, TensorType]) -> bool:
         """Whether the CPU kernels compute this call."""
@@ -186,7 +187,7 @@ class AttentionKernels:
         order = None if strides is None else _order(strides, shape)
         if order is None:
             return operand
-        type_ = self._type(operand.value).with_shape(tuple(shape[d] for d in order))
+        type_ = _permuted(self._type(operand.value), order)
         permuted = self._builder.call("aten.permute", (operand.value, order), [type_], loc, ip)
         self._symbols.note(permuted, [type_])
         return _Operand(permuted.results[0], tuple(operand.dims[d] for d in order))
@@ -216,12 +217,6 @@ def _tensors(call: Call) -> dict[str, ir.Value]:
     names = zip(parameters(call.spec.target), call.spec.args, strict=True)
     read = [name for (name, _, _), arg in names if isinstance(arg, TensorType | IntValue)]
     return {roles[name]: value for name, value in zip(read, call.operands, strict=True) if name in roles}
-
-
-def _is_read_by_kernel(value: ir.Value) -> bool:
-    """Whether a kernel reads it as it is; one that reads a view of it has that view's index map."""
-    tuples = (use.owner.results[0] for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
-    return any(use.owner.name == KernelOp.OPERATION_NAME for tuple_ in tuples for use in tuple_.uses)
 
 
 def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:
