@@ -78,8 +78,9 @@ def _in_row(
     made: Root, value: Value, index: Index | None, rows: frozenset[Axis], members: list[Root]
 ) -> bool:
     """What ``made`` gives is there, at this very index, once its loops in the row are through."""
-    in_nest = made in members and isinstance(value, Computed) and made.is_reduction
-    return in_nest and rows <= made.parallel and made.result_index(value.number) == index
+    if made not in members or not isinstance(value, Computed) or not made.is_reduction:
+        return False
+    return rows <= made.parallel and made.result_index(value.number) == index
 
 
 def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:

@@ -7,6 +7,7 @@ from torch_mlir import ir
 from shardc.dialects.dist.build import segments
 from shardc.dialects.dist.regions.loop import LoopOp
 from shardc.dialects.dist.tuples import pack
+from shardc.passes.fuse.reading.values import is_read
 
 
 def captured(value: ir.Value) -> ir.Value:
@@ -28,11 +29,7 @@ def drop_captures(block: ir.Block) -> None:
     """Drop the captures that the body of the loop around ``block`` does not read. Replaces the loop's op."""
     loop = block.owner.operation
     carried, captures = _groups(loop)
-    unread = [
-        argument.arg_number
-        for argument in list(block.arguments)[len(carried) :]
-        if not any(True for _ in argument.uses)
-    ]
+    unread = [a.arg_number for a in list(block.arguments)[len(carried) :] if not is_read(a)]
     if not unread:
         return
     left = [value for number, value in enumerate(captures, len(carried)) if number not in unread]
@@ -44,15 +41,13 @@ def drop_captures(block: ir.Block) -> None:
     attributes = {name: loop.attributes[name] for name in loop.attributes}
     with loop.context:
         attributes["operandSegmentSizes"] = segments(inits, tuples)
-    types = [result.type for result in loop.results]
-    new = ir.Operation.create(
-        LoopOp.OPERATION_NAME, types, [*inits, *tuples], attributes, regions=1, loc=loc, ip=ip
-    )
+    types, operands = [result.type for result in loop.results], [*inits, *tuples]
+    new = ir.Operation.create(loop.name, types, operands, attributes, regions=1, loc=loc, ip=ip)
     block.append_to(new.regions[0])
     for before, after in zip(loop.results, new.results, strict=True):
         before.replace_all_uses_with(after)
     loop.erase()
-    if not any(True for _ in old.results[0].uses):
+    if not is_read(old.results[0]):
         old.erase()
 
 

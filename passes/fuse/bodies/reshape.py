@@ -1,6 +1,4 @@
-"""A tensor of a kernel's body in another shape: ``tensor.expand_shape`` to the dims that both shapes are made
-of, then ``tensor.collapse_shape``. And a part of one: ``tensor.extract_slice``.
-"""
+"""Reshapes a tensor of a kernel's body by ``tensor.expand_shape`` and ``collapse_shape``, or slices it."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torch_mlir import ir
 
+from shardc.dialects.dist.build import i64
 from shardc.dialects.kern.size import AnySize, quotient
 
 Shape = tuple[AnySize, ...]
@@ -105,11 +104,9 @@ class Reshaper:
 
     def _reassociate(self, name: str, tensor: ir.Value, shape: Shape, parts: list[list[int]]) -> ir.Value:
         context = self._loc.context
-        type_ = ir.RankedTensorType.get(
-            static(shape), ir.RankedTensorType(tensor.type).element_type, loc=self._loc
-        )
-        i64 = ir.IntegerType.get_signless(64, context)
-        lists = [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in part], context) for part in parts]
+        element = ir.RankedTensorType(tensor.type).element_type
+        type_ = ir.RankedTensorType.get(static(shape), element, loc=self._loc)
+        lists = [ir.ArrayAttr.get([i64(n, context) for n in part], context) for part in parts]
         attributes: dict[str, ir.Attribute] = {"reassociation": ir.ArrayAttr.get(lists, context)}
         more: list[ir.Value] = []
         if name == "tensor.expand_shape":

@@ -265,9 +265,7 @@ def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
 
 
 def depths(nodes: list[Node]) -> dict[Value, int]:
-    """For each value that the nodes, in order, make: the reductions, and reads of such values at computed
-    indices, up to it.
-    """
+    """For each value made by the nodes, in order: reductions, and computed reads of such values, up to it."""
     found: dict[Value, int] = {}
     for node in nodes:
         before = [found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses]

@@ -21,9 +21,7 @@ ANY = "_"
 
 @dataclass(frozen=True)
 class Apply:
-    """A call of one of ``targets``, whose tensors match ``operands`` in order, or in either order if
-    ``swaps``. ``test`` is asked of its arguments.
-    """
+    """A call of ``targets`` that passes ``test``; its tensors match ``operands``, or reversed if ``swaps``."""
 
     targets: tuple[str, ...]
     operands: tuple[Pattern, ...]

@@ -58,9 +58,9 @@ pointwise("lerp.Tensor lerp.Scalar", _lerp)
 
 @lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide", "aten.floor_divide.Scalar")
 def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    mode = call.args[2] if len(call.args) > 2 else "floor"
+    mode = "floor" if "floor_divide" in call.target else call["rounding_mode"]
     if not results(call)[0].dtype.is_floating_point:
-        divisor = call.args[1]
+        divisor = call["other"]
         if mode != "floor" or not isinstance(divisor, int) or divisor <= 0:
             raise NotLowered("divides integers by what may be 0")
         return [point(b, call, values, lambda s, x, y, *_: s.floor_divide(x, y), heavy=True)]

@@ -131,18 +131,16 @@ class Builder:
                 new for a in old.resolve(atoms) for new in names.setdefault(a, space.new(old.sizes[a]))
             )
 
-        accesses = []
-        for read in node.accesses:
-            dims = []
-            for dim in read.dims:
-                if atom not in old.resolve(dim.atoms):
-                    dims.append(replace(dim, atoms=renamed(dim.atoms)))
-                elif len(old.resolve(dim.atoms)) == 1:
-                    offset, step = dim.offset + dim.step * cut.offset, dim.step * cut.step
-                    dims.append(Dim(names[atom], dim.size, offset, step, True))
-                else:
-                    return None
-            accesses.append(Access(read.base, tuple(dims)))
+        def cut_out(dim: Dim) -> Dim:
+            if atom not in old.resolve(dim.atoms):
+                return replace(dim, atoms=renamed(dim.atoms))
+            offset, step = dim.offset + dim.step * cut.offset, dim.step * cut.step
+            return Dim(names[atom], dim.size, offset, step, True)
+
+        every = [old.resolve(dim.atoms) for read in node.accesses for dim in read.dims]
+        if any(atom in found and len(found) > 1 for found in every):
+            return None
+        accesses = [Access(read.base, tuple(map(cut_out, read.dims))) for read in node.accesses]
         out_dims = [renamed(atoms) for atoms in node.out_dims]
         if cut.drop:
             del out_dims[cut.dim]

@@ -102,9 +102,8 @@ class AttentionKernels:
         loc, ip = op.location, ir.InsertionPoint(op)
         operands = [self._operand(role, tensors[role], loc, ip) for role in given]
         orders = [self._order_of(call, role, value) for role, value in zip(made, call.results, strict=True)]
-        dims = [o.dims for o in operands] + [
-            tuple(ROLES[r][d] for d in o) for r, o in zip(made, orders, strict=True)
-        ]
+        dims = [operand.dims for operand in operands]
+        dims += [tuple(ROLES[r][d] for d in order) for r, order in zip(made, orders, strict=True)]
         group = self._type(tensors["q"]).shape[1] // self._type(tensors["k"]).shape[1]
         groups = [group if role in KEYS else 1 for role in (*given, *made)]
         maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]

@@ -18,9 +18,7 @@ from shardc.passes.ingest.torch_share import unread
 
 @dataclass
 class Candidates:
-    """The steps of block ``number``, but those that make one of ``exclude``, are numbered ``without``, or are
-    unread.
-    """
+    """The steps of block ``number``, except ``without``, unread ones and those that make ``exclude``."""
 
     number: int
     block: ir.Block

@@ -29,5 +29,4 @@ def write_kernel(
     arguments, shapes = [builtin_type(t, loc.context) for t in types], [t.shape for t in types]
     body, made, op = kernel(name, ins, arguments, results, symbols=sizes, shapes=shapes, loc=loc, ip=ip)
     symbols.note(made[0].owner, results)
-    inner: list[ir.Value] = list(body.arguments)[: len(read)]
-    return inner, made, op
+    return [*list(body.arguments)[: len(read)]], made, op
