@@ -1,5 +1,4 @@
-"""The values of a kernel's ``linalg`` body as tensors, each of which can be asked for one element at an
-index.
+"""A kernel's ``linalg`` body as tensors that can be asked for one element at an index.
 
 This is a reading of the IR, not another form of it: what a value computes stands in its op alone.
 """

@@ -103,8 +103,7 @@ def offsets_of(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
 
 
 def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> None:
-    """Joins neighbours that everything reads and writes as one contiguous axis: ``i * size(j) + j`` becomes
-    ``j``.
+    """Join neighbours that everything reads and writes contiguously: ``i * size(j) + j`` becomes ``j``.
 
     The outer one stays in the index expressions and counts as nothing; its loop is part of the inner one's.
     """

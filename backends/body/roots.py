@@ -26,8 +26,7 @@ Stop = Callable[[Computed, Index], bool]
 
 @dataclass(eq=False)
 class Root:
-    """Loops over ``dims``. ``value`` is stored at each index (pointwise), or ``generic`` accumulates
-    (reduction).
+    """Loops over ``dims`` that store ``value`` (pointwise), or in which ``generic`` accumulates.
 
     ``stores`` gives, for each result of the root, the numbers of the kernel's results that it is written to.
     """

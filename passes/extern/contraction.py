@@ -77,8 +77,7 @@ ADD = "aten.add.Tensor"
 
 
 def forms(contraction: Contraction) -> dict[str, list[LibraryCall]]:
-    """The calls that compute a contraction, by the name of the form: ATen's first, then those that this
-    PyTorch has.
+    """The calls that compute a contraction in each form that this PyTorch has, by name, ATen's first.
 
     ``onednn`` computes the epilogue inside; ``onednn, apart`` leaves it to ATen.
     """

@@ -1,8 +1,7 @@
-"""The loops of one kernel: atoms that always stand side by side become one loop, and tensors get a dim for
-each loop.
+"""The loops of one kernel: atoms always side by side become one loop; a tensor has a dim for each loop.
 
-A contiguous ``[8,128,64]`` tensor of a pointwise kernel is one loop of 65,536; with a row reduction it is
-1,024 rows of 64.
+A contiguous ``[8,128,64]`` tensor is one loop of 65,536 in a pointwise kernel, 1,024 rows of 64 in a row
+reduction.
 """
 
 from __future__ import annotations
@@ -93,8 +92,7 @@ class Layout:
         return joints
 
     def _order(self, nodes: Sequence[Node]) -> Atoms:
-        """All atoms, as they lie in the largest tensor: the result of a pointwise node, or what a reduction
-        reads.
+        """All atoms, as they lie in the largest result of a pointwise node, or operand of a reduction.
 
         A reduction may add up what is expanded, and lies nowhere: such atoms come first.
         """

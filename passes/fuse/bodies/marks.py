@@ -41,8 +41,7 @@ def phase_of(op: ir.Operation) -> ir.Attribute | None:
 
 
 def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | None = None) -> None:
-    """The frontend's names of results (``grad:w#1``), and how these lie on the mesh, go to the op that has
-    them now.
+    """Move the frontend's names (``grad:w#1``) and shardings of results to the op that makes them now.
 
     ``last``: what one more result is shown as, which has its last dim alone.
     """

@@ -139,8 +139,7 @@ def _program(
 
 
 class _Program:
-    """The ops of a region, each behind the constants, lists and views that it reads: equal regions have them
-    in one order.
+    """The ops of a region in one order, each behind the constants, lists and views that it reads.
 
     Random draws are numbered anew, for their numbers are different ones in each layer of a model.
     """

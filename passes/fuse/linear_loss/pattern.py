@@ -1,7 +1,6 @@
 """A small language of patterns over the calls of a block, and the search for what matches them.
 
-A pattern is a name, which stands for one value wherever it occurs (``_``: for any), or an expression of
-calls.
+A pattern is an expression of calls, or a name, which stands for one value wherever it occurs (``_``: any).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ANY = "_"
 
 @dataclass(frozen=True)
 class Apply:
-    """A call of ``targets`` that passes ``test``; its tensors match ``operands``, or reversed if ``swaps``."""
+    """A call of ``targets`` that passes ``test``; its tensors match ``operands``; ``swaps``: or reversed."""
 
     targets: tuple[str, ...]
     operands: tuple[Pattern, ...]

@@ -30,10 +30,7 @@ Shape = tuple[AnySize, ...]
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """A tensor. ``ir`` is the SSA value if the program has it; ``view`` says how it reads another one.
-
-    ``node`` is what computes it in a kernel: its own node, or that of what it is a view of.
-    """
+    """A tensor. ``ir``: its SSA value, if any. ``view``: how it reads another. ``node``: what computes it."""
 
     type: TensorType
     ir: ir.Value | None = None

@@ -21,10 +21,8 @@ START: Time = (-1, 0)
 
 @dataclass(eq=False, slots=True)
 class Unit:
-    """An op that stays (``step``), or a group of nodes. ``before`` and ``after`` are the units that it reads
-    and feeds.
-
-    A group runs at ``floor`` at the earliest.
+    """An op that stays (``step``), or a group of nodes, which runs at ``floor`` at the earliest. ``before``
+    and ``after`` are the units that it reads and feeds.
     """
 
     step: Step | None = None

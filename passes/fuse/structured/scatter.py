@@ -55,8 +55,7 @@ class _Form:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A call that becomes a kernel, maybe with the one that adds something to its result. ``numbers`` are
-    those of their steps.
+    """A call that becomes a kernel, maybe with what adds to its result. ``numbers``: of their steps.
 
     ``starts``: sums of the first start from a tensor of the program, which is not all 0.
     """
@@ -88,11 +87,9 @@ class ScatterKernels:
     def find(
         self, steps: Sequence[ir.Operation], is_free: IsFree, may_join: MayJoin, rounding: str, lone: bool
     ) -> Iterator[Scatter]:
-        """Those of ``steps`` that become kernels: of so many elements that it pays, or all, if they may be
-        ``lone``.
+        """Those of ``steps`` that become kernels: where that pays, or all if they may be ``lone``.
 
-        ``is_free`` says of a step whether it may be in a kernel, ``may_join`` of two whether they may share
-        one.
+        ``is_free``: whether a step may be in a kernel. ``may_join``: whether two may share one.
         """
         numbers = {op: number for number, op in enumerate(steps)}
         taken: set[ir.Operation] = set()
