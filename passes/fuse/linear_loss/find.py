@@ -12,23 +12,13 @@ from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.passes.fuse.bodies.captures import captured
+from shardc.passes.fuse.linear_loss import forms
 from shardc.passes.fuse.linear_loss.calls import transposed
-from shardc.passes.fuse.linear_loss.forms import (
-    BACKWARD,
-    GRADIENT,
-    LARGEST,
-    LOGITS,
-    LOSS,
-    MADE,
-    SOFTMAX,
-    SOFTMAXES,
-    Role,
-)
 from shardc.passes.fuse.linear_loss.pattern import Match, Matcher
 from shardc.passes.fuse.reading.values import is_read, maker, owner_of, readers, target_of, type_of
 from shardc.passes.fuse.reading.view import VIEWS
 
-LOSS_OPS = frozenset((SOFTMAX, LARGEST))
+LOSS_OPS = frozenset((forms.SOFTMAX, forms.LARGEST))
 """A block without these has none."""
 
 
@@ -172,19 +162,19 @@ def _parts(op: ir.Operation, matcher: Matcher) -> _Parts | None:
     """What ``op``, a softmax or the first call of one, is part of."""
     mask = _mask(op.operands[0])
     logits = op.operands[0] if mask is None else mask.operands[1]
-    linear = next(matcher.match(LOGITS, logits, Match({})), None)
+    linear = next(matcher.match(forms.LOGITS, logits, Match({})), None)
     if linear is None:
         return None
     given = linear.named(weight=transposed(linear.values["turned"]), logits=op.operands[0])
-    forms = (_played(roles, matcher, given) for roles in SOFTMAXES)
-    softmax = next((found for found in forms if "logp" in found.values), None)
+    played = (_played(roles, matcher, given) for roles in forms.SOFTMAXES)
+    softmax = next((found for found in played if "logp" in found.values), None)
     if softmax is None:
         return None
-    loss = _played(LOSS, matcher, softmax)
-    return _Parts(softmax, loss, _played(BACKWARD, matcher, loss))
+    loss = _played(forms.LOSS, matcher, softmax)
+    return _Parts(softmax, loss, _played(forms.BACKWARD, matcher, loss))
 
 
-def _played(roles: Iterable[Role], matcher: Matcher, match: Match) -> Match:
+def _played(roles: Iterable[forms.Role], matcher: Matcher, match: Match) -> Match:
     """With the values that play ``roles``, each of which one alone may play."""
     for role in roles:
         if role.source in match.values:
@@ -207,12 +197,12 @@ def _check_readers(
     values: Mapping[str, ir.Value], kept: str, ops: Iterable[ir.Operation], inside: Container[ir.Operation]
 ) -> None:
     """Raises LogitsKept where another than those ``inside`` reads what ``ops`` make and is no result."""
-    made = [values[name] for name in MADE if name in values]
+    made = [values[name] for name in forms.MADE if name in values]
     known = [op.results[0] for op in ops if op.results[0] not in made]
     outside = [op for value in known for op in readers(value) if op not in inside]
     others = [target_of(op) for op in outside if not len(op.results) or any(map(is_read, op.results))]
     if others:  # gradients and zeros follow from the others
-        other = min(others, key=(GRADIENT, "aten.zeros_like").__contains__)
+        other = min(others, key=(forms.GRADIENT, "aten.zeros_like").__contains__)
         by = "the program gives them to its caller" if other == "func.return" else f"{other} reads them"
         raise LogitsKept(f"{kept}: {by}")
 

@@ -36,12 +36,10 @@ class Role:
     pattern: Pattern
 
 
-def call(target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True) -> Apply:
-    return Apply((target,), operands, test)
-
-
-def either_way(target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True) -> Apply:
-    return Apply((target,), operands, test, swaps=True)
+def call(
+    target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True, swaps: bool = False
+) -> Apply:
+    return Apply((target,), operands, test, swaps)
 
 
 def _of_rows(spec: OpCall) -> bool:
@@ -99,16 +97,13 @@ def _is_weights(type_: TensorType, logp: TensorType) -> bool:
     return type_.shape == (1, logp.shape[1])
 
 
-def _share() -> Pattern:
-    return _SHARE
-
-
 _NUMBER = Typed("logp", _is_number)
+_AGAIN = Later(lambda: _SHARE)
 _SHARE: Pattern = Either(
     (
         Typed("logp", _is_share),
-        call("aten.where.self", _NUMBER, Later(_share), Later(_share)),
-        call("aten.mul.Tensor", Later(_share), Later(_share)),
+        call("aten.where.self", _NUMBER, _AGAIN, _AGAIN),
+        call("aten.mul.Tensor", _AGAIN, _AGAIN),
     )
 )
 """A number for each row and class from numbers of rows or classes: class weights, 0 for ignored rows."""
@@ -135,7 +130,7 @@ SOFTMAXES: tuple[tuple[Role, ...], ...] = (
 
 _LOGP = Either(("logp", call("aten._to_copy", "logp")))
 _CLASS_WEIGHTS = As("class_weights", Typed("logp", _is_weights))
-_WEIGHTED = As("weighted", either_way("aten.mul.Tensor", _LOGP, _CLASS_WEIGHTS))
+_WEIGHTED = As("weighted", call("aten.mul.Tensor", _LOGP, _CLASS_WEIGHTS, swaps=True))
 LOSS: tuple[Role, ...] = (
     Role("picked", "logp", call("aten.gather", Either((_LOGP, _WEIGHTED)), "index", test=_at_rows)),
     Role("total", "logp", call(SUM, _LOGP, test=_sums(1, (False, True)))),
@@ -157,11 +152,11 @@ _HIT = Either(
         call(SCATTER_ROWS, As("zeros", _NO_GRADIENT), "hit", "source", test=_at_rows),
     )
 )
-_SCALED = As("scaled", either_way("aten.mul.Tensor", As("scatter", _HIT), As("share", _SHARE)))
+_SCALED = As("scaled", call("aten.mul.Tensor", As("scatter", _HIT), As("share", _SHARE), swaps=True))
 _SPREAD = call("aten.expand", As("spread", _NUMBER))
-_GIVEN = As("given", Either((_SCALED, either_way("aten.add.Tensor", _SCALED, _SPREAD, test=_plain))))
+_GIVEN = As("given", Either((_SCALED, call("aten.add.Tensor", _SCALED, _SPREAD, test=_plain, swaps=True))))
 _GRADIENT = call(GRADIENT, _GIVEN, _LOGP, test=_of_rows)
-_FALL = either_way("aten.mul.Tensor", call("aten.exp", _LOGP), As("sums", _NUMBER))
+_FALL = call("aten.mul.Tensor", call("aten.exp", _LOGP), As("sums", _NUMBER), swaps=True)
 _SLOPES = Behind(LINKS, "slopes")
 BACKWARD: tuple[Role, ...] = (
     Role("slopes", "logp", Either((_GRADIENT, call("aten.sub.Tensor", _GIVEN, _FALL, test=_plain)))),
