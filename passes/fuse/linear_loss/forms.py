@@ -42,6 +42,10 @@ def call(
     return Apply((target,), operands, test, swaps)
 
 
+def either(*forms: Pattern) -> Either:
+    return Either(forms)
+
+
 def _of_rows(spec: OpCall) -> bool:
     """Whether a softmax is one of each row of a matrix."""
     (made,) = spec.results
@@ -99,17 +103,15 @@ def _is_weights(type_: TensorType, logp: TensorType) -> bool:
 
 _NUMBER = Typed("logp", _is_number)
 _AGAIN = Later(lambda: _SHARE)
-_SHARE: Pattern = Either(
-    (
-        Typed("logp", _is_share),
-        call("aten.where.self", _NUMBER, _AGAIN, _AGAIN),
-        call("aten.mul.Tensor", _AGAIN, _AGAIN),
-    )
+_SHARE: Pattern = either(
+    Typed("logp", _is_share),
+    call("aten.where.self", _NUMBER, _AGAIN, _AGAIN),
+    call("aten.mul.Tensor", _AGAIN, _AGAIN),
 )
 """A number for each row and class from numbers of rows or classes: class weights, 0 for ignored rows."""
 
-_LINEAR = Either(
-    (call(PRODUCT, "rows", "turned"), call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled))
+_LINEAR = either(
+    call(PRODUCT, "rows", "turned"), call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled)
 )
 LOGITS: Pattern = Behind(LINKS, As("product", _LINEAR))
 
@@ -128,38 +130,28 @@ SOFTMAXES: tuple[tuple[Role, ...], ...] = (
     ),
 )
 
-_LOGP = Either(("logp", call("aten._to_copy", "logp")))
+_LOGP = either("logp", call("aten._to_copy", "logp"))
 _CLASS_WEIGHTS = As("class_weights", Typed("logp", _is_weights))
 _WEIGHTED = As("weighted", call("aten.mul.Tensor", _LOGP, _CLASS_WEIGHTS, swaps=True))
 LOSS: tuple[Role, ...] = (
-    Role("picked", "logp", call("aten.gather", Either((_LOGP, _WEIGHTED)), "index", test=_at_rows)),
+    Role("picked", "logp", call("aten.gather", either(_LOGP, _WEIGHTED), "index", test=_at_rows)),
     Role("total", "logp", call(SUM, _LOGP, test=_sums(1, (False, True)))),
 )
 
-_NO_GRADIENT = Seen(
-    captured,
-    Either(
-        (
-            call("aten.full", test=lambda spec: spec["fill_value"] == 0),
-            call("aten.zeros"),
-            call("aten.zeros_like"),
-        )
-    ),
-)
-_HIT = Either(
-    (
-        call("aten.scatter.value", As("zeros", _NO_GRADIENT), "hit", test=_at_rows),
-        call(SCATTER_ROWS, As("zeros", _NO_GRADIENT), "hit", "source", test=_at_rows),
-    )
+_ZEROS = call("aten.full", test=lambda spec: spec["fill_value"] == 0)
+_NO_GRADIENT = Seen(captured, either(_ZEROS, call("aten.zeros"), call("aten.zeros_like")))
+_HIT = either(
+    call("aten.scatter.value", As("zeros", _NO_GRADIENT), "hit", test=_at_rows),
+    call(SCATTER_ROWS, As("zeros", _NO_GRADIENT), "hit", "source", test=_at_rows),
 )
 _SCALED = As("scaled", call("aten.mul.Tensor", As("scatter", _HIT), As("share", _SHARE), swaps=True))
 _SPREAD = call("aten.expand", As("spread", _NUMBER))
-_GIVEN = As("given", Either((_SCALED, call("aten.add.Tensor", _SCALED, _SPREAD, test=_plain, swaps=True))))
+_GIVEN = As("given", either(_SCALED, call("aten.add.Tensor", _SCALED, _SPREAD, test=_plain, swaps=True)))
 _GRADIENT = call(GRADIENT, _GIVEN, _LOGP, test=_of_rows)
 _FALL = call("aten.mul.Tensor", call("aten.exp", _LOGP), As("sums", _NUMBER), swaps=True)
 _SLOPES = Behind(LINKS, "slopes")
 BACKWARD: tuple[Role, ...] = (
-    Role("slopes", "logp", Either((_GRADIENT, call("aten.sub.Tensor", _GIVEN, _FALL, test=_plain)))),
+    Role("slopes", "logp", either(_GRADIENT, call("aten.sub.Tensor", _GIVEN, _FALL, test=_plain))),
     Role("kept", "zeros", call("aten.gather", "zeros", ANY, test=_at_rows)),
     Role("added", "given", call(SUM, "given", test=_sums(1, (True,)))),
     Role("drows", "slopes", call(PRODUCT, _SLOPES, Seen(untwisted, "again"))),

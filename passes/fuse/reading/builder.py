@@ -5,9 +5,9 @@ The lowerings in :mod:`shardc.passes.fuse.lower.table` make all of them.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 
 import torch
 
@@ -20,7 +20,7 @@ from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.symbols import sized
 from shardc.runtime.kernels.kernel_call import FINE
 
-_orders = itertools.count()
+_orders = count()
 
 
 class NotLowered(Exception):
@@ -127,9 +127,8 @@ class Builder:
             names.setdefault(a, space.new(old.sizes[a]))
 
         def renamed(atoms: Atoms) -> Atoms:
-            return tuple(
-                new for a in old.resolve(atoms) for new in names.setdefault(a, space.new(old.sizes[a]))
-            )
+            found = (names.setdefault(a, space.new(old.sizes[a])) for a in old.resolve(atoms))
+            return tuple(chain.from_iterable(found))
 
         def cut_out(dim: Dim) -> Dim:
             if atom not in old.resolve(dim.atoms):

@@ -62,10 +62,8 @@ class View:
     @staticmethod
     def of_ones(source: Value, shape: Shape) -> View:
         """A view that differs in dims of size 1 alone."""
-        sizes = enumerate(n for n in shape if n != 1)
-        return View(
-            source, _factors(source.type.shape), _factors(shape), tuple((f"f{d}", n) for d, n in sizes)
-        )
+        sizes = tuple((f"f{d}", n) for d, n in enumerate(n for n in shape if n != 1))
+        return View(source, _factors(source.type.shape), _factors(shape), sizes)
 
     @staticmethod
     def of_merged(source: Value, dim: int) -> View:

@@ -91,9 +91,8 @@ class Space:
             a, b = self.resolve(a), self.resolve(b)
             if a == b:
                 return
-            common = next(
-                (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-            )
+            differ = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+            common = next(differ, min(len(a), len(b)))
             a, b = a[common:], b[common:]
             if not a or not b:
                 if a or b:

@@ -30,11 +30,8 @@ def view_of(call: OpCall, source: Value) -> View | None:
     symbolic = any(isinstance(n, Size) for n in (*shape, *made))
     try:
         if call.target in CUTS:
-            cut = (
-                _slice(call, shape)
-                if call.target == "aten.slice.Tensor" and not symbolic
-                else _cut(call, shape, made)
-            )
+            is_static = call.target == "aten.slice.Tensor" and not symbolic
+            cut = _slice(call, shape) if is_static else _cut(call, shape, made)
             return None if cut is None else View(source, cut=cut)
         if symbolic and call.target in RESHAPES:  # their rules ask for numbers
             return _reshaped(source, made)

@@ -110,10 +110,7 @@ class AttentionKernels:
         laid_out = [_permuted(self._type(v), order) for v, order in zip(call.results, orders, strict=True)]
         read = [operand.value for operand in operands]
         inner, values, kernel_op = write_kernel(name, read, laid_out, self._symbols, loc, ip)
-        inside, results = (
-            ir.InsertionPoint(inner[0].owner),
-            [builtin_type(t, self._context) for t in laid_out],
-        )
+        inside, results = ir.InsertionPoint(inner[0].owner), [builtin_type(t, loc.context) for t in laid_out]
         write = attention_backward if "grad_out" in tensors else attention
         attributes = attention_attributes(maps, *_settings(call), loc)
         yield_values(write(inner, results, attributes, loc=loc, ip=inside), loc=loc, ip=inside)
