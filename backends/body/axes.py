@@ -1,19 +1,17 @@
-"""Loops of different roots that are one and the same: joined through what the roots read from each other and
-share.
-"""
+"""Finds loops of different roots that are the same, through what the roots read from each other and share."""
 
 from __future__ import annotations
 
-from shardc.backends.body.graph import Argument, Generic, Value
+from collections.abc import Hashable
+
+from shardc.backends.body.graph import Argument
 from shardc.backends.body.linear import Axis, Index
 from shardc.backends.body.roots import Roots
 from shardc.dialects.kern.size import AnySize
 
 
 class _Classes:
-    """Union-find over axes ``(root, dim)``. Two loops of one root are never joined, nor loops of different
-    sizes.
-    """
+    """Union-find over axes ``(root, dim)``. Never joins two loops of one root, or loops of unequal sizes."""
 
     def __init__(self, sizes: dict[Axis, AnySize]) -> None:
         self.parent = {axis: axis for axis in sizes}
@@ -25,14 +23,23 @@ class _Classes:
             self.parent[axis] = axis = self.parent[self.parent[axis]]
         return axis
 
-    def join(self, a: Axis, b: Axis) -> None:
-        a, b = sorted((self.find(a), self.find(b)))
+    def join(self, a: Axis | None, b: Axis | None) -> None:
+        """Makes two axes one; None stands for none."""
+        if a is None or b is None:
+            return
+        a, b = sorted((self.find(a), self.find(b)), key=_position)
         if a == b or self.sizes[a] != self.sizes[b]:
             return
-        if {root for root, _ in self.members[a]} & {root for root, _ in self.members[b]}:
+        if {_position(m)[0] for m in self.members[a]} & {_position(m)[0] for m in self.members[b]}:
             return
         self.parent[b] = a
         self.members[a] |= self.members.pop(b)
+
+
+def _position(axis: Axis) -> tuple[int, int]:
+    """The root and the dim of a loop's axis."""
+    assert isinstance(axis, tuple)
+    return axis
 
 
 def join_axes(roots: Roots) -> None:
@@ -42,28 +49,24 @@ def join_axes(roots: Roots) -> None:
     them writes to it, then the ops that both compute.
     """
     classes = _Classes({axis: size for root in roots.items for axis, size in root.loops.items()})
-    arguments: list[tuple[Value, tuple[int, ...], Index]] = []
-    computed: list[tuple[Generic, Index]] = []
+    arguments: list[tuple[Hashable, Index]] = []
+    computed: list[tuple[Hashable, Index]] = []
     for root in roots.items:
-        arguments += [(written, written.shape, index) for written, index in roots.written(root)]
+        arguments += [((written, written.shape), index) for written, index in roots.written(root)]
         reads = roots.reads(root)
-        computed += [
-            (value.generic, value.generic.dims_at(value.number, index)) for value, index in reads.between
-        ]
+        computed += [(value.generic, value.loops_at(index)) for value, index in reads.between]
         for (value, index), (shape, seen) in zip(reads.ends, reads.shapes, strict=True):
             if isinstance(value, Argument):
-                arguments.append((value, shape, seen))
-                continue
-            if index is None:
-                continue
-            made = roots.of[value]
-            for here, there in zip(index, made.result_index(getattr(value, "number", 0)), strict=True):
-                if here.plain() is not None and there.plain() is not None:
-                    classes.join(here.plain(), there.plain())
-    shared: dict[object, Axis] = {}
-    for *what, index in [*arguments, *computed]:
+                arguments.append(((value, shape), seen))
+            elif index is not None:
+                there = roots.of[value].result_index(getattr(value, "number", 0))
+                for mine, other in zip(index, there, strict=True):
+                    classes.join(mine.plain(), other.plain())
+    shared: dict[Hashable, Axis | None] = {}
+    for what, index in [*arguments, *computed]:
         for dim, position in enumerate(index):
-            if position.plain() is not None:
-                classes.join(position.plain(), shared.setdefault((*what, dim), position.plain()))
+            axis = position.plain()
+            if axis is not None:
+                classes.join(axis, shared.setdefault((what, dim), axis))
     for root in roots.items:
         root.dims = tuple(d.rename(classes.find) for d in root.dims)

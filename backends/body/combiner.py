@@ -1,6 +1,4 @@
-"""How a reduction joins a new term to what it has: recognised in the body,
-so that partial results can be joined too.
-"""
+"""How a reduction joins a new term to its partial result, read from the body: so partial results join."""
 
 from __future__ import annotations
 

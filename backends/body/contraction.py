@@ -1,6 +1,4 @@
-"""Reductions that are matmuls: sums of products of two factors, each of which runs over some of the loops
-alone.
-"""
+"""Reductions that are matmuls: sums of products of two factors, each with loops of its own."""
 
 from __future__ import annotations
 
@@ -8,44 +6,38 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from shardc.backends.body.graph import Generic
-from shardc.backends.body.linear import Axis, Linear, row_major
+from shardc.backends.body.graph import Generic, Value
+from shardc.backends.body.linear import Axis, Index, Linear, row_major
 from shardc.backends.body.roots import Root, Roots
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of the products: ``value`` of the reduction's body, which reads the ``operands`` of these
-    numbers.
-    """
+    """One factor of the products: ``value`` of the reduction's body, computed from these ``operands``."""
 
     value: ir.Value
     operands: frozenset[int]
 
     def axes(self, root: Root) -> frozenset[Axis]:
         """The axes that it changes along."""
-        indices = [root.generic.operand_index(n, root.dims) for n in self.operands]
+        indices = [index for _, index in self._read(root)]
         return frozenset(axis for index in indices for position in index for axis, _ in position.terms)
+
+    def _read(self, root: Root) -> list[tuple[Value, Index]]:
+        generic = root.generic
+        assert generic is not None
+        return [(generic.operands[n], generic.operand_index(n, root.dims)) for n in self.operands]
 
     def offsets(self, root: Root, roots: Roots) -> list[Linear]:
         """Where its elements lie in memory, in elements of each tensor that it is made from."""
-        operands = [
-            (root.generic.operands[n], root.generic.operand_index(n, root.dims)) for n in self.operands
-        ]
-        return [
-            row_major(index, value.shape)
-            for value, index in roots.reads_of(operands).ends
-            if index is not None
-        ]
+        ends = roots.reads_of(self._read(root)).ends
+        return [row_major(index, value.shape) for value, index in ends if index is not None]
 
 
 @dataclass(eq=False)
 class Contraction:
-    """``C[batch, m, n] = init + sum over k of left[batch, m, k] * right[batch, k, n]``: which axes each
-    letter stands for.
-
-    Axes of one letter are in the order of memory, the slowest first. The result is contiguous along ``n``, or
-    neither.
+    """The axes of each letter of ``C[batch, m, n] = init + sum_k left[batch, m, k] * right[batch, k, n]``,
+    in the order of memory, the slowest first. The result is contiguous along ``n``, or neither.
     """
 
     root: Root
@@ -59,8 +51,8 @@ class Contraction:
 
 def pairs(contraction: Contraction) -> tuple[Factor, Factor] | None:
     """The factors in bf16, if both are no more than that, in a sum in f32."""
-    found = [_widened(factor) for factor in (contraction.left, contraction.right)]
-    return None if None in found else (found[0], found[1])
+    left, right = _widened(contraction.left), _widened(contraction.right)
+    return None if left is None or right is None else (left, right)
 
 
 def _widened(factor: Factor) -> Factor | None:
@@ -68,21 +60,19 @@ def _widened(factor: Factor) -> Factor | None:
     if isinstance(factor.value, ir.BlockArgument):
         return None
     made = factor.value.owner.operation
-    narrow = (
-        made.name == "arith.extf" and str(made.operands[0].type) == "bf16" and str(factor.value.type) == "f32"
-    )
-    return Factor(made.operands[0], factor.operands) if narrow else None
+    types = [str(v.type) for v in (*made.operands, factor.value)] if made.name == "arith.extf" else []
+    return Factor(made.operands[0], factor.operands) if types == ["bf16", "f32"] else None
 
 
 def is_contraction(root: Root) -> bool:
-    return root.generic is not None and _letters(root) is not None
+    return _letters(root) is not None
 
 
 def find_contraction(root: Root, order: list[Axis]) -> Contraction:
-    """The contraction that ``root`` is; ``order`` has the axes that are left after merging, the slowest
-    first.
-    """
-    left, right, letters = _letters(root)
+    """Return the contraction that ``root`` is. ``order``: the axes left after merging, the slowest first."""
+    found = _letters(root)
+    assert found is not None
+    left, right, letters = found
     offset = row_major(root.result_index(0), root.result_shape(0))
     batch, m, n, k = ([a for a in order if a in axes] for axes in letters)
     if any(offset.factor(a) == 1 for a in m):
@@ -91,7 +81,7 @@ def find_contraction(root: Root, order: list[Axis]) -> Contraction:
 
 
 def _letters(root: Root) -> tuple[Factor, Factor, tuple[frozenset[Axis], ...]] | None:
-    factors = None if 0 in root.sizes else _factors(root.generic)
+    factors = None if root.generic is None or 0 in root.sizes else _factors(root.generic)
     if factors is None:
         return None
     left, right = factors
@@ -111,8 +101,8 @@ def _factors(generic: Generic) -> tuple[Factor, Factor] | None:
     made = generic.made_here(join.term) if join is not None and join.op.name == "arith.addf" else None
     if made is None or made.name != "arith.mulf":
         return None
-    found = [_factor(value, generic) for value in made.operands]
-    return None if None in found else (found[0], found[1])
+    left, right = (_factor(value, generic) for value in made.operands)
+    return None if left is None or right is None else (left, right)
 
 
 def _factor(value: ir.Value, generic: Generic) -> Factor | None:

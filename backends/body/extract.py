@@ -1,6 +1,4 @@
-"""``kern.kernel`` regions become functions of a module of their own:
-``func.func @name(tensors) -> tensors``.
-"""
+"""Turns ``kern.kernel`` regions into functions of a new module: ``func.func @name(tensors) -> tensors``."""
 
 from __future__ import annotations
 
@@ -85,10 +83,6 @@ def _function(kernel: ir.Operation, module: ir.Module) -> None:
     copy.erase()
 
 
-def _gathers(op: ir.Operation) -> bool:
-    return op.name == GENERIC and any(inner.name == "tensor.extract" for inner in GenericLoops(op).body_ops)
-
-
 def _is_static(function: ir.Operation) -> bool:
     """Whether all sizes in its body are numbers."""
     block = function.regions[0].blocks[0]
@@ -101,6 +95,7 @@ def _normalise(function: ir.Operation) -> None:
     passes = ["linalg-generalize-named-ops", "canonicalize", "cse"]
     ops = [o.operation for o in function.regions[0].blocks[0].operations]
     reshapes = any(op.name in ("tensor.expand_shape", "tensor.collapse_shape") for op in ops)
-    if reshapes and not any(map(_gathers, ops)):  # else it would expand some loops of a row, and leave others
+    inner = (each.name for op in ops if op.name == GENERIC for each in GenericLoops(op).body_ops)
+    if reshapes and "tensor.extract" not in inner:  # else it would expand some loops of a row alone
         passes += ["linalg-fuse-elementwise-ops", "canonicalize", "cse"]
     PassManager.parse(f"func.func({','.join(passes)})", function.context).run(function)

@@ -1,5 +1,4 @@
-"""The values of a kernel's ``linalg`` body as tensors, each of which can be asked for one element at an
-index.
+"""A kernel's ``linalg`` body as tensors that can be asked for one element at an index.
 
 This is a reading of the IR, not another form of it: what a value computes stands in its op alone.
 """
@@ -7,12 +6,12 @@ This is a reading of the IR, not another form of it: what a value computes stand
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from torch_mlir import ir
 
-from shardc.backends.body.linear import Index, Linear, Picked
+from shardc.backends.body.linear import Index, Linear, Picked, row_major
 from shardc.dialects.kern.generic import GenericLoops
 from shardc.dialects.kern.size import AnySize, Symbol
 
@@ -29,14 +28,14 @@ class Value:
 class Argument(Value):
     """Input ``position`` of the kernel, contiguous in memory."""
 
-    position: int = 0
+    position: int
 
 
 @dataclass(eq=False)
 class Splat(Value):
     """One scalar everywhere. ``scalar`` is the result of ops on scalars of the function's body."""
 
-    scalar: ir.Value | ir.Attribute = None
+    scalar: ir.Value | ir.Attribute
 
 
 @dataclass(eq=False)
@@ -48,32 +47,34 @@ class Undefined(Value):
 class Computed(Value):
     """Result ``number`` of ``generic``."""
 
-    generic: Generic = None
-    number: int = 0
+    generic: Generic
+    number: int
+
+    def loops_at(self, index: Index) -> Index:
+        """Where the loops stand when element ``index`` is made."""
+        return self.generic.dims_at(self.number, index)
 
 
 @dataclass(eq=False)
 class View(Value):
-    """The elements of ``source`` in the same row-major order under another shape.
-
-    ``groups`` pairs the dims: of the result for each dim of the source, if ``expands``, else the other way
-    round.
+    """The elements of ``source`` in the same row-major order under another shape. ``groups`` pairs the dims:
+    of the result for each dim of the source, if ``expands``, else the other way round.
     """
 
-    source: Value = None
-    groups: list[list[int]] = field(default_factory=list)
-    expands: bool = False
+    source: Value
+    groups: list[list[int]]
+    expands: bool
 
     @cached_property
     def follows(self) -> bool:
         """An index of the source is linear in an index of the view."""
-        return self.expands or all(
-            sum(self.source.shape[d] != 1 for d in group) <= 1 for group in self.groups
-        )
+        shape = self.source.shape
+        return self.expands or all(sum(shape[d] != 1 for d in group) <= 1 for group in self.groups)
 
     def source_index(self, index: Index) -> Index:
         if self.expands:
-            return tuple(_within(group, index, self.shape) for group in self.groups)
+            parts = (([index[d] for d in g], [self.shape[d] for d in g]) for g in self.groups)
+            return tuple(row_major(tuple(index), tuple(shape)) for index, shape in parts)
         found = [Linear()] * len(self.source.shape)
         for position, group in zip(index, self.groups, strict=True):
             for dim in group:
@@ -86,9 +87,9 @@ class View(Value):
 class Slice(Value):
     """Every ``steps``-th element of ``source`` from ``offsets`` on, in each dim."""
 
-    source: Value = None
-    offsets: list[int] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
+    source: Value
+    offsets: list[int]
+    steps: list[int]
 
     def source_index(self, index: Index) -> Index:
         found = zip(self.offsets, index, self.steps, strict=True)
@@ -97,9 +98,7 @@ class Slice(Value):
 
 @dataclass(eq=False)
 class Extract:
-    """A ``tensor.extract`` in a body, number ``op`` of its ops. ``loops`` has for each of its indices the
-    loop whose place it is, or None for one that is computed.
-    """
+    """``tensor.extract``, number ``op`` of a body. ``loops``: the loop of each index, None: computed."""
 
     op: int
     source: Value
@@ -115,9 +114,9 @@ class Extract:
 
 @dataclass(eq=False)
 class Generic(GenericLoops):
-    """A ``linalg.generic``, number ``number`` of the body's, with the tensors that are its ``operands``:
-    those that it reads (``inputs``), and those that it starts from (``inits``). ``extracts``: by the scalar
-    that they make, what is read at indices that are computed.
+    """A ``linalg.generic``, number ``number`` of the body's. ``operands``: the tensors that it reads
+    (``inputs``), and starts from (``inits``). ``extracts``: what is read at computed indices, by the scalar
+    made.
     """
 
     operands: list[Value]
@@ -158,19 +157,15 @@ class Generic(GenericLoops):
             yield extract.source, extract.index(self, dims)
 
     def dims_at(self, result: int, index: Index) -> Index:
-        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims (of size 1) at
-        0.
-        """
+        """Where the loops stand when element ``index`` of ``result`` is made; reduction dims stand at 0."""
         at = dict(zip(self.maps[len(self.inputs) + result], index, strict=True))
         return tuple(at.get(loop, Linear()) for loop in range(len(self.reduces)))
 
 
 @dataclass(eq=False)
 class Graph:
-    """The whole body: its arguments, its results, and its ops in order.
-
-    ``in_place``: number of a result -> that of the argument whose memory it takes. ``flat``: sizes are any
-    number.
+    """The whole body: its arguments, its results, and its ops in order. ``in_place``: number of a result ->
+    that of the argument whose memory it takes. ``flat``: sizes are any number.
     """
 
     name: str
@@ -187,10 +182,3 @@ class Graph:
     symbols: list[Symbol]
     sizes: dict[ir.Value, AnySize]
     """The body's values of type ``index``."""
-
-
-def _within(group: list[int], index: Index, shape: tuple[AnySize, ...]) -> Linear:
-    position = Linear()
-    for dim in group:
-        position = position * shape[dim] + index[dim]
-    return position

@@ -13,9 +13,7 @@ Axis = Hashable
 
 @dataclass(frozen=True)
 class Picked:
-    """In place of an axis: an index that is computed, operand ``operand`` of op ``op`` of generic
-    ``generic``, whose loops stand at ``dims``.
-    """
+    """A computed index in place of an axis: operand ``operand`` of op ``op``, of a generic at ``dims``."""
 
     generic: int
     op: int
@@ -28,9 +26,7 @@ Shape = tuple[AnySize, ...]
 
 @dataclass(frozen=True)
 class Linear:
-    """``constant + sum(factor * axis)``, an index or an offset in elements. Equal expressions
-    compare equal.
-    """
+    """``constant + sum(factor * axis)``, an index or an offset in elements. Equal expressions are equal."""
 
     terms: tuple[tuple[Axis, AnySize], ...] = ()
     constant: AnySize = 0

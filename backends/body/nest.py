@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
-from shardc.backends.body.graph import Argument
-from shardc.backends.body.linear import Axis, Linear, row_major
+from shardc.backends.body.graph import Argument, Computed, Value
+from shardc.backends.body.linear import Axis, Index, Linear, row_major
 from shardc.backends.body.roots import Reads, Root, Roots
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.generic import loop_of
@@ -18,8 +18,7 @@ from shardc.dialects.kern.size import AnySize, hint
 
 @dataclass(eq=False)
 class Nest:
-    """Roots run together. ``rows``: outer axes, which are cut over threads or programs; other axes are loops
-    inside.
+    """Roots run together. ``rows``: outer axes, divided over threads or programs; others are loops inside.
 
     A root is *carried* if its reduction runs over all rows: each thread or program has a partial result,
     joined after the nest. ``order`` has all axes, the slowest in memory first. ``merged`` are axes that
@@ -62,35 +61,26 @@ def components(items: list[Root]) -> dict[Root, int]:
 def members_of(
     rows: frozenset[Axis], remaining: list[Root], done: set[Root], roots: Roots, reads: dict[Root, Reads]
 ) -> list[Root]:
-    """Which of the remaining roots can run in one nest over ``rows``:
-    connected by their axes, each after what it reads.
-    """
+    """Which of the remaining roots fit one nest over ``rows``: they share axes, each after what it reads."""
     members: list[Root] = []
     for root in remaining:
         inside = rows <= root.parallel
         carried = bool(rows) and rows <= root.reduced and root.combiners is not None
         alone = not rows and root.parallel | root.reduced and members
-        if (
-            (inside or carried)
-            and not alone
-            and all(
-                roots.of[v] in done or (i is not None and in_row(roots.of[v], v, i, rows, members))
-                for v, i in reads[root].ends
-                if not isinstance(v, Argument)
-            )
-        ):
+        made = [(roots.of[v], v, i) for v, i in reads[root].ends if not isinstance(v, Argument)]
+        ready = all(r in done or _in_row(r, v, i, rows, members) for r, v, i in made)
+        if (inside or carried) and not alone and ready:
             members.append(root)
     return members
 
 
-def in_row(made: Root, value: object, index: object, rows: frozenset[Axis], members: list[Root]) -> bool:
+def _in_row(
+    made: Root, value: Value, index: Index | None, rows: frozenset[Axis], members: list[Root]
+) -> bool:
     """What ``made`` gives is there, at this very index, once its loops in the row are through."""
-    return (
-        made in members
-        and made.is_reduction
-        and rows <= made.parallel
-        and made.result_index(value.number) == index
-    )
+    if made not in members or not isinstance(value, Computed) or not made.is_reduction:
+        return False
+    return rows <= made.parallel and made.result_index(value.number) == index
 
 
 def fast_axis(members: list[Root], reads: dict[Root, Reads]) -> Axis | None:
@@ -113,8 +103,7 @@ def offsets_of(members: list[Root], reads: dict[Root, Reads]) -> list[Linear]:
 
 
 def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> None:
-    """Joins neighbours that everything reads and writes as one contiguous axis: ``i * size(j) + j`` becomes
-    ``j``.
+    """Join neighbours that everything reads and writes contiguously: ``i * size(j) + j`` becomes ``j``.
 
     The outer one stays in the index expressions and counts as nothing; its loop is part of the inner one's.
     """
@@ -142,7 +131,7 @@ def merge_axes(nest: Nest, offsets: list[Linear], reads: dict[Root, Reads]) -> N
 
 def _counted(root: Root, reads: Reads) -> set[Axis]:
     """Axes whose position itself is asked for, by ``linalg.index``."""
-    bodies = [(v.generic, v.generic.dims_at(v.number, index)) for v, index in reads.between]
+    bodies = [(v.generic, v.loops_at(index)) for v, index in reads.between]
     bodies += [(root.generic, root.dims)] if root.generic else []
     found: set[Axis] = set()
     for generic, dims in bodies:
@@ -152,9 +141,7 @@ def _counted(root: Root, reads: Reads) -> set[Axis]:
 
 
 def check_in_place(roots: Roots, reads: dict[Root, Reads], nests: Sequence[Nest]) -> None:
-    """An operand that is overwritten is read in the loops that overwrite it alone. Raises
-    KernelNotSupported.
-    """
+    """Raise KernelNotSupported where other loops read an operand than those that overwrite it."""
     for root in roots.items:
         for argument, index in roots.written(root):
             touch = {r for r in roots.items if any(value is argument for value, _ in reads[r].ends)} | {root}

@@ -18,6 +18,7 @@ from shardc.backends.body.graph import (
     Value,
     View,
 )
+from shardc.backends.body.linear import Shape
 from shardc.backends.body.signature import config_of, in_place_of, symbols_and_shapes
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.generic import GENERIC, loop_of
@@ -33,6 +34,7 @@ def read_graph(function: ir.Operation) -> Graph:
     """
     block = function.regions[0].blocks[0]
     generics: list[Generic] = []
+    results: list[Value] = []
     symbols, shapes = symbols_and_shapes(function)
     count = len(block.arguments) - len(symbols)
     tensors, integers = list(block.arguments)[:count], list(block.arguments)[count:]
@@ -56,22 +58,19 @@ def read_graph(function: ir.Operation) -> Graph:
                 values[result] = Computed(init.shape, init.element, generic=generic, number=number)
         elif made := _simple(op, values):
             values[op.results[0]] = made
-    views = [v for v in values.values() if isinstance(v, View)]
-    computed = [v for v in values.values() if isinstance(v, Computed)]
-    name = ir.StringAttr(function.attributes["sym_name"]).value
     return Graph(
-        name,
-        len(tensors),
-        list(values.arguments.values()),
-        results,
-        generics,
-        views,
-        computed,
-        config_of(function),
-        in_place_of(function),
-        FLAT in function.attributes,
-        symbols,
-        sizes,
+        name=ir.StringAttr(function.attributes["sym_name"]).value,
+        inputs=len(tensors),
+        arguments=list(values.arguments.values()),
+        results=results,
+        generics=generics,
+        views=[v for v in values.values() if isinstance(v, View)],
+        computed=[v for v in values.values() if isinstance(v, Computed)],
+        config=config_of(function),
+        in_place=in_place_of(function),
+        flat=FLAT in function.attributes,
+        symbols=symbols,
+        sizes=sizes,
     )
 
 
@@ -104,9 +103,7 @@ def _size(op: ir.Operation, sizes: dict[ir.Value, AnySize]) -> AnySize:
 
 
 def _simple(op: ir.Operation, values: _Values) -> Value | None:
-    """The tensor that an op other than ``linalg.generic`` makes;
-    None for ops on scalars, which are copied where used.
-    """
+    """The tensor that another op makes; None for ops on scalars, which are copied where they are used."""
     result = op.results[0]
     if not isinstance(result.type, ir.RankedTensorType):
         if op.name.startswith(("arith.", "math.")):
@@ -123,50 +120,42 @@ def _simple(op: ir.Operation, values: _Values) -> Value | None:
             raise KernelNotSupported(what="a constant of several elements")
         return Splat(*values.shape(result, []), scalar=value.get_splat_value())
     if op.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        groups = [
-            [ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)]
-            for g in ir.ArrayAttr(op.attributes["reassociation"])
-        ]
-        expands, source = op.name == "tensor.expand_shape", values[operands[0]]
-        if expands:
-            shape, _ = values.shape(result, operands[1:])
-        else:
-            shape = tuple(prod(source.shape[d] for d in group) for group in groups)
-        if values.sizes:  # nothing else moves views to the edge of the body
-            if isinstance(source, Argument):
-                return values.argument(source.position, shape, source.element)
-            if (
-                isinstance(source, Slice)
-                and not expands
-                and (sliced := _slice_of_view(source, shape, groups, values))
-            ):
-                return sliced
-        return View(shape, source.element, source=source, groups=groups, expands=expands)
+        return _view(op, values)
     if op.name == "tensor.extract_slice":
         return _slice(op, values)
     raise KernelNotSupported(what=op.name)
 
 
+def _view(op: ir.Operation, values: _Values) -> Value:
+    operand, *sizes = op.operands
+    groups = [[ir.IntegerAttr(d).value for d in ir.ArrayAttr(g)] for g in op.attributes["reassociation"]]
+    expands, source = op.name == "tensor.expand_shape", values[operand]
+    shape = values.shape(op.results[0], sizes)[0] if expands else _merged(source.shape, groups)
+    if values.sizes:  # nothing else moves views to the edge of the body
+        if isinstance(source, Argument):
+            return values.argument(source.position, shape, source.element)
+        sliced = isinstance(source, Slice) and not expands and _slice_of_view(source, shape, groups, values)
+        if sliced:
+            return sliced
+    return View(shape, source.element, source=source, groups=groups, expands=expands)
+
+
+def _merged(shape: Shape, groups: list[list[int]]) -> Shape:
+    return tuple(prod(shape[d] for d in group) for group in groups)
+
+
 def _slice_of_view(
     source: Slice, shape: tuple[AnySize, ...], groups: list[list[int]], values: _Values
 ) -> Slice | None:
-    """A slice of an input with dims collapsed as a slice of the input seen so; None if a dim that goes is not
-    whole.
-    """
+    """Return a slice of a collapsed input as a slice of that input; None if it collapses a dim in part."""
     base = source.source
     if not groups or not isinstance(base, Argument):
         return None  # a number, without groups, is one of the elements
-    whole = [
-        (first, step, size) == (0, 1, full)
-        for first, step, size, full in zip(
-            source.offsets, source.steps, source.shape, base.shape, strict=True
-        )
-    ]
+    dims = zip(source.offsets, source.steps, source.shape, base.shape, strict=True)
+    whole = [(first, step, size) == (0, 1, full) for first, step, size, full in dims]
     if not all(len(group) == 1 or all(whole[d] for d in group) for group in groups):
         return None
-    seen = values.argument(
-        base.position, tuple(prod(base.shape[d] for d in group) for group in groups), base.element
-    )
+    seen = values.argument(base.position, _merged(base.shape, groups), base.element)
     offsets, steps = ([of[group[0]] for group in groups] for of in (source.offsets, source.steps))
     return Slice(shape, source.element, source=seen, offsets=offsets, steps=steps)
 
@@ -176,9 +165,8 @@ def _slice(op: ir.Operation, values: _Values) -> Slice:
     shape, element = values.shape(op.results[0], sizes)
     if len(shape) != len(values[source].shape):
         raise KernelNotSupported(what="a slice that drops dims")
-    offsets, steps = (
-        list(ir.DenseI64ArrayAttr(op.attributes[f"static_{name}"])) for name in ("offsets", "strides")
-    )
+    names = ("static_offsets", "static_strides")
+    offsets, steps = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in names)
     return Slice(shape, element, source=values[source], offsets=offsets, steps=steps)
 
 

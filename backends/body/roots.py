@@ -1,6 +1,4 @@
-"""What has loops of its own: results of the kernel and reductions. Everything else is computed where it is
-read.
-"""
+"""What has loops of its own: a kernel's results and reductions. All else is computed where it is read."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ Stop = Callable[[Computed, Index], bool]
 
 @dataclass(eq=False)
 class Root:
-    """Loops over ``dims``. ``value`` is stored at each index (pointwise), or ``generic`` accumulates
-    (reduction).
+    """Loops over ``dims`` that store ``value`` (pointwise), or in which ``generic`` accumulates.
 
     ``stores`` gives, for each result of the root, the numbers of the kernel's results that it is written to.
     """
@@ -69,22 +66,21 @@ class Root:
 
     def result_index(self, result: int) -> Index:
         """Where result ``result`` is written when the loops stand at ``dims``."""
-        return (
-            self.generic.operand_index(len(self.generic.inputs) + result, self.dims)
-            if self.generic
-            else self.dims
-        )
+        if self.generic is None:
+            return self.dims
+        return self.generic.operand_index(len(self.generic.inputs) + result, self.dims)
 
     def result_shape(self, result: int) -> Shape:
-        return self.generic.inits[result].shape if self.generic else self.value.shape
+        return self.generic.inits[result].shape if self.generic else self.sizes
 
     def result_count(self) -> int:
         return len(self.generic.inits) if self.generic else 1
 
     def read(self) -> Iterator[tuple[Value, Index]]:
         """The tensors, with their index, whose elements one step of the loops asks for."""
-        if self.generic is None:
+        if self.value is not None:
             yield self.value, self.dims
+        if self.generic is None:
             return
         for number, value in enumerate(self.generic.inputs):
             if number in self.generic.read_operands:
@@ -95,15 +91,14 @@ class Root:
 
 @dataclass(eq=False)
 class Reads:
-    """What the loops of one root touch: ``ends`` lie in memory or in other roots, ``between`` is computed on
-    the way.
+    """What the loops of one root touch: ``ends`` in memory or other roots, ``between`` computed on the way.
 
     An index of None says that the elements are found by their offset alone (through a view that is no index
     map). ``shapes`` gives for each end the shape in which it is seen, and the index in that.
     """
 
     ends: list[tuple[Value, Index | None]] = field(default_factory=list)
-    shapes: list[tuple[tuple[int, ...], Index]] = field(default_factory=list)
+    shapes: list[tuple[Shape, Index]] = field(default_factory=list)
     between: list[tuple[Computed, Index]] = field(default_factory=list)
     stopped: list[tuple[Computed, Index]] = field(default_factory=list)
     stop: Stop = lambda value, index: False
@@ -111,9 +106,7 @@ class Reads:
 
 @dataclass(eq=False)
 class Roots:
-    """The roots of a graph in order, each after those that it reads; ``of`` finds the root that makes a
-    value.
-    """
+    """The roots of a graph, each after those that it reads; ``of`` finds the root that makes a value."""
 
     graph: Graph
     items: list[Root]
@@ -123,9 +116,8 @@ class Roots:
         """What ``root`` touches, no further than where ``stop`` says so."""
         reads, seen = Reads(stop=stop), set()
         for value, index in root.read():
-            (self._through if value is root.value and value in self.of else self._walk)(
-                value, index, reads, seen
-            )
+            walk = self._through if value is root.value and value in self.of else self._walk
+            walk(value, index, reads, seen)
         if root.generic:
             inputs = len(root.generic.inputs)
             for number, value in enumerate(root.generic.inits):
@@ -134,11 +126,9 @@ class Roots:
 
     def written(self, root: Root) -> list[tuple[Argument, Index]]:
         """The arguments in whose memory results of ``root`` are stored, with their index."""
-        places = self.graph.in_place
-        stores = [
-            (n, number) for n, numbers in enumerate(root.stores) for number in numbers if number in places
-        ]
-        return [(self.graph.arguments[places[number]], root.result_index(n)) for n, number in stores]
+        places, stores = self.graph.in_place, enumerate(root.stores)
+        written = [(n, places[number]) for n, numbers in stores for number in numbers if number in places]
+        return [(self.graph.arguments[place], root.result_index(n)) for n, place in written]
 
     def reads_of(self, read: Iterable[tuple[Value, Index]]) -> Reads:
         """What is touched where these elements are asked for."""
@@ -151,7 +141,9 @@ class Roots:
         if isinstance(value, Splat | Undefined) or (value, index) in seen:
             return
         seen.add((value, index))
-        if isinstance(value, Argument) or (value in self.of and not self._is_here(value, index)):
+        root = self.of.get(value)  # where its own loops store it at this index, it is computed, not read
+        is_here = root is not None and not root.is_reduction and root.dims == index
+        if isinstance(value, Argument) or (root is not None and not is_here):
             reads.ends.append((value, index))
             reads.shapes.append((value.shape, index))
         elif isinstance(value, View) and not value.follows:
@@ -161,24 +153,16 @@ class Roots:
         else:
             self._through(value, index, reads, seen)
 
-    def _is_here(self, value: Value, index: Index) -> bool:
-        """Whether a root stores ``value`` where its loops stand at ``index``:
-        in these loops it is computed, not read.
-        """
-        root = self.of[value]
-        return not root.is_reduction and root.dims == index
-
-    def _through(self, value: Computed | View | Slice, index: Index, reads: Reads, seen: set) -> None:
+    def _through(self, value: Value, index: Index, reads: Reads, seen: set) -> None:
         if isinstance(value, View | Slice):
             self._walk(value.source, value.source_index(index), reads, seen)
             return
+        assert isinstance(value, Computed)
         if reads.stop(value, index):
             reads.stopped.append((value, index))
             return
         reads.between.append((value, index))
-        generic = value.generic
-        dims = generic.dims_at(value.number, index)
-        for read, at in generic.reads(dims):
+        for read, at in value.generic.reads(value.loops_at(index)):
             self._walk(read, at, reads, seen)
 
 
@@ -195,22 +179,27 @@ def find_roots(graph: Graph) -> Roots:
     forced = list(dict.fromkeys(v for v in found if isinstance(v, Computed | Slice)))
     roots = Roots(graph, [], {})
     for made_by in [None, *graph.generics]:
-        if made_by is not None and made_by.is_reduction:
-            _add(roots, made_by.sizes, made_by.reduces, generic=made_by, stores=[[] for _ in made_by.inits])
+        sums = made_by is not None and made_by.is_reduction
+        if made_by is not None and sums:
+            dims = _dims(roots, made_by.sizes)
+            stores = [list[int]() for _ in made_by.inits]
+            root = Root(len(roots.items), made_by.sizes, made_by.reduces, None, made_by, stores, dims)
+            roots.items.append(root)
         for value in forced:
-            if _maker(value) is made_by and not (isinstance(value, Computed) and made_by.is_reduction):
-                _add(roots, value.shape, (False,) * len(value.shape), value=value, stores=[[]])
+            if _maker(value) is made_by and not (isinstance(value, Computed) and sums):
+                _add(roots, value, [])
     for value, root in _owners(graph, roots.items):
         roots.of[value] = root
     for number, value in enumerate(graph.results):
         made = base(value)
         root = roots.of.get(made)
-        stores = root.stores[made.number if root.generic else 0] if root else None
-        if stores is not None and not stores:
-            stores.append(number)
+        at = made.number if isinstance(made, Computed) and root and root.generic else 0
+        if root and not root.stores[at]:
+            root.stores[at].append(number)
         else:
-            value = made if isinstance(made, Computed) else value  # in memory they are the same
-            _add(roots, value.shape, (False,) * len(value.shape), value=value, stores=[[number]])
+            _add(
+                roots, made if isinstance(made, Computed) else value, [number]
+            )  # in memory they are the same
     return roots
 
 
@@ -231,7 +220,13 @@ def _owners(graph: Graph, items: list[Root]) -> Iterator[tuple[Value, Root]]:
             yield root.value, root
 
 
-def _add(roots: Roots, sizes: Shape, reduces: tuple[bool, ...], **what: object) -> None:
+def _add(roots: Roots, value: Value, stores: list[int]) -> None:
+    """A root that stores ``value``, as these results of the kernel."""
+    dims, reduces = _dims(roots, value.shape), (False,) * len(value.shape)
+    roots.items.append(Root(len(roots.items), value.shape, reduces, value, None, [stores], dims))
+
+
+def _dims(roots: Roots, sizes: Shape) -> Index:
+    """The axes of the next root's loops."""
     number = len(roots.items)
-    dims = tuple(Linear.axis((number, d)) if size != 1 else Linear() for d, size in enumerate(sizes))
-    roots.items.append(Root(number, sizes, reduces, dims=dims, **what))
+    return tuple(Linear.axis((number, d)) if size != 1 else Linear() for d, size in enumerate(sizes))

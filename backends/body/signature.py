@@ -1,6 +1,4 @@
-"""What a kernel's function says beside its body: its symbols, the shapes of its tensors, what is written in
-place, its configuration.
-"""
+"""Attributes of a kernel's function: symbols, shapes, what is written in place, and its configuration."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from shardc.dialects.kern.size import AnySize, Symbol, read_shape
 
 
 def symbols_and_shapes(function: ir.Operation) -> tuple[list[Symbol], list[tuple[AnySize, ...]] | None]:
-    """The numbers that a function takes, and what the shapes of its tensors, arguments and then results,
-    are in them.
-    """
+    """The integers that a function takes, and the shapes in them of its arguments, then of its results."""
     if HINTS not in function.attributes:
         return [], None
     symbols = kernel_symbols(function)
@@ -27,7 +23,5 @@ def in_place_of(function: ir.Operation) -> dict[int, int]:
 
 
 def config_of(function: ir.Operation) -> dict[str, int]:
-    """The ``#kern.config`` of a function of :func:`shardc.backends.body.extract.extract`:
-    each backend knows its own names.
-    """
+    """The ``#kern.config`` of an extracted kernel's function; each backend knows its own names."""
     return read_config(function.attributes["kern.config"]) if "kern.config" in function.attributes else {}

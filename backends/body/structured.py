@@ -18,9 +18,7 @@ _ANY_RESULTS = ("kern.scatter_add", "kern.linear_cross_entropy", "kern.linear_cr
 
 @dataclass(eq=False)
 class Structured:
-    """A function of :func:`shardc.backends.body.extract.extract` that holds ``op`` alone. ``shapes`` are
-    those of its arguments and results in ``symbols``, None where types say them.
-    """
+    """An extracted function of ``op`` alone. ``shapes``: of its tensors in ``symbols``, None if types do."""
 
     function: ir.Operation
     op: ir.Operation
@@ -50,9 +48,7 @@ def read_structured(function: ir.Operation) -> Structured | None:
     """The op of ``function``'s body; None for a body of loops.
 
     Raises:
-        KernelNotSupported: the op shares the body with others, or does not take the function's arguments and
-        give its
-            results, each in their order.
+        KernelNotSupported: it shares the body, or does not take the arguments and give the results in order.
     """
     block = function.regions[0].blocks[0]
     op, *rest = [view.operation for view in block.operations]
@@ -69,9 +65,7 @@ def read_structured(function: ir.Operation) -> Structured | None:
 
 
 def scatter_in_place(body: Structured) -> bool:
-    """Whether the result of a ``kern.scatter_add`` is in the memory of its init. Raises KernelNotSupported
-    for any other memory, and where the sums are not the first result.
-    """
+    """Whether a ``kern.scatter_add`` overwrites its init. Raises KernelNotSupported for any other memory."""
     if body.results[0] != 0 or body.in_place not in ({}, {0: 2}):
         raise KernelNotSupported(
             what="a kern.scatter_add whose first result is not out, or lies not in init's memory"

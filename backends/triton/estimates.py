@@ -26,7 +26,7 @@ from shardc.dialects.kern.grouped_matmul import group_sizes
 from shardc.dialects.kern.kernel import KernelOp, operand_types, result_types
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.lower.matmul import TARGETS as MATMULS
-from shardc.passes.fuse.reading.read import VIEWS
+from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.fuse.structured.grouped_matmul import GROUPED
 from shardc.passes.manager.program import find_function
 

@@ -1,13 +1,10 @@
-"""Matmuls with what follows them, and how each library computes them:
-calls that a pass can write and a clock can time.
-"""
+"""Matmuls with what follows them, and the calls by which each library computes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import torch
 
@@ -68,15 +65,10 @@ class LibraryCall:
 
     target: str
     reads: Mapping[str, str]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, object] = field(default_factory=dict)
 
 
-POST_OPS: dict[str, str] = {
-    "aten.gelu": "gelu",
-    "aten.silu": "swish",
-    "aten.sigmoid": "sigmoid",
-    "aten.tanh": "tanh",
-}
+POST_OPS = {"aten.gelu": "gelu", "aten.silu": "swish", "aten.sigmoid": "sigmoid", "aten.tanh": "tanh"}
 """ATen's pointwise ops that oneDNN computes with eager's NaNs and infinities. Not relu, hardtanh and
 hardsigmoid, which it gives numbers for NaN, nor hardswish, whose large results it does not let overflow.
 """
@@ -85,8 +77,7 @@ ADD = "aten.add.Tensor"
 
 
 def forms(contraction: Contraction) -> dict[str, list[LibraryCall]]:
-    """The calls that compute a contraction, by the name of the form: ATen's first, then those that this
-    PyTorch has.
+    """The calls that compute a contraction in each form that this PyTorch has, by name, ATen's first.
 
     ``onednn`` computes the epilogue inside; ``onednn, apart`` leaves it to ATen.
     """

@@ -14,8 +14,9 @@ from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.kern.extern import extern
 from shardc.dialects.kern.strides import argument_strides
 from shardc.passes.extern.contraction import LIBRARIES, Contraction, LibraryCall, forms
-from shardc.passes.extern.match import Match, find_contractions
+from shardc.passes.extern.match import Matched, find_contractions
 from shardc.passes.fuse.kern_fuse import step_blocks
+from shardc.passes.fuse.reading.values import owner_of, type_of
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions
@@ -47,12 +48,8 @@ class KernExtern(Pass):
 
 
 def extern_module(module: ir.Module, choose: Choose, rounding: str = "fused") -> int:
-    """Rewrites the contractions of the module's program as ``choose`` says; gives how many are no longer
-    ATen's.
-    """
-    with (
-        disable_current_modes()
-    ):  # the fake tensors of a compile around this would make layouts slow to follow
+    """Rewrite the program's contractions as ``choose`` says; return how many are no longer ATen's."""
+    with disable_current_modes():  # fake tensors of a compile around this would make layouts slow to follow
         return sum(_choose_in(function, choose, rounding) for function in program_functions(module))
 
 
@@ -76,16 +73,14 @@ class _Writer:
     def __init__(self, block: ir.Block) -> None:
         self._builder = CallBuilder(block)
 
-    def write(self, match: Match, calls: list[LibraryCall]) -> None:
+    def write(self, match: Matched, calls: list[LibraryCall]) -> None:
         """``calls`` in place of the match; those of ATen after the first stay as they are in the program."""
         inside = match.epilogue is not None and len(calls) == 1
         last = match.epilogue if inside and match.epilogue is not None else match.product
         loc, ip = last.location, ir.InsertionPoint(last)
         if inside:
             loc = ir.Location.fused([match.product.location, last.location], context=last.context)
-        type_ = read_type(last.results[0].type)
-        product = read_type(match.product.results[0].type)
-        assert type_ is not None and product is not None
+        type_, product = type_of(last.results[0]), type_of(match.product.results[0])
         reads = {name: self._operand(match, slot, product, loc, ip) for name, slot in calls[0].reads.items()}
         (made,), op = extern(calls[0].target, reads, calls[0].arguments, [product], loc=loc, ip=ip)
         if "dist.phase" in last.attributes:
@@ -100,36 +95,33 @@ class _Writer:
             dead.erase()
 
     def _operand(
-        self, match: Match, slot: str, product: TensorType, loc: ir.Location, ip: ir.InsertionPoint
+        self,
+        match: Matched,
+        slot: str,
+        product: TensorType,
+        loc: ir.Location,
+        ip: ir.InsertionPoint,
     ) -> ir.Value:
         if slot == "right_t":
             return self._transposed(match.operands["right"], loc, ip)
         value = match.operands[slot]
-        return (
-            self._reshaped(value, product, loc, ip)
-            if slot == "other" and read_type(value.type) != product
-            else value
-        )
+        if slot != "other" or read_type(value.type) == product:
+            return value
+        sizes = tuple(-1 if n is None else n for n in product.shape)  # rows alone may be symbolic
+        return self._builder.call("aten.view", [value, sizes], [product], loc, ip).results[0]
 
     def _transposed(self, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> ir.Value:
         """A matrix's transpose: what it was transposed from, if it was."""
-        if not isinstance(value, ir.BlockArgument) and value.owner.operation.name == "torch.aten.t":
-            return value.owner.operation.operands[0]
-        type_ = read_type(value.type)
-        assert type_ is not None
+        owner, type_ = owner_of(value), type_of(value)
+        if owner is not None and owner.name == "torch.aten.t":
+            return owner.operands[0]
         turned = type_.with_shape(type_.shape[::-1])
         return self._builder.call("aten.t", [value], [turned], loc, ip).results[0]
 
-    def _seen_as(self, made: ir.Value, match: Match, ip: ir.InsertionPoint) -> ir.Value:
+    def _seen_as(self, made: ir.Value, match: Matched, ip: ir.InsertionPoint) -> ir.Value:
         """In the shape in which the epilogue read the product."""
         view = match.between[-1].clone(ip=ip)
         view.operands[0] = made
         if "dist.name" in view.attributes:  # what has that name is gone
             del view.attributes["dist.name"]
         return view.results[0]
-
-    def _reshaped(
-        self, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint
-    ) -> ir.Value:
-        sizes = tuple(-1 if n is None else n for n in type_.shape)  # rows alone may be symbolic
-        return self._builder.call("aten.view", [value, sizes], [type_], loc, ip).results[0]

@@ -8,30 +8,22 @@ from math import prod
 import torch
 from torch_mlir import ir
 
-from shardc.dialects.aten.call import CallReader, IntValue, OpCall, fill, is_constant, leaves, target_name
+from shardc.dialects.aten.call import CallReader, IntValue, fill, is_constant, leaves, target_name
 from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.kern.size import AnySize, symbols_of
 from shardc.dialects.kern.strides import Strides
 from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.passes.fuse.reading.values import TURNS, owner_of, turn_of
 from shardc.runtime.torch_private import schema_of
 
 RESHAPES = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape"))
-_VIEWS = RESHAPES | {
-    "aten.t",
-    "aten.transpose.int",
-    "aten.permute",
-    "aten.squeeze.dim",
-    "aten.unsqueeze",
-    "aten.slice.Tensor",
-}
+_VIEWS = RESHAPES | TURNS | {"aten.squeeze.dim", "aten.unsqueeze", "aten.slice.Tensor"}
 """Views whose strides are followed; what any other makes is left to ATen, which takes every layout."""
 
 
 class Layouts:
-    """The strides of values: of arguments as given, of what calls make contiguous, of views as PyTorch
-    derives them.
-    """
+    """Strides of values: of arguments as given, dense for what calls make, PyTorch's own for views."""
 
     def __init__(self, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
         self._strides, self._symbols, self._reader = strides, symbols, CallReader()
@@ -52,7 +44,7 @@ class Layouts:
         if value in self._strides:
             known = self._strides[value]
             return _dense(shape, known.dims) if isinstance(known, Order) and known.dims else None
-        owner = _owner(value)
+        owner = owner_of(value)
         if owner is None or not _is_view(owner):
             return None if _is_foreign(owner) else _dense(shape, plain)
         call = self._reader.read(owner)
@@ -63,7 +55,7 @@ class Layouts:
             if strides == _dense(before.shape, tuple(range(len(before.shape)))):
                 return _dense(shape, plain)
             return strides if before.shape == shape else None
-        order = _order(call.spec, len(shape))
+        order = turn_of(call.spec, len(shape))
         return None if order is None else tuple(strides[d] for d in order)
 
     def _tensor(self, value: ir.Value) -> torch.Tensor | None:
@@ -76,23 +68,18 @@ class Layouts:
             if isinstance(known, Order):
                 return None
             return torch.empty_strided(type_.shape, known, dtype=type_.dtype, device="meta")
-        owner = _owner(value)
+        owner = owner_of(value)
         if _is_foreign(owner):
             return None
         if owner is None or not _is_view(owner):
             return torch.empty(type_.shape, dtype=type_.dtype, device="meta")
         call = self._reader.read(owner)
-        if call.spec.target not in _VIEWS or any(
-            isinstance(leaf, IntValue) for leaf in leaves(call.spec.args)
-        ):
+        has_unknown = any(isinstance(leaf, IntValue) for leaf in leaves(call.spec.args))
+        if call.spec.target not in _VIEWS or has_unknown:
             return None
         source = self._tensor(call.operands[0])
         target = "aten.reshape" if call.spec.target in RESHAPES else call.spec.target
-        return None if source is None else _called(target, call.spec.args, [source])
-
-
-def _owner(value: ir.Value) -> ir.Operation | None:
-    return None if isinstance(value, ir.BlockArgument) else value.owner.operation
+        return None if source is None else overload(target)(*fill(call.spec.args, [source]))
 
 
 def _is_foreign(op: ir.Operation | None) -> bool:
@@ -106,26 +93,9 @@ def _dense(shape: Sequence[AnySize], dims: Sequence[int]) -> tuple[AnySize, ...]
     return tuple(strides[d] for d in range(len(shape)))
 
 
-def _order(spec: OpCall, rank: int) -> list[int] | None:
-    """Which dim of its source each dim of a transpose is; None for other views."""
-    if spec.target == "aten.permute":
-        return [d % rank for d in spec["dims"]]
-    if spec.target not in ("aten.t", "aten.transpose.int"):
-        return None
-    x, y = (0, rank - 1) if spec.target == "aten.t" else (spec["dim0"] % rank, spec["dim1"] % rank)
-    order = list(range(rank))
-    order[x], order[y] = y, x
-    return order
-
-
 def _is_view(op: ir.Operation) -> bool:
     if not op.name.startswith("torch.") or not target_name(op).startswith("aten.") or is_constant(op):
         return False
-    return target_name(op) in RESHAPES or any(
-        r.alias_info is not None for r in schema_of(overload(target_name(op))).returns
-    )
-
-
-def _called(target: str, args: tuple[object, ...], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The result of a call whose parameters are all positional."""
-    return overload(target)(*fill(args, list(tensors)))
+    if target_name(op) in RESHAPES:
+        return True
+    return any(r.alias_info is not None for r in schema_of(overload(target_name(op))).returns)

@@ -19,9 +19,9 @@ MATMULS = ("aten.mm", "aten.addmm")
 
 
 @dataclass
-class Match:
-    """A contraction in the program. ``operands`` are its tensors by the names of :class:`LibraryCall`;
-    ``between`` are the views from the product to the epilogue, if there is one.
+class Matched:
+    """A contraction in the program. ``operands``: its tensors by the names of :class:`LibraryCall`.
+    ``between``: the views from the product to the epilogue, if there is one.
     """
 
     contraction: Contraction
@@ -31,7 +31,9 @@ class Match:
     epilogue: ir.Operation | None = None
 
 
-def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], rounding: str) -> Iterator[Match]:
+def find_contractions(
+    block: ir.Block, strides: Mapping[ir.Value, Strides], rounding: str
+) -> Iterator[Matched]:
     """The contractions of a block, last first, each as it is when it is asked for: one may become another's
     operand.
 
@@ -51,10 +53,10 @@ def find_contractions(block: ir.Block, strides: Mapping[ir.Value, Strides], roun
                 yield match if rounds else _with_epilogue(match, reader, symbols)
 
 
-def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Match | None:
+def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Matched | None:
     """The contraction of one matmul; None for a form, a dtype or a layout that only ATen takes."""
     names = ("left", "right") if call.spec.target == "aten.mm" else ("bias", "left", "right")
-    operands = dict(zip(names, call.operands, strict=True))
+    operands: dict[str, ir.Value] = dict(zip(names, call.operands, strict=True))
     types = {name: type_ for name, value in operands.items() if (type_ := symbols.type(value)) is not None}
     (m, k), (_, n) = types["left"].shape, types["right"].shape
     if "bias" in types and (types["bias"].shape != (n,) or call.spec["alpha"] != 1 or call.spec["beta"] != 1):
@@ -69,15 +71,12 @@ def _product(call: Call, layouts: Layouts, symbols: Symbols) -> Match | None:
         return None
     left, right = (bool(rows) for rows in by_row)
     rows = 1 << (hint(m) - 1).bit_length() if isinstance(m, Size) else m
-    return Match(
-        Contraction(rows, k, n, types["left"].dtype, left, right, "bias" in types), call.op, operands
-    )
+    contraction = Contraction(rows, k, n, types["left"].dtype, left, right, "bias" in types)
+    return Matched(contraction, call.op, operands)
 
 
 def _by_row(shape: tuple[AnySize, ...], strides: tuple[AnySize, ...] | None) -> bool | None:
-    """Whether a matrix lies in memory row by row (True) or column by column (False); None for any other
-    layout.
-    """
+    """Whether a matrix lies in memory by rows (True) or by columns (False); None for other layouts."""
     if strides is None:
         return None
     (rows, columns), (down, along) = shape, strides
@@ -93,10 +92,8 @@ def _at_least(stride: AnySize, size: AnySize) -> bool:
     return quotient(stride, size) is not None
 
 
-def _with_epilogue(match: Match, reader: CallReader, symbols: Symbols) -> Match:
-    """The match with the call that alone reads the product, through reshapes,
-    if libraries have that call as an epilogue.
-    """
+def _with_epilogue(match: Matched, reader: CallReader, symbols: Symbols) -> Matched:
+    """The match with the call that alone reads the product, through reshapes, if it is an epilogue."""
     value, between = match.product.results[0], []
     while (user := _only_user(value)) is not None and user.name.startswith("torch."):
         if target_name(user) not in RESHAPES:
@@ -107,13 +104,17 @@ def _with_epilogue(match: Match, reader: CallReader, symbols: Symbols) -> Match:
 
 
 def _joined(
-    match: Match, between: list[ir.Operation], user: ir.Operation, reader: CallReader, symbols: Symbols
-) -> Match:
+    match: Matched,
+    between: list[ir.Operation],
+    user: ir.Operation,
+    reader: CallReader,
+    symbols: Symbols,
+) -> Matched:
     target = target_name(user)
     if target not in POST_OPS and target != ADD:
         return match
     call = reader.read(user)
-    found = Match(match.contraction, match.product, dict(match.operands), between, user)
+    found = Matched(match.contraction, match.product, dict(match.operands), between, user)
     if target == ADD:
         value = (between[-1] if between else match.product).results[0]
         others = [v for v in call.operands if v != value]
@@ -128,5 +129,5 @@ def _joined(
 
 
 def _only_user(value: ir.Value) -> ir.Operation | None:
-    users = [use.owner for use in value.uses]
-    return users[0].operation if len(users) == 1 else None
+    users = [use.owner.operation for use in value.uses]
+    return users[0] if len(users) == 1 else None

@@ -29,10 +29,11 @@ from shardc.passes.fuse.grouping.group import Decision
 from shardc.passes.fuse.grouping.region import Choose
 from shardc.passes.fuse.lower.matmul import matmul_calls
 from shardc.passes.fuse.reading.read import read_block
-from shardc.passes.fuse.reading.unit import make_units
+from shardc.passes.fuse.reading.unit import make_units, release
+from shardc.passes.fuse.reading.values import is_packed_for
 from shardc.passes.fuse.rewrite import Rewrite
+from shardc.passes.fuse.structured.candidates import Candidates, find_scatters
 from shardc.passes.fuse.structured.losses import Losses
-from shardc.passes.fuse.structured.scatters import find_scatters
 from shardc.passes.fuse.structured.single_calls import SingleCalls
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions
@@ -69,17 +70,12 @@ class KernFuse(Pass):
     linear_losses: bool = False
 
     def run(self, module: ir.Module) -> None:
-        constraints = FusionConstraints.of(self.forbid_fusion, self.force_fusion)
+        edges = FusionConstraints.of(self.forbid_fusion, self.force_fusion)
         has = Capabilities(self.any_attention, self.grouped_matmuls, self.linear_losses)
         fuse_module(
-            module,
-            self.rounding,
-            lone=self.lone,
-            constraints=constraints,
-            matmuls=self.matmuls,
-            capabilities=has,
+            module, self.rounding, constraints=edges, matmuls=self.matmuls, capabilities=has, lone=self.lone
         )
-        for edge in sorted(constraints.unmatched):
+        for edge in sorted(edges.unmatched):
             raise NoSuchFusionEdge(edge=edge)
 
 
@@ -88,25 +84,24 @@ def fuse_module(
     rounding: str = "fused",
     exclude: frozenset[ir.Value] = frozenset(),
     without: frozenset[str] = frozenset(),
-    lone: bool = False,
     constraints: FusionConstraints | None = None,
     writes: Sequence[tuple[int, int]] = (),
     matmuls: str | Choose = "extern",
     capabilities: Capabilities = Capabilities(),  # noqa: B008 (it is frozen)
+    lone: bool = False,
 ) -> list[tuple[str, str, Decision]]:
-    """Fuses every block of the module's step, or of a pipeline's stages and ranks; gives the calls of each
-    pair that was looked at, and how it came out.
+    """Fuse every block of the module's step, or of a pipeline's stages and ranks; return the calls of each
+    pair considered, numbered as in ``kern.calls``, with the decision on it.
 
-    Calls have the numbers that they have in ``kern.calls``. ``matmuls`` is one of ``extern`` and
-    ``generated``, or decides on each region of the program that has some, and on attention whose kernel is
-    not known to be faster. It decides on linear layers with a cross entropy behind them, and on grouped
-    matmuls, where ``capabilities`` has kernels of them; else these stay calls.
+    ``matmuls``: ``extern``, ``generated``, or what decides on each region with matmuls, and on attention
+    whose kernel is not known to be faster; where ``capabilities`` has kernels of them, also on linear layers
+    with a cross entropy behind them and on grouped matmuls, which else stay calls.
 
     Calls that make one of ``exclude`` stay as they are, and so do those ``without``: entries of the
-    ``kern.calls`` that kernels had when the same module was fused before. ``writes`` are (argument, result)
-    pairs of the step: the program ends by writing the result to the argument, whose memory a kernel may then
-    use for it; a training step's own are known. Raises ValueError for unknown ``rounding`` or ``matmuls``,
-    and FusionRefused for an edge that ``constraints`` force and that cannot be had.
+    ``kern.calls`` of an earlier fusion of the same module. ``writes``: (argument, result) pairs where the
+    program ends by writing the result to the argument, whose memory a kernel may use for it; a training
+    step's own are known. Raises ValueError for unknown ``rounding`` or ``matmuls``, and FusionRefused for an
+    edge that ``constraints`` force and that cannot be had.
     """
     if rounding not in ROUNDINGS:
         raise ValueError(f"rounding is {rounding!r}; it must be one of {', '.join(ROUNDINGS)}")
@@ -118,11 +113,11 @@ def fuse_module(
     strides = {value: known for function in functions for value, known in argument_strides(function).items()}
     bodies = Bodies(rounding)
     decisions: list[tuple[str, str, Decision]] = []
-    blocks = [block for function in functions for block in step_blocks(function.regions[0].blocks[0])]
-    for number, block in enumerate(blocks):
+    for number, block in enumerate(program_blocks(module)):
         calls = frozenset(int(c.partition(".")[2]) for c in without if c.startswith(f"{number}."))
-        scatters, theirs = find_scatters(number, block, exclude, calls, constraints, rounding, lone)
-        linear = Losses(number, block, exclude, calls, constraints, rounding, strides)
+        candidates = Candidates(number, block, exclude, calls, constraints, rounding)
+        scatters, theirs = find_scatters(candidates, lone)
+        linear = Losses(candidates, strides)
         if capabilities.linear_losses and matmuls != "extern":
             linear.find(choose)
             theirs |= linear.numbers
@@ -137,55 +132,51 @@ def fuse_module(
         rewrite = Rewrite(division, bodies, marks)
         decisions += rewrite.run(lone, constraints, scatters, linear)
         single.write(strides, choose, capabilities if matmuls != "extern" else Capabilities())
-        rewrite.release()
+        release(division.read, division.units)
         if linear.numbers and block.owner.name == LoopOp.OPERATION_NAME:
             drop_captures(block)
-    blocks = [block for function in functions for block in step_blocks(function.regions[0].blocks[0])]
-    pairs = _written(functions, writes)
-    for block in blocks:
-        place_results(block, pairs)
-    _share_names(blocks, bodies)
+    kernels = kernels_of(module)
+    place_results(kernels, _written(functions, writes))
+    _share_names(kernels, bodies)
     return decisions
 
 
 def _written(
     functions: Sequence[ir.Operation], writes: Sequence[tuple[int, int]]
 ) -> dict[ir.Value, ir.Value]:
-    """New value -> the argument of its function that takes it; none that is sent, for nobody waits until it
-    has left.
-    """
+    """New value -> the argument that takes it, unless that is sent: nobody waits until it has left."""
     pairs: dict[ir.Value, ir.Value] = {}
     for function in functions:
         block = function.regions[0].blocks[0]
         results = list(list(block.operations)[-1].operation.operands)
         found = [*writes, *state_writes(function)]
         both = ((results[result], block.arguments[argument]) for argument, result in found)
-        pairs.update((new, old) for new, old in both if not _is_sent(old))
+        pairs.update((new, old) for new, old in both if not is_packed_for(old, SendOp.OPERATION_NAME))
     return pairs
 
 
-def _is_sent(value: ir.Value) -> bool:
-    readers = [use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct"]
-    return any(
-        use.owner.name == SendOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses
-    )
-
-
-def _kernel_ops(blocks: list[ir.Block]) -> list[ir.Operation]:
-    ops = (view.operation for block in blocks for view in block.operations)
-    return [op for op in ops if op.name == KernelOp.OPERATION_NAME]
-
-
-def _share_names(blocks: list[ir.Block], bodies: Bodies) -> None:
+def _share_names(kernels: list[ir.Operation], bodies: Bodies) -> None:
     """Kernels with equal bodies get one name: they are compiled once. Names are numbered by body: they, and
     so the compiled library, stay as they are if a model has more layers.
     """
     names: dict[tuple[str, ...], ir.Attribute] = {}
-    for op in _kernel_ops(blocks):
+    for op in kernels:
         more = (str(op.attributes[name]) if name in op.attributes else "" for name in (IN_PLACE, SHAPES))
         stem = kernel_name(op).rpartition("_")[0]
         name = string(f"{stem}_{len(names)}", op.context)
         op.attributes[NAME] = names.setdefault((bodies.text(op), *more), name)
+
+
+def kernels_of(module: ir.Module) -> list[ir.Operation]:
+    """The kernels of a program, in order."""
+    ops = (view.operation for block in program_blocks(module) for view in block.operations)
+    return [op for op in ops if op.name == KernelOp.OPERATION_NAME]
+
+
+def program_blocks(module: ir.Module) -> list[ir.Block]:
+    """The blocks of a program's functions and of the loops in them."""
+    bodies = (function.regions[0].blocks[0] for function in program_functions(module))
+    return [block for body in bodies for block in step_blocks(body)]
 
 
 def step_blocks(block: ir.Block) -> Iterator[ir.Block]:

@@ -15,7 +15,7 @@ from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision, exports, group
 from shardc.passes.fuse.reading.graph import Value
 from shardc.passes.fuse.reading.order import check_unread, erase, move, ordered
-from shardc.passes.fuse.reading.unit import Unit, needed_views, release
+from shardc.passes.fuse.reading.unit import Unit, needed_views
 from shardc.passes.fuse.structured.losses import Losses
 from shardc.passes.fuse.structured.scatter import Scatter
 
@@ -32,45 +32,30 @@ class Rewrite:
         self, lone: bool, constraints: FusionConstraints, scatters: Sequence[Scatter], losses: Losses
     ) -> list[tuple[str, str, Decision]]:
         """``scatters`` and ``losses``: what they join is decided already."""
-        joined = [scatter for scatter in scatters if len(scatter.numbers) > 1]
-        granted = {frozenset(scatter.numbers) for scatter in joined} | losses.pairs
-        found = [
-            Decision(*s.numbers, True, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined
-        ] + losses.decisions
+        number, joined = self._marks.number, [s for s in scatters if len(s.numbers) > 1]
         if self._decisions is None:
-            constrained = constraints.in_block(self._marks.number, self._read.steps).without(granted)
+            granted = {frozenset(scatter.numbers) for scatter in joined} | losses.pairs
+            constrained = constraints.in_block(number, self._read.steps).without(granted)
             self._decisions = group(self._units, constrained)
-        found += self._decisions
-        decisions = [
-            (f"{self._marks.number}.{d.first}", f"{self._marks.number}.{d.second}", d) for d in found
-        ]
+        saved = [(s, LAUNCH_BYTES + 2 * s.size_bytes) for s in joined]
+        found = [Decision(s.numbers[0], s.numbers[1], True, saved_bytes) for s, saved_bytes in saved]
+        found += [*losses.decisions, *self._decisions]
         kernels = list(self._units.groups) if lone else self._kernels()
         if kernels:
             self._rewrite(kernels)
-        return decisions
-
-    def release(self) -> None:
-        """Nothing is asked of it after this."""
-        release(self._read, self._units)
+        return [(f"{number}.{d.first}", f"{number}.{d.second}", d) for d in found]
 
     def _kernels(self) -> list[Unit]:
-        """The groups that become kernels: of a call that shares no kernel with another call only if it must,
-        or gains.
+        """The groups that become kernels: one of a single call only if it must, or gains.
 
-        It must, too, if it asks an operand for its shape alone (``ones_like``), of which groups know nothing:
-        as a call it would wait for the operand, and what waits for the call may be in one kernel with what
-        the operand is made from. And if a kernel reads what the call itself does not give: a sum before it is
-        rounded.
+        It must if it asks an operand for its shape alone (``ones_like``), of which groups know nothing: as a
+        call it would wait for the operand, and what waits for the call may be in one kernel with what the
+        operand is made from. And if a kernel reads what the call does not give: a sum before it is rounded.
         """
         shared = {call for unit in self._units.groups if len(unit.calls) > 1 for call in unit.calls}
         shared |= {step.number for step in self._read.steps if step.always} | self._alone
-        shared |= {
-            call
-            for unit in self._units.groups
-            if not unit.accesses
-            for call in unit.calls
-            if self._waits(call)
-        }
+        free = {call for unit in self._units.groups if not unit.accesses for call in unit.calls}
+        shared |= {call for call in free if self._waits(call)}
         todo = found = {unit for unit in self._units.groups if unit.calls & shared}
         while todo:
             inner = (value for unit in todo for value in unit.accesses if value.ir is None)
@@ -102,11 +87,8 @@ class Rewrite:
         """A unit for each op that stays: also those that lower, but share no kernel with another."""
         fused = {call for unit in kernels for call in unit.calls}
         needed = needed_views(self._read, fused)
-        found = []
-        for step in self._read.steps:
-            if step.number in needed if step.is_view else step.number not in fused:
-                found.append(Unit(step))
-        return found
+        steps = self._read.steps
+        return [Unit(s) for s in steps if (s.number in needed if s.is_view else s.number not in fused)]
 
     def _sources(self, staying: list[Unit], kernels: list[Unit]) -> dict[Unit, set[Unit]]:
         """What each unit reads from."""
@@ -114,15 +96,12 @@ class Rewrite:
         for unit in staying:
             assert unit.step is not None
             made = [result for result in unit.step.results if result is not None]
-            maker.update(
-                (value, unit) for value in (*made, *(r.node.out for r in made if r.node is not None))
-            )
+            made += [result.node.out for result in made if result.node is not None]
+            maker.update(dict.fromkeys(made, unit))
         for unit in kernels:
             maker.update((value, unit) for node in unit.nodes for value in (node.out, *node.others))
-        read = {
-            unit: unit.step.operands if unit.step is not None else list(unit.accesses)
-            for unit in (*staying, *kernels)
-        }
+        units = (*staying, *kernels)
+        read = {unit: unit.accesses if unit.step is None else unit.step.operands for unit in units}
         return {unit: {maker[v] for v in values if v in maker} - {unit} for unit, values in read.items()}
 
     def _write(self, unit: Unit, results: list[Value], ip: ir.InsertionPoint) -> None:
@@ -130,11 +109,9 @@ class Rewrite:
         loc = ir.Location.fused([step.op.location for step in steps], context=self._block.owner.context)
         made, op = self._bodies.write(self._marks.name(steps), unit, results, self._read.symbols, loc, ip)
         self._marks.write(op, steps, phase_of(steps[0].op))
-        found = {
-            number: v.node.check for number, v in enumerate(results) if v.node is not None and v.node.check
-        }
-        if found:
-            op.attributes[CHECKS] = write_checks(found, op.context)
+        checks = {n: v.node.check for n, v in enumerate(results) if v.node is not None and v.node.check}
+        if checks:
+            op.attributes[CHECKS] = write_checks(checks, op.context)
         unpack = made[0].owner
         name_results(unpack, results)
         self._read.symbols.note(unpack, [value.type for value in results])

@@ -1,6 +1,4 @@
-"""Collectives that read what another one made, itself or a view of it: which are there, and how they follow
-it.
-"""
+"""Chains of collectives: each reads what another one made, directly or through a view."""
 
 from __future__ import annotations
 
@@ -15,10 +13,8 @@ KINDS = ("dist.all_reduce", "dist.all_gather", "dist.reduce_scatter")
 
 
 class Chains:
-    """The chains of a block's collectives, such as a norm's gradient scattered over one axis and reduced over
-    another.
-
-    ``depth[v]`` is, for the result of a collective, how many collectives stand before it in its chain.
+    """The chains of a block's collectives, such as a gradient scattered over one axis and reduced over
+    another. ``depth[v]``: for the result of a collective, how many stand before it in its chain.
     """
 
     def __init__(self, ops: Sequence[ir.Operation]) -> None:
@@ -63,8 +59,7 @@ def first_need(
 ) -> int:
     """The number of the first op that reads ``value``; lists count where they stand.
 
-    With ``patient``, views and collectives that read it do not count: they can follow it, so only their
-    readers do.
+    Not counted if ``patient``: views and collectives, which can follow it; only their readers are.
     """
     last = len(ops) - 1
     found = last

@@ -11,11 +11,10 @@ from torch_mlir import ir
 
 from shardc.cost.collective import BUCKET_BYTES
 from shardc.dialects.aten.build import CallBuilder
-from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions
 from shardc.passes.optimize.chains import KINDS, Chains, first_need, is_view
-from shardc.passes.optimize.packing import Packer
+from shardc.passes.optimize.packing import Packer, type_of
 
 
 @dataclass(frozen=True)
@@ -50,9 +49,7 @@ class DistCombine(Pass):
         sink_views(block)
 
     def _pack(self, block: ir.Block, chains: Chains, depth: int) -> None:
-        """Pack the collectives that have ``depth`` others before them in their chain:
-        those stay where they are by now.
-        """
+        """Pack the collectives with ``depth`` others before them in their chain, which stay in place."""
         ops = [o.operation for o in block.operations]
         buckets = collect_buckets(ops, self.bucket_bytes, {v for v, d in chains.depth.items() if d == depth})
         if not buckets:
@@ -70,9 +67,7 @@ class DistCombine(Pass):
 
 @dataclass(frozen=True)
 class Member:
-    """A collective that may be packed: where its operand is there, where its result is first needed, its
-    size.
-    """
+    """A collective to pack: where its operand is there, where its result is first needed, its size."""
 
     op: ir.Operation
     earliest: int
@@ -125,16 +120,12 @@ def sink_views(block: ir.Block) -> None:
 
 
 def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) -> list[Bucket]:
-    """The buckets of two and more members in a block's ops, of the collectives that make the ``chosen``
-    values.
-    """
+    """The buckets of two and more members in a block's ops, of collectives that make ``chosen`` values."""
     place = {o.results[0]: i for i, o in enumerate(ops) if len(o.results)}
     open_buckets: dict[tuple[object, ...], Bucket] = {}
     found: list[Bucket] = []
     for op in ops:
-        if op.name not in KINDS or op.results[0] not in chosen:
-            continue
-        key = _key(op)
+        key = _key(op) if op.name in KINDS and op.results[0] in chosen else None
         if key is None:
             continue
         member = _member(op, ops, place)
@@ -149,31 +140,18 @@ def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) 
 def _key(op: ir.Operation) -> tuple[object, ...] | None:
     """What collectives must share to be packed; None for one whose dim has others before it."""
     attributes = op.attributes
-    if "dim" in attributes and prod(_type(op.operands[0]).shape[: attributes["dim"].value]) != 1:
+    if "dim" in attributes and prod(type_of(op.operands[0]).shape[: attributes["dim"].value]) != 1:
         return None
     reduction = attributes["reduction"].value if "reduction" in attributes else ""
     phase = attributes["dist.phase"].value if "dist.phase" in attributes else ""
-    return (
-        op.name,
-        attributes["axes"],
-        reduction,
-        _type(op.operands[0]).dtype,
-        phase,
-        "dist.in_loop" in attributes,
-    )
+    dtype, in_loop = type_of(op.operands[0]).dtype, "dist.in_loop" in attributes
+    return op.name, attributes["axes"], reduction, dtype, phase, in_loop
 
 
 def _member(op: ir.Operation, ops: list[ir.Operation], place: dict[ir.Value, int]) -> Member:
     value = op.operands[0]
-    earliest = 0
-    if isinstance(value.owner, ir.Operation | ir.OpView):
-        earliest = place[value.owner.operation.results[0]] + 1
+    is_made = isinstance(value.owner, ir.Operation | ir.OpView)
+    earliest = place[value.owner.operation.results[0]] + 1 if is_made else 0
     latest = first_need(op.results[0], ops, place, patient=op.name != "dist.all_gather")
-    size = max(_type(value).size_bytes, _type(op.results[0]).size_bytes)
+    size = max(type_of(value).size_bytes, type_of(op.results[0]).size_bytes)
     return Member(op, earliest, latest, size)
-
-
-def _type(value: ir.Value) -> TensorType:
-    found = read_type(value.type)
-    assert found is not None
-    return found

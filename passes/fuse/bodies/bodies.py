@@ -1,8 +1,11 @@
-"""Writes kernels into the program. A body is written once: kernels of the same structure get a copy."""
+"""Writes kernels into the program. A body is written once: kernels of the same structure get a copy.
+
+The structure of a kernel is all that decides its body. Layers of a model have kernels of equal structure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,8 +16,8 @@ from shardc.dialects.kern.size import Symbol
 from shardc.dialects.kern.types import builtin_type
 from shardc.passes.fuse.bodies.body import Body
 from shardc.passes.fuse.bodies.flat import FLAT, body_text, is_flat
-from shardc.passes.fuse.reading.graph import Value
-from shardc.passes.fuse.reading.structure import in_program, structure
+from shardc.passes.fuse.reading.graph import Node, Value
+from shardc.passes.fuse.reading.space import Atoms, Space
 from shardc.passes.fuse.reading.symbols import Symbols
 from shardc.passes.fuse.reading.unit import Unit
 
@@ -50,9 +53,7 @@ class Bodies:
         loc: ir.Location,
         ip: ir.InsertionPoint,
     ) -> tuple[list[ir.Value], ir.Operation]:
-        """A kernel of ``unit`` that makes ``results``: its results, and the op. ``symbols`` are those of its
-        block.
-        """
+        """Write a kernel of ``unit`` in a block with these ``symbols``; return its ``results`` and the op."""
         key, tensors = structure(unit.nodes, unit.space, results)
         written = self._by_structure.get(key)
         if written is None:
@@ -85,5 +86,44 @@ def _operands(
     inputs: Sequence[Value], sizes: Sequence[Symbol], symbols: Symbols, ip: ir.InsertionPoint
 ) -> list[ir.Value]:
     """The tensors, then a number for each of ``sizes``."""
-    tensors = [(value.ir, value.type) for value in inputs]
+    tensors = [(value.ir, value.type) for value in inputs if value.ir is not None]
+    assert len(tensors) == len(inputs)
     return [ssa for ssa, _ in tensors] + [symbols.number(size, tensors, ip) for size in sizes]
+
+
+def in_program(value: Value) -> Value:
+    """``value``, or where a call that stays returns a view of it, that view."""
+    if value.ir is not None or value.node is None:
+        return value
+    return next((view for view in value.node.others if view.ir is not None), value)
+
+
+def structure(nodes: Sequence[Node], space: Space, results: Sequence[Value]) -> tuple[Hashable, list[Value]]:
+    """The structure of a kernel of ``nodes`` that makes ``results``; and its tensors by the numbers that they
+    have there, those that it makes included.
+
+    It says what each node computes, from tensors of which types, read over which dims: what
+    :class:`~shardc.passes.fuse.bodies.body.Body` looks at. Tensors and dims are numbered as they come up.
+    """
+    values: dict[Value, int] = {}
+    atoms: dict[int, int] = {}
+    found: list[Hashable] = []
+
+    def named(group: Iterable[int]) -> Atoms:
+        return tuple([atoms.setdefault(atom, len(atoms)) for atom in space.resolve(group)])
+
+    for node in nodes:
+        for access in node.accesses:
+            value = access.base
+            if value not in values:
+                values[value] = len(values)
+                found.append((value.type, in_program(value).type))
+            found.append(values[value])
+            found += [
+                (named(dim.atoms), dim.size, dim.offset, dim.step, dim.sliced, dim.gathered)
+                for dim in access.dims
+            ]
+        values[node.out] = len(values)
+        found.append((node.what, tuple(map(named, (*node.out_dims, node.reduced, *node.indices)))))
+    found += [(values[result.node.out], result.type) for result in results if result.node is not None]
+    return (tuple(found), tuple(space.sizes[atom] for atom in atoms)), list(values)

@@ -7,28 +7,24 @@ floats are rounded: ``"eager"`` at each ATen call, as eager does, ``"fused"`` at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any
 
 import torch
 from torch_mlir import ir
 
-from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize, Symbol, evaluate, symbols_of
 from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
-from shardc.passes.fuse.bodies.layout import Cut, Layout, Step, Tensor, affine_map
+from shardc.passes.fuse.bodies.layout import IndexTerm, Layout, Slices, Tensor, affine_map
 from shardc.passes.fuse.bodies.reshape import Reshaper, dynamic
 from shardc.passes.fuse.grouping.legal import depths
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.reading.graph import Access, Node, Value
 from shardc.passes.fuse.reading.space import Space
-
-Given = tuple[ir.Value, tuple[AnySize, ...]]
-"""A tensor among the arguments, with its shape."""
+from shardc.passes.fuse.reading.symbols import sized
 
 
 @dataclass
@@ -52,7 +48,7 @@ class Body:
         self._exported = {v.node.out for v in results if v.node is not None}
         self._roots = self._choose_roots()
         self._tensors: dict[Value, ir.Value] = {}
-        self._arguments: dict[tuple[Value, Cut | None, tuple[AnySize, ...]], ir.Value] = {}
+        self._arguments: dict[tuple[Value, Slices | None, tuple[AnySize, ...]], ir.Value] = {}
         self._sizes: dict[AnySize, ir.Value] = {}
 
     @property
@@ -66,9 +62,7 @@ class Body:
 
     @property
     def symbols(self) -> list[Symbol]:
-        """The symbols in its sizes, in the order of the integers that follow the tensors among
-        its arguments.
-        """
+        """The symbols in its sizes, in the order of the integers that follow its tensors."""
         sizes = [n for value in (*self.inputs, *self._results) for n in value.type.shape]
         sizes += [*self._layout.sizes, *(n for node in self._nodes for n in node.sizes)]
         return sorted(symbols_of(sizes))
@@ -82,21 +76,14 @@ class Body:
             for nest in self._nests():
                 for node in self._inlined(nest):
                     nests.setdefault(node, []).append(nest)
-            more = {
-                node
-                for node, users in nests.items()
-                if node.heavy
-                and node not in self._roots
-                and (len(users) > 1 or users[0].domain != self._layout.domain(node))
-            }
+            inner = [(n, users) for n, users in nests.items() if n.heavy and n not in self._roots]
+            more = {n for n, users in inner if len(users) > 1 or users[0].domain != self._layout.domain(n)}
             if not more:
                 return self._roots
             self._roots |= more
 
     def _nests(self) -> list[Nest]:
-        """The ops of the body in order: by the reductions before them, smaller nests first,
-        reductions last.
-        """
+        """The ops in order: by the reductions before them, smaller nests first, reductions last."""
         found: dict[tuple[int, tuple[int, ...], int, tuple[int, ...]], Nest] = {}
         for node in self._nodes:
             if node in self._roots:
@@ -113,11 +100,9 @@ class Body:
         def visit(node: Node) -> None:
             for access in node.accesses:
                 inner = None if access.gathers else self._made.get(access.base)
-                if (
-                    inner is not None
-                    and inner not in found
-                    and (inner not in self._roots or inner in nest.nodes)
-                ):
+                if inner is None or inner in found:
+                    continue
+                if inner not in self._roots or inner in nest.nodes:
                     visit(inner)
             found[node] = None
 
@@ -145,25 +130,31 @@ class Body:
         return self._layout.made(node) if node is not None else self._layout.read(access)
 
     def write(self, block: ir.Block, shapes: Sequence[tuple[AnySize, ...]], loc: ir.Location) -> None:
-        """All ops, and the yield of the results. ``shapes`` are those of the tensors among the block's
-        arguments.
-        """
+        """Write all ops and the yield. ``shapes``: of the tensors among the block's arguments."""
         self._block, self._loc, self._context = block, loc, loc.context
         self._ip = ir.InsertionPoint(block)
         self._reshaper = Reshaper(self._index_of, self._ip, loc)
         tensors, numbers = list(block.arguments)[: len(shapes)], list(block.arguments)[len(shapes) :]
-        given = dict(zip(self.inputs, zip(tensors, shapes, strict=True), strict=True))
+        self._given = dict(zip(self.inputs, zip(tensors, shapes, strict=True), strict=True))
         self._numbers = dict(zip(self.symbols, numbers, strict=True))
         for nest in self._nests():
-            self._write_nest(nest, given)
+            self._write_nest(nest)
         yielded = []
         for value in self._results:
             assert value.node is not None
-            made = self._tensors[value.node.out]
-            yielded.append(
-                self._reshaper.reshape(made, self._layout.made(value.node).shape, value.type.shape)
-            )
+            made, shape = self._tensors[value.node.out], self._layout.made(value.node).shape
+            yielded.append(self._reshaper.reshape(made, shape, value.type.shape))
         yield_values(yielded, loc=loc, ip=self._ip)
+
+    def _op(
+        self,
+        name: str,
+        type_: ir.Type,
+        operands: Sequence[ir.Value],
+        attributes: dict[str, ir.Attribute] | None = None,
+    ) -> ir.Value:
+        made = ir.Operation.create(name, [type_], operands, attributes, loc=self._loc, ip=self._ip)
+        return made.result
 
     def _index_of(self, size: AnySize) -> ir.Value:
         """A symbolic size as an index."""
@@ -171,29 +162,23 @@ class Body:
             index = ir.IndexType.get(self._context)
 
             def constant(number: int) -> ir.Value:
-                value = {"value": ir.IntegerAttr.get(index, number)}
-                return ir.Operation.create(
-                    "arith.constant", [index], [], value, loc=self._loc, ip=self._ip
-                ).result
+                return self._op("arith.constant", index, [], {"value": ir.IntegerAttr.get(index, number)})
 
             def joined(name: str, a: ir.Value, b: ir.Value) -> ir.Value:
-                return ir.Operation.create(name, [index], [a, b], loc=self._loc, ip=self._ip).result
+                return self._op(name, index, [a, b])
 
             times, plus = partial(joined, "arith.muli"), partial(joined, "arith.addi")
             self._sizes[size] = evaluate(size, self._numbers.__getitem__, constant, times, plus)
         return self._sizes[size]
 
-    def _write_nest(self, nest: Nest, given: dict[Value, Given]) -> None:
+    def _write_nest(self, nest: Nest) -> None:
         loads = self._loads(nest)
-        ins = [self._tensors[v] if v in self._made else self._argument(v, t, given) for v, t in loads]
-        tables = {a: self._table(a, given) for a in self._gathers(nest)}
+        ins = [self._tensors[v] if v in self._made else self._argument(v, t) for v, t in loads]
+        tables = {a: self._table(a) for a in self._gathers(nest)}
         views = [self._layout.made(node) for node in nest.nodes]
-        types = [self._tensor_type(node, view.shape) for node, view in zip(nest.nodes, views, strict=True)]
-        outs = [
-            self._empty(n, type_, view.shape) for n, type_, view in zip(nest.nodes, types, views, strict=True)
-        ]
+        outs = [self._init(node, view.shape) for node, view in zip(nest.nodes, views, strict=True)]
         unread = self._unread(nest, [*(t for _, t in loads), *views])
-        ins += [self._extent(tensor) for tensor in unread]
+        ins += [self._empty(tensor.shape, torch.bool) for tensor in unread]
         reduced = self._layout.reduced(nest.nodes[0])
         with self._context, self._loc:
             maps = [affine_map(t, nest.domain) for t in (*(t for _, t in loads), *unread, *views)]
@@ -219,18 +204,14 @@ class Body:
         missing = tuple(loop for loop in nest.domain if not any(loop in tensor.loops for tensor in tensors))
         return [Tensor(tuple(self._layout.sizes[loop] for loop in missing), missing)] if missing else []
 
-    def _extent(self, tensor: Tensor) -> ir.Value:
-        type_ = builtin_type(TensorType(tensor.shape, torch.bool), self._context)
-        sizes = [self._index_of(n) for n in dynamic(tensor.shape)]
-        return ir.Operation.create("tensor.empty", [type_], sizes, loc=self._loc, ip=self._ip).result
+    def _empty(self, shape: tuple[AnySize, ...], dtype: torch.dtype) -> ir.Value:
+        type_ = builtin_type(sized(shape, dtype), self._context)
+        return self._op("tensor.empty", type_, [self._index_of(n) for n in dynamic(shape)])
 
-    def _table(self, access: Access, given: dict[Value, Given]) -> ir.Value:
-        made = access.base in self._made
-        return (
-            self._tensors[access.base]
-            if made
-            else self._argument(access.base, self._layout.table(access), given)
-        )
+    def _table(self, access: Access) -> ir.Value:
+        if access.base in self._made:
+            return self._tensors[access.base]
+        return self._argument(access.base, self._layout.table(access))
 
     def _element(
         self, s: Scalars, table: ir.Value, access: Access, domain: Sequence[int], index: Scalar
@@ -250,35 +231,31 @@ class Body:
     ) -> None:
         s = Scalars(region, self._loc, self._index_of)
         arguments = list(region.arguments)
-        read = {
-            load: s.load(argument, self._memory(load[0]))
-            for load, argument in zip(loads, arguments, strict=False)
-        }
+        loaded = zip(loads, arguments, strict=False)
+        read = {load: s.load(argument, self._memory(load[0])) for load, argument in loaded}
         values: dict[Value, Scalar] = {}
-        computed = self._inlined(nest)
-        for node in computed:
-            terms: list[Any] = []
-            for a in node.accesses:
-                if a.gathers:
-                    terms.append(partial(self._element, s, tables[a], a, nest.domain))
-                else:
-                    terms.append(values[a.base] if a.base in values else read[a.base, self._view(a)])
-            if node.indices:
-                terms += [self._index(s, steps, nest.domain) for steps in self._layout.place(node)]
+
+        def term_of(a: Access) -> Scalar | Callable[[Scalar], Scalar]:
+            if a.gathers:
+                return partial(self._element, s, tables[a], a, nest.domain)
+            return values[a.base] if a.base in values else read[a.base, self._view(a)]
+
+        for node in self._inlined(nest):
+            terms = [term_of(a) for a in node.accesses]
+            terms += [self._index(s, steps, nest.domain) for steps in self._layout.place(node)]
             s.compute = node.dtype
-            if node.reduce:
-                accumulator = Scalar(arguments[inputs + nest.nodes.index(node)], node.dtype)
-                term, *others = (s.cast(t, node.dtype) for t in terms)
-                for other in others:
-                    term = s.mul(term, other)
-                values[node.out] = _COMBINE[node.reduce](s, term, accumulator)
-            else:
-                assert node.compute is not None
+            if node.compute is not None:
                 values[node.out] = s.cast(node.compute(s, *terms), self._held(node))
+                continue
+            accumulator = Scalar(arguments[inputs + nest.nodes.index(node)], node.dtype)
+            term, *others = (s.cast(t, node.dtype) for t in terms if isinstance(t, Scalar))
+            for other in others:
+                term = s.mul(term, other)
+            values[node.out] = _COMBINE[node.reduce](s, term, accumulator)
         stored = [s.store(values[node.out], self._memory(node.out)) for node in nest.nodes]
         ir.Operation.create("linalg.yield", [], stored, loc=self._loc, ip=ir.InsertionPoint(region))
 
-    def _index(self, s: Scalars, steps: Sequence[Step], domain: Sequence[int]) -> Scalar:
+    def _index(self, s: Scalars, steps: Sequence[IndexTerm], domain: Sequence[int]) -> Scalar:
         """The sum of ``steps``, i64."""
         total = s.constant(0, torch.int64)
         for step in steps:
@@ -301,23 +278,20 @@ class Body:
         node = self._made.get(value)
         return value.type.dtype if node is None or value in self._exported else self._held(node)
 
-    def _argument(self, value: Value, tensor: Tensor, given: dict[Value, Given]) -> ir.Value:
+    def _argument(self, value: Value, tensor: Tensor) -> ir.Value:
         key = (value, tensor.cut, tensor.shape)
         if key not in self._arguments:
-            part, shape = given[value]
+            part, shape = self._given[value]
             if tensor.cut is not None:
                 part = self._reshaper.reshape(part, shape, tuple(size for size, *_ in tensor.cut))
-                part = self._reshaper.cut_out(part, [kept for _, *kept in tensor.cut])
+                part = self._reshaper.cut_out(part, [(first, n, step) for _, first, n, step in tensor.cut])
                 shape = tuple(count for _, _, count, _ in tensor.cut)
             self._arguments[key] = self._reshaper.reshape(part, shape, tensor.shape)
         return self._arguments[key]
 
-    def _tensor_type(self, node: Node, shape: tuple[AnySize, ...]) -> ir.Type:
-        return builtin_type(TensorType(shape, self._memory(node.out)), self._context)
-
-    def _empty(self, node: Node, type_: ir.Type, shape: tuple[AnySize, ...]) -> ir.Value:
-        sizes = [self._index_of(n) for n in dynamic(shape)]
-        made = ir.Operation.create("tensor.empty", [type_], sizes, loc=self._loc, ip=self._ip).result
+    def _init(self, node: Node, shape: tuple[AnySize, ...]) -> ir.Value:
+        """What a node's result is written to: for a reduction, filled with what it starts from."""
+        made = self._empty(shape, self._memory(node.out))
         if not node.reduce:
             return made
         element = ir.Type.parse(ELEMENTS[node.dtype], self._context)
@@ -326,26 +300,16 @@ class Body:
                 value: ir.Attribute = ir.FloatAttr.get(element, _START[node.reduce])
             else:
                 bounds = torch.iinfo(node.dtype)
-                value = ir.IntegerAttr.get(
-                    element, {"sum": 0, "max": bounds.min, "min": bounds.max}[node.reduce]
-                )
-        start = ir.Operation.create(
-            "arith.constant", [element], [], {"value": value}, loc=self._loc, ip=self._ip
-        ).result
-        sizes = ir.DenseI32ArrayAttr.get([1, 1], self._context)
+                starts = {"sum": 0, "max": bounds.min, "min": bounds.max}
+                value = ir.IntegerAttr.get(element, starts[node.reduce])
+        operands = [self._op("arith.constant", element, [], {"value": value}), made]
+        attributes, loc = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1], self._context)}, self._loc
         fill = ir.Operation.create(
-            "linalg.fill",
-            [type_],
-            [start, made],
-            {"operandSegmentSizes": sizes},
-            regions=1,
-            loc=self._loc,
-            ip=self._ip,
+            "linalg.fill", [made.type], operands, attributes, regions=1, loc=loc, ip=self._ip
         )
-        region = fill.regions[0].blocks.append(element, element, arg_locs=[self._loc] * 2)
-        ir.Operation.create(
-            "linalg.yield", [], [region.arguments[0]], loc=self._loc, ip=ir.InsertionPoint(region)
-        )
+        region = fill.regions[0].blocks.append(element, element, arg_locs=[loc] * 2)
+        inside = ir.InsertionPoint(region)
+        ir.Operation.create("linalg.yield", [], [region.arguments[0]], loc=loc, ip=inside)
         return fill.result
 
 

@@ -1,6 +1,4 @@
-"""What the bodies of loops take from around them: what stands behind an argument, and arguments that nobody
-reads.
-"""
+"""What bodies of loops capture: the value behind an argument, and arguments that nobody reads."""
 
 from __future__ import annotations
 
@@ -9,12 +7,11 @@ from torch_mlir import ir
 from shardc.dialects.dist.build import segments
 from shardc.dialects.dist.regions.loop import LoopOp
 from shardc.dialects.dist.tuples import pack
+from shardc.passes.fuse.reading.values import is_read
 
 
 def captured(value: ir.Value) -> ir.Value:
-    """What a loop's body knows as its argument ``value``; ``value`` itself where it is none that stays the
-    same.
-    """
+    """What stands behind ``value``, a captured argument of a loop's body; else ``value`` itself."""
     block = value.owner
     if not isinstance(block, ir.Block) or block.owner.name != LoopOp.OPERATION_NAME:
         return value
@@ -29,16 +26,10 @@ def inside(value: ir.Value, block: ir.Block) -> ir.Value | None:
 
 
 def drop_captures(block: ir.Block) -> None:
-    """Takes from the loop around ``block`` what its body does not read; ops that hold the loop or its block
-    do so no longer.
-    """
+    """Drop the captures that the body of the loop around ``block`` does not read. Replaces the loop's op."""
     loop = block.owner.operation
     carried, captures = _groups(loop)
-    unread = [
-        argument.arg_number
-        for argument in list(block.arguments)[len(carried) :]
-        if not any(True for _ in argument.uses)
-    ]
+    unread = [a.arg_number for a in list(block.arguments)[len(carried) :] if not is_read(a)]
     if not unread:
         return
     left = [value for number, value in enumerate(captures, len(carried)) if number not in unread]
@@ -49,15 +40,13 @@ def drop_captures(block: ir.Block) -> None:
     tuples, old = pack(left, loc=loc, ip=ip), list(loop.operands)[-1].owner
     attributes = {name: loop.attributes[name] for name in loop.attributes}
     attributes["operandSegmentSizes"] = segments(loop.context, inits, tuples)
-    types = [result.type for result in loop.results]
-    new = ir.Operation.create(
-        LoopOp.OPERATION_NAME, types, [*inits, *tuples], attributes, regions=1, loc=loc, ip=ip
-    )
+    types, operands = [result.type for result in loop.results], [*inits, *tuples]
+    new = ir.Operation.create(loop.name, types, operands, attributes, regions=1, loc=loc, ip=ip)
     block.append_to(new.regions[0])
     for before, after in zip(loop.results, new.results, strict=True):
         before.replace_all_uses_with(after)
     loop.erase()
-    if not any(True for _ in old.results[0].uses):
+    if not is_read(old.results[0]):
         old.erase()
 
 

@@ -25,8 +25,7 @@ _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 def is_flat(kernel: ir.Operation) -> bool:
     """Whether every tensor of the kernel has the same number of elements in the same order, or is 0-d.
 
-    Kernels with symbolic sizes are not: they take numbers of their own, or read a part of what has such
-    sizes.
+    Not with symbolic sizes: such kernels take numbers, or read a part of what has such sizes.
     """
     types = [*operand_types(kernel), *result_types(kernel)]
     if integer_count(kernel) or not all(t.is_static for t in types):

@@ -7,7 +7,7 @@ other; and of sums at computed indices, whose result is what they start from but
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from torch_mlir import ir
 
@@ -23,28 +23,22 @@ from shardc.dialects.kern.kernel import (
 from shardc.dialects.kern.scatter_add import ScatterAddOp
 from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.fuse.bodies.flat import FLAT
+from shardc.passes.fuse.reading.values import owner_of
 
-_MAKES_NEW = frozenset(f"torch.aten.{name}" for name in ("addmm", "baddbmm", "bmm", "convolution", "mm"))
+_CALLS = ("addmm", "baddbmm", "bmm", "convolution", "mm")
+_MAKES_NEW = frozenset((KernelOp.OPERATION_NAME, *(f"torch.aten.{name}" for name in _CALLS)))
 
 
-def place_results(block: ir.Block, writes: Mapping[ir.Value, ir.Value]) -> None:
-    """Gives kernels of ``block`` the attribute ``in_place``. ``writes``: new value -> the argument that takes
-    it.
-    """
-    for view in block.operations:
-        op = view.operation
-        if op.name == KernelOp.OPERATION_NAME:
-            pairs = _pairs(op, writes)
-            if pairs:
-                op.attributes[IN_PLACE] = ir.DenseI64ArrayAttr.get(
-                    [n for pair in pairs for n in pair], op.context
-                )
+def place_results(kernels: Iterable[ir.Operation], writes: Mapping[ir.Value, ir.Value]) -> None:
+    """Set ``in_place`` on ``kernels``. ``writes``: new value -> the argument that takes it."""
+    for op in kernels:
+        numbers = [n for pair in _pairs(op, writes) for n in pair]
+        if numbers:
+            op.attributes[IN_PLACE] = ir.DenseI64ArrayAttr.get(numbers, op.context)
 
 
 def state_writes(function: ir.Operation) -> list[tuple[int, int]]:
-    """(argument, result) where a training step's result is the new value of its argument:
-    both have its role and name.
-    """
+    """(argument, result) where a step's result is its argument's new value: both have its role and name."""
     state = {key: number for number, key in enumerate(_edges(function, "arg_attrs")) if key[0] in STATE_ROLES}
     results = enumerate(_edges(function, "res_attrs"))
     return [(state[key], number) for number, key in results if key in state]
@@ -52,8 +46,12 @@ def state_writes(function: ir.Operation) -> list[tuple[int, int]]:
 
 def _edges(function: ir.Operation, attribute: str) -> list[tuple[str, str]]:
     """Role and name of each argument or result."""
-    attributes = function.attributes[attribute] if attribute in function.attributes else []
-    return [tuple(a[key].value if key in a else "" for key in ("dist.role", "dist.name")) for a in attributes]  # type: ignore[misc]
+    found = ir.ArrayAttr(function.attributes[attribute]) if attribute in function.attributes else []
+    return [(_text(a, "dist.role"), _text(a, "dist.name")) for a in map(ir.DictAttr, found)]
+
+
+def _text(attributes: ir.DictAttr, name: str) -> str:
+    return ir.StringAttr(attributes[name]).value if name in attributes else ""
 
 
 def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[int, int]]:
@@ -64,11 +62,11 @@ def _pairs(op: ir.Operation, writes: Mapping[ir.Value, ir.Value]) -> list[tuple[
     found: dict[int, int] = {}
     for written in (True, False):
         for number, result in enumerate(results):
+            target = writes.get(result)
+            if written != (target is not None):
+                continue
             for at, operand in free.items():
-                target = writes.get(result)
-                wanted = (
-                    target is not None and target == operand if written else target is None and _dies(operand)
-                )
+                wanted = _dies(operand) if target is None else target == operand
                 if number not in found and takes[at] == makes[number] and makes[number].shape and wanted:
                     found[number] = at
                     del free[at]
@@ -86,10 +84,8 @@ def _replaceable(op: ir.Operation) -> range:
 
 def _dies(value: ir.Value) -> bool:
     """Whether it is memory of its own that one kernel alone reads."""
-    if isinstance(value.owner, ir.Block):
-        return False
-    made, uses = value.owner, [use.owner for use in value.uses]
-    if made.name == "torch.prim.TupleUnpack":
-        made = made.operands[0].owner
+    made, uses = owner_of(value), [use.owner for use in value.uses]
+    if made is not None and made.name == "torch.prim.TupleUnpack":
+        made = owner_of(made.operands[0])
     one = len(uses) == 1 and uses[0].name == "torch.prim.TupleConstruct"
-    return one and (made.name == KernelOp.OPERATION_NAME or made.name in _MAKES_NEW)
+    return made is not None and one and made.name in _MAKES_NEW

@@ -1,9 +1,7 @@
-"""The loops of one kernel: atoms that always stand side by side become one loop, and tensors get a dim for
-each loop.
+"""The loops of one kernel: atoms always side by side become one loop; a tensor has a dim for each loop.
 
-A contiguous ``[8,128,64]`` tensor of a pointwise kernel is one loop of 65,536; with a row reduction it is
-1,024 rows of
-64.
+A contiguous ``[8,128,64]`` tensor is one loop of 65,536 in a pointwise kernel, 1,024 rows of 64 in a row
+reduction.
 """
 
 from __future__ import annotations
@@ -19,10 +17,8 @@ from shardc.passes.fuse.grouping.legal import flat, reads
 from shardc.passes.fuse.reading.graph import Access, Node
 from shardc.passes.fuse.reading.space import Atoms, Dim, Space
 
-Cut = tuple[tuple[AnySize, AnySize, AnySize, AnySize], ...]
-"""For each dim of (a finer shape of) a tensor its size, the first element that is read, how many, and the
-step.
-"""
+Slices = tuple[tuple[AnySize, int, AnySize, int], ...]
+"""For each dim of a tensor, or of a finer shape of it: its size, the first element read, count and step."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +29,11 @@ class Tensor:
 
     shape: tuple[AnySize, ...]
     loops: tuple[int | None, ...]
-    cut: Cut | None = None
+    cut: Slices | None = None
 
 
 @dataclass(frozen=True)
-class Step:
+class IndexTerm:
     """``(index of loop // inner % size) * factor``: what a loop adds to an index."""
 
     loop: int
@@ -96,8 +92,7 @@ class Layout:
         return joints
 
     def _order(self, nodes: Sequence[Node]) -> Atoms:
-        """All atoms, as they lie in the largest tensor: the result of a pointwise node, or what a reduction
-        reads.
+        """All atoms, as they lie in the largest result of a pointwise node, or operand of a reduction.
 
         A reduction may add up what is expanded, and lies nowhere: such atoms come first.
         """
@@ -113,13 +108,13 @@ class Layout:
             orders.append(self._space.resolve(a for dim in dims for a in dim))
         return max(orders, key=len)
 
-    def place(self, node: Node) -> list[list[Step]]:
+    def place(self, node: Node) -> list[list[IndexTerm]]:
         """The row-major index over each of the node's ``indices``, as the sum of steps."""
         return [self._steps(self._space.resolve(group)) for group in node.indices]
 
-    def _steps(self, atoms: Atoms) -> list[Step]:
+    def _steps(self, atoms: Atoms) -> list[IndexTerm]:
         """Minor atoms first; those that stand side by side in one loop are one step."""
-        found: list[Step] = []
+        found: list[IndexTerm] = []
         factor: AnySize = 1
         for atom in reversed(atoms):
             number, size = self._loop[atom], self._space.sizes[atom]
@@ -127,9 +122,9 @@ class Layout:
             inner = prod(self._space.sizes[a] for a in loop[loop.index(atom) + 1 :])
             last = found[-1] if found else None
             if last and last.loop == number and last.inner * last.size == inner:
-                found[-1] = Step(number, last.inner, last.size * size, last.factor)
+                found[-1] = IndexTerm(number, last.inner, last.size * size, last.factor)
             else:
-                found.append(Step(number, inner, size, factor))
+                found.append(IndexTerm(number, inner, size, factor))
             factor *= size
         return found
 
@@ -168,12 +163,12 @@ class Layout:
     def _extent(self, dim: Dim) -> AnySize:
         return prod(self._space.sizes[a] for a in self._space.resolve(dim.atoms))
 
-    def _tensor(self, atoms: Atoms, cut: Cut | None = None) -> Tensor:
+    def _tensor(self, atoms: Atoms, cut: Slices | None = None) -> Tensor:
         loops = tuple(dict.fromkeys(self._loop[a] for a in atoms))
         return Tensor(tuple(self.sizes[n] for n in loops), loops, cut)
 
 
 def affine_map(tensor: Tensor, domain: Sequence[int]) -> ir.AffineMap:
     """The index map of a tensor in a nest of the loops ``domain``."""
-    position = {loop: d for d, loop in enumerate(domain)}
+    position: dict[int | None, int] = {loop: d for d, loop in enumerate(domain)}
     return ir.AffineMap.get(len(domain), 0, [ir.AffineDimExpr.get(position[loop]) for loop in tensor.loops])

@@ -1,16 +1,14 @@
-"""What kernels say of the calls that they stand for: names, numbers, the phase of the step, and how results
-lie.
-"""
+"""Attributes of kernels that name their calls, the phase of the step and the sharding of results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch_mlir import ir
 
+from shardc.dialects.dist.build import string
 from shardc.dialects.dist.sharding import ShardingAttr
-from shardc.passes.fuse.reading.graph import Value
-from shardc.passes.fuse.reading.read import Step
+from shardc.passes.fuse.reading.graph import Step, Value
 
 
 class Marks:
@@ -19,7 +17,7 @@ class Marks:
     def __init__(self, number: int, names: Iterator[int]) -> None:
         self.number, self._names = number, names
 
-    def name(self, steps: list[Step]) -> str:
+    def name(self, steps: Sequence[Step]) -> str:
         bases = dict.fromkeys(step.target.split(".")[1].strip("_") for step in steps)
         return self.numbered("_".join(list(bases)[:3]))
 
@@ -27,14 +25,11 @@ class Marks:
         """A name that no other kernel has."""
         return f"{stem}_{next(self._names)}"
 
-    def write(self, op: ir.Operation, steps: list[Step], phase: ir.Attribute | None) -> None:
+    def write(self, op: ir.Operation, steps: Sequence[Step], phase: ir.Attribute | None) -> None:
         """Says which calls a kernel stands for."""
-        context = op.context
-        op.attributes["kern.ops"] = ir.ArrayAttr.get(
-            [ir.StringAttr.get(s.target, context) for s in steps], context
-        )
-        calls = [ir.StringAttr.get(f"{self.number}.{s.number}", context) for s in steps]
-        op.attributes["kern.calls"] = ir.ArrayAttr.get(calls, context)
+        calls = [f"{self.number}.{s.number}" for s in steps]
+        for name, texts in (("kern.ops", [s.target for s in steps]), ("kern.calls", calls)):
+            op.attributes[name] = ir.ArrayAttr.get([string(t, op.context) for t in texts], op.context)
         if phase is not None:
             op.attributes["dist.phase"] = phase
         elif "dist.phase" in op.attributes:  # of the kernel that it is a copy of
@@ -46,23 +41,20 @@ def phase_of(op: ir.Operation) -> ir.Attribute | None:
 
 
 def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | None = None) -> None:
-    """The frontend's names of results (``grad:w#1``), and how these lie on the mesh, go to the op that has
-    them now.
+    """Move the frontend's names (``grad:w#1``) and shardings of results to the op that makes them now.
 
     ``last``: what one more result is shown as, which has its last dim alone.
     """
     found, shardings = [], []
     for position, value in enumerate(results):
-        attributes = {} if value.ir is None else value.ir.owner.attributes
-        if "dist.shardings" in attributes:
-            shardings.append(attributes["dist.shardings"][ir.OpResult(value.ir).result_number])
-        if "dist.name" not in attributes:
+        if value.ir is None:
             continue
-        owner, number = value.ir.owner, ir.OpResult(value.ir).result_number
-        for part in ir.StringAttr(owner.attributes["dist.name"]).value.split(","):
-            name, _, index = part.partition("#")
-            if int(index or 0) == number:
-                found.append(f"{name}#{position}")
+        attributes, number = value.ir.owner.attributes, ir.OpResult(value.ir).result_number
+        if "dist.shardings" in attributes:
+            shardings.append(attributes["dist.shardings"][number])
+        names = ir.StringAttr(attributes["dist.name"]).value.split(",") if "dist.name" in attributes else []
+        parts = [part.partition("#") for part in names]
+        found += [f"{name}#{position}" for name, _, index in parts if int(index or 0) == number]
     if last is not None and "dist.shardings" in last.owner.attributes:
         mesh, dims, partial = ShardingAttr(last.owner.attributes["dist.shardings"][0]).params
         dims = ir.ArrayAttr.get(list(ir.ArrayAttr(dims))[-1:], unpack.context)

@@ -1,6 +1,4 @@
-"""A tensor of a kernel's body in another shape: ``tensor.expand_shape`` to the dims that both shapes are made
-of, then ``tensor.collapse_shape``. And a part of one: ``tensor.extract_slice``.
-"""
+"""Reshapes a tensor of a kernel's body by ``tensor.expand_shape`` and ``collapse_shape``, or slices it."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torch_mlir import ir
 
+from shardc.dialects.dist.build import i64
 from shardc.dialects.kern.size import AnySize, quotient
 
 Shape = tuple[AnySize, ...]
@@ -17,9 +16,7 @@ DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 def common_dims(a: Shape, b: Shape) -> Shape:
-    """The fewest dims that both shapes are merges of; dims of size 1 left out. Raises ValueError if there are
-    none.
-    """
+    """The fewest dims, none of size 1, that both shapes are merges of. Raises ValueError otherwise."""
     found: list[AnySize] = []
     left, right = [n for n in a if n != 1][::-1], [n for n in b if n != 1][::-1]
     while left and right:
@@ -39,9 +36,7 @@ def common_dims(a: Shape, b: Shape) -> Shape:
 
 
 def groups(fine: Shape, coarse: Shape) -> list[list[int]]:
-    """For each dim of ``coarse`` the dims of ``fine`` that it is made of. Dims of size 1 of either may be
-    left over.
-    """
+    """For each dim of ``coarse`` the dims of ``fine`` in it. Dims of size 1 may be left over."""
     found: list[list[int]] = []
     position = 0
     for size in coarse:
@@ -72,9 +67,7 @@ class Reshaper:
         self._index, self._ip, self._loc = index, ip, loc
 
     def reshape(self, tensor: ir.Value, source: Shape, target: Shape) -> ir.Value:
-        """``tensor`` of shape ``source`` with shape ``target``, which has as many elements,
-        cut at compatible places.
-        """
+        """Return ``tensor`` of shape ``source`` in shape ``target``, of as many elements."""
         fine = common_dims(source, target)
         return self._collapse(self._expand(tensor, source, fine), fine, target)
 
@@ -111,11 +104,9 @@ class Reshaper:
 
     def _reassociate(self, name: str, tensor: ir.Value, shape: Shape, parts: list[list[int]]) -> ir.Value:
         context = self._loc.context
-        type_ = ir.RankedTensorType.get(
-            static(shape), ir.RankedTensorType(tensor.type).element_type, loc=self._loc
-        )
-        i64 = ir.IntegerType.get_signless(64, context)
-        lists = [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, n) for n in part], context) for part in parts]
+        element = ir.RankedTensorType(tensor.type).element_type
+        type_ = ir.RankedTensorType.get(static(shape), element, loc=self._loc)
+        lists = [ir.ArrayAttr.get([i64(n, context) for n in part], context) for part in parts]
         attributes: dict[str, ir.Attribute] = {"reassociation": ir.ArrayAttr.get(lists, context)}
         more: list[ir.Value] = []
         if name == "tensor.expand_shape":
@@ -130,9 +121,7 @@ class Reshaper:
 
 
 def _with_ones(shape: Shape) -> list[list[int]]:
-    """For each dim larger than 1 itself and the dims of size 1 before it; those at the end go to the last
-    one.
-    """
+    """For each dim larger than 1: itself and the dims of size 1 before it; those at the end join the last."""
     found: list[list[int]] = []
     waiting: list[int] = []
     for position, size in enumerate(shape):

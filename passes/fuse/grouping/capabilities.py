@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Capabilities:
-    """``any_attention``: attention is computed in kernels however few its rows, and competes with libraries.
-    ``grouped_matmuls``: products of groups of rows with a matrix each. ``linear_losses``: a linear layer with
-    the cross entropy behind it, forward and backward, without logits in memory.
+    """``any_attention``: of any number of rows, in competition with libraries. ``grouped_matmuls``: products
+    of groups of rows with a matrix each. ``linear_losses``: linear cross entropies without logits in memory.
     """
 
     any_attention: bool = False

@@ -14,7 +14,7 @@ from shardc.passes.fuse.grouping.constraints import BlockConstraints, FusionCons
 from shardc.passes.fuse.grouping.group import Decision, group
 from shardc.passes.fuse.grouping.region import Choose, find_regions, is_asked
 from shardc.passes.fuse.lower.matmul import TARGETS
-from shardc.passes.fuse.reading.read import Block, Step
+from shardc.passes.fuse.reading.graph import Block, Step
 from shardc.passes.fuse.reading.unit import Units, make_units, release
 
 Read = Callable[[frozenset[str | int]], Block]
@@ -41,9 +41,7 @@ def divide_matmuls(
     constraints: FusionConstraints,
     strides: Mapping[ir.Value, Strides],
 ) -> Division:
-    """Which matmuls of block ``number`` become parts of kernels: those for which ``choose`` says so, and
-    those that users force into a kernel with other ops.
-    """
+    """Divide block ``number``: matmuls become parts of kernels where ``choose`` or a forced edge says so."""
     parted = read(TARGETS)
     apart, forced = make_units(parted), constraints.in_block(number, parted.steps).forced
     matmul_steps = [step for step in parted.steps if step.target in TARGETS]

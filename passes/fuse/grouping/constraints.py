@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from shardc.dialects.location import source_line
 from shardc.options.fusion_edges import Edge, read_edges
-
-if TYPE_CHECKING:
-    from shardc.passes.fuse.reading.read import Step
+from shardc.passes.fuse.reading.graph import Step
 
 Pair = frozenset[int]
 """The numbers of two calls of a block."""
@@ -18,9 +15,7 @@ Pair = frozenset[int]
 
 @dataclass
 class FusionConstraints:
-    """The edges that a user forbids and forces. ``unmatched`` are those that named no two ops of any block
-    yet.
-    """
+    """The edges that a user forbids and forces. ``unmatched``: those that named no two ops of a block yet."""
 
     forbid: Sequence[Edge] = ()
     force: Sequence[Edge] = ()
@@ -39,25 +34,21 @@ class FusionConstraints:
         """What the constraints say of one block."""
         if not self:
             return BlockConstraints()
-        named = [
-            (s.number, f"{number}.{s.number}", s.target, source_line(s.op.location))
-            for s in steps
-            if not s.is_view
-        ]
-        forbidden: dict[Pair, str] = {}
-        for edge, pair in self._pairs(self.forbid, named):
-            forbidden[pair] = edge.text
+        calls = [s for s in steps if not s.is_view]
+        forbidden = {pair: edge.text for edge, pair in self._pairs(self.forbid, number, calls)}
         forced: dict[str, set[Pair]] = {}
-        for edge, pair in self._pairs(self.force, named):
+        for edge, pair in self._pairs(self.force, number, calls):
             forced.setdefault(edge.text, set()).add(pair)
         return BlockConstraints(forbidden, forced)
 
     def _pairs(
-        self, edges: Sequence[Edge], named: Sequence[tuple[int, str, str, str | None]]
+        self, edges: Sequence[Edge], number: int, calls: Sequence[Step]
     ) -> Iterator[tuple[Edge, Pair]]:
+        named = [(s.number, f"{number}.{s.number}", s.target, source_line(s.op.location)) for s in calls]
         for edge in edges:
             first, second = (
-                [n for n, *rest in named if name.fits(*rest)] for name in (edge.first, edge.second)
+                [n for n, label, target, where in named if name.fits(label, target, where)]
+                for name in (edge.first, edge.second)
             )
             for pair in {frozenset((a, b)) for a in first for b in second if a != b}:
                 self.unmatched.discard(edge.text)
@@ -66,26 +57,20 @@ class FusionConstraints:
 
 @dataclass(frozen=True)
 class BlockConstraints:
-    """The constraints for one block: forbidden pairs of calls with the edge that forbids them, and forced
-    pairs by edge.
-    """
+    """Constraints of one block: forbidden pairs of calls with their edge, and forced pairs by edge."""
 
     forbidden: dict[Pair, str] = field(default_factory=dict)
     forced: dict[str, set[Pair]] = field(default_factory=dict)
 
     def forbids(self, a: set[int], b: set[int]) -> str | None:
         """The edge because of which the calls ``a`` and ``b`` may not be one kernel."""
-        if not self.forbidden:
-            return None
-        return next(
-            (self.forbidden[p] for x in a for y in b if (p := frozenset((x, y))) in self.forbidden), None
-        )
+        pairs = (frozenset((x, y)) for x in a for y in b) if self.forbidden else ()
+        return next((self.forbidden[pair] for pair in pairs if pair in self.forbidden), None)
 
     def forces(self, a: set[int], b: set[int]) -> bool:
         """Whether some pair of the calls ``a`` and ``b`` is to be in one kernel."""
-        return any(
-            len(pair & a) == 1 and len(pair & b) == 1 for pairs in self.forced.values() for pair in pairs
-        )
+        every = (pair for pairs in self.forced.values() for pair in pairs)
+        return any(len(pair & a) == 1 and len(pair & b) == 1 for pair in every)
 
     def without(self, granted: set[Pair]) -> BlockConstraints:
         """The constraints that are left where these pairs are in one kernel."""

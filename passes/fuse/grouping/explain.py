@@ -1,6 +1,4 @@
-"""What fusing a program does and why: its kernels with what they save, each pair that was looked at,
-the calls that stay.
-"""
+"""What fusing a program does and why: kernels with their savings, pairs considered, calls that stay."""
 
 from __future__ import annotations
 
@@ -11,24 +9,22 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.kern.kernel import TUNED, KernelOp, kernel_body, kernel_name, operand_types, result_types
+from shardc.dialects.kern.kernel import TUNED, kernel_body, kernel_name, operand_types, result_types
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.location import source_line
 from shardc.passes.fuse.grouping.capabilities import Capabilities
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision
 from shardc.passes.fuse.grouping.region import Choose, EveryRegion, Region, Verdict
-from shardc.passes.fuse.kern_fuse import fuse_module, step_blocks
+from shardc.passes.fuse.kern_fuse import fuse_module, kernels_of, program_blocks
 from shardc.passes.fuse.lower.matmul import TARGETS, matmul_calls
-from shardc.passes.fuse.reading.read import Step, read_block
-from shardc.passes.manager.program import program_functions
+from shardc.passes.fuse.reading.graph import Step
+from shardc.passes.fuse.reading.read import read_block
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Calls (each starts something), and the bytes of the tensors that they read and write.
-    A loop's body counts once.
-    """
+    """Launches, and the bytes of the tensors that calls read and write. A loop's body counts once."""
 
     launches: int = 0
     read_bytes: int = 0
@@ -40,10 +36,8 @@ class Traffic:
 
     @staticmethod
     def total(parts: Iterable[Traffic]) -> Traffic:
-        found = list(parts)
-        return Traffic(
-            *(sum(getattr(p, name) for p in found) for name in ("launches", "read_bytes", "written_bytes"))
-        )
+        found = [(part.launches, part.read_bytes, part.written_bytes) for part in parts]
+        return Traffic(*map(sum, zip(*found, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -62,9 +56,8 @@ class Op:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel and the calls that it stands for. ``apart`` is their traffic as calls: of one that several
-    kernels share the parts of, in the first of these. ``tuned`` says in words what tuning found, where it
-    found something.
+    """A kernel and the calls that it stands for. ``apart`` is their traffic as calls: a call in several
+    kernels counts in the first. ``tuned`` says in words what tuning found, if anything.
     """
 
     name: str
@@ -76,8 +69,8 @@ class Kernel:
 
 @dataclass(frozen=True)
 class FusionReport:
-    """``pairs`` are all that were looked at; ``staying`` the calls that are in no kernel; ``choices`` what
-    was decided of matmuls and attention; ``before`` and ``after`` are totals.
+    """``pairs``: all considered. ``staying``: calls in no kernel. ``choices``: the verdicts on matmuls and
+    attention. ``before`` and ``after`` are totals.
     """
 
     kernels: list[Kernel]
@@ -98,23 +91,12 @@ def explain_fusion(
     matmuls: str | Choose = "extern",
     capabilities: Capabilities = Capabilities(),  # noqa: B008 (it is frozen)
 ) -> FusionReport:
-    """Fuses ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does, and reports.
-    Raises what that raises.
-    """
+    """Fuse ``module`` as :func:`~shardc.passes.fuse.kern_fuse.fuse_module` does (and raise), and report."""
     verdicts: dict[str, Verdict] = {}
     calls = matmul_calls(matmuls) if isinstance(matmuls, str) else TARGETS
     ops = {op.number: op for op in _ops(module, exclude, calls)}
     noted = matmuls if isinstance(matmuls, str) else noting(matmuls, verdicts)
-    decisions = fuse_module(
-        module,
-        rounding,
-        exclude,
-        without,
-        constraints=constraints,
-        writes=writes,
-        matmuls=noted,
-        capabilities=capabilities,
-    )
+    decisions = fuse_module(module, rounding, exclude, without, constraints, writes, noted, capabilities)
     pairs = [(ops[first], ops[second], decision) for first, second, decision in decisions]
     chosen = [(ops[number], verdict) for number, verdict in verdicts.items()]
     return replace(_report(ops, module), pairs=pairs, choices=chosen)
@@ -129,27 +111,26 @@ def read_fusion(module: ir.Module, fused: ir.Module) -> FusionReport:
 
 def with_tuned(report: FusionReport, fused: ir.Module) -> FusionReport:
     """The report with what tuning found for the kernels of ``fused``, which it is of, since it was made."""
-    kernels = zip(report.kernels, _kernels(fused), strict=True)
+    kernels = zip(report.kernels, kernels_of(fused), strict=True)
     return replace(report, kernels=[replace(kernel, tuned=_tuned(op)) for kernel, op in kernels])
 
 
 def calls_in_kernels(fused: ir.Module) -> frozenset[str]:
     """The numbers of the calls that the kernels of a program stand for."""
-    return frozenset(number for op in _kernels(fused) for number in _numbers(op))
+    return frozenset(number for op in kernels_of(fused) for number in _numbers(op))
 
 
 def losses_in_kernels(fused: ir.Module) -> frozenset[str]:
     """The numbers of those that kernels with a ``kern.linear_cross_entropy`` stand for."""
-    found = [
-        op for op in _kernels(fused) if kernel_body(op)[1][0].name == LinearCrossEntropyOp.OPERATION_NAME
-    ]
+    name = LinearCrossEntropyOp.OPERATION_NAME
+    found = [op for op in kernels_of(fused) if kernel_body(op)[1][0].name == name]
     return frozenset(number for op in found for number in _numbers(op))
 
 
 def _report(ops: Mapping[str, Op], fused: ir.Module) -> FusionReport:
     """``ops`` are the calls of the program before; the kernels of ``fused`` name them by number."""
     kernels, inside = [], set[str]()
-    for op in _kernels(fused):
+    for op in kernels_of(fused):
         calls = tuple(ops[number] for number in _numbers(op))
         apart = Traffic.total(call.traffic for call in calls if call.number not in inside)
         traffic = Traffic(1, _bytes(operand_types(op)), _bytes(result_types(op)))
@@ -179,30 +160,15 @@ def noting(choose: Choose, verdicts: dict[str, Verdict]) -> Choose:
     return EveryRegion(note) if isinstance(choose, EveryRegion) else note
 
 
-def _blocks(module: ir.Module) -> list[ir.Block]:
-    return [
-        block
-        for function in program_functions(module)
-        for block in step_blocks(function.regions[0].blocks[0])
-    ]
-
-
 def _ops(module: ir.Module, exclude: frozenset[ir.Value], calls: frozenset[str]) -> list[Op]:
     """The calls of a program that is not fused yet: neither views nor arithmetic on sizes nor collectives."""
     found = []
-    for number, block in enumerate(_blocks(module)):
-        for step in read_block(block, CallReader(), exclude, calls=calls).steps:
+    for block, body in enumerate(program_blocks(module)):
+        for step in read_block(body, CallReader(), exclude, calls=calls).steps:
             if not step.is_view and _is_call(step.op):
-                where = source_line(step.op.location)
-                found.append(
-                    Op(
-                        f"{number}.{step.number}",
-                        step.target,
-                        where,
-                        "" if step.nodes else step.why,
-                        _traffic(step),
-                    )
-                )
+                number, where = f"{block}.{step.number}", source_line(step.op.location)
+                why = "" if step.nodes else step.why
+                found.append(Op(number, step.target, where, why, _traffic(step)))
     return found
 
 
@@ -218,8 +184,3 @@ def _traffic(step: Step) -> Traffic:
 
 def _bytes(types: Sequence[TensorType | None]) -> int:
     return sum(t.size_bytes for t in types if t is not None and t.is_static)
-
-
-def _kernels(module: ir.Module) -> list[ir.Operation]:
-    ops = [op.operation for block in _blocks(module) for op in block.operations]
-    return [op for op in ops if op.name == KernelOp.OPERATION_NAME]

@@ -1,6 +1,4 @@
-"""Which nodes become one kernel: pairs of groups are joined, those first that save the most
-memory traffic.
-"""
+"""Which nodes become one kernel: joins pairs of groups, those first that save most memory traffic."""
 
 from __future__ import annotations
 
@@ -30,9 +28,8 @@ class Misfits:
 
 @dataclass(frozen=True)
 class Decision:
-    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes`` of memory traffic are (or
-    would be) saved, a launch in bytes included. ``constrained``: an edge that a user forbids or forces made
-    it so.
+    """Why two calls are in one kernel (``fused``), or are not. ``saved_bytes``: the memory traffic that this
+    saves, or would, with a launch in bytes. ``constrained``: an edge of the user's decided.
     """
 
     first: int
@@ -48,9 +45,7 @@ class Decision:
 
 
 FORCED = float(1 << 62)
-"""What joining a pair that a user forces counts as saving: more than any other, less than the parts of one
-call.
-"""
+"""What joining a forced pair counts as saving: more than any other, less than parts of one call."""
 
 
 def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> list[Decision]:  # noqa: B008 (it is frozen)
@@ -72,10 +67,9 @@ def group(units: Units, constraints: BlockConstraints = BlockConstraints()) -> l
             try:
                 new = _join(units, a, b, constraints, misfits)
             except Refused as why:
-                first = (
-                    saving == FORCED and pair in decisions
-                )  # that says already why it could not come first
-                if saving != inf and pair[0] != pair[1] and not first:
+                # a decision on a forced pair says already why it could not come first
+                is_known = saving == FORCED and pair in decisions
+                if saving != inf and pair[0] != pair[1] and not is_known:
                     forbidden = constraints.forbids(a.calls, b.calls) is not None
                     decisions[pair] = Decision(*pair, False, saved_bytes, str(why), forbidden)
                 continue
@@ -93,14 +87,15 @@ def _adjacent(a: Unit, b: Unit) -> tuple[int, int]:
     for x, y in ((a, b), (b, a)):
         for value in y.accesses:
             if value.node is not None and value.node in x.domains:
-                reader = next(n for n in y.nodes if any(s.base is value for s in n.accesses))
-                return _ordered(value.node.call, reader.call)
+                return _ordered(value.node.call, _reader(y, value))
     shared = next((value for value in a.accesses if value in b.accesses), None)
-    calls = [
-        next((n.call for n in u.nodes if any(s.base is shared for s in n.accesses)), min(u.calls))
-        for u in (a, b)
-    ]
-    return _ordered(*calls)
+    return _ordered(_reader(a, shared), _reader(b, shared))
+
+
+def _reader(unit: Unit, value: Value | None) -> int:
+    """The first call of a group that reads ``value``, or its first call."""
+    calls = (n.call for n in unit.nodes if any(access.base is value for access in n.accesses))
+    return next(calls, min(unit.calls))
 
 
 def _ordered(x: int, y: int) -> tuple[int, int]:
@@ -114,9 +109,8 @@ def _check_forced(
     together = [unit.calls for unit in units.groups]
     for edge, pairs in constraints.forced.items():
         apart = [pair for pair in pairs if not any(pair <= calls for calls in together)]
-        refused = [
-            d.why for d in decisions.values() if not d.fused and frozenset((d.first, d.second)) in apart
-        ]
+        open_ = (decision for decision in decisions.values() if not decision.fused)
+        refused = [d.why for d in open_ if frozenset((d.first, d.second)) in apart]
         if refused or len(apart) == len(pairs):
             raise FusionRefused(edge=edge, why=refused[0] if refused else _unrelated(units, pairs))
 
@@ -138,26 +132,21 @@ def _current(unit: Unit, became: dict[Unit, Unit]) -> Unit:
 
 def _candidates(units: Units, constraints: BlockConstraints) -> Iterator[tuple[float, Unit, Unit]]:
     """Pairs of groups that share a tensor, with what joining them saves; parts of one call come first."""
-    seen: set[frozenset[Unit]] = set()
-    for a in units.groups:
-        for b in sorted(a.after, key=in_order):
-            if b.nodes:
-                seen.add(frozenset((a, b)))
-                yield _rank(units, a, b, constraints), a, b
+    pairs = [(a, b) for a in units.groups for b in sorted(a.after, key=in_order) if b.nodes]
     for readers in units.readers.values():
-        groups = sorted((u for u in readers if u.nodes), key=in_order)
-        for a, b in itertools.pairwise(groups):
-            if frozenset((a, b)) not in seen:
-                seen.add(frozenset((a, b)))
-                yield _rank(units, a, b, constraints), a, b
+        pairs += itertools.pairwise(sorted((u for u in readers if u.nodes), key=in_order))
+    seen = dict[frozenset[Unit], tuple[Unit, Unit]]()
+    for a, b in pairs:
+        seen.setdefault(frozenset((a, b)), (a, b))
+    for a, b in seen.values():
+        yield _rank(units, a, b, constraints), a, b
 
 
 def _rank(units: Units, a: Unit, b: Unit, constraints: BlockConstraints) -> float:
     if a.calls & b.calls and not (a.is_loose or b.is_loose):
         return inf
-    return (
-        FORCED if constraints.forced and constraints.forces(a.calls, b.calls) else traffic_saved(units, a, b)
-    )
+    is_forced = constraints.forced and constraints.forces(a.calls, b.calls)
+    return FORCED if is_forced else traffic_saved(units, a, b)
 
 
 def traffic_saved(units: Units, a: Unit, b: Unit) -> int:
@@ -205,9 +194,7 @@ def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits
 
 
 def exports(units: Units, group: set[Unit]) -> list[Value]:
-    """The values of the program that come from ``group`` and are read outside of it, in the order of the
-    program.
-    """
+    """The values that come from ``group`` and are read outside of it, in the order of the program."""
     nodes = sorted((node for unit in group for node in unit.nodes), key=lambda node: node.order)
     found = []
     for node in nodes:
@@ -228,8 +215,6 @@ def _replace(units: Units, a: Unit, b: Unit, new: Unit) -> None:
         for node in unit.nodes:
             units.maker.update(dict.fromkeys((node.out, *node.others), new))
         del units.groups[unit]
-        unit.before, unit.after = (
-            set(),
-            set(),
-        )  # they name one another: only the garbage collector would free them
+        # they name one another: only the garbage collector would free them
+        unit.before, unit.after = set(), set()
     units.groups[new] = None

@@ -27,14 +27,12 @@ MAX_TENSORS = 40
 MAX_SERIAL = 1 << 16
 """Elements that a kernel without a parallel dim may reduce: it runs on one thread."""
 
-MIN_PIECE = 16
-"""Elements that lie side by side, at least, in a row that is spread over a tensor: a cache line of f32."""
-
+MIN_RUN = 16
+"""The shortest contiguous run of elements in a row that is spread over a tensor: a cache line of f32."""
 MIN_BESIDE = 64
 """Elements beside one another, at least, for which a reduction over a dim before theirs is a row (softmax
 over 8 to 128 elements, ours / ATen: 0.5 with 64, 1.9 with 32).
 """
-
 
 Domain = frozenset[int]
 """The atoms that a node runs over."""
@@ -45,9 +43,7 @@ class Refused(Exception):
 
 
 def joined_space(a: Unit, b: Unit) -> Space:
-    """The space of both groups, dims matched where one reads what the other makes, or both read the same
-    tensor.
-    """
+    """The space of both groups: dims match where one reads what the other makes, or both read one tensor."""
     space = a.space.joined(b.space)
     try:
         found = _match_made(space, a, b) + _match_made(space, b, a)
@@ -89,10 +85,9 @@ def _match_made(space: Space, maker: Unit, reader: Unit) -> int:
 
 
 def _matched_reads(space: Space, first: Access, second: Access, domains: set[Atoms]) -> Space | None:
-    """The space in which two reads of one tensor run over it alike; None if they do not, or a node of one of
-    the ``domains`` would read along a diagonal.
-    """
-    if first.shape != second.shape or first.gathers or second.gathers:
+    """The space where two reads of a tensor agree; None if none, or one of ``domains`` gets a diagonal."""
+    sizes = ([dim.size for dim in read.dims] for read in (first, second))
+    if next(sizes) != next(sizes) or first.gathers or second.gathers:
         return None
     if all(_alike(space, x, y) for x, y in zip(first.dims, second.dims, strict=True)):
         return space
@@ -111,19 +106,8 @@ def _matched_reads(space: Space, first: Access, second: Access, domains: set[Ato
 
 def _alike(space: Space, x: Dim, y: Dim) -> bool:
     """Whether two dims are read over the same atoms already."""
-    same = (x.size, x.offset, x.step, x.sliced, len(x.parts)) == (
-        y.size,
-        y.offset,
-        y.step,
-        y.sliced,
-        len(y.parts),
-    )
-    parts = zip(x.parts, y.parts, strict=False)
-    return (
-        same
-        and space.resolve(x.atoms) == space.resolve(y.atoms)
-        and all(_alike(space, a, b) for a, b in parts)
-    )
+    same, other = ((d.size, d.offset, d.step, d.sliced, len(d.parts), space.resolve(d.atoms)) for d in (x, y))
+    return same == other and all(_alike(space, a, b) for a, b in zip(x.parts, y.parts, strict=True))
 
 
 def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
@@ -131,10 +115,8 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
     nodes, space = unit.nodes, unit.space
     if len(nodes) > MAX_NODES:
         raise Refused(f"a kernel has at most {MAX_NODES} ops")
-    if (
-        sum(value.node not in unit.domains or value.node.out is not value for value in unit.accesses)
-        > MAX_TENSORS
-    ):
+    inner = [v for v in unit.accesses if v.node is not None and v.node in unit.domains and v.node.out is v]
+    if len(unit.accesses) - len(inner) > MAX_TENSORS:
         raise Refused(f"a kernel reads at most {MAX_TENSORS} tensors")
     _check_gathers(nodes, space)
     if any(node.is_symbolic for node in nodes):
@@ -153,19 +135,13 @@ def check(unit: Unit, exported: Callable[[], set[Value]] = set) -> None:
 
 def _check_symbols(unit: Unit) -> None:
     """A size that no argument of the graph has must be that of a tensor which the kernel reads."""
+    read = [n for access in reads(unit.nodes) for n in access.base.type.shape]
     sizes = [n for node in unit.nodes for n in (*node.out.type.shape, *node.sizes)]
     sizes += [unit.space.sizes[a] for atoms in unit.domains.values() for a in atoms]
-    sizes += [n for access in reads(unit.nodes) for n in access.base.type.shape]
-    missing = {s for s in symbols_of(sizes) if not s.given}
-    if missing:
-        read = {
-            n.symbol for access in reads(unit.nodes) for n in access.base.type.shape if isinstance(n, Size)
-        }
-        if not missing <= read:
-            raise Refused(
-                "a size of its tensors is known to neither the graph's arguments nor the tensors that it "
-                "reads"
-            )
+    missing = {s for s in symbols_of([*sizes, *read]) if not s.given}
+    if not missing <= {n.symbol for n in read if isinstance(n, Size)}:
+        where = "the graph's arguments nor the tensors that it reads"
+        raise Refused(f"a size of its tensors is known to neither {where}")
 
 
 def _check_gathers(nodes: list[Node], space: Space) -> None:
@@ -177,17 +153,13 @@ def _check_gathers(nodes: list[Node], space: Space) -> None:
     makers = {node.out: node for node in nodes}
     for access in gathers:
         made = makers[access.base].out_dims if access.base in makers else [()] * len(access.dims)
-        if any(
-            dim.gathered and len(space.resolve(atoms)) > 1
-            for dim, atoms in zip(access.dims, made, strict=True)
-        ):
+        gathered = (atoms for dim, atoms in zip(access.dims, made, strict=True) if dim.gathered)
+        if any(len(space.resolve(atoms)) > 1 for atoms in gathered):
             raise Refused("it reads along a dim that is cut up, at indices that are computed")
 
 
 def check_parts(nodes: list[Node]) -> None:
-    """Raises Refused unless the nodes of one call are a kernel, or several of which none reads what another
-    makes.
-    """
+    """Raise Refused unless one call's nodes are a kernel, or several that do not read each other."""
     parts: list[Unit] = []
     for node in nodes:
         part = unit_of(node)
@@ -228,21 +200,14 @@ def _check_reductions(nodes: list[Node], space: Space, domains: dict[Node, Domai
 
 
 def _check_made_again(nodes: list[Node], domains: dict[Node, Domain], whole: Domain) -> None:
-    """A sum over a dim before others is through before what it is spread over is made:
-    its terms are made again then.
-    """
+    """Raise Refused where a sum over columns would compute its terms again for what it is spread over."""
     summed = {access.base for node in nodes if node.reduce for access in node.accesses}
     for node in nodes:
         again = node.heavy and node.out in summed and domains[node] == whole
-        readers = (
-            n
-            for n in nodes
-            if not n.reduce and n.call != node.call and any(a.base is node.out for a in n.accesses)
-        )
-        if again and any(domains[reader] == whole for reader in readers):
-            raise Refused(
-                "what a sum over columns adds up would be computed anew for what the sum is spread over"
-            )
+        others = (n for n in nodes if not n.reduce and n.call != node.call and domains[n] == whole)
+        if again and any(a.base is node.out for other in others for a in other.accesses):
+            what = "what a sum over columns adds up would be computed anew"
+            raise Refused(f"{what} for what the sum is spread over")
 
 
 def _check_contraction(
@@ -265,8 +230,8 @@ def _check_contraction(
 
 def row_dims(nodes: list[Node], space: Space, kinds: set[Domain], whole: Domain) -> Domain:
     """Those of the reduced dims ``kinds`` that are a row: in every tensor that has all dims, they are the
-    last ones, or contiguous in pieces of :data:`MIN_PIECE` elements at least; or else before
-    :data:`MIN_BESIDE` elements, which are computed side by side. Empty if none is.
+    last ones, or contiguous in runs of :data:`MIN_RUN` elements; or else before :data:`MIN_BESIDE` elements,
+    which are computed side by side. Empty if none is.
     """
     full = _full(nodes, space, whole)
     for fits in (_is_row, _is_before_others):
@@ -285,8 +250,8 @@ def _full(nodes: list[Node], space: Space, whole: Domain) -> list[Atoms]:
 
 
 def _is_row(kind: Domain, atoms: Atoms, space: Space) -> bool:
-    piece = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
-    return len(piece) == len(kind) or hint(prod(space.sizes[a] for a in piece)) >= MIN_PIECE
+    run = list(itertools.takewhile(kind.__contains__, reversed(atoms)))
+    return len(run) == len(kind) or hint(prod(space.sizes[a] for a in run)) >= MIN_RUN
 
 
 def _is_before_others(kind: frozenset[int], atoms: Atoms, space: Space) -> bool:
@@ -300,15 +265,11 @@ def flat(space: Space, dims: tuple[Dim, ...]) -> Atoms:
 
 
 def depths(nodes: list[Node]) -> dict[Value, int]:
-    """For each value that the nodes make how many reductions, and reads at computed indices of what they
-    make, stand before it, its own included. Nodes are in order.
-    """
+    """For each value made by the nodes, in order: reductions, and computed reads of such values, up to it."""
     found: dict[Value, int] = {}
     for node in nodes:
-        before = max(
-            (found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses), default=0
-        )
-        found[node.out] = before + bool(node.reduce)
+        before = [found.get(a.base, 0) + (a.gathers and a.base in found) for a in node.accesses]
+        found[node.out] = max(before, default=0) + bool(node.reduce)
     return found
 
 

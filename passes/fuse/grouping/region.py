@@ -1,6 +1,4 @@
-"""Regions of a program in which matmuls and attention can be calls or parts of kernels:
-the ops that the two ways group differently.
-"""
+"""Regions of a program where matmuls and attention can be calls or kernels: all ops that this affects."""
 
 from __future__ import annotations
 
@@ -17,13 +15,13 @@ from shardc.dialects.aten.call import is_constant, target_name
 from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.kern.strides import Strides, note_strides
-from shardc.passes.fuse.linear_loss.loss import LinearLoss
-from shardc.passes.fuse.reading.graph import Node
-from shardc.passes.fuse.reading.read import VIEWS, Block
+from shardc.passes.fuse.linear_loss.find import LinearLoss
+from shardc.passes.fuse.reading.graph import Block, Node
 from shardc.passes.fuse.reading.unit import Units
+from shardc.passes.fuse.reading.values import LIST, owner_of
+from shardc.passes.fuse.reading.view import VIEWS
 from shardc.passes.manager.program import STEP
 
-LIST = "torch.prim.ListConstruct"
 DRAW = "shardc.uniform"
 _PLACE = ("dist.name", "dist.phase", "dist.shardings")
 """Attributes that say where in its program an op stands."""
@@ -42,16 +40,13 @@ class Region:
     calls: tuple[str, ...]
     module: ir.Module = field(repr=False)
     spared_bytes: int = 0
-    """That are held at once as calls, and not in kernels: logits of a linear layer with a cross entropy
-    behind it.
-    """
+    """Bytes held at once as calls alone: the logits of a linear layer with a cross entropy behind it."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """Whether the matmuls or the attention of a region are parts of kernels, and why, in words. ``library``:
-    by which of ``shardc.runtime.operators.attention`` an attention that is none is computed; empty for its
-    own choice.
+    which of ``shardc.runtime.operators.attention`` computes one that is not; empty for its own choice.
     """
 
     generated: bool
@@ -85,11 +80,9 @@ def find_regions(
     strides: Mapping[ir.Value, Strides],
     choose: Choose,
 ) -> Iterator[Region]:
-    """The regions of block ``number``, in order. ``together`` are its groups with matmuls in kernels,
-    ``apart`` those with none.
-
-    ``strides`` are those of the program's arguments that are not contiguous. What reads numbers that are
-    known only at run time is no region, and neither is what is too small or too large for ``choose``.
+    """The regions of block ``number``, in order. ``together``: its groups with matmuls in kernels; ``apart``:
+    with none. ``strides``: of the program's arguments that are not contiguous. What reads numbers known only
+    at run time is no region, nor is what is too small or too large for ``choose``.
     """
     flops = {n.call: matmul_flops(n) for unit in together.groups for n in unit.nodes if n.contracts}
     groups = [unit.calls for units in (together, apart) for unit in units.groups]
@@ -126,10 +119,8 @@ def _connected(groups: Iterable[set[int]]) -> list[set[int]]:
 
 def matmul_flops(contraction: Node) -> int:
     """The floating-point operations of a contraction."""
-    atoms = contraction.space.resolve(
-        [*(a for dim in contraction.out_dims for a in dim), *contraction.reduced]
-    )
-    return 2 * prod(int(contraction.space.sizes[a]) for a in atoms)
+    atoms = itertools.chain(*contraction.out_dims, contraction.reduced)
+    return 2 * prod(int(contraction.space.sizes[a]) for a in contraction.space.resolve(atoms))
 
 
 def _program(
@@ -138,18 +129,17 @@ def _program(
     """A module whose step computes ``calls`` from what they read; None if that is not tensors alone."""
     with block.owner.context, ir.Location.unknown():
         program = _Program(block, set(calls))
-        if any((type_ := read_type(v.type)) is None or not type_.is_static for v in program.arguments):
-            return None
-        if any(isinstance(strides.get(v), Order) for v in program.arguments):
-            return None
+        for value in program.arguments:
+            type_ = read_type(value.type)
+            if type_ is None or not type_.is_static or isinstance(strides.get(value), Order):
+                return None
         module, block = _function(list(program.arguments), program.results, strides)
         program.write(block)
         return module
 
 
 class _Program:
-    """The ops of a region, each behind the constants, lists and views that it reads: equal regions have them
-    in one order.
+    """The ops of a region in one order, each behind the constants, lists and views that it reads.
 
     Random draws are numbered anew, for their numbers are different ones in each layer of a model.
     """
@@ -165,14 +155,13 @@ class _Program:
     def _take(self, op: ir.Operation, inside: set[ir.Operation]) -> None:
         if op in self._ops:
             return
-        for operand in _without(list(op.operands), _draw(op)):
-            maker = None if isinstance(operand.owner, ir.Block) else operand.owner.operation
-            if maker is None or not (
-                maker in inside or maker.name in _VIEWS or maker.name == LIST or is_constant(maker)
-            ):
-                self.arguments[operand] = None
-            else:
+        draw = _draw(op)
+        for operand in (value for number, value in enumerate(op.operands) if number != draw):
+            maker = owner_of(operand)
+            if maker is not None and (maker in inside or maker.name in _VIEWS or is_constant(maker)):
                 self._take(maker, inside)
+            else:
+                self.arguments[operand] = None
         self._ops[op] = None
 
     def write(self, block: ir.Block) -> None:
@@ -185,9 +174,8 @@ class _Program:
                 if name in copy.attributes:
                     del copy.attributes[name]
             for number, operand in enumerate(op.operands):
-                copy.operands[number] = (
-                    values[operand] if number != draw else builder.argument(next(draws), "int", ip)
-                )
+                given = builder.argument(next(draws), "int", ip) if number == draw else values[operand]
+                copy.operands[number] = given
             values.update(zip(op.results, copy.results, strict=True))
         ir.Operation.create("func.return", [], [values[r] for r in self.results], ip=ip)
 
@@ -195,10 +183,6 @@ class _Program:
 def _draw(op: ir.Operation) -> int | None:
     """Which operand of a random draw is its number in the program; None for what is none."""
     return position(DRAW, "op") if op.name == "torch.operator" and target_name(op) == DRAW else None
-
-
-def _without(values: list[ir.Value], number: int | None) -> list[ir.Value]:
-    return values if number is None else [*values[:number], *values[number + 1 :]]
 
 
 def _is_read(value: ir.Value, taken: Collection[ir.Operation]) -> bool:
@@ -215,18 +199,15 @@ def _function(
     arguments: Sequence[ir.Value], results: Sequence[ir.Value], strides: Mapping[ir.Value, Strides]
 ) -> tuple[ir.Module, ir.Block]:
     types = [v.type for v in arguments], [v.type for v in results]
-    names = [
-        ir.DictAttr.get({"dist.name": ir.StringAttr.get(f"in{number}")}) for number in range(len(arguments))
-    ]
+    names = (ir.StringAttr.get(f"in{number}") for number in range(len(arguments)))
     attributes = {
         "sym_name": ir.StringAttr.get(STEP),
         "function_type": ir.TypeAttr.get(ir.FunctionType.get(*types)),
-        "arg_attrs": ir.ArrayAttr.get(names),
+        "arg_attrs": ir.ArrayAttr.get([ir.DictAttr.get({"dist.name": name}) for name in names]),
     }
     module = ir.Module.create()
-    function = ir.Operation.create(
-        "func.func", [], [], attributes, regions=1, ip=ir.InsertionPoint(module.body)
-    )
+    ip = ir.InsertionPoint(module.body)
+    function = ir.Operation.create("func.func", [], [], attributes, regions=1, ip=ip)
     note_strides(function, [strides.get(v) for v in arguments])
     locations = [ir.Location.unknown()] * len(arguments)
     return module, ir.Block.create_at_start(function.regions[0], types[0], locations)

@@ -1,45 +1,14 @@
-"""Calls around a linear layer: who makes and who reads a value, what is a view, what a transpose is of."""
+"""Transposes around a linear layer, and the order of the calls that make a value."""
 
 from __future__ import annotations
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import target_name
-from shardc.dialects.aten.types import TensorType, read_type
 from shardc.passes.fuse.bodies.captures import captured, inside
-from shardc.passes.fuse.reading.read import VIEWS
+from shardc.passes.fuse.reading.values import TURNS, maker, owner_of
 
 LINKS = frozenset(("aten.view", "aten._unsafe_view", "aten.reshape", "aten._to_copy", "aten.clone"))
-TURNS = frozenset(("aten.t", "aten.transpose.int", "aten.permute"))
-
-
-def target_of(op: ir.Operation) -> str:
-    """What ``op`` calls; its own name if that is no call."""
-    return target_name(op) if op.name.startswith("torch.") else op.name
-
-
-def maker(value: ir.Value) -> ir.Operation | None:
-    """The ATen call that makes a value."""
-    if isinstance(value.owner, ir.Block):
-        return None
-    op = value.owner.operation
-    is_call = op.name.startswith("torch.") and not op.name.startswith(("torch.prim", "torch.constant"))
-    return op if is_call else None
-
-
-def readers(value: ir.Value) -> list[ir.Operation]:
-    """The ops that read a value, each once, as a rule the first one first."""
-    return list(dict.fromkeys(use.owner.operation for use in value.uses))[::-1]
-
-
-def type_of(value: ir.Value) -> TensorType:
-    type_ = read_type(value.type)
-    assert type_ is not None
-    return type_
-
-
-def is_view(op: ir.Operation) -> bool:
-    return target_of(op) in VIEWS
 
 
 def transposed(value: ir.Value) -> ir.Value | None:
@@ -64,8 +33,7 @@ def made_behind(value: ir.Value, first: ir.Operation) -> list[ir.Operation]:
     found: dict[ir.Operation, None] = {}
     waiting = [value]
     while waiting:
-        owner = waiting.pop().owner
-        op = None if isinstance(owner, ir.Block) else owner.operation
+        op = owner_of(waiting.pop())
         if op is not None and op not in found and op.block == first.block and places[op] >= places[first]:
             found[op] = None
             waiting += op.operands

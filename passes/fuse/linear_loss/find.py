@@ -9,43 +9,64 @@ import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader
-from shardc.dialects.aten.types import read_type
+from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.passes.fuse.bodies.captures import captured
-from shardc.passes.fuse.linear_loss.calls import (
-    is_view,
-    maker,
-    readers,
-    target_of,
-    transposed,
-    type_of,
-)
-from shardc.passes.fuse.linear_loss.forms import (
-    BACKWARD,
-    GRADIENT,
-    LARGEST,
-    LOGITS,
-    LOSS,
-    MADE,
-    SOFTMAX,
-    SOFTMAXES,
-    Role,
-)
-from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
+from shardc.passes.fuse.linear_loss import forms
+from shardc.passes.fuse.linear_loss.calls import transposed
 from shardc.passes.fuse.linear_loss.pattern import Match, Matcher
+from shardc.passes.fuse.reading.values import is_read, maker, owner_of, readers, target_of, type_of
+from shardc.passes.fuse.reading.view import VIEWS
 
-LOSS_OPS = (f"torch.{SOFTMAX}", f"torch.{LARGEST}")
+LOSS_OPS = frozenset((forms.SOFTMAX, forms.LARGEST))
 """A block without these has none."""
 
 
-class Refused(Exception):
+@dataclass(frozen=True)
+class LinearLoss:
+    """The calls that an op and its backward stand for: ``first`` is the log_softmax or its first call, of
+    number ``softmax``. ``values`` have the names of :mod:`shardc.passes.fuse.linear_loss.forms`, and
+    ``weight`` is [classes, size]. ``forward`` and ``backward``: the numbers of the calls, the product first.
+    ``beside``: steps that must not share a kernel with others.
+    """
+
+    values: Mapping[str, ir.Value]
+    first: ir.Operation
+    softmax: int
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
+    beside: tuple[int, ...]
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (*self.forward, *self.backward)
+
+    @property
+    def logits(self) -> TensorType:
+        return type_of(self.values["product"])
+
+    @property
+    def spared_bytes(self) -> int:
+        """Of the logits, as they are multiplied and in f32, which are held from forward to backward."""
+        return self.logits.size_bytes + (4 * self.logits.numel if self.logits.dtype != torch.float32 else 0)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A product and a softmax, by the numbers of their steps, which are no such op, and why not."""
+
+    first: int
+    second: int
+    why: str
+    logits: TensorType
+
+
+class LogitsKept(Exception):
     """Why the logits of a linear layer are made, in words."""
 
 
 class LossFinder:
-    """Looks for losses among the ``steps`` of a block. With ``eager`` rounding logits of 16 bits are rounded,
-    and so made.
-    """
+    """Looks for losses among the ``steps`` of a block. ``eager`` rounding makes 16-bit logits."""
 
     def __init__(self, steps: Sequence[ir.Operation], rounding: str) -> None:
         self._steps, self._rounding, self._matcher = steps, rounding, Matcher(CallReader())
@@ -54,15 +75,15 @@ class LossFinder:
     def find(self, is_free: Callable[[int], bool]) -> Iterator[LinearLoss | Apart]:
         """``is_free`` says of a step whether it may be in a kernel."""
         for op in self._steps:
-            parts = _parts(op, self._matcher) if target_of(op) in (SOFTMAX, LARGEST) else None
+            parts = _parts(op, self._matcher) if target_of(op) in LOSS_OPS else None
             if parts is None:
                 continue
             try:
                 found = self._loss(parts, op)
                 if not all(map(is_free, found.numbers)):
-                    raise Refused("one of their calls has to stay as it is")
+                    raise LogitsKept("one of their calls has to stay as it is")
                 yield found
-            except Refused as why:
+            except LogitsKept as why:
                 product = parts.softmax.values["product"]
                 yield Apart(self._numbers[product], self._numbers[op.results[0]], str(why), type_of(product))
 
@@ -71,14 +92,14 @@ class LossFinder:
         logp = values["logp"].owner.operation
         before = [op for op in parts.softmax.ops if op != logp]
         if _mask(softmax.operands[0]) is not None:
-            raise Refused("logits are masked, as where classes do not divide by their devices")
+            raise LogitsKept("logits are masked, as where classes do not divide by their devices")
         _check_linear(values)
         self._check_logits(values, before)
         _check_readers(values, "the logits are kept", before, inside)
         between = [op for op in ops if op not in before]
         _check_readers(values, "the logarithms of all probabilities are kept", between, inside)
         if "picked" not in values:
-            raise Refused("the loss is not of one class a row")
+            raise LogitsKept("the loss is not of one class a row")
         behind = [op for op in inside if op not in ops]
         _check_readers(values, "the gradient of the logits is kept", behind, inside)
         _check_gradient(values)
@@ -87,21 +108,19 @@ class LossFinder:
         return LinearLoss(values, softmax, first, *map(self._calls, (ops, behind, beside)))
 
     def _calls(self, ops: Iterable[ir.Operation]) -> tuple[int, ...]:
-        return tuple(sorted(self._numbers[op.results[0]] for op in ops if not is_view(op)))
+        return tuple(sorted(self._numbers[op.results[0]] for op in ops if target_of(op) not in VIEWS))
 
     def _check_logits(self, values: Mapping[str, ir.Value], ops: Iterable[ir.Operation]) -> None:
-        """Raises Refused unless all ``ops`` make logits of rows, or numbers of rows, which a kernel has in
-        f32.
-        """
+        """Raise LogitsKept unless all ``ops`` make logits or numbers of rows, which a kernel has in f32."""
         rows, classes = type_of(values["rows"]), type_of(values["product"]).shape[-1]
         if not rows.is_static or classes is None:
-            raise Refused("sizes are known at run time only")
+            raise LogitsKept("sizes are known at run time only")
         for type_ in (type_of(op.results[0]) for op in ops):
             if type_.shape[-1] not in (classes, 1):
-                raise Refused("what lies between them is no view of rows")
+                raise LogitsKept("what lies between them is no view of rows")
             if type_.dtype not in FLOATS or (self._rounding == "eager" and type_.dtype != torch.float32):
                 what = "logits are rounded to" if type_.dtype.itemsize < 4 else "the softmax is in"
-                raise Refused(f"{what} {type_.dtype}")
+                raise LogitsKept(f"{what} {type_.dtype}")
 
     def _makers(self, index: ir.Value) -> list[ir.Operation]:
         """The calls that make the classes of rows from labels.
@@ -113,13 +132,13 @@ class LossFinder:
         waiting = [index]
         while waiting:
             value = waiting.pop()
-            type_ = read_type(value.type)
-            if isinstance(value.owner, ir.Block) or value.owner.operation in found:
+            op, type_ = owner_of(value), read_type(value.type)
+            if op is None or op in found:
                 continue
             if type_ is not None and type_.dtype.is_floating_point:
-                raise Refused("the classes of rows are computed from floating-point numbers")
-            found[value.owner.operation] = None
-            waiting += value.owner.operands
+                raise LogitsKept("the classes of rows are computed from floating-point numbers")
+            found[op] = None
+            waiting += op.operands
         return [op for op in found if op.results[0] in self._numbers and maker(op.results[0])]
 
 
@@ -143,19 +162,19 @@ def _parts(op: ir.Operation, matcher: Matcher) -> _Parts | None:
     """What ``op``, a softmax or the first call of one, is part of."""
     mask = _mask(op.operands[0])
     logits = op.operands[0] if mask is None else mask.operands[1]
-    linear = next(matcher.match(LOGITS, logits, Match({})), None)
+    linear = next(matcher.match(forms.LOGITS, logits, Match({})), None)
     if linear is None:
         return None
     given = linear.named(weight=transposed(linear.values["turned"]), logits=op.operands[0])
-    forms = (_played(roles, matcher, given) for roles in SOFTMAXES)
-    softmax = next((found for found in forms if "logp" in found.values), None)
+    played = (_played(roles, matcher, given) for roles in forms.SOFTMAXES)
+    softmax = next((found for found in played if "logp" in found.values), None)
     if softmax is None:
         return None
-    loss = _played(LOSS, matcher, softmax)
-    return _Parts(softmax, loss, _played(BACKWARD, matcher, loss))
+    loss = _played(forms.LOSS, matcher, softmax)
+    return _Parts(softmax, loss, _played(forms.BACKWARD, matcher, loss))
 
 
-def _played(roles: Iterable[Role], matcher: Matcher, match: Match) -> Match:
+def _played(roles: Iterable[forms.Role], matcher: Matcher, match: Match) -> Match:
     """With the values that play ``roles``, each of which one alone may play."""
     for role in roles:
         if role.source in match.values:
@@ -177,38 +196,33 @@ def _inside(match: Match) -> dict[ir.Operation, None]:
 def _check_readers(
     values: Mapping[str, ir.Value], kept: str, ops: Iterable[ir.Operation], inside: Container[ir.Operation]
 ) -> None:
-    """Raises Refused where another than those ``inside`` reads what ``ops`` make and is no result."""
-    made = [values[name] for name in MADE if name in values]
+    """Raises LogitsKept where another than those ``inside`` reads what ``ops`` make and is no result."""
+    made = [values[name] for name in forms.MADE if name in values]
     known = [op.results[0] for op in ops if op.results[0] not in made]
-    others = [target_of(op) for value in known for op in readers(value) if op not in inside and _is_read(op)]
-    for other in sorted(
-        others, key=(GRADIENT, "aten.zeros_like").__contains__
-    ):  # these follow from the others
-        is_end = other == "func.return"
-        by = "the program gives them to its caller" if is_end else f"{other} reads them"
-        raise Refused(f"{kept}: {by}")
-
-
-def _is_read(op: ir.Operation) -> bool:
-    return not len(op.results) or any(True for result in op.results for _ in result.uses)
+    outside = [op for value in known for op in readers(value) if op not in inside]
+    others = [target_of(op) for op in outside if not len(op.results) or any(map(is_read, op.results))]
+    if others:  # gradients and zeros follow from the others
+        other = min(others, key=(forms.GRADIENT, "aten.zeros_like").__contains__)
+        by = "the program gives them to its caller" if other == "func.return" else f"{other} reads them"
+        raise LogitsKept(f"{kept}: {by}")
 
 
 def _check_linear(values: Mapping[str, ir.Value]) -> None:
-    """Raises Refused unless the operands of the product are those of a linear layer."""
+    """Raises LogitsKept unless the operands of the product are those of a linear layer."""
     product, weight = type_of(values["product"]), values.get("weight")
     shape = (product.shape[-1], type_of(values["rows"]).shape[-1])
     if weight is None or type_of(weight).shape != shape:
-        raise Refused("the weight is not [classes, size]")
+        raise LogitsKept("the weight is not [classes, size]")
     if "bias" in values and type_of(values["bias"]) != (shape[:1], product.dtype):
-        raise Refused("what is added to the logits is no bias")
+        raise LogitsKept("what is added to the logits is no bias")
 
 
 def _check_gradient(values: Mapping[str, ir.Value]) -> None:
     is_other = "again" in values and type_of(values["again"]) != type_of(values["weight"])
     if is_other or ("slopes" in values and not {"drows", "dweight"} & values.keys()):
-        raise Refused("the gradient of the logits is not that of a linear layer")
+        raise LogitsKept("the gradient of the logits is not that of a linear layer")
     if "dbias" in values and "bias" not in values:
-        raise Refused("the gradient of the logits is kept: it is added up for no bias")
+        raise LogitsKept("the gradient of the logits is kept: it is added up for no bias")
 
 
 def _mask(value: ir.Value) -> ir.Operation | None:

@@ -18,18 +18,9 @@ import torch
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.bodies.captures import captured
-from shardc.passes.fuse.linear_loss.calls import LINKS, TURNS, untwisted
-from shardc.passes.fuse.linear_loss.pattern import (
-    ANY,
-    Apply,
-    As,
-    Behind,
-    Either,
-    Later,
-    Pattern,
-    Seen,
-    Typed,
-)
+from shardc.passes.fuse.linear_loss.calls import LINKS, untwisted
+from shardc.passes.fuse.linear_loss.pattern import ANY, Apply, As, Behind, Either, Later, Pattern, Seen, Typed
+from shardc.passes.fuse.reading.values import TURNS
 
 SOFTMAX, GRADIENT, LARGEST = "aten._log_softmax", "aten._log_softmax_backward_data", "aten.amax"
 PRODUCT, PRODUCT_WITH_BIAS = "aten.mm", "aten.addmm"
@@ -45,12 +36,14 @@ class Role:
     pattern: Pattern
 
 
-def call(target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True) -> Apply:
-    return Apply((target,), operands, test)
+def call(
+    target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True, swaps: bool = False
+) -> Apply:
+    return Apply((target,), operands, test, swaps)
 
 
-def either_way(target: str, *operands: Pattern, test: Callable[[OpCall], bool] = lambda _: True) -> Apply:
-    return Apply((target,), operands, test, swaps=True)
+def either(*forms: Pattern) -> Either:
+    return Either(forms)
 
 
 def _of_rows(spec: OpCall) -> bool:
@@ -65,7 +58,7 @@ def _sums(dim: int, keepdim: tuple[bool, ...]) -> Callable[[OpCall], bool]:
     def test(spec: OpCall) -> bool:
         (made,), given = spec.results, spec["self"]
         dims = tuple(d % 2 for d in spec["dim"] or ())
-        is_matrix = len(given.shape) == 2 and made.dtype == given.dtype
+        is_matrix = made is not None and len(given.shape) == 2 and made.dtype == given.dtype
         return is_matrix and dims == (dim,) and spec["keepdim"] in keepdim
 
     return test
@@ -108,27 +101,17 @@ def _is_weights(type_: TensorType, logp: TensorType) -> bool:
     return type_.shape == (1, logp.shape[1])
 
 
-def _share() -> Pattern:
-    return _SHARE
-
-
 _NUMBER = Typed("logp", _is_number)
-_SHARE: Pattern = Either(
-    (
-        Typed("logp", _is_share),
-        call("aten.where.self", _NUMBER, Later(_share), Later(_share)),
-        call("aten.mul.Tensor", Later(_share), Later(_share)),
-    )
+_AGAIN = Later(lambda: _SHARE)
+_SHARE: Pattern = either(
+    Typed("logp", _is_share),
+    call("aten.where.self", _NUMBER, _AGAIN, _AGAIN),
+    call("aten.mul.Tensor", _AGAIN, _AGAIN),
 )
-"""A number for each row and class, computed of numbers for each of the one or the other: weights of classes,
-and 0 for rows that are ignored.
-"""
+"""A number for each row and class from numbers of rows or classes: class weights, 0 for ignored rows."""
 
-_LINEAR = Either(
-    (
-        call(PRODUCT, "rows", "turned"),
-        call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled),
-    )
+_LINEAR = either(
+    call(PRODUCT, "rows", "turned"), call(PRODUCT_WITH_BIAS, "bias", "rows", "turned", test=_unscaled)
 )
 LOGITS: Pattern = Behind(LINKS, As("product", _LINEAR))
 
@@ -147,38 +130,28 @@ SOFTMAXES: tuple[tuple[Role, ...], ...] = (
     ),
 )
 
-_LOGP = Either(("logp", call("aten._to_copy", "logp")))
+_LOGP = either("logp", call("aten._to_copy", "logp"))
 _CLASS_WEIGHTS = As("class_weights", Typed("logp", _is_weights))
-_WEIGHTED = As("weighted", either_way("aten.mul.Tensor", _LOGP, _CLASS_WEIGHTS))
+_WEIGHTED = As("weighted", call("aten.mul.Tensor", _LOGP, _CLASS_WEIGHTS, swaps=True))
 LOSS: tuple[Role, ...] = (
-    Role("picked", "logp", call("aten.gather", Either((_LOGP, _WEIGHTED)), "index", test=_at_rows)),
+    Role("picked", "logp", call("aten.gather", either(_LOGP, _WEIGHTED), "index", test=_at_rows)),
     Role("total", "logp", call(SUM, _LOGP, test=_sums(1, (False, True)))),
 )
 
-_NO_GRADIENT = Seen(
-    captured,
-    Either(
-        (
-            call("aten.full", test=lambda spec: spec["fill_value"] == 0),
-            call("aten.zeros"),
-            call("aten.zeros_like"),
-        )
-    ),
+_ZEROS = call("aten.full", test=lambda spec: spec["fill_value"] == 0)
+_NO_GRADIENT = Seen(captured, either(_ZEROS, call("aten.zeros"), call("aten.zeros_like")))
+_HIT = either(
+    call("aten.scatter.value", As("zeros", _NO_GRADIENT), "hit", test=_at_rows),
+    call(SCATTER_ROWS, As("zeros", _NO_GRADIENT), "hit", "source", test=_at_rows),
 )
-_HIT = Either(
-    (
-        call("aten.scatter.value", As("zeros", _NO_GRADIENT), "hit", test=_at_rows),
-        call(SCATTER_ROWS, As("zeros", _NO_GRADIENT), "hit", "source", test=_at_rows),
-    )
-)
-_SCALED = As("scaled", either_way("aten.mul.Tensor", As("scatter", _HIT), As("share", _SHARE)))
+_SCALED = As("scaled", call("aten.mul.Tensor", As("scatter", _HIT), As("share", _SHARE), swaps=True))
 _SPREAD = call("aten.expand", As("spread", _NUMBER))
-_GIVEN = As("given", Either((_SCALED, either_way("aten.add.Tensor", _SCALED, _SPREAD, test=_plain))))
+_GIVEN = As("given", either(_SCALED, call("aten.add.Tensor", _SCALED, _SPREAD, test=_plain, swaps=True)))
 _GRADIENT = call(GRADIENT, _GIVEN, _LOGP, test=_of_rows)
-_FALL = either_way("aten.mul.Tensor", call("aten.exp", _LOGP), As("sums", _NUMBER))
+_FALL = call("aten.mul.Tensor", call("aten.exp", _LOGP), As("sums", _NUMBER), swaps=True)
 _SLOPES = Behind(LINKS, "slopes")
 BACKWARD: tuple[Role, ...] = (
-    Role("slopes", "logp", Either((_GRADIENT, call("aten.sub.Tensor", _GIVEN, _FALL, test=_plain)))),
+    Role("slopes", "logp", either(_GRADIENT, call("aten.sub.Tensor", _GIVEN, _FALL, test=_plain))),
     Role("kept", "zeros", call("aten.gather", "zeros", ANY, test=_at_rows)),
     Role("added", "given", call(SUM, "given", test=_sums(1, (True,)))),
     Role("drows", "slopes", call(PRODUCT, _SLOPES, Seen(untwisted, "again"))),

@@ -8,12 +8,14 @@ from shardc.dialects.aten.call import Call, CallReader
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.attention_maps import FLOATS
-from shardc.dialects.kern.kernel import CHECKS, kernel, write_checks
+from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.dialects.kern.linear_cross_entropy import MADE, linear_cross_entropy
 from shardc.dialects.kern.linear_cross_entropy_backward import linear_cross_entropy_backward
-from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.linear_loss.write import BACKWARD, FORWARD, GRADIENTS
+from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.passes.fuse.reading.values import is_read, type_of
+from shardc.passes.fuse.structured.write_kernel import write_kernel
 
 LINEAR_LOSSES = (FORWARD, BACKWARD)
 MESSAGE = "Target {} is out of bounds."
@@ -26,8 +28,8 @@ _OF = {FORWARD: MADE, BACKWARD: GRADIENTS}
 class LinearLossKernels:
     """Turns calls of a block into kernels."""
 
-    def __init__(self, block: ir.Block) -> None:
-        self._reader, self._context = CallReader(), block.owner.context
+    def __init__(self, symbols: Symbols) -> None:
+        self._reader, self._symbols = CallReader(), symbols
 
     def has(self, op: ir.Operation) -> bool:
         """Whether there is a kernel for a call: of floats of at most 32 bits, and sizes that are numbers."""
@@ -36,41 +38,35 @@ class LinearLossKernels:
         return spec["rows"].dtype in FLOATS and all(t.is_static and 0 not in t.shape for t in types)
 
     def write(self, op: ir.Operation, name: str) -> tuple[ir.Operation, dict[str, ir.Value]]:
-        """The kernel that stands in place of ``op``, and its results by their names, those that are read;
-        ``op`` is erased.
-        """
+        """Replace ``op`` by a kernel; return it and its results that are read, by name. Erases ``op``."""
         call = self._reader.read(op)
         loc, ip, target = op.location, ir.InsertionPoint(op), call.spec.target
         given = _operands(call)
-        olds = dict(zip(_MADE[target], zip(op.results, call.spec.results, strict=True), strict=True))
-        made = {role: type_ for role, (old, type_) in olds.items() if any(True for _ in old.uses)}
+        olds = {role: old for role, old in zip(_MADE[target], op.results, strict=True) if is_read(old)}
+        made = {role: type_of(old) for role, old in olds.items()}
         if target == FORWARD:
             made["wrong"] = TensorType((), call.spec["index"].dtype)
         roles = [role for role in _OF[target] if role in made]
-        arguments = [builtin_type(self._reader.tensor_type(v.type), self._context) for v in given.values()]
         types = [made[role] for role in roles]
-        body, values, kernel_op = kernel(name, list(given.values()), arguments, types, loc=loc, ip=ip)
-        inside = ir.InsertionPoint(body)
+        inner, values, kernel_op = write_kernel(name, list(given.values()), types, self._symbols, loc, ip)
+        inside = ir.InsertionPoint(inner[0].owner)
         if target == FORWARD:
-            results = linear_cross_entropy(list(body.arguments), loc=loc, ip=inside)
-            kernel_op.attributes[CHECKS] = write_checks({roles.index("wrong"): MESSAGE}, self._context)
+            results = linear_cross_entropy(inner, loc=loc, ip=inside)
+            kernel_op.attributes[CHECKS] = write_checks({roles.index("wrong"): MESSAGE}, loc.context)
         else:
-            inner = dict(zip(given, body.arguments, strict=True))
-            results = linear_cross_entropy_backward(inner, call.spec["scale"], loc=loc, ip=inside)
+            named = dict(zip(given, inner, strict=True))
+            results = linear_cross_entropy_backward(named, call.spec["scale"], loc=loc, ip=inside)
         found = dict(zip(_OF[target], results, strict=True))
         yield_values([found[role] for role in roles], loc=loc, ip=inside)
         news = dict(zip(roles, values, strict=True))
-        for role, (old, _) in olds.items():
-            if role in news:
-                old.replace_all_uses_with(news[role])
+        for role, old in olds.items():
+            old.replace_all_uses_with(news[role])
         op.erase()
         return kernel_op, news
 
 
 def _operands(call: Call) -> dict[str, ir.Value]:
-    """The tensors of a call by their names in the schema, in the order of ``kern``'s operands of the same
-    names.
-    """
-    names = [name for name, _, _ in parameters(call.spec.target)]
-    read = [name for name, arg in zip(names, call.spec.args, strict=True) if isinstance(arg, TensorType)]
+    """The tensors of a call by their names in the schema, in the order of ``kern``'s operands."""
+    named = zip(parameters(call.spec.target), call.spec.args, strict=True)
+    read = [name for (name, _, _), arg in named if isinstance(arg, TensorType)]
     return dict(zip(read, call.operands, strict=True))

@@ -1,7 +1,6 @@
 """A small language of patterns over the calls of a block, and the search for what matches them.
 
-A pattern is a name, which stands for one value wherever it occurs (``_``: for any), or an expression of
-calls.
+A pattern is an expression of calls, or a name, which stands for one value wherever it occurs (``_``: any).
 """
 
 from __future__ import annotations
@@ -14,16 +13,14 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader, IntValue, OpCall, leaves
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.fuse.linear_loss.calls import maker, readers, target_of, type_of
+from shardc.passes.fuse.reading.values import maker, readers, target_of, type_of
 
 ANY = "_"
 
 
 @dataclass(frozen=True)
 class Apply:
-    """A call of one of ``targets``, whose tensors match ``operands`` in order, or in either order if
-    ``swaps``. ``test`` is asked of its arguments.
-    """
+    """A call of ``targets`` that passes ``test``; its tensors match ``operands``; ``swaps``: or reversed."""
 
     targets: tuple[str, ...]
     operands: tuple[Pattern, ...]
@@ -82,9 +79,7 @@ Pattern: TypeAlias = "str | Apply | As | Either | Behind | Seen | Typed | Later"
 
 @dataclass(frozen=True)
 class Match:
-    """The ``values`` that names stand for, and the calls that were looked at, in the order of operands
-    first.
-    """
+    """The ``values`` that names stand for, and the calls looked at, those of operands first."""
 
     values: dict[str, ir.Value]
     ops: tuple[ir.Operation, ...] = ()
@@ -157,9 +152,7 @@ class Matcher:
             yield from self._operands(patterns[1:], values[1:], found)
 
     def made_of(self, name: str, pattern: Pattern, source: str, match: Match) -> list[Match]:
-        """The values that match ``pattern`` among those that its calls make of the one named ``source``; each
-        is called ``name``.
-        """
+        """The values made of the one named ``source`` that match ``pattern``, each called ``name``."""
         last = _targets(pattern)
         between = frozenset(
             t for form in _calls(pattern) for inner in form.operands for t in _targets(inner, True)

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import CallReader, replace_leaves, target_name
-from shardc.passes.fuse.linear_loss.calls import first_of, made_behind, maker, type_of
+from shardc.passes.fuse.linear_loss.calls import first_of, made_behind
 from shardc.passes.fuse.linear_loss.find import loss_values
+from shardc.passes.fuse.reading.values import maker, type_of
 from shardc.passes.partition.local_call import infer_types, with_defaults
 
 FORWARD = "shardc.linear_cross_entropy"
@@ -28,9 +28,7 @@ GRADIENTS = ("drows", "dweight", "dbias")
 
 @dataclass
 class Raised:
-    """The ops that stand for a loss, and the values whose places new ones took. The calls that they stand for
-    stay, and nobody reads them.
-    """
+    """The ops that stand for a loss, and the values they replace. The replaced calls stay, unread."""
 
     forward: ir.Operation
     backward: ir.Operation | None = None
@@ -38,9 +36,7 @@ class Raised:
 
 
 def raise_loss(softmax: ir.Operation, builder: CallBuilder) -> Raised | None:
-    """Writes both ops for the loss that ``softmax`` is the first call of; none where the weight is gathered
-    again by what waits for its gradient.
-    """
+    """Write both ops for the loss of ``softmax``; None if its gradient's reader gathers the weight again."""
     writer = _Writer(loss_values(softmax), builder)
     products = writer.makers(*GRADIENTS)
     if writer.waits_for_itself(products):
@@ -119,9 +115,7 @@ class _Writer:
                 at.take(role, value)
 
     def _grad(self) -> tuple[ir.Value, float]:
-        """The gradient at the class of each row, without its scale; puts the sums over all classes in their
-        place.
-        """
+        """The gradient at the class of each row, without its scale; replaces its sums over all classes."""
         values, at = self._values, self._before("scaled")
         grad, scale = self._at_class(values["share"], values["hit"], at), 1.0
         if "kept" in values:
@@ -140,9 +134,7 @@ class _Writer:
         return grad, scale
 
     def _at_class(self, value: ir.Value, index: ir.Value, at: _Calls) -> ir.Value:
-        """What is of each row and class, or the same for all of the one or the other, at the class of each
-        row.
-        """
+        """Return ``value``, a number for each row, class or both, at the class of each row."""
         type_ = type_of(value)
         if type_.shape[-1:] in ((), (1,)):
             return value
@@ -178,14 +170,13 @@ class _Calls:
         self._loc, self._ip = op.location, ir.InsertionPoint(op)
         self._phase = {name: op.attributes[name] for name in ("dist.phase",) if name in op.attributes}
 
-    def op(self, target: str, *args: Any) -> ir.Operation:
+    def op(self, target: str, *args: object) -> ir.Operation:
         full = with_defaults(target, args)
-        types = infer_types(
-            target, replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a)
-        )
+        typed = replace_leaves(full, lambda a: type_of(a) if isinstance(a, ir.Value) else a)
+        types = infer_types(target, typed)
         return self._builder.call(target, full, types, self._loc, self._ip, self._phase)
 
-    def __call__(self, target: str, *args: Any) -> ir.Value:
+    def __call__(self, target: str, *args: object) -> ir.Value:
         return self.op(target, *args).results[0]
 
     def column(self, value: ir.Value) -> ir.Value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from shardc.passes.fuse.lower.math import sigmoid
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
@@ -11,10 +10,6 @@ from shardc.passes.fuse.lower.table import pointwise
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBE = 0.044715
-
-
-def _relu(s: Scalars, x: Scalar) -> Scalar:
-    return s.maximum(x, 0)
 
 
 def _gelu(s: Scalars, x: Scalar, approximate: str = "none") -> Scalar:
@@ -46,12 +41,8 @@ def _silu_backward(s: Scalars, grad: Scalar, x: Scalar) -> Scalar:
     return s.mul(s.mul(grad, gate), s.add(s.mul(x, s.sub(1.0, gate)), 1.0))
 
 
-def _threshold_backward(s: Scalars, grad: Scalar, x: Scalar, threshold: Any) -> Scalar:
-    return s.select(s.compare("le", x, threshold), 0, grad)
-
-
-pointwise("relu", _relu)
-pointwise("threshold_backward", _threshold_backward)
+pointwise("relu", lambda s, x: s.maximum(x, 0))
+pointwise("threshold_backward", lambda s, grad, x, bound: s.select(s.compare("le", x, bound), 0, grad))
 pointwise("gelu", _gelu, heavy=True)
 pointwise("gelu_backward", _gelu_backward, heavy=True)
 pointwise("silu", lambda s, x: s.div(x, s.add(s.math("exp", s.negate(x)), 1.0)), heavy=True)

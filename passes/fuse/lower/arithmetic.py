@@ -1,28 +1,22 @@
-"""Sums, products, quotients, extrema, bits. Integers wrap around as in ATen; divisions by integer tensors are
-left to it, as they must fail on 0.
-"""
+"""Sums, products, quotients, extrema, bits; integers wrap. Quotients by integer tensors must fail on 0."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 
-def _scaled(s: Scalars, x: Operand, alpha: Any) -> Operand:
+def _scaled(s: Scalars, x: Operand, alpha: Operand) -> Operand:
     return x if alpha == 1 else s.mul(s.cast(x, s.compute), alpha)
 
 
-def _add(s: Scalars, x: Operand, y: Operand, alpha: Any = 1) -> Scalar:
+def _add(s: Scalars, x: Operand, y: Operand, alpha: Operand = 1) -> Scalar:
     return s.bit("or", x, y) if s.compute.itemsize == 1 else s.add(x, _scaled(s, y, alpha))
-
-
-def _sub(s: Scalars, x: Operand, y: Operand, alpha: Any = 1) -> Scalar:
-    return s.sub(x, _scaled(s, y, alpha))
 
 
 def _mul(s: Scalars, x: Operand, y: Operand) -> Scalar:
@@ -30,24 +24,20 @@ def _mul(s: Scalars, x: Operand, y: Operand) -> Scalar:
 
 
 pointwise("add.Tensor add.Scalar", _add)
-pointwise("sub.Tensor sub.Scalar", _sub)
+pointwise("sub.Tensor sub.Scalar", lambda s, x, y, alpha=1: s.sub(x, _scaled(s, y, alpha)))
 pointwise("rsub.Tensor rsub.Scalar", lambda s, x, y, alpha=1: s.sub(y, _scaled(s, x, alpha)))
-pointwise("mul.Tensor mul.Scalar", _mul)
+pointwise(
+    "mul.Tensor mul.Scalar", lambda s, x, y: s.bit("and", x, y) if s.compute.itemsize == 1 else s.mul(x, y)
+)
 pointwise("div.Tensor div.Scalar", lambda s, x, y: s.div(x, y), heavy=True)
 pointwise("reciprocal", lambda s, x: s.div(1.0, x), heavy=True)
 pointwise("neg", lambda s, x: s.negate(x))
 pointwise("square", lambda s, x: s.mul(x, x))
 pointwise("maximum", lambda s, x, y: s.maximum(x, y))
 pointwise("minimum", lambda s, x, y: s.minimum(x, y))
-pointwise(
-    "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar", lambda s, x, y: s.bit("and", x, y)
-)
-pointwise(
-    "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar", lambda s, x, y: s.bit("or", x, y)
-)
-pointwise(
-    "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar", lambda s, x, y: s.bit("xor", x, y)
-)
+for _bit in ("and", "or", "xor"):
+    for _name in (f"bitwise_{_bit}", f"__{_bit}__"):
+        pointwise(f"{_name}.Tensor {_name}.Scalar", lambda s, x, y, _bit=_bit: s.bit(_bit, x, y))
 pointwise("addcmul", lambda s, x, a, b, value=1: s.add(x, s.mul(_scaled(s, a, value), b)))
 pointwise("addcdiv", lambda s, x, a, b, value=1: s.add(x, s.div(_scaled(s, a, value), b)), heavy=True)
 
@@ -68,9 +58,9 @@ pointwise("lerp.Tensor lerp.Scalar", _lerp)
 
 @lowers("aten.div.Tensor_mode", "aten.div.Scalar_mode", "aten.floor_divide", "aten.floor_divide.Scalar")
 def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    mode = call.args[2] if len(call.args) > 2 else "floor"
+    mode = "floor" if "floor_divide" in call.target else call["rounding_mode"]
     if not results(call)[0].dtype.is_floating_point:
-        divisor = call.args[1]
+        divisor = call["other"]
         if mode != "floor" or not isinstance(divisor, int) or divisor <= 0:
             raise NotLowered("divides integers by what may be 0")
         return [point(b, call, values, lambda s, x, y, *_: s.floor_divide(x, y), heavy=True)]
@@ -79,23 +69,16 @@ def divide_rounded(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     return [point(b, call, values, lambda s, x, y, *_: s.math("trunc", s.div(x, y)), heavy=True)]
 
 
-@lowers(
-    "aten.clamp",
-    "aten.clamp_min",
-    "aten.clamp_max",
-    "aten.clamp.Tensor",
-    "aten.clamp_min.Tensor",
-    "aten.clamp_max.Tensor",
-)
+@lowers(*(f"aten.clamp{bound}{kind}" for bound in ("", "_min", "_max") for kind in ("", ".Tensor")))
 def clamp(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """NaN stays NaN; where the bounds cross, the upper one counts."""
-    low = None if "clamp_max" in call.target else call.args[1]
-    high = call.args[1] if "clamp_max" in call.target else call.args[2] if len(call.args) > 2 else None
+    low = "clamp_max" not in call.target and call["min"] is not None
+    high = "clamp_min" not in call.target and call["max"] is not None
 
     def compute(s: Scalars, x: Scalar, *bounds: Operand | None) -> Scalar:
         given = [bound for bound in bounds if bound is not None]
-        if low is not None:
+        if low:
             x = s.maximum(x, given.pop(0))
-        return s.minimum(x, given.pop(0)) if high is not None else x
+        return s.minimum(x, given.pop(0)) if high else x
 
     return [point(b, call, values, compute)]

@@ -7,10 +7,12 @@ from math import prod
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.fuse.lower.reduction import converted, finished, moments
+from shardc.passes.fuse.lower.normalization import affine
+from shardc.passes.fuse.lower.reduction import converted, divided, finished, moments
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import given, lowers
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 
 def _channels(b: Builder, x: Value, rank: int) -> Value:
@@ -18,25 +20,12 @@ def _channels(b: Builder, x: Value, rank: int) -> Value:
     return b.seen(x, (x.type.shape[0], *[1] * (rank - 2)))
 
 
+def _weights(b: Builder, weights: Sequence[Value | None], rank: int) -> list[Value | None]:
+    return [None if w is None else _channels(b, w, rank) for w in weights]
+
+
 def _others(x: Value) -> list[int]:
     return [d for d in range(len(x.type.shape)) if d != 1]
-
-
-def _affine(
-    b: Builder, x: Value, mean: Value, rstd: Value, weights: Sequence[Value | None], type_: TensorType
-) -> Value:
-    """``(x - mean) * rstd``, times the weight and plus the bias where there is one."""
-    dtype, rank = wide(type_.dtype), len(type_.shape)
-    weight, bias = weights
-    present = [_channels(b, w, rank) for w in weights if w is not None]
-
-    def compute(s: Scalars, v: Scalar, m: Scalar, r: Scalar, *rest: Scalar) -> Scalar:
-        terms = iter(s.cast(t, dtype) for t in rest)
-        y = s.mul(s.sub(s.cast(v, dtype), s.cast(m, dtype)), s.cast(r, dtype))
-        y = s.mul(y, next(terms)) if weight is not None else y
-        return s.add(y, next(terms)) if bias is not None else y
-
-    return b.point(compute, [x, mean, rstd, *present], type_, dtype=dtype)
 
 
 def _rstd(b: Builder, var: Value, eps: float, type_: TensorType) -> Value:
@@ -46,9 +35,7 @@ def _rstd(b: Builder, var: Value, eps: float, type_: TensorType) -> Value:
 
 @lowers("aten._native_batch_norm_legit_functional", "aten._native_batch_norm_legit.no_stats")
 def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """In training: by the batch's own mean and variance; the running ones move towards these by
-    ``momentum``.
-    """
+    """In training, by the batch's statistics; the running ones move towards these by ``momentum``."""
     if not call["training"]:
         raise NotLowered("normalizes by running statistics, and returns none")
     x, weight, bias, *running = given(call, values)
@@ -59,13 +46,12 @@ def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
         raise NotLowered("has one value for each channel")
     dtype, momentum = wide(out.dtype), call["momentum"]
     mean, square = moments(b, x, dims, dtype)
-    var = b.point(lambda s, v: s.div(v, s.size(count, v.dtype)), [square], square.type, sizes=[count])
+    var = divided(b, square, count)
     rstd = _rstd(b, var, call["eps"], square.type)
-    y = _affine(b, x, mean, rstd, (weight, bias), out)
+    rank = len(x.type.shape)
+    y = affine(b, x, mean, rstd, out, _weights(b, (weight, bias), rank))
     made: list[Value | None] = [y, finished(b, mean, mean_type), finished(b, rstd, rstd_type)]
-    unbiased = b.point(
-        lambda s, v: s.div(v, s.size(count - 1, v.dtype)), [square], square.type, sizes=[count]
-    )
+    unbiased = divided(b, square, count - 1)
     for old, new, type_ in zip(running, (mean, unbiased), new_types, strict=False):
         if old is None or type_ is None:
             raise NotLowered("has no running statistics")
@@ -73,9 +59,7 @@ def batch_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value 
         def moved(s: Scalars, before: Scalar, now: Scalar) -> Scalar:
             return s.add(s.mul(now, momentum), s.mul(s.cast(before, dtype), 1 - momentum))
 
-        made.append(
-            finished(b, b.point(moved, [_channels(b, old, len(x.type.shape)), new], mean.type), type_)
-        )
+        made.append(finished(b, b.point(moved, [_channels(b, old, rank), new], mean.type), type_))
     return made
 
 
@@ -87,7 +71,8 @@ def batch_norm_inference(b: Builder, call: OpCall, values: Sequence[Value]) -> l
     assert x is not None and mean is not None and var is not None and out is not None
     var = _channels(b, var, rank)
     rstd = _rstd(b, var, call["eps"], TensorType(var.type.shape, wide(out.dtype)))
-    return [_affine(b, x, _channels(b, mean, rank), rstd, (weight, bias), out), None, None]
+    weights = _weights(b, (weight, bias), rank)
+    return [affine(b, x, _channels(b, mean, rank), rstd, out, weights), None, None]
 
 
 @lowers("aten.native_batch_norm_backward")
@@ -100,7 +85,7 @@ def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     dtype, dims, rank = wide(grad.type.dtype), _others(x), len(x.type.shape)
     count, whole = prod(x.type.shape[d] for d in dims), TensorType(x.type.shape, dtype)
     mean, rstd = _channels(b, mean, rank), _channels(b, rstd, rank)
-    h = _affine(b, x, mean, rstd, (None, None), whole)
+    h = affine(b, x, mean, rstd, whole)
     grad = converted(b, grad, dtype)
     product = b.point(lambda s, g, n: s.mul(g, n), [grad, h], whole)
     dw, db = b.reduce("sum", product, dims), b.reduce("sum", grad, dims)
@@ -108,17 +93,15 @@ def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     if call.results[0] is not None:
         weights = [] if weight is None else [_channels(b, weight, rank)]
 
-        def compute(
-            s: Scalars, g: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar, *w: Scalar
-        ) -> Scalar:
+        def compute(s: Scalars, g: Scalar, n: Scalar, r: Scalar, *rest: Scalar) -> Scalar:
+            first, second, *w = rest
             share = s.div(s.add(first, s.mul(n, second)), s.size(count, dtype))
             scale = s.cast(r, dtype)
             scale = s.mul(scale, s.cast(w[0], dtype)) if w else scale
             return s.mul(s.sub(g, share), scale)
 
-        made[0] = b.point(
-            compute, [grad, h, rstd, db, dw, *weights], call.results[0], dtype=dtype, sizes=[count]
-        )
+        inputs = [grad, h, rstd, db, dw, *weights]
+        made[0] = b.point(compute, inputs, call.results[0], dtype=dtype, sizes=[count])
     for position, total in ((1, dw), (2, db)):
         type_ = call.results[position]
         made[position] = None if type_ is None else finished(b, total, type_)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars
@@ -23,19 +21,9 @@ comparison("isnan", lambda s, x: s.compare("ne", x, x))
 comparison("logical_not", lambda s, x: s.logical_not(x))
 
 
-def _logical(name: str) -> Any:
-    return lambda s, x, y: s.bit(name, s.cast(x, torch.bool), s.cast(y, torch.bool))
-
-
-for _target, _bit in (("logical_and", "and"), ("logical_or", "or"), ("logical_xor", "xor")):
-    untyped(_target, _logical(_bit))
-
-
-def _not(s: Scalars, x: Scalar) -> Scalar:
-    return s.bit("xor", x, True if x.dtype == torch.bool else -1)
-
-
-pointwise("bitwise_not", _not)
+for _bit in ("and", "or", "xor"):
+    untyped(f"logical_{_bit}", lambda s, *xs, _bit=_bit: s.bit(_bit, *(s.cast(x, torch.bool) for x in xs)))
+pointwise("bitwise_not", lambda s, x: s.bit("xor", x, True if x.dtype == torch.bool else -1))
 
 
 def _where(s: Scalars, condition: Scalar, x: Operand, y: Operand) -> Scalar:

@@ -1,43 +1,36 @@
-"""Tensors made from numbers: filled with one, counting up, and triangles of others."""
+"""Copies and conversions; tensors made from numbers: filled with one, counting up; triangles of others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.kern.size import Size
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
-from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.lower.table import lowers, results, untyped
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
+
+untyped("clone contiguous lift_fresh_copy _to_copy", lambda s, x, *_, **__: x)
+untyped("copy", lambda s, x, source, *_: source)
+
+_FORMS = ("{}", "{}_like", "new_{}")
 
 
-def _filled(b: Builder, call: OpCall, number: Any) -> list[Value]:
+@lowers(
+    *(f"aten.{form.format(name)}" for name in ("zeros", "ones", "full") for form in _FORMS),
+    "aten.scalar_tensor",
+)
+def filled(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Tensors of zeros, ones, or a number among the arguments."""
     (type_,) = results(call)
+    number = int("ones" in call.target)
+    if "full" in call.target or call.target == "aten.scalar_tensor":
+        number = call["fill_value" if "full" in call.target else "s"]
     if isinstance(number, complex):
         raise NotLowered("is filled with a complex number")
     sizes = [number] if isinstance(number, Size) else []
     return [b.point(lambda s: s.size(number, type_.dtype), [], type_, sizes=sizes)]
-
-
-@lowers("aten.zeros", "aten.zeros_like", "aten.new_zeros")
-def zeros(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    return _filled(b, call, 0)
-
-
-@lowers("aten.ones", "aten.ones_like", "aten.new_ones")
-def ones(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    return _filled(b, call, 1)
-
-
-@lowers("aten.full", "aten.full_like", "aten.new_full")
-def full(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    return _filled(b, call, call["fill_value"])
-
-
-@lowers("aten.scalar_tensor")
-def scalar_tensor(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    return _filled(b, call, call["s"])
 
 
 @lowers("aten.arange", "aten.arange.start", "aten.arange.start_step")
@@ -55,23 +48,15 @@ def arange(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     return [b.point(compute, [], type_, indices=[[0]])]
 
 
-def _triangle(b: Builder, call: OpCall, values: Sequence[Value], predicate: str) -> list[Value]:
+@lowers("aten.tril", "aten.triu")
+def triangle(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    """Zeros above, or below, a diagonal."""
     (type_,), diagonal = results(call), call["diagonal"]
     if not isinstance(diagonal, int):
         raise NotLowered("has a diagonal that differs from call to call")
-    rank = len(type_.shape)
+    rank, predicate = len(type_.shape), "le" if call.target == "aten.tril" else "ge"
 
     def compute(s: Scalars, x: Scalar, row: Scalar, column: Scalar) -> Scalar:
         return s.select(s.compare(predicate, column, s.add(row, diagonal)), s.cast(x, s.compute), 0)
 
     return [b.point(compute, values, type_, indices=[[rank - 2], [rank - 1]])]
-
-
-@lowers("aten.tril")
-def tril(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    return _triangle(b, call, values, "le")
-
-
-@lowers("aten.triu")
-def triu(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    return _triangle(b, call, values, "ge")

@@ -1,6 +1,4 @@
-"""Rows and elements at places that a tensor holds: embeddings, ``index_select``, ``gather``, indexing by a
-tensor.
-"""
+"""Rows and elements at indices in a tensor: embeddings, ``index_select``, ``gather``, tensor indexing."""
 
 from __future__ import annotations
 
@@ -13,7 +11,8 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 Read = Callable[[Scalar], Scalar]
 
@@ -64,10 +63,8 @@ def _gathered(
 def embedding(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """A row for each index."""
     table, index = values
-    rank = len(index.type.shape)
-    return _gathered(
-        b, call, b.seen(index, (*index.type.shape, 1)), table, (None, rank), "index out of range in self"
-    )
+    seen = b.seen(index, (*index.type.shape, 1))
+    return _gathered(b, call, seen, table, (None, len(index.type.shape)), "index out of range in self")
 
 
 @lowers("aten.index_select")

@@ -12,16 +12,15 @@ from shardc.passes.fuse.lower.gather import Read, outside, picked
 from shardc.passes.fuse.lower.reduction import finished
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, Value
+from shardc.passes.fuse.reading.builder import Builder
+from shardc.passes.fuse.reading.graph import Value
 
 NONE, MEAN = 0, 1  # at::Reduction
 
 
 @lowers("aten.nll_loss_forward", "aten.nll_loss2d_forward")
 def nll_loss(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """``-x[target] * weight[target]``, added up, or divided by the total weight; and that weight, 0 without a
-    sum.
-    """
+    """``-x[target] * weight[target]``, summed or over the total weight; and that weight, 0 without a sum."""
     x, target, *weights = values
     rank, (out, total_type) = len(x.type.shape), call.results
     classes, ignored, dtype = min(1, rank - 1), call["ignore_index"], wide(x.type.dtype)
@@ -80,10 +79,8 @@ def nll_loss_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list
 
     def at_classes(x: Value) -> Value:
         """With a dim for the classes, if it has the others."""
-        shape = x.type.shape
-        return (
-            b.seen(x, (*shape[:classes], 1, *shape[classes:])) if len(shape) == rank - 1 and rank > 1 else x
-        )
+        shape, has_others = x.type.shape, len(x.type.shape) == rank - 1 and rank > 1
+        return b.seen(x, (*shape[:classes], 1, *shape[classes:])) if has_others else x
 
     inputs = [at_classes(grad), at_classes(target)]
     inputs += [b.seen(rest[0], (type_.shape[classes], *[1] * (rank - classes - 1)))] if weighted else []

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from shardc.dialects.aten.call import OpCall
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, point, pointwise, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 # ATen's names that math has too.
 for _name in ("cos", "erf", "exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sin", "sqrt", "tanh"):
@@ -29,10 +30,8 @@ def sigmoid(s: Scalars, x: Scalar) -> Scalar:
 pointwise("sigmoid", sigmoid, heavy=True)
 
 
-def power(s: Scalars, x: Scalar, exponent: float) -> Scalar:
-    """``x ** exponent``, by products and roots where ATen does so
-    (aten/src/ATen/native/cpu/PowKernel.cpp).
-    """
+def _power(s: Scalars, x: Scalar, exponent: float) -> Scalar:
+    """``x ** exponent``, by products and roots where ATen does (aten/src/ATen/native/cpu/PowKernel.cpp)."""
     match exponent:
         case 0:
             return s.constant(1, x.dtype)
@@ -58,18 +57,11 @@ def pow_scalar(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]
     exponent = call["exponent"]
     if not results(call)[0].dtype.is_floating_point and exponent not in (0, 1, 2, 3):
         raise NotLowered("is a power of integers")
-    return [point(b, call, values, lambda s, x, e: power(s, x, e), heavy=exponent not in (0, 1, 2, 3))]
+    return [point(b, call, values, _power, heavy=exponent not in (0, 1, 2, 3))]
 
 
-@lowers("aten.pow.Scalar")
-def pow_of_number(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    if not results(call)[0].dtype.is_floating_point:
-        raise NotLowered("is a power of integers")
-    return [point(b, call, values, lambda s, x, y: s.math("powf", s.constant(x, y.dtype), y), heavy=True)]
-
-
-@lowers("aten.pow.Tensor_Tensor")
+@lowers("aten.pow.Scalar", "aten.pow.Tensor_Tensor")
 def pow_tensor(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     if not results(call)[0].dtype.is_floating_point:
         raise NotLowered("is a power of integers")
-    return [point(b, call, values, lambda s, x, y: s.math("powf", x, y), heavy=True)]
+    return [point(b, call, values, lambda s, x, y: s.math("powf", s.cast(x, y.dtype), y), heavy=True)]

@@ -9,7 +9,8 @@ from shardc.options.kernels import MATMUL_FORMS
 from shardc.passes.fuse.lower.reduction import converted
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 TARGETS = frozenset(("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"))
 

@@ -1,9 +1,8 @@
 """Tensors put together from parts of a dim: concatenations, and the gradients of slices and selections.
 
-Where parts are equal, the dim is taken as ``parts x size``, and each element chooses the part that it comes
-from by its index in the first. Parts of different sizes are read at an index that is computed, and all of
-them for each element: that pays where :data:`MIN_PIECE` elements at least share the index. Others are left to
-ATen, which copies each.
+Equal parts make the dim ``parts x size``, where each element chooses its part by the first index. Parts of
+different sizes are read at computed indices, all of them for each element: that pays where at least
+:data:`MIN_RUN` elements share the index. ATen copies the others.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.fuse.grouping.legal import MIN_PIECE
-from shardc.passes.fuse.lower.gather import outside, picked
+from shardc.passes.fuse.grouping.legal import MIN_RUN
+from shardc.passes.fuse.lower.gather import Read, outside, picked
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 MAX_PARTS = 8
 """Parts of a concatenation: each element looks at all of them."""
@@ -32,9 +31,7 @@ MAX_PLACED = 3
 def _chosen(
     b: Builder, parts: Sequence[Value], type_: TensorType, dim: int, choose: Callable[..., Scalar]
 ) -> Value:
-    """``choose(scalars, index, *parts)`` over a tensor of ``type_``, whose ``dim`` is the index;
-    parts have size 1 there.
-    """
+    """``choose(scalars, index, *parts)`` for each index along ``dim``, where parts have size 1."""
 
     def compute(s: Scalars, *terms: Scalar) -> Scalar:
         *given, index = terms
@@ -59,9 +56,8 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     if len(values) > MAX_PARTS:
         raise NotLowered(f"concatenates more than {MAX_PARTS} parts")
     if any(v.type.shape != shape for v in values):
-        return [
-            _placed(b, values, list(accumulate((v.type.shape[dim] for v in values), initial=0)), type_, dim)
-        ]
+        starts = list(accumulate((v.type.shape[dim] for v in values), initial=0))
+        return [_placed(b, values, starts, type_, dim)]
     split = (*shape[:dim], len(values), *shape[dim:])
     parts = [b.seen(v, (*shape[:dim], 1, *shape[dim:])) for v in values]
 
@@ -75,28 +71,24 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
 
 
 def _placed(
-    b: Builder,
-    parts: Sequence[Value],
-    starts: Sequence[int],
-    type_: TensorType,
-    dim: int,
-    rest: float | int | bool = 0,
+    b: Builder, parts: Sequence[Value], starts: Sequence[int], type_: TensorType, dim: int, rest: float = 0
 ) -> Value:
     """``parts`` from ``starts`` on along ``dim``, one after the other, and ``rest`` elsewhere."""
     if len(parts) > MAX_PLACED:
         raise NotLowered(f"puts more than {MAX_PLACED} parts of different sizes together")
-    if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_PIECE:
+    if not all(isinstance(n, int) for n in type_.shape) or prod(type_.shape[dim + 1 :]) < MIN_RUN:
         raise NotLowered(
-            f"puts parts of different sizes together, with less than {MIN_PIECE} elements for each index"
+            f"puts parts of different sizes together, with less than {MIN_RUN} elements for each index"
         )
     dims = [None if d == dim else d for d in range(len(type_.shape))]
 
-    def compute(s: Scalars, *terms: Any) -> Scalar:
+    def compute(s: Scalars, *terms: Read | Scalar) -> Scalar:
         *reads, index = terms
         chosen = s.constant(rest, s.compute)
+        assert isinstance(index, Scalar)
         for part, start, read in zip(parts, starts, reads, strict=False):
-            size = part.type.shape[dim]
-            at = s.sub(index, start)
+            assert not isinstance(read, Scalar)
+            at, size = s.sub(index, start), part.type.shape[dim]
             chosen = s.select(outside(s, at, 0, size), chosen, s.cast(picked(s, read, at, size), s.compute))
         return chosen
 
@@ -114,22 +106,16 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     first, _, step = slice(call["start"], call["end"], call["step"]).indices(whole)
     if step == 1 and whole % part == 0 and first % part == 0:
         shape, seen = (*before, whole // part, part, *after), (*before, 1, part, *after)
-        return [
-            b.merged(
-                _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim, _select_one(first // part)),
-                dim,
-            )
-        ]
-    if step > 1 and whole == part * step:
+        index_dim, at = dim, first // part
+    elif step > 1 and whole == part * step:
         shape, seen = (*before, part, step, *after), (*before, part, 1, *after)
-        return [
-            b.merged(
-                _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), dim + 1, _select_one(first)), dim
-            )
-        ]
-    if step == 1:
+        index_dim, at = dim + 1, first
+    elif step == 1:
         return [_placed(b, [grad], [first], type_, dim)]
-    raise NotLowered("is the gradient of a part that does not divide the dim")
+    else:
+        raise NotLowered("is the gradient of a part that does not divide the dim")
+    split = _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), index_dim, _select_one(at))
+    return [b.merged(split, dim)]
 
 
 @lowers("aten.constant_pad_nd")

@@ -1,6 +1,4 @@
-"""Random numbers: Philox-4x32-10 as in :mod:`shardc.runtime.operators.random`, made for each element where it
-is needed.
-"""
+"""Random numbers, each made where it is needed: Philox-4x32-10 of :mod:`shardc.runtime.operators.random`."""
 
 from __future__ import annotations
 
@@ -13,7 +11,8 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.kern.size import Size, argument
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 from shardc.runtime.operators.random import BITS, KEY_STEPS, MASK, MULTIPLIERS, ROUNDS, WORDS
 
 Words = list[Scalar]
@@ -30,35 +29,21 @@ def _uniform(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     dtype, dims = wide(type_.dtype), range(len(type_.shape))
 
     def compute(s: Scalars, seed: Scalar, row: Scalar, column: Scalar) -> Scalar:
-        keys = [
-            s.bit("and", seed, MASK),
-            s.op("arith.shrui", [seed, s.constant(32, torch.int64)], torch.int64),
-        ]
+        keys = [s.bit("and", seed, MASK), _shifted(s, seed, 32)]
         blocks = _shifted(s, s.add(s.size(last, torch.int64), WORDS - 1), 2)  # in a row
         block = s.add(s.mul(row, blocks), _shifted(s, column, 2))
         op, bits = s.size(draw, torch.int64), BITS[type_.dtype]
         high = _word(s, _philox(s, block, op, 0, keys, small), column)
-        if bits <= 32:
-            number = s.cast(
-                _shifted(s, high, 32 - bits), torch.int32
-            )  # a vector of i64 is slow to become one of f32
+        if bits <= 32:  # by way of i32: a vector of i64 is slow to become one of f32
+            number = s.cast(_shifted(s, high, 32 - bits), torch.int32)
         else:
             low = _word(s, _philox(s, block, op, 1, keys, small), column)
             more = s.op("arith.shli", [high, s.constant(bits - 32, torch.int64)], torch.int64)
             number = s.bit("or", more, _shifted(s, low, 64 - bits))
         return s.mul(s.cast(number, dtype), 2.0**-bits)
 
-    return [
-        b.point(
-            compute,
-            values,
-            type_,
-            dtype=dtype,
-            heavy=True,
-            indices=(dims[:-1], dims[-1:]),
-            sizes=[last, draw],
-        )
-    ]
+    indices, sizes = (dims[:-1], dims[-1:]), [last, draw]
+    return [b.point(compute, values, type_, dtype=dtype, heavy=True, indices=indices, sizes=sizes)]
 
 
 def _philox(s: Scalars, block: Scalar, op: Scalar, stream: int, keys: Words, small: bool) -> Words:

@@ -10,15 +10,17 @@ import torch
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import AnySize
 from shardc.passes.fuse.lower.scalars import wide
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 
-def reduced_dims(call: OpCall, name: str = "dim") -> list[int]:
+def _reduced_dims(call: OpCall) -> list[int]:
     """The dims that go. No ``dim`` argument, None, or an empty list: all of them."""
     rank = len(call.tensors[0].shape)
-    dim = call[name] if any(n == name for n, _, _ in parameters(call.target)) else None
+    dim = call["dim"] if any(name == "dim" for name, _, _ in parameters(call.target)) else None
     if dim is None or dim == ():
         return list(range(rank))
     return sorted({d % rank for d in (dim if isinstance(dim, tuple) else (dim,))}) if rank else []
@@ -33,32 +35,29 @@ def converted(b: Builder, x: Value, dtype: torch.dtype) -> Value:
 
 def finished(b: Builder, x: Value, type_: TensorType) -> Value:
     """The result of a reduction in the shape and dtype that the call's result has."""
-    return (
-        b.reshape(converted(b, x, type_.dtype), type_.shape)
-        if x.type.shape != type_.shape
-        else converted(b, x, type_.dtype)
-    )
+    made = converted(b, x, type_.dtype)
+    return b.reshape(made, type_.shape) if x.type.shape != type_.shape else made
 
 
 @lowers("aten.sum", "aten.sum.dim_IntList")
 def total(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (type_,) = results(call)
     x = converted(b, values[0], wide(type_.dtype)) if type_.dtype != values[0].type.dtype else values[0]
-    return [finished(b, b.reduce("sum", x, reduced_dims(call), wide(type_.dtype)), type_)]
+    return [finished(b, b.reduce("sum", x, _reduced_dims(call), wide(type_.dtype)), type_)]
 
 
 @lowers("aten.mean", "aten.mean.dim")
 def mean(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     (type_,) = results(call)
-    return [finished(b, mean_over(b, values[0], reduced_dims(call), wide(type_.dtype)), type_)]
+    return [finished(b, mean_over(b, values[0], _reduced_dims(call), wide(type_.dtype)), type_)]
 
 
 def mean_over(b: Builder, x: Value, dims: Sequence[int], dtype: torch.dtype) -> Value:
-    count = prod(x.type.shape[d] for d in dims)
-    summed = b.reduce("sum", x, dims, dtype)
-    return b.point(
-        lambda s, v: s.div(v, s.size(count, v.dtype)), [summed], summed.type, dtype=dtype, sizes=[count]
-    )
+    return divided(b, b.reduce("sum", x, dims, dtype), prod(x.type.shape[d] for d in dims))
+
+
+def divided(b: Builder, x: Value, count: AnySize) -> Value:
+    return b.point(lambda s, v: s.div(v, s.size(count, v.dtype)), [x], x.type, sizes=[count])
 
 
 @lowers("aten.amax", "aten.amin")
@@ -67,13 +66,13 @@ def extremum(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     if values[0].type.dtype == torch.bool:
         raise NotLowered("is an extremum of booleans")
     kind = "max" if call.target == "aten.amax" else "min"
-    return [finished(b, b.reduce(kind, values[0], reduced_dims(call)), results(call)[0])]
+    return [finished(b, b.reduce(kind, values[0], _reduced_dims(call)), results(call)[0])]
 
 
 @lowers("aten.var.correction", "aten.var_mean.correction")
 def variance(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """Two sums: of x, and of the squared distance to its mean."""
-    dims, types = reduced_dims(call), results(call)
+    dims, types = _reduced_dims(call), results(call)
     correction = 1 if call["correction"] is None else call["correction"]
     freedom = prod(values[0].type.shape[d] for d in dims) - correction
     if isinstance(freedom, int) and freedom <= 0:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch_mlir import ir
 
+from shardc.dialects.dist.build import i64
 from shardc.dialects.kern.size import AnySize, Size
 from shardc.dialects.kern.types import ELEMENTS
 
@@ -29,9 +30,7 @@ class Scalar(NamedTuple):
 Operand = Scalar | float | int | bool
 
 _FLOAT_PREDICATES = {"eq": 1, "gt": 2, "ge": 3, "lt": 4, "le": 5, "ne": 13}
-"""arith's CmpFPredicate (ArithBase.td): the ordered ones, but for ``ne``, as a NaN is unequal to
-everything.
-"""
+"""arith's CmpFPredicate (ArithBase.td): ordered, except ``ne``, as a NaN is unequal to everything."""
 _INT_PREDICATES = {"eq": 0, "ne": 1, "lt": 2, "le": 3, "gt": 4, "ge": 5}
 
 
@@ -42,9 +41,7 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 @cache
 def _holds(dtype: torch.dtype, number: float) -> bool:
-    """Whether a float of ``dtype`` is exactly ``number``. Remembered:
-    while a graph is traced, asking torch takes 15 ms.
-    """
+    """Whether a float of ``dtype`` is exactly ``number``. Cached: asking torch takes 15 ms during tracing."""
     return torch.tensor(number, dtype=dtype).double().item() == number
 
 
@@ -71,14 +68,19 @@ class Scalars:
     def op(
         self, name: str, operands: Sequence[Scalar], dtype: torch.dtype, **attributes: ir.Attribute
     ) -> Scalar:
-        values = [x.value for x in operands]
-        made = ir.Operation.create(name, [self.type(dtype)], values, attributes, loc=self._loc, ip=self._ip)
-        return Scalar(made.result, dtype)
+        return Scalar(self._made(name, self.type(dtype), [x.value for x in operands], attributes), dtype)
+
+    def _made(
+        self,
+        name: str,
+        type_: ir.Type,
+        values: list[ir.Value],
+        attributes: dict[str, ir.Attribute] | None = None,
+    ) -> ir.Value:
+        return ir.Operation.create(name, [type_], values, attributes, loc=self._loc, ip=self._ip).result
 
     def constant(self, number: float | int | bool, dtype: torch.dtype) -> Scalar:
-        """A number as ``dtype``. One that f32 cannot hold is rounded from f64, so that the oracle has it
-        exactly.
-        """
+        """A number as ``dtype``, rounded from f64 if f32 cannot hold it: so the oracle has it exactly."""
         key = (type(number), repr(number), dtype)
         found = self._constants.get(key)
         if found is None:
@@ -88,9 +90,8 @@ class Scalars:
     def _constant(self, number: float | int | bool, dtype: torch.dtype) -> Scalar:
         if not dtype.is_floating_point:
             value = bool(number) if dtype == torch.bool else int(number)
-            return self.op(
-                "arith.constant", [], dtype, value=ir.IntegerAttr.get(self.type(dtype), int(value))
-            )
+            attribute = ir.IntegerAttr.get(self.type(dtype), int(value))
+            return self.op("arith.constant", [], dtype, value=attribute)
         number = float(number)
         made = dtype if math.isnan(number) or _holds(dtype, number) else torch.float64
         with self._loc:
@@ -184,13 +185,10 @@ class Scalars:
     def compare(self, predicate: str, x: Operand, y: Operand) -> Scalar:
         """``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge``; of booleans only the first two."""
         a, b = self.pair(x, y)
-        floating = a.dtype.is_floating_point
-        number = (_FLOAT_PREDICATES if floating else _INT_PREDICATES)[predicate]
-        i64 = ir.IntegerType.get_signless(64, self._context)
-        predicate_attr = ir.IntegerAttr.get(i64, number)
-        return self.op(
-            "arith.cmpf" if floating else "arith.cmpi", [a, b], torch.bool, predicate=predicate_attr
-        )
+        name, numbers = "arith.cmpi", _INT_PREDICATES
+        if a.dtype.is_floating_point:
+            name, numbers = "arith.cmpf", _FLOAT_PREDICATES
+        return self.op(name, [a, b], torch.bool, predicate=i64(numbers[predicate], self._context))
 
     def select(self, condition: Scalar, x: Operand, y: Operand) -> Scalar:
         a, b = self.pair(x, y)
@@ -198,48 +196,35 @@ class Scalars:
 
     def index(self, dim: int) -> Scalar:
         """Where the loop over dim ``dim`` of the op stands, i64."""
-        operands, types = [self.position(dim)], [self.type(torch.int64)]
-        made = ir.Operation.create("arith.index_cast", types, operands, loc=self._loc, ip=self._ip)
-        return Scalar(made.result, torch.int64)
+        return self._from_index(self.position(dim))
 
     def position(self, of: int | Scalar) -> ir.Value:
         """Where the loop over a dim of the op stands, or an i64, as a value of type ``index``."""
-        index, i64 = ir.IndexType.get(self._context), ir.IntegerType.get_signless(64, self._context)
-        name, operands, attributes = "arith.index_cast", [], {}
+        index = ir.IndexType.get(self._context)
         if isinstance(of, Scalar):
-            operands = [self.cast(of, torch.int64).value]
-        else:
-            name, attributes = "linalg.index", {"dim": ir.IntegerAttr.get(i64, of)}
-        return ir.Operation.create(name, [index], operands, attributes, loc=self._loc, ip=self._ip).result
+            return self._made("arith.index_cast", index, [self.cast(of, torch.int64).value])
+        return self._made("linalg.index", index, [], {"dim": i64(of, self._context)})
 
     def extract(self, tensor: ir.Value, positions: Sequence[ir.Value], dtype: torch.dtype) -> Scalar:
         """The element of a tensor of ``dtype`` at ``positions``."""
         element = ir.RankedTensorType(tensor.type).element_type
-        operands = [tensor, *positions]
-        made = ir.Operation.create("tensor.extract", [element], operands, loc=self._loc, ip=self._ip)
-        return self.load(made.result, dtype)
+        return self.load(self._made("tensor.extract", element, [tensor, *positions]), dtype)
 
     def size(self, size: AnySize, dtype: torch.dtype) -> Scalar:
         """A size as ``dtype``. Where it is symbolic, the node's ``sizes`` must have it."""
         if not isinstance(size, Size):
             return self.constant(size, dtype)
-        operands, loc = [self._index_of(size)], self._loc
-        made = ir.Operation.create(
-            "arith.index_cast", [self.type(torch.int64)], operands, loc=loc, ip=self._ip
-        )
-        return self.cast(Scalar(made.result, torch.int64), dtype)
+        return self.cast(self._from_index(self._index_of(size)), dtype)
+
+    def _from_index(self, x: ir.Value) -> Scalar:
+        return Scalar(self._made("arith.index_cast", self.type(torch.int64), [x]), torch.int64)
 
     def load(self, x: ir.Value, dtype: torch.dtype) -> Scalar:
         """A block argument as a scalar: a byte in memory becomes a truth value."""
-        if dtype != torch.bool:
-            return Scalar(x, dtype)
-        made = ir.Operation.create("arith.trunci", [self.type(dtype)], [x], loc=self._loc, ip=self._ip)
-        return Scalar(made.result, dtype)
+        return Scalar(x if dtype != torch.bool else self._made("arith.trunci", self.type(dtype), [x]), dtype)
 
     def store(self, x: Scalar, dtype: torch.dtype) -> ir.Value:
         """A scalar as ``dtype``, as it stands in memory."""
         x = self.cast(x, dtype)
-        if dtype != torch.bool:
-            return x.value
         i8 = ir.IntegerType.get_signless(8, self._context)
-        return ir.Operation.create("arith.extui", [i8], [x.value], loc=self._loc, ip=self._ip).result
+        return x.value if dtype != torch.bool else self._made("arith.extui", i8, [x.value])

@@ -10,7 +10,8 @@ from shardc.dialects.aten.types import TensorType
 from shardc.passes.fuse.lower.reduction import converted
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import lowers, results
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 
 def _shifted(b: Builder, call: OpCall, x: Value) -> tuple[Value, Value, Value, Value]:
@@ -63,7 +64,7 @@ def log_softmax_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> l
     grad, output = _both(b, call, values)
     total = b.reduce("sum", grad, [call["dim"] % len(grad.type.shape)])
 
-    def compute(s, g, y, t):
+    def compute(s: Scalars, g: Scalar, y: Scalar, t: Scalar) -> Scalar:
         return s.sub(g, s.mul(s.math("exp", y), t))
 
     return [b.point(compute, [grad, output, total], results(call)[0], heavy=True)]

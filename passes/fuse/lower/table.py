@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from pkgutil import iter_modules
 
 import torch
 
@@ -19,8 +20,10 @@ from shardc.dialects.aten.call import OpCall, leaves, replace_leaves
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import Size, hint
-from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
-from shardc.passes.fuse.reading.graph import Builder, NotLowered, Value
+from shardc.dialects.kern.types import ELEMENTS
+from shardc.passes.fuse.lower.scalars import Operand, Scalar, Scalars, wide
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Value
 
 Lowering = Callable[[Builder, OpCall, Sequence[Value]], Sequence[Value | None]]
 Expression = Callable[..., Scalar]
@@ -41,22 +44,21 @@ def lowers(*targets: str) -> Callable[[Lowering], Lowering]:
 
 def pointwise(targets: str, expression: Expression, *, heavy: bool = False) -> None:
     """Registers ops whose tensors are all taken to the dtype of the result, in which ATen computes them."""
-    for target in targets.split():
-        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [point(b, call, values, expression, heavy)]
+    _register(targets, lambda b, call, values: [point(b, call, values, expression, heavy)])
 
 
 def comparison(targets: str, expression: Expression) -> None:
     """Registers ops whose tensors are taken to their common dtype, and whose result is a truth value."""
-    for target in targets.split():
-        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [_compared(b, call, values, expression)]
+    _register(targets, lambda b, call, values: [_compared(b, call, values, expression)])
 
 
-def untyped(targets: str, expression: Expression, *, heavy: bool = False) -> None:
+def untyped(targets: str, expression: Expression) -> None:
     """Registers ops whose expressions see their operands in the dtypes that they come in."""
-    for target in targets.split():
-        _LOWERINGS[f"aten.{target}"] = lambda b, call, values: [
-            point(b, call, values, expression, heavy, as_is=True)
-        ]
+    _register(targets, lambda b, call, values: [point(b, call, values, expression, as_is=True)])
+
+
+def _register(targets: str, lowering: Lowering) -> None:
+    lowers(*(f"aten.{target}" for target in targets.split()))(lowering)
 
 
 def point(
@@ -95,32 +97,18 @@ def _compared(b: Builder, call: OpCall, values: Sequence[Value], expression: Exp
 
 
 def common_dtype(call: OpCall) -> torch.dtype:
-    """The dtype that ATen takes a call's tensors and numbers to (``torch.result_type``, which knows of 0-d
-    tensors).
-    """
+    """The dtype that ATen compares a call's operands in (``torch.result_type``, which treats 0-d tensors)."""
     operands = [
         torch.empty([1] * len(a.shape), dtype=a.dtype, device="meta") if isinstance(a, TensorType) else a
         for a in (1 if isinstance(a, Size) else a for a in call.args)
     ]
-    found = operands[0] if len(operands) == 1 else torch.result_type(operands[0], operands[1])
-    dtype = found if isinstance(found, torch.dtype) else found.dtype
-    if dtype not in _COMPARED:
+    dtype = call.tensors[0].dtype if len(operands) == 1 else torch.result_type(operands[0], operands[1])
+    if dtype not in ELEMENTS:
         raise NotLowered(f"compares {dtype}")
     return dtype
 
 
-_COMPARED = (
-    torch.bool,
-    torch.int32,
-    torch.int64,
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-)
-
-
-def _bound(call: OpCall, operands: Sequence[Any]) -> tuple[Any, ...]:
+def _bound(call: OpCall, operands: Sequence[Scalar]) -> tuple[Operand, ...]:
     """The call's arguments with ``operands`` for its tensors."""
     rest = iter(operands)
     return replace_leaves(call.args, lambda leaf: next(rest) if isinstance(leaf, TensorType) else leaf)
@@ -138,64 +126,24 @@ def results(call: OpCall) -> list[TensorType]:
     return [r for r in call.results if r is not None]
 
 
-_FAMILIES = (
-    "activation",
-    "arithmetic",
-    "batch_norm",
-    "comparison",
-    "copy",
-    "creation",
-    "gather",
-    "group_norm",
-    "loss",
-    "math",
-    "matmul",
-    "normalization",
-    "parts",
-    "random",
-    "reduction",
-    "softmax",
-)
-
-
 @cache
 def _loaded() -> dict[str, Lowering]:
-    for family in _FAMILIES:
-        import_module(family if "." in family else f"shardc.passes.fuse.lower.{family}")
+    for family in iter_modules([str(Path(__file__).parent)]):
+        import_module(f"shardc.passes.fuse.lower.{family.name}")
     return _LOWERINGS
 
 
 ALONE = frozenset(
     f"aten.{name}"
-    for name in (
-        "_log_softmax",
-        "_native_batch_norm_legit.no_stats",
-        "_native_batch_norm_legit_functional",
-        "_native_batch_norm_legit_no_training",
-        "_safe_softmax",
-        "_softmax",
-        "_to_copy",
-        "exp",
-        "gelu_backward",
-        "masked_fill.Scalar",
-        "masked_fill.Tensor",
-        "mean.dim",
-        "native_batch_norm_backward",
-        "native_group_norm",
-        "native_group_norm_backward",
-        "native_layer_norm",
-        "native_layer_norm_backward",
-        "sigmoid",
-        "silu",
-        "slice_backward",
-        "sum.dim_IntList",
-        "tanh",
-        "var.correction",
-        "var_mean.correction",
-        "where.ScalarOther",
-        "where.ScalarSelf",
-        "where.self",
+    for names in (
+        "_log_softmax _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional",
+        "_native_batch_norm_legit_no_training _safe_softmax _softmax _to_copy exp gelu_backward",
+        "masked_fill.Scalar masked_fill.Tensor mean.dim native_batch_norm_backward native_group_norm",
+        "native_group_norm_backward native_layer_norm native_layer_norm_backward sigmoid silu",
+        "slice_backward sum.dim_IntList tanh var.correction var_mean.correction where.ScalarOther",
+        "where.ScalarSelf where.self",
     )
+    for name in names.split()
 )
 """Calls that become kernels even where they share none: ATen took longer, on one thread with 512 x 1024 f32
 (exp 3.0 times as long, where 7.7, softmax 1.5, layer norm 1.6, its gradient 2.0, a sum over rows 2.2; not so
@@ -206,9 +154,7 @@ ALONE_ELEMENTS = 1 << 12
 
 
 def is_worth_alone(call: OpCall) -> bool:
-    """Whether a kernel of this call alone is faster than ATen. Not the logarithms of sums over a
-    middle dim.
-    """
+    """Whether a kernel of this call alone beats ATen. Not so for log_softmax over a middle dim."""
     if call.target == "aten._log_softmax" and call["dim"] not in (-1, len(call.tensors[0].shape) - 1):
         return False
     return call.target in ALONE and max((hint(t.numel) for t in call.tensors), default=0) >= ALONE_ELEMENTS

@@ -9,21 +9,18 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
 from shardc.passes.fuse.reading.unit import Unit
-
-LIST = "torch.prim.ListConstruct"
+from shardc.passes.fuse.reading.values import LIST, is_read, owner_of
 
 
 def ordered(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
-    """``units`` so that each stands behind what it reads: where its last call stood, or before an earlier one
-    needs it.
+    """``units``, each behind what it reads: where its last call stood, or before an earlier one needs it.
 
     Ops that stay, and are no part of what could be fused, keep their order among each other.
     """
     numbers = {unit: number for number, unit in enumerate(units)}
     graph = {number: {numbers[source] for source in sources[unit]} for unit, number in numbers.items()}
-    fixed = sorted(
-        (u.step.number, n) for u, n in numbers.items() if u.step and not u.step.is_view and not u.step.nodes
-    )
+    staying = [(u.step, n) for u, n in numbers.items() if u.step and not u.step.is_view]
+    fixed = sorted((step.number, n) for step, n in staying if not step.nodes)
     for (_, before), (_, number) in itertools.pairwise(fixed):
         graph[number].add(before)
     order = list(graphlib.TopologicalSorter(graph).static_order())
@@ -36,18 +33,14 @@ def ordered(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
 
 def move(op: ir.Operation, terminator: ir.Operation) -> None:
     """To the end of the block, with the lists of values that it reads."""
-    for operand in op.operands:
-        if not isinstance(operand, ir.BlockArgument):
-            owner = operand.owner
-            if owner.name == LIST and any(not _is_static(v) for v in owner.operands):
-                move(owner, terminator)
+    for owner in map(owner_of, op.operands):
+        if owner is not None and owner.name == LIST and not all(map(_is_static, owner.operands)):
+            move(owner, terminator)
     op.move_before(terminator)
 
 
 def check_unread(dead: list[ir.Operation]) -> None:
-    """Raises AssertionError if an op that stays reads what is erased: a bug of ours, which would end the
-    process.
-    """
+    """Raise AssertionError if an op that stays reads an erased result: a bug that would end the process."""
     gone = {result for op in dead for result in op.results}
     waiting = [(op, use.owner) for op in dead for result in op.results for use in result.uses]
     while waiting:
@@ -60,12 +53,12 @@ def check_unread(dead: list[ir.Operation]) -> None:
 
 def erase(op: ir.Operation) -> None:
     """With the lists of values that it alone reads: what they hold is erased next."""
-    lists = {v: v.owner for v in op.operands if not isinstance(v, ir.BlockArgument) and v.owner.name == LIST}
+    lists = {v: owner for v in op.operands if (owner := owner_of(v)) is not None and owner.name == LIST}
     op.erase()
     for value, owner in lists.items():
-        if not any(True for _ in value.uses):
+        if not is_read(value):
             owner.erase()
 
 
 def _is_static(value: ir.Value) -> bool:
-    return not isinstance(value, ir.BlockArgument) and is_constant(value.owner)
+    return (owner := owner_of(value)) is not None and is_constant(owner)

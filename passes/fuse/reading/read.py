@@ -1,10 +1,6 @@
-"""A block of a program as fusion sees it: units in order, each an opaque op, a view,
-or the nodes of a call that lowers.
-"""
+"""Reads a block as fusion sees it: steps in order, each an opaque op, a view, or the nodes of a call."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
 
 import torch
 from torch_mlir import ir
@@ -15,48 +11,15 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import SizeNotKnown
 from shardc.passes.fuse.grouping.legal import Refused, check_parts
 from shardc.passes.fuse.lower.table import is_worth_alone, lower
-from shardc.passes.fuse.reading.graph import Builder, Node, NotLowered, Value
+from shardc.passes.fuse.reading.builder import Builder, NotLowered
+from shardc.passes.fuse.reading.graph import Block, Step, Value, View
 from shardc.passes.fuse.reading.symbols import Symbols
-from shardc.passes.fuse.reading.view import WHOLE, View, view_of
+from shardc.passes.fuse.reading.view import CUTS, VIEWS, view_of
 
 _NO_TENSOR = TensorType((), torch.uint8)
 """Stands for the type of an integer or a tuple; kernels read neither."""
 
-CUTS = frozenset(("aten.slice.Tensor", "aten.select.int"))
-VIEWS = WHOLE | CUTS
 _CUTS = frozenset(f"torch.{target}" for target in CUTS)
-
-
-@dataclass(eq=False, slots=True)
-class Step:
-    """One op of the block. ``operands`` are the tensors that it reads, ``nodes`` what it lowers to (none: it
-    stays).
-
-    ``is_view``: its result is another tensor's memory seen otherwise, so that it need not stand anywhere in
-    particular. ``always``: it becomes a kernel even if it shares none with another. ``why`` says why it does
-    not lower.
-    """
-
-    number: int
-    op: ir.Operation
-    target: str
-    operands: list[Value]
-    results: list[Value | None]
-    nodes: list[Node] = field(default_factory=list)
-    is_view: bool = False
-    always: bool = False
-    why: str = ""
-
-
-@dataclass
-class Block:
-    """The steps of a block, its values by SSA value, and those that leave it."""
-
-    block: ir.Block
-    steps: list[Step]
-    values: dict[ir.Value, Value]
-    returned: list[Value]
-    symbols: Symbols
 
 
 class _Values(dict[ir.Value, Value]):
@@ -82,12 +45,9 @@ def read_block(
     by target or number, are left as they are.
     """
     values = _Values(Symbols(block))
-    steps = [
-        _step(number, op, values, reader, exclude, without, calls)
-        for number, op in enumerate(steps_of(block))
-    ]
-    returned = list(block.operations)[-1].operation.operands
-    return Block(block, steps, values, [values[v] for v in returned], values.symbols)
+    steps = [_step(n, op, values, reader, exclude, without, calls) for n, op in enumerate(steps_of(block))]
+    returned = [values[v] for v in list(block.operations)[-1].operation.operands]
+    return Block(block, steps, values, returned, values.symbols)
 
 
 def steps_of(block: ir.Block) -> list[ir.Operation]:
@@ -112,29 +72,15 @@ def _step(
     operands = [values[v] for v in call.operands]
     step = Step(number, op, call.spec.target, operands, [])
     spec = _with_sizes(call, operands, values)
-    known = not any(
-        isinstance(leaf, IntValue) or _has_unknown(leaf) for leaf in (*leaves(spec.args), *spec.results)
-    )
+    known = not any(map(_is_unknown, (*leaves(spec.args), *spec.results)))
+    free = exclude.isdisjoint(op.results)
     if known and spec.target in VIEWS:
-        step.is_view = True
-        view = view_of(spec, operands[0])
-        free = number not in without and exclude.isdisjoint(op.results)
-        part = _part(step, call, spec, view) if view is not None and free else None
-        if part is not None:
-            step.is_view = False
-            step.results = [_named(values, op.results[0], part)]
-            return step
-        result = values[op.results[0]]
-        result.view = view
-        step.results = [result]
+        _read_view(step, call.operands[0], spec, values, free and number not in without)
         return step
     stays = spec.target in calls or number in calls
     if stays:
         step.why = "is left to ATen or a library"
-    made = None
-    if known and number not in without and not stays:
-        tensors = [v for v in operands if v.type is not _NO_TENSOR]
-        made = _lowered(step, spec, call.results, tensors, exclude.isdisjoint(call.results))
+    made = _lowered(step, spec, free) if known and number not in without and not stays else None
     step.results = [
         None if type_ is None else _named(values, result, made[i] if made else None)
         for i, (result, type_) in enumerate(zip(op.results, spec.results, strict=True))
@@ -142,14 +88,23 @@ def _step(
     return step
 
 
-def _has_unknown(leaf: object) -> bool:
-    return isinstance(leaf, TensorType) and not leaf.is_static
+def _read_view(step: Step, operand: ir.Value, spec: OpCall, values: _Values, free: bool) -> None:
+    """Fills in a step that is a view, or the part that it cuts out if that is computed alone."""
+    view, (result,) = view_of(spec, step.operands[0]), step.op.results
+    part = _part(step, operand, spec, view) if view is not None and free else None
+    if part is not None:
+        step.results = [_named(values, result, part)]
+        return
+    values[result].view, step.is_view = view, True
+    step.results = [values[result]]
+
+
+def _is_unknown(leaf: object) -> bool:
+    return isinstance(leaf, IntValue) or (isinstance(leaf, TensorType) and not leaf.is_static)
 
 
 def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
-    """The call with its symbolic sizes in place of ``?`` and of the program's integers, as far as they are
-    known.
-    """
+    """The call with known symbolic sizes in place of ``?`` and of the program's integers."""
     spec = call.spec
     if not values.symbols.any:
         return spec
@@ -170,42 +125,33 @@ def _with_sizes(call: Call, operands: list[Value], values: _Values) -> OpCall:
     return OpCall(spec.target, replace_leaves(spec.args, known), tuple(results))
 
 
-def _part(step: Step, call: Call, spec: OpCall, view: View) -> Value | None:
-    """The part of a pointwise op's result that ``view`` cuts out, computed alone,
-    where parts are all that is read of it.
-    """
-    operand = call.operands[0]
-    if (
-        view.cut is None
-        or view.source.node is None
-        or any(use.owner.name not in _CUTS for use in operand.uses)
-    ):
+def _part(step: Step, operand: ir.Value, spec: OpCall, view: View) -> Value | None:
+    """The part of a pointwise result that ``view`` cuts out, computed alone if only parts are read."""
+    if view.cut is None or view.source.node is None or any(u.owner.name not in _CUTS for u in operand.uses):
         return None
-    builder = Builder(step.number)
-    part = builder.sliced(view.source, view.cut, spec.results[0])
-    if part is None:
-        return None
+    builder, type_ = Builder(step.number), spec.results[0]
+    assert type_ is not None
     try:
+        part = builder.sliced(view.source, view.cut, type_)
         check_parts(builder.nodes)
     except Refused:
         return None
-    step.nodes, step.always = builder.nodes, True
+    if part is not None:
+        step.nodes, step.always = builder.nodes, True
     return part
 
 
-def _lowered(
-    step: Step, call: OpCall, results: list[ir.Value], operands: list[Value], free: bool
-) -> list[Value | None] | None:
+def _lowered(step: Step, call: OpCall, free: bool) -> list[Value | None] | None:
     if not free:
         step.why = "makes a result of the graph whose strides callers rely on"
         return None
     builder = Builder(step.number)
     try:
-        made = lower(builder, call, operands)
+        made = lower(builder, call, [v for v in step.operands if v.type is not _NO_TENSOR])
     except (NotLowered, SizeNotKnown) as why:
         step.why = str(why)
         return None
-    if any(m is None and any(True for _ in r.uses) for r, m in zip(results, made, strict=True)):
+    if any(m is None and any(True for _ in r.uses) for r, m in zip(step.op.results, made, strict=True)):
         step.why = "makes an empty tensor that is read"
         return None
     try:

@@ -19,9 +19,7 @@ _numbers = itertools.count()
 
 
 class Mismatch(Exception):
-    """Two dims that cannot be one: their sizes have no common factors, or one atom would stand twice in a
-    value.
-    """
+    """Two dims that cannot be one: no common factors, or one atom would stand twice in a value."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,8 @@ class Space:
             a, b = self.resolve(a), self.resolve(b)
             if a == b:
                 return
-            common = next(
-                (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
-            )
+            differ = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+            common = next(differ, min(len(a), len(b)))
             a, b = a[common:], b[common:]
             if not a or not b:
                 if a or b:

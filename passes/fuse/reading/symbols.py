@@ -1,11 +1,10 @@
-"""The symbolic sizes of a block: what the frontend wrote of them, and where a kernel gets their
-numbers from.
-"""
+"""The symbolic sizes of a block: what the frontend wrote of them, and where kernels get their numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType, read_type
@@ -34,9 +33,8 @@ class Symbols:
         maps = [ir.DictAttr(a) for a in attributes["arg_attrs"]] if hints else []
         self._arguments = [a[SHAPE] if SHAPE in a else None for a in maps]
         given = [(a, d, n) for a, map_ in enumerate(self._arguments) for d, n in _plain(map_)]
-        given.sort(
-            key=lambda place: read_type(block.arguments[place[0]].type) is None
-        )  # integers are best: they are there
+        # integers are best: they are there
+        given.sort(key=lambda place: read_type(block.arguments[place[0]].type) is None)
         found = {n: (a, d) for a, d, n in given}
         self._symbols = [Symbol(n, hint, n in found) for n, hint in enumerate(hints)]
         self._given = {self._symbols[n]: place for n, place in found.items()}
@@ -47,9 +45,7 @@ class Symbols:
         return bool(self._symbols)
 
     def shape(self, value: ir.Value) -> tuple[AnySize, ...] | None:
-        """The shape of a tensor, or an integer as a shape of one dim; None if nothing is known of
-        ``value``.
-        """
+        """The shape of a tensor, or an integer as a shape of one dim; None if it is unknown."""
         if not self._symbols:
             return None
         if isinstance(value, ir.BlockArgument):
@@ -62,12 +58,17 @@ class Symbols:
     def type(self, value: ir.Value) -> TensorType | None:
         """The type of a tensor, with its symbolic sizes."""
         written = value.type
-        try:
-            type_ = self._types[written]
-        except KeyError:
-            type_ = self._types[written] = read_type(written)
+        if written not in self._types:
+            self._types[written] = read_type(written)
+        type_ = self._types[written]
         shape = None if type_ is None or type_.is_static else self.shape(value)
-        return type_ if type_ is None or shape is None else type_.with_shape(shape)
+        return type_ if type_ is None or shape is None else sized(shape, type_.dtype)
+
+    def known_type(self, value: ir.Value) -> TensorType:
+        """The type of what is known to be a tensor."""
+        type_ = self.type(value)
+        assert type_ is not None
+        return type_
 
     def note(self, op: ir.Operation, types: Sequence[TensorType]) -> None:
         """Writes on an op that a pass makes what the shapes of its results are."""
@@ -87,22 +88,23 @@ class Symbols:
     def number(
         self, symbol: Symbol, read: Sequence[tuple[ir.Value, TensorType]], ip: ir.InsertionPoint
     ) -> ir.Value:
-        """The integer of the program that ``symbol`` is: its value if it always has one, from an argument, or
-        a dim of one of the tensors ``read``, at ``ip``.
-        """
+        """``symbol`` as an integer of the program: a constant, from an argument, or a dim of ``read``."""
         if symbol.value is not None:
             return _constant(symbol.value, ip)
         if symbol not in self._given:
-            value, dim = next(
-                (v, t.shape.index(Size.of(symbol))) for v, t in read if Size.of(symbol) in t.shape
-            )
-            return _size_of(value, dim, ip)
+            size = Size.of(symbol)
+            return next(_size_of(v, t.shape.index(size), ip) for v, t in read if size in t.shape)
         if symbol not in self._numbers:
             argument, dim = self._given[symbol]
             value = self._block.arguments[argument]
             at = ir.InsertionPoint.at_block_begin(self._block)
             self._numbers[symbol] = value if read_type(value.type) is None else _size_of(value, dim, at)
         return self._numbers[symbol]
+
+
+def sized(shape: tuple[AnySize, ...], dtype: torch.dtype) -> TensorType:
+    """A tensor type with symbolic sizes; outside of fusion and kernels all sizes are numbers."""
+    return TensorType(shape, dtype)  # pyright: ignore[reportArgumentType]
 
 
 def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:
@@ -115,9 +117,8 @@ def _plain(attribute: ir.Attribute | None) -> list[tuple[int, int]]:
 
 def _size_of(value: ir.Value, dim: int, ip: ir.InsertionPoint) -> ir.Value:
     number = _constant(dim, ip)
-    return ir.Operation.create(
-        "torch.aten.size.int", [number.type], [value, number], loc=number.location, ip=ip
-    ).result
+    operands, loc = [value, number], number.location
+    return ir.Operation.create("torch.aten.size.int", [number.type], operands, loc=loc, ip=ip).result
 
 
 def _constant(number: int, ip: ir.InsertionPoint) -> ir.Value:

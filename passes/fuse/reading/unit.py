@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from shardc.dialects.dist.collectives.names import COLLECTIVES
-from shardc.passes.fuse.reading.graph import Access, Node, Value
+from shardc.passes.fuse.reading.graph import Access, Block, Node, Step, Value
 from shardc.passes.fuse.reading.space import Atoms, Space
-
-if TYPE_CHECKING:
-    from shardc.passes.fuse.reading.read import Block, Step
 
 Time = tuple[int, int]
 START: Time = (-1, 0)
@@ -25,10 +21,8 @@ START: Time = (-1, 0)
 
 @dataclass(eq=False, slots=True)
 class Unit:
-    """An op that stays (``step``), or a group of nodes. ``before`` and ``after`` are the units that it reads
-    and feeds.
-
-    A group runs at ``floor`` at the earliest.
+    """An op that stays (``step``), or a group of nodes, which runs at ``floor`` at the earliest. ``before``
+    and ``after`` are the units that it reads and feeds.
     """
 
     step: Step | None = None
@@ -54,9 +48,8 @@ class Unit:
         """Whether it is a collective, or a view of what one makes."""
         if self.step is None:
             return False
-        return self.step.op.name in COLLECTIVES or (
-            self.step.is_view and any(u.is_awaited for u in self.before)
-        )
+        behind_one = self.step.is_view and any(u.is_awaited for u in self.before)
+        return self.step.op.name in COLLECTIVES or behind_one
 
     @property
     def is_loose(self) -> bool:
@@ -80,10 +73,8 @@ def in_order(unit: Unit) -> tuple[Time, int]:
 
 def joined(a: Unit, b: Unit, space: Space) -> Unit:
     """One group of both, whose dims ``space`` matches; not yet scheduled."""
-    unit = Unit(
-        nodes=sorted([*a.nodes, *b.nodes], key=attrgetter("order")), space=space, floor=max(a.floor, b.floor)
-    )
-    unit.calls = a.calls | b.calls
+    nodes = sorted([*a.nodes, *b.nodes], key=attrgetter("order"))
+    unit = Unit(nodes=nodes, space=space, floor=max(a.floor, b.floor), calls=a.calls | b.calls)
     unit.accesses = dict(a.accesses)
     for value, accesses in b.accesses.items():
         unit.accesses[value] = [*unit.accesses.get(value, ()), *accesses]
@@ -94,9 +85,7 @@ def joined(a: Unit, b: Unit, space: Space) -> Unit:
 
 @dataclass
 class Units:
-    """The units of a block. ``readers`` has for each value of the program the units that read it;
-    ``kept`` those returned.
-    """
+    """The units of a block. ``readers``: the units that read each value. ``kept``: values returned."""
 
     steps: list[Unit]
     groups: dict[Unit, None]
@@ -106,10 +95,7 @@ class Units:
 
 
 def needed_views(block: Block, fused: set[int]) -> set[int]:
-    """The numbers of the views that an op which stays, a kernel, or the block's end reads as a tensor.
-
-    ``fused`` are the numbers of the calls that are in kernels.
-    """
+    """The numbers of the views that an op which stays, a kernel (of calls ``fused``), or the end reads."""
     views = {result: step for step in block.steps if step.is_view for result in step.results}
     wanted = list(block.returned)
     for step in block.steps:
@@ -169,30 +155,24 @@ def after(units: set[Unit]) -> Time:
 
 
 def delays(a: Unit, b: Unit) -> tuple[Time, dict[Unit, Time]] | None:
-    """When the two would run as one, and what other units that delays; None if something can't
-    wait for it.
-    """
+    """When the two would run as one, and what other units that delays; None if one cannot wait."""
     time = max(after((a.before | b.before) - {a, b}), a.floor, b.floor)
     moved: dict[Unit, Time] = {}
     waiting = [(unit, time) for unit in (a.after | b.after) - {a, b}]
     while waiting:
         unit, floor = waiting.pop()
-        if unit is a or unit is b:
-            return None
-        if moved.get(unit, unit.time) > floor:
+        if unit is not a and unit is not b and moved.get(unit, unit.time) > floor:
             continue
-        if unit.is_fixed:
+        if unit is a or unit is b or unit.is_fixed:
             return None
         moved[unit] = (floor[0], floor[1] + 1)
         waiting += [(reader, moved[unit]) for reader in unit.after]
     return time, moved
 
 
-def release(block: Block, units: Units | None = None) -> None:
-    """Cuts the circles in which nodes and units name one another, for the garbage collector takes long over
-    them.
-    """
-    for unit in () if units is None else (*units.groups, *units.steps):
+def release(block: Block, units: Units) -> None:
+    """Cut the reference circles between nodes and units: the garbage collector takes long over them."""
+    for unit in (*units.groups, *units.steps):
         unit.before, unit.after = set(), set()
     for step in block.steps:
         for value in (value for node in step.nodes for value in (node.out, *node.others)):

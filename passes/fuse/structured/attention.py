@@ -23,16 +23,17 @@ from shardc.dialects.aten.types import Order, TensorType
 from shardc.dialects.kern.attention import attention
 from shardc.dialects.kern.attention_backward import attention_backward
 from shardc.dialects.kern.attention_maps import FLOATS, KEYS, ROLES, attention_attributes, map_of
-from shardc.dialects.kern.kernel import KernelOp, kernel
+from shardc.dialects.kern.kernel import KernelOp
 from shardc.dialects.kern.size import AnySize, Size, hint, symbols_of
 from shardc.dialects.kern.strides import Strides
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.passes.fuse.reading.values import is_packed_for, owner_of, target_of, turn_of
+from shardc.passes.fuse.structured.write_kernel import write_kernel
 
 LANES, FILLED = 16, 0.625
-"""ATen is faster where less than this part of vectors of so many lanes holds a query (8 and 17 queries,
-with AVX-512)."""
+"""ATen is faster where queries fill less than this part of vectors of so many lanes (8, 17; AVX-512)."""
 
 _FORWARD = {"q": "q", "k": "k", "v": "v", "mask": "mask"}
 _GRADIENT = {"grad_out": "grad_out", **_FORWARD, "out": "out", "lse": "lse"}
@@ -52,13 +53,11 @@ ATTENTION = frozenset(_ARGUMENTS)
 
 _FORWARD_ROLES = ("q", "k", "v", "mask"), ("out", "lse")
 _BACKWARD_ROLES = ("grad_out", "q", "k", "v", "out", "lse", "mask"), ("dq", "dk", "dv")
-_VIEWS = tuple(f"torch.aten.{name}" for name in ("transpose.int", "permute", "view", "expand"))
+_VIEWS = ("aten.transpose.int", "aten.permute", "aten.view", "aten.expand")
 
 
 def call_library(op: ir.Operation, library: str) -> None:
-    """Has a call of ``shardc.attention`` or its backward computed by one of
-    ``shardc.runtime.operators.attention``'s libraries.
-    """
+    """Choose one of ``shardc.runtime.operators.attention``'s libraries for a call of attention."""
     op.attributes["name"] = ir.StringAttr.get(f"torch.{target_name(op)}.{library}", op.context)
 
 
@@ -77,18 +76,11 @@ class AttentionKernels:
     """
 
     def __init__(self, block: ir.Block, strides: Mapping[ir.Value, Strides], symbols: Symbols) -> None:
-        self._reader, self._builder, self._strides, self._symbols = (
-            CallReader(),
-            CallBuilder(block),
-            strides,
-            symbols,
-        )
-        self._context = block.owner.context
+        self._reader, self._builder, self._context = CallReader(), CallBuilder(block), block.owner.context
+        self._strides, self._symbols, self._type = strides, symbols, symbols.known_type
 
     def flops(self, op: ir.Operation) -> int:
-        """Floating-point operations of the matmuls of a call, at the sizes first seen;
-        0 for one that the CPU kernels do not compute.
-        """
+        """Floating-point operations of a call's matmuls at first sizes; 0 if no CPU kernel computes it."""
         call = self._reader.read(op)
         types = {role: self._type(value) for role, value in _tensors(call).items()}
         if not self._covers(call, types):
@@ -110,28 +102,18 @@ class AttentionKernels:
         loc, ip = op.location, ir.InsertionPoint(op)
         operands = [self._operand(role, tensors[role], loc, ip) for role in given]
         orders = [self._order_of(call, role, value) for role, value in zip(made, call.results, strict=True)]
-        dims = [o.dims for o in operands] + [
-            tuple(ROLES[r][d] for d in o) for r, o in zip(made, orders, strict=True)
-        ]
+        dims = [operand.dims for operand in operands]
+        dims += [tuple(ROLES[r][d] for d in order) for r, order in zip(made, orders, strict=True)]
         group = self._type(tensors["q"]).shape[1] // self._type(tensors["k"]).shape[1]
         groups = [group if role in KEYS else 1 for role in (*given, *made)]
         maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]
-        laid_out = [
-            _permuted(self._type(value), order) for value, order in zip(call.results, orders, strict=True)
-        ]
-        read = [(o.value, self._type(o.value)) for o in operands]
-        symbols = sorted(symbols_of(n for t in (*(t for _, t in read), *laid_out) for n in t.shape))
-        arguments = [builtin_type(t, self._context) for _, t in read]
-        results = [builtin_type(t, self._context) for t in laid_out]
-        ins = [o.value for o in operands] + [self._symbols.number(symbol, read, ip) for symbol in symbols]
-        sizes = {"symbols": symbols, "shapes": [t.shape for _, t in read]}
-        body, values, kernel_op = kernel(name, ins, arguments, laid_out, **sizes, loc=loc, ip=ip)
-        self._symbols.note(values[0].owner, laid_out)
-        inside = ir.InsertionPoint(body)
+        laid_out = [_permuted(self._type(v), order) for v, order in zip(call.results, orders, strict=True)]
+        read = [operand.value for operand in operands]
+        inner, values, kernel_op = write_kernel(name, read, laid_out, self._symbols, loc, ip)
+        inside, results = ir.InsertionPoint(inner[0].owner), [builtin_type(t, loc.context) for t in laid_out]
         write = attention_backward if "grad_out" in tensors else attention
         attributes = attention_attributes(maps, *_settings(call), loc)
-        made_in = write(list(body.arguments)[: len(read)], results, attributes, loc=loc, ip=inside)
-        yield_values(made_in, loc=loc, ip=inside)
+        yield_values(write(inner, results, attributes, loc=loc, ip=inside), loc=loc, ip=inside)
         for old, value, order in zip(call.results, values, orders, strict=True):
             as_is = order == sorted(order)
             old.replace_all_uses_with(value if as_is else self._in_order(value, self._type(old), op, ip))
@@ -140,36 +122,32 @@ class AttentionKernels:
 
     def _order_of(self, call: Call, role: str, value: ir.Value) -> list[int]:
         """The dims of a result from the most major on."""
+        # a kernel that reads a view of it has that view's index map
+        is_hidden = role == "lse" and call.spec.target.startswith("shardc.")
         order = list(range(len(ROLES[role])))
-        if _is_read_by_kernel(value) or (role == "lse" and call.spec.target.startswith("shardc.")):
-            return order
-        return [0, 2, 1, *order[3:]]
+        is_kept = is_hidden or is_packed_for(value, KernelOp.OPERATION_NAME)
+        return order if is_kept else [0, 2, 1, *order[3:]]
 
     def _covers(self, call: Call, types: Mapping[str, TensorType]) -> bool:
         """Whether the CPU kernels compute this call."""
         q, k, v, mask = (types.get(role) for role in ("q", "k", "v", "mask"))
         assert q is not None and k is not None and v is not None
         if call.spec.target.startswith("shardc."):
-            if isinstance(
-                call.spec["q_offset"], IntValue
-            ):  # a rank's own place among the rows, known only as it runs
+            if isinstance(call.spec["q_offset"], IntValue):  # a rank's own row, known only as it runs
                 return False
         elif call.spec["dropout_p"] != 0:
             return False
-        made = [self._symbols.type(value) for value in call.results]
-        if any(t is None or not t.is_static or 0 in t.shape for t in (*types.values(), *made)):
+        made = [t for value in call.results if (t := self._symbols.type(value)) is not None]
+        every = (*types.values(), *made)
+        if len(made) < len(call.results) or any(not t.is_static or 0 in t.shape for t in every):
             return False
-        if q.dtype not in FLOATS or any(
-            t.dtype != q.dtype for role, t in types.items() if role not in ("lse", "mask")
-        ):
+        dtypes = {t.dtype for role, t in types.items() if role not in ("lse", "mask")}
+        if q.dtype not in FLOATS or len(dtypes) > 1:
             return False
         if mask is not None and (len(mask.shape) > 4 or mask.dtype not in (*FLOATS, torch.bool)):
             return False
-        return _fits(types) and self._has_symbols(types, [t for t in made if t is not None])
-
-    def _has_symbols(self, types: Mapping[str, TensorType], made: Sequence[TensorType]) -> bool:
-        symbols = symbols_of(n for t in (*types.values(), *made) for n in t.shape)
-        return all(self._symbols.has(symbol, types.values()) for symbol in symbols)
+        symbols = symbols_of(n for t in every for n in t.shape)
+        return _fits(types) and all(self._symbols.has(symbol, types.values()) for symbol in symbols)
 
     def _operand(self, role: str, value: ir.Value, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
         shape = self._type(value).shape
@@ -181,11 +159,9 @@ class AttentionKernels:
         return self._contiguous(operand, loc, ip)
 
     def _source(self, operand: _Operand, role: str) -> _Operand | None:
-        """What the tensor is a transpose or the same view of, or, if it is a mask, an expansion;
-        else None.
-        """
-        owner = None if isinstance(operand.value, ir.BlockArgument) else operand.value.owner
-        if owner is None or owner.name not in _VIEWS:
+        """What the tensor is a transpose or the same view of, or a mask an expansion of; else None."""
+        owner = owner_of(operand.value)
+        if owner is None or target_of(owner) not in _VIEWS:
             return None
         call = self._reader.read(owner)
         source, rank = call.operands[0], len(operand.dims)
@@ -195,15 +171,10 @@ class AttentionKernels:
             shape = self._type(source).shape
             if role != "mask" or len(shape) != rank:
                 return None
-            return _Operand(
-                source, tuple(None if n == 1 else d for d, n in zip(operand.dims, shape, strict=True))
-            )
-        order = list(range(rank))
-        if call.spec.target == "aten.permute":
-            order = [d % rank for d in call.spec["dims"]]
-        else:
-            x, y = call.spec["dim0"] % rank, call.spec["dim1"] % rank
-            order[x], order[y] = y, x
+            seen = zip(operand.dims, shape, strict=True)
+            return _Operand(source, tuple(None if n == 1 else d for d, n in seen))
+        order = turn_of(call.spec, rank)
+        assert order is not None
         return _Operand(source, tuple(operand.dims[order.index(d)] for d in range(rank)))
 
     def _contiguous(self, operand: _Operand, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
@@ -212,7 +183,7 @@ class AttentionKernels:
         order = None if strides is None else _order(strides, shape)
         if order is None:
             return operand
-        type_ = self._type(operand.value).with_shape(tuple(shape[d] for d in order))
+        type_ = _permuted(self._type(operand.value), order)
         permuted = self._builder.call("aten.permute", (operand.value, order), [type_], loc, ip)
         self._symbols.note(permuted, [type_])
         return _Operand(permuted.results[0], tuple(operand.dims[d] for d in order))
@@ -225,11 +196,6 @@ class AttentionKernels:
         turned = self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase)
         self._symbols.note(turned, [type_])
         return turned.results[0]
-
-    def _type(self, value: ir.Value) -> TensorType:
-        type_ = self._symbols.type(value)
-        assert type_ is not None
-        return type_
 
 
 def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
@@ -244,21 +210,9 @@ def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
 def _tensors(call: Call) -> dict[str, ir.Value]:
     """The tensors that a call reads, by role."""
     roles = {argument: role for role, argument in _ARGUMENTS[call.spec.target].items()}
-    names = [name for name, _, _ in parameters(call.spec.target)]
-    read = [
-        name
-        for name, arg in zip(names, call.spec.args, strict=True)
-        if isinstance(arg, TensorType | IntValue)
-    ]
+    names = zip(parameters(call.spec.target), call.spec.args, strict=True)
+    read = [name for (name, _, _), arg in names if isinstance(arg, TensorType | IntValue)]
     return {roles[name]: value for name, value in zip(read, call.operands, strict=True) if name in roles}
-
-
-def _is_read_by_kernel(value: ir.Value) -> bool:
-    """Whether a kernel reads it as it is; one that reads a view of it has that view's index map."""
-    readers = (use.owner for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
-    return any(
-        use.owner.name == KernelOp.OPERATION_NAME for tuple_ in readers for use in tuple_.results[0].uses
-    )
 
 
 def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:
@@ -275,9 +229,7 @@ def _settings(call: Call) -> tuple[bool, int, float, float]:
 
 
 def _fits(types: Mapping[str, TensorType]) -> bool:
-    """Whether heads and their sizes are numbers, and all tensors that have a dim are known to be of one size
-    there.
-    """
+    """Whether heads and their sizes are numbers, and tensors agree on the size of each dim."""
     sizes: dict[str, AnySize] = {}
     for role, type_ in types.items():
         for dim, size in zip(ROLES[role][-len(type_.shape) :], type_.shape, strict=True):

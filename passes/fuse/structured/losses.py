@@ -1,11 +1,9 @@
-"""The linear layers of a block with a cross entropy behind them: which become kernels, and why others stay
-calls.
-"""
+"""Linear layers of a block with a cross entropy behind them: which become kernels, and why others do not."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 
 from torch_mlir import ir
 
@@ -13,34 +11,20 @@ from shardc.cost.work import LAUNCH_BYTES
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.strides import Strides
-from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision
 from shardc.passes.fuse.grouping.region import Choose, loss_region
-from shardc.passes.fuse.linear_loss.calls import target_of
-from shardc.passes.fuse.linear_loss.find import LOSS_OPS, LossFinder
-from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
+from shardc.passes.fuse.linear_loss.find import LOSS_OPS, Apart, LinearLoss, LossFinder
 from shardc.passes.fuse.linear_loss.write import Raised, raise_loss
-from shardc.passes.fuse.reading.read import Step, steps_of
-from shardc.passes.ingest.torch_share import unread
+from shardc.passes.fuse.structured.candidates import Candidates
 
 
 class Losses:
-    """The linear layers of block ``number`` with a cross entropy behind them: those that become kernels
-    (``numbers``: the steps that share no other kernel), and the ``decisions`` on all.
+    """The linear layers of a block with a cross entropy behind them: those that become kernels (``numbers``:
+    the steps that share no other kernel), and the ``decisions`` on all.
     """
 
-    def __init__(
-        self,
-        number: int,
-        block: ir.Block,
-        exclude: frozenset[ir.Value],
-        without: frozenset[int],
-        constraints: FusionConstraints,
-        rounding: str,
-        strides: Mapping[ir.Value, Strides],
-    ) -> None:
-        self._number, self._block, self._exclude, self._without = number, block, exclude, without
-        self._constraints, self._rounding, self._strides = constraints, rounding, strides
+    def __init__(self, candidates: Candidates, strides: Mapping[ir.Value, Strides]) -> None:
+        self._candidates, self._strides = candidates, strides
         self._chosen: list[LinearLoss] = []
         self.decisions: list[Decision] = []
 
@@ -56,28 +40,21 @@ class Losses:
 
     def find(self, choose: Choose | None) -> None:
         """``choose`` decides on each; None: all of them become kernels."""
-        steps = steps_of(self._block)
-        if not any(op.name in LOSS_OPS for op in steps):
+        candidates = self._candidates
+        if LOSS_OPS.isdisjoint(candidates.targets):
             return
-        excluded = self._exclude | unread(self._block)
-
-        def is_free(step: int) -> bool:
-            return step not in self._without and excluded.isdisjoint(steps[step].results)
-
-        for found in LossFinder(steps, self._rounding).find(is_free):
+        for found in LossFinder(candidates.steps, candidates.rounding).find(candidates.is_free):
             if isinstance(found, Apart):
-                self._decide(found.first, found.second, False, found.logits, found.why)
+                self._decide(found.first, found.second, found.logits, found.why)
                 continue
-            first, second = found.forward[0], found.softmax
-            why = self._refused(found, choose, steps)
-            self._decide(first, second, why is None, found.logits, why or "")
+            why = self._refused(found, choose)
+            self._decide(found.forward[0], found.softmax, found.logits, why)
             if why is None:
                 self._chosen.append(found)
 
-    def _refused(self, loss: LinearLoss, choose: Choose | None, steps: Sequence[ir.Operation]) -> str | None:
+    def _refused(self, loss: LinearLoss, choose: Choose | None) -> str | None:
         """Why a loss is to stay calls; None if it becomes kernels."""
-        named = [Step(n, op, target_of(op), [], []) for n, op in enumerate(steps)]
-        constrained = self._constraints.in_block(self._number, named)
+        constrained = self._candidates.constrained()
         for part in (loss.forward, loss.backward):
             for one in part:
                 if edge := constrained.forbids({one}, set(part) - {one}):
@@ -88,21 +65,19 @@ class Losses:
             return "one of its calls is forced into another kernel"
         if choose is None or any(pair <= inside for pair in pairs):
             return None
-        region = loss_region(self._number, steps, loss, self._strides)
-        verdict = None if region is None else choose(region)
-        if verdict is None:
+        region = loss_region(self._candidates.number, self._candidates.steps, loss, self._strides)
+        if region is None:
             return "it reads what is known at run time only"
+        verdict = choose(region)
         return None if verdict.generated else verdict.why
 
-    def _decide(self, first: int, second: int, fused: bool, logits: TensorType, why: str) -> None:
+    def _decide(self, first: int, second: int, logits: TensorType, why: str | None) -> None:
         saved_bytes = LAUNCH_BYTES + (2 * logits.size_bytes if logits.is_static else 0)
-        self.decisions.append(Decision(first, second, fused, saved_bytes, why))
+        self.decisions.append(Decision(first, second, why is None, saved_bytes, why or ""))
 
     def write(self, there: Set[int]) -> Iterator[tuple[LinearLoss, Raised]]:
-        """Writes the ops of each loss. ``there``: the steps that have not gone; a loss of which one has stays
-        calls.
-        """
-        builder = CallBuilder(self._block)
+        """Write the ops of each loss whose steps are all still ``there``."""
+        builder = CallBuilder(self._candidates.block)
         for loss in self._chosen:
             raised = raise_loss(loss.first, builder) if there >= set(loss.numbers) else None
             if raised is not None:

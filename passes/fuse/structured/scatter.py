@@ -17,20 +17,20 @@ from torch_mlir import ir
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import Call, CallReader, IntValue, leaves, target_name
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.kern.kernel import CHECKS, kernel, write_checks
+from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.dialects.kern.scatter_add import scatter_add
-from shardc.dialects.kern.size import AnySize, hint, symbols_of
+from shardc.dialects.kern.size import hint, symbols_of
 from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.lower.table import ALONE_ELEMENTS
 from shardc.passes.fuse.reading.symbols import Symbols
+from shardc.passes.fuse.reading.values import TURNS, owner_of, target_of, turn_of
+from shardc.passes.fuse.structured.write_kernel import write_kernel
 
 ADD = "aten.add.Tensor"
 INDEX_DTYPES = (torch.int64, torch.int32)
 SHORT = 16
-"""Elements of a row below which sums of parts of rows are ATen's: chains would be followed for a few elements
-each.
-"""
+"""ATen sums parts of rows with fewer elements: following chains would cost more."""
 
 IsFree = Callable[[int], bool]
 MayJoin = Callable[[int, int], bool]
@@ -41,9 +41,7 @@ _FULL = frozenset(("aten.full", "aten.full_like", "aten.new_full"))
 
 @dataclass(frozen=True)
 class _Form:
-    """A call as a sum. ``flat``: the index is one dim, of this size. ``message``: what is wrong with the
-    index ``{}``, if that is an error.
-    """
+    """A call as a sum. ``flat``: the size of a 1-d index. ``message``: the error of a bad index ``{}``."""
 
     index: ir.Value
     updates: ir.Value
@@ -52,13 +50,12 @@ class _Form:
     ignored: int | None = None
     wraps: bool = False
     message: str = ""
-    flat: AnySize | None = None
+    flat: int | None = None
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """A call that becomes a kernel, maybe with the one that adds something to its result. ``numbers`` are
-    those of their steps.
+    """A call that becomes a kernel, maybe with what adds to its result. ``numbers``: of their steps.
 
     ``starts``: sums of the first start from a tensor of the program, which is not all 0.
     """
@@ -76,10 +73,8 @@ class Scatter:
 
 def filled(op: ir.Operation) -> ir.Operation | None:
     """The op that makes the first operand of ``op``, if all elements are one number."""
-    value = op.operands[0]
-    made = None if isinstance(value.owner, ir.Block) else value.owner.operation
-    is_filled = made is not None and made.name.startswith("torch.") and target_name(made) in _ZEROS | _FULL
-    return made if is_filled else None
+    made = owner_of(op.operands[0])
+    return made if made is not None and target_of(made) in _ZEROS | _FULL else None
 
 
 class ScatterKernels:
@@ -92,30 +87,24 @@ class ScatterKernels:
     def find(
         self, steps: Sequence[ir.Operation], is_free: IsFree, may_join: MayJoin, rounding: str, lone: bool
     ) -> Iterator[Scatter]:
-        """Those of ``steps`` that become kernels: of so many elements that it pays, or all, if they may be
-        ``lone``.
+        """Those of ``steps`` that become kernels: where that pays, or all if they may be ``lone``.
 
-        ``is_free`` says of a step whether it may be in a kernel, ``may_join`` of two whether they may share
-        one.
+        ``is_free``: whether a step may be in a kernel. ``may_join``: whether two may share one.
         """
         numbers = {op: number for number, op in enumerate(steps)}
         taken: set[ir.Operation] = set()
         for number, op in enumerate(steps):
-            if not op.name.startswith("torch.") or target_name(op) not in _FORMS or not is_free(number):
+            if target_of(op) not in _FORMS or not is_free(number):
                 continue
             if self._is_kernel(op, lone):
-                starts, type_ = self._starts(op), self._type(op.results[0])
+                starts, type_ = self._starts(op), self._symbols.known_type(op.results[0])
                 add = None if starts else self._sum_of(op, rounding)
-                if (
-                    add is None
-                    or add in taken
-                    or not is_free(numbers[add])
-                    or not may_join(number, numbers[add])
-                ):
+                at = -1 if add is None or add in taken else numbers[add]
+                if add is None or at < 0 or not is_free(at) or not may_join(number, at):
                     yield Scatter((op,), (number,), starts, type_)
                     continue
                 taken.add(add)
-                yield Scatter((op, add), (number, numbers[add]), starts, type_)
+                yield Scatter((op, add), (number, at), starts, type_)
 
     def _sum_of(self, op: ir.Operation, rounding: str) -> ir.Operation | None:
         """The call that adds the result of ``op`` to a tensor of its type, if nothing else reads it.
@@ -123,24 +112,17 @@ class ScatterKernels:
         Not where a sum in 16 bits is to be rounded before it.
         """
         result, uses = op.results[0], [use.owner.operation for use in op.results[0].uses]
-        type_ = self._symbols.type(result)
+        type_ = self._symbols.known_type(result)
         if len(uses) != 1 or uses[0].name != f"torch.{ADD}" or uses[0].block != op.block:
             return None
-        call = self._reader.read(uses[0])
-        if (
-            len(call.operands) != 2
-            or call.spec["alpha"] != 1
-            or (rounding == "eager" and type_.dtype.itemsize == 2)
-        ):
+        call, rounds = self._reader.read(uses[0]), rounding == "eager" and type_.dtype.itemsize == 2
+        if len(call.operands) != 2 or call.spec["alpha"] != 1 or rounds:
             return None
-        return (
-            uses[0] if {self._symbols.type(v) for v in (*call.operands, *call.results)} == {type_} else None
-        )
+        types = {self._symbols.type(v) for v in (*call.operands, *call.results)}
+        return uses[0] if types == {type_} else None
 
     def write(self, scatter: Scatter, name: str) -> tuple[ir.Operation, ir.Value]:
-        """The kernel that is to stand in place of the scatter's ops, before the last of them, and
-        its result.
-        """
+        """Write the kernel for the scatter's ops, before the last of them; return it and its result."""
         first, last = scatter.ops[0], scatter.ops[-1]
         form = self._form(first)
         assert form is not None
@@ -150,36 +132,21 @@ class ScatterKernels:
         loc = ir.Location.fused([o.location for o in scatter.ops], context=self._context)
         ip, index = ir.InsertionPoint(last), form.index
         if form.flat is not None:
-            flat = TensorType((form.flat,), self._type(index).dtype)
+            flat = TensorType((form.flat,), self._symbols.known_type(index).dtype)
             index = self._builder.call("aten.view", (index, [form.flat]), [flat], loc, ip).results[0]
         tensors = [index, form.updates, *([] if start is None else [self._behind(start)])]
-        read = [(value, self._type(value)) for value in tensors]
         types = [scatter.type, *[TensorType((), torch.int64)] * bool(form.message)]
-        symbols = sorted(symbols_of(n for t in (*(t for _, t in read), *types) for n in t.shape))
-        ins = [*tensors, *(self._symbols.number(symbol, read, ip) for symbol in symbols)]
-        sizes = {"symbols": symbols, "shapes": [t.shape for _, t in read]}
-        arguments = [builtin_type(t, self._context) for _, t in read]
-        body, (out, *_), op = kernel(name, ins, arguments, types, **sizes, loc=loc, ip=ip)
-        self._symbols.note(out.owner, types)
-        inside, given = ir.InsertionPoint(body), list(body.arguments)[: len(read)]
-        made = scatter_add(
-            given,
-            builtin_type(types[0], self._context),
-            form.dim,
-            ignored=form.ignored,
-            wraps=form.wraps,
-            loc=loc,
-            ip=inside,
-        )
+        given, (out, *_), op = write_kernel(name, tensors, types, self._symbols, loc, ip)
+        inside, type_ = ir.InsertionPoint(given[0].owner), builtin_type(types[0], self._context)
+        ignored, wraps = form.ignored, form.wraps
+        made = scatter_add(given, type_, form.dim, ignored=ignored, wraps=wraps, loc=loc, ip=inside)
         yield_values(made[: len(types)], loc=loc, ip=inside)
         if form.message:
             op.attributes[CHECKS] = write_checks({1: form.message}, self._context)
         return op, out
 
     def left(self, scatter: Scatter) -> list[ir.Operation]:
-        """The ops that fusion is to leave alone, for they go with the scatter:
-        what adds to it, and zeros for it alone.
-        """
+        """The ops that go with the scatter: what adds to it, and zeros made for it alone."""
         made = None if scatter.starts else filled(scatter.ops[0])
         alone = made is not None and len(list(made.results[0].uses)) == 1
         return [*scatter.ops, made] if alone and made is not None else list(scatter.ops)
@@ -188,14 +155,11 @@ class ScatterKernels:
         form = self._form(op)
         if form is None:
             return False
-        index, updates, out = (self._symbols.type(v) for v in (form.index, form.updates, op.results[0]))
-        types = (
-            [index, updates, out]
-            if form.init is None
-            else [index, updates, out, self._symbols.type(form.init)]
-        )
-        if any(t is None or not t.is_static or 0 in t.shape for t in types):
+        values = [form.index, form.updates, op.results[0], *([] if form.init is None else [form.init])]
+        types = [type_ for v in values if (type_ := self._symbols.type(v)) is not None]
+        if len(types) < len(values) or not all(t.is_static and 0 not in t.shape for t in types):
             return False
+        index, updates, out, *_ = types
         if index.dtype not in INDEX_DTYPES or out.dtype not in ELEMENTS or out.dtype == torch.bool:
             return False
         positions = index.shape if form.flat is None else (form.flat,)
@@ -220,47 +184,22 @@ class ScatterKernels:
 
     def _starts(self, op: ir.Operation) -> bool:
         """Whether its sums start from something else than 0."""
-        form = self._form(op)
+        form, made = self._form(op), filled(op)
         if form is None or form.init is None:
             return False
-        made = filled(op)
-        return made is None or (
-            target_name(made) in _FULL and self._reader.read(made).spec["fill_value"] != 0
-        )
+        is_full = made is not None and target_name(made) in _FULL
+        return made is None or (is_full and self._reader.read(made).spec["fill_value"] != 0)
 
     def _behind(self, value: ir.Value) -> ir.Value:
         """The tensor that ``value`` is after transposes that undo one another."""
-        found, rank = value, len(self._type(value).shape)
+        found, rank = value, len(self._symbols.known_type(value).shape)
         order = list(range(rank))
-        while (turn := self._turn(value, rank)) is not None:
-            value, order = self._reader.read(value.owner).operands[0], [turn[d] for d in order]
+        while (op := owner_of(value)) is not None and target_of(op) in TURNS:
+            call = self._reader.read(op)
+            turn = turn_of(call.spec, rank) or []
+            value, order = call.operands[0], [turn[d] for d in order]
             found = value if order == sorted(order) else found
         return found
-
-    def _turn(self, value: ir.Value, rank: int) -> list[int] | None:
-        """Which dim of its operand each dim of a transpose is; None for what is no transpose."""
-        owner = None if isinstance(value.owner, ir.Block) else value.owner
-        if owner is None or owner.name not in (
-            "torch.aten.t",
-            "torch.aten.transpose.int",
-            "torch.aten.permute",
-        ):
-            return None
-        call, order = self._reader.read(owner), list(range(rank))
-        if call.spec.target == "aten.permute":
-            return [d % rank for d in call.spec["dims"]]
-        x, y = (
-            (0, rank - 1)
-            if call.spec.target == "aten.t"
-            else (call.spec["dim0"] % rank, call.spec["dim1"] % rank)
-        )
-        order[x], order[y] = y, x
-        return order
-
-    def _type(self, value: ir.Value) -> TensorType:
-        type_ = self._symbols.type(value)
-        assert type_ is not None
-        return type_
 
     # What calls say
 
@@ -294,21 +233,16 @@ class ScatterKernels:
         type_, seen = self._symbols.type(init), self._symbols.type(index)
         if type_ is None or seen is None or not type_.shape:
             return None
-        dim, owner = call.spec["dim"] % len(type_.shape), index.owner
-        if isinstance(owner, ir.Block) or owner.name != "torch.aten.expand":
+        dim, owner = call.spec["dim"] % len(type_.shape), owner_of(index)
+        if owner is None or owner.name != "torch.aten.expand":
             return None
-        base = self._reader.read(owner).operands[0]
+        base, count = self._reader.read(owner).operands[0], seen.shape[dim]
         spread = self._symbols.type(base)
-        if (
-            spread is None
-            or spread.numel != seen.shape[dim]
-            or len(spread.shape) != len(seen.shape)
-            or spread.shape[dim] == 1
-        ):
+        if spread is None or spread.numel != count or len(spread.shape) != len(seen.shape):
             return None
-        if not isinstance(seen.shape[dim], int):
+        if spread.shape[dim] == 1 or not isinstance(count, int):
             return None
-        return _Form(base, updates, init, dim, message=self._message(init, dim), flat=seen.shape[dim])
+        return _Form(base, updates, init, dim, message=self._message(init, dim), flat=count)
 
     def _message(self, init: ir.Value, dim: int) -> str:
         type_ = self._symbols.type(init)

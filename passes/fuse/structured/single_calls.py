@@ -1,6 +1,4 @@
-"""Calls that become kernels each by itself: attention, grouped matmuls, linear layers with a cross entropy
-behind them, sums at computed indices.
-"""
+"""Calls that become kernels alone: attention, grouped matmuls, linear cross entropies, indexed sums."""
 
 from __future__ import annotations
 
@@ -9,15 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import target_name
-from shardc.dialects.aten.types import read_type
 from shardc.dialects.kern.strides import Strides
 from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
 from shardc.passes.fuse.grouping.capabilities import Capabilities
-from shardc.passes.fuse.grouping.region import Choose, EveryRegion, call_region, is_asked
+from shardc.passes.fuse.grouping.region import Choose, EveryRegion, Verdict, call_region, is_asked
+from shardc.passes.fuse.linear_loss.find import LinearLoss
 from shardc.passes.fuse.linear_loss.kernel import LINEAR_LOSSES, LinearLossKernels
-from shardc.passes.fuse.linear_loss.loss import LinearLoss
-from shardc.passes.fuse.reading.graph import Value
-from shardc.passes.fuse.reading.read import Block, Step
+from shardc.passes.fuse.reading.graph import Block, Step, Value
+from shardc.passes.fuse.reading.values import type_of
 from shardc.passes.fuse.structured.attention import ATTENTION, AttentionKernels, call_library
 from shardc.passes.fuse.structured.grouped_matmul import GROUPED, GroupedMatmulKernels
 from shardc.passes.fuse.structured.losses import Losses
@@ -26,8 +23,8 @@ from shardc.passes.ingest.torch_share import drop_unread, unread
 
 
 class SingleCalls:
-    """Of one block, but for the calls ``without``. Made before the block's groups are rewritten: what nobody
-    reads after that goes, and becomes no kernel.
+    """Single calls of a block, but for those ``without``. Make it before the block's groups are rewritten:
+    what nobody reads after that goes, and becomes no kernel.
     """
 
     def __init__(
@@ -40,9 +37,8 @@ class SingleCalls:
         self._waiting = {number: read.steps[number].op for number in sorted(calls)}
 
     def write(self, strides: Mapping[ir.Value, Strides], choose: Choose | None, has: Capabilities) -> None:
-        """Puts the kernels in their places. ``choose`` and ``has`` as in
-        :func:`shardc.passes.fuse.kern_fuse.fuse_module`, but that all of what kernels can hold become some
-        where ``choose`` is None.
+        """Puts the kernels in their places: all that they can hold where ``choose`` is None. See
+        :func:`shardc.passes.fuse.kern_fuse.fuse_module` for ``choose`` and ``has``.
         """
         self._sweep()
         self._write_attentions(strides, choose, has.any_attention and choose is None)
@@ -71,11 +67,10 @@ class SingleCalls:
             if not flops:
                 continue
             faster = every or (attentions.is_faster(step.op) and not isinstance(choose, EveryRegion))
-            if choose and not faster and is_asked(flops, choose):
-                region = call_region(self._marks.number, self._read, step.number, strides)
-                verdict = None if region is None else choose(region)
-                faster = verdict is not None and verdict.generated
-                if verdict is not None and verdict.library:
+            verdict = None if faster else self._verdict(step, flops, strides, choose)
+            if verdict is not None:
+                faster = verdict.generated
+                if verdict.library:
                     call_library(step.op, verdict.library)
             if faster:
                 self._marks.write(attentions.write(step.op, self._marks.name([step])), [step], phase)
@@ -83,31 +78,35 @@ class SingleCalls:
 
     def _write_grouped(self, strides: Mapping[ir.Value, Strides], choose: Choose | None) -> None:
         """Grouped matmuls become kernels; ``choose`` decides on each, None: all of them."""
-        grouped = GroupedMatmulKernels(self._block.owner.context)
+        grouped = GroupedMatmulKernels(self._read.symbols)
         for step in self._take((GROUPED,)):
-            flops, phase = grouped.flops(step.op), phase_of(step.op)
-            wanted = bool(flops)
-            if wanted and choose is not None:
-                region = (
-                    call_region(self._marks.number, self._read, step.number, strides)
-                    if is_asked(flops, choose)
-                    else None
-                )
-                wanted = region is not None and choose(region).generated
-            if wanted:
-                (old,) = step.op.results
-                op, out = grouped.write(step.op, self._marks.name([step]))
-                self._marks.write(op, [step], phase)
-                name_results(out.owner, [Value(read_type(old.type), old)])
-                old.replace_all_uses_with(out)
-                step.op.erase()
+            flops = grouped.flops(step.op)
+            verdict = self._verdict(step, flops, strides, choose) if flops else None
+            if flops and (choose is None or (verdict is not None and verdict.generated)):
+                self._replace([step], *grouped.write(step.op, self._marks.name([step])))
         self._sweep()
 
+    def _verdict(
+        self, step: Step, flops: int, strides: Mapping[ir.Value, Strides], choose: Choose | None
+    ) -> Verdict | None:
+        """What ``choose`` decides on a call; None if it is not asked, or the call is no region."""
+        if choose is None or not is_asked(flops, choose):
+            return None
+        region = call_region(self._marks.number, self._read, step.number, strides)
+        return None if region is None else choose(region)
+
+    def _replace(self, steps: Sequence[Step], kernel: ir.Operation, out: ir.Value) -> None:
+        """Puts a kernel and its result in place of ``steps`` and of what the last one makes."""
+        (old,) = steps[-1].op.results
+        self._marks.write(kernel, steps, phase_of(steps[0].op))
+        name_results(out.owner, [Value(type_of(old), old)])
+        old.replace_all_uses_with(out)
+        for step in reversed(steps):
+            step.op.erase()
+
     def _write_linear_losses(self) -> None:
-        """Linear layers with a cross entropy that are calls of one op become kernels: it was decided where
-        they were made.
-        """
-        kernels = LinearLossKernels(self._block)
+        """Calls of a linear cross entropy become kernels: that was decided where they were made."""
+        kernels = LinearLossKernels(self._read.symbols)
         for step in self._take(LINEAR_LOSSES):
             if kernels.has(step.op):
                 phase = phase_of(step.op)
@@ -123,19 +122,13 @@ class SingleCalls:
             steps = [self._read.steps[number] for number in scatter.numbers]
             for number in scatter.numbers:
                 del self._waiting[number]
-            op, out = kernels.write(scatter, self._marks.name(steps))
-            self._marks.write(op, steps, phase_of(steps[0].op))
-            old = steps[-1].op.results[0]
-            name_results(out.owner, [Value(scatter.type, old)])
-            old.replace_all_uses_with(out)
-            for step in reversed(steps):
-                step.op.erase()
+            self._replace(steps, *kernels.write(scatter, self._marks.name(steps)))
         if self._scatters:
             self._sweep()
 
     def _write_losses(self) -> None:
         """Linear layers with a cross entropy become two kernels each."""
-        kernels = LinearLossKernels(self._block)
+        kernels = LinearLossKernels(self._read.symbols)
         for loss, raised in self._losses.write(self._waiting.keys()):
             for op, numbers in ((raised.forward, loss.forward), (raised.backward, loss.backward)):
                 if op is not None:
@@ -154,7 +147,7 @@ class SingleCalls:
         if olds:
             unpack = next(iter(made.values())).owner
             bias = loss.values["dbias"] if "dbias" in made else None
-            name_results(unpack, [Value(read_type(old.type), old) for old in olds], bias)
+            name_results(unpack, [Value(type_of(old), old) for old in olds], bias)
 
     def _take(self, targets: Collection[str]) -> Iterator[Step]:
         """The calls of ``targets`` that are still there; after this nobody looks at them."""

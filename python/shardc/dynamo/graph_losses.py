@@ -24,8 +24,7 @@ from shardc.frontend.graph.raised import RewrittenGraph
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.passes.fuse.grouping.explain import Op, Traffic
 from shardc.passes.fuse.grouping.region import Verdict, loss_region
-from shardc.passes.fuse.linear_loss.find import LossFinder
-from shardc.passes.fuse.linear_loss.loss import Apart, LinearLoss
+from shardc.passes.fuse.linear_loss.find import Apart, LinearLoss, LossFinder
 from shardc.passes.fuse.linear_loss.write import raise_loss
 from shardc.passes.fuse.reading.read import steps_of
 

@@ -1,0 +1,222 @@
+"""Makes the nodes of an ATen call: one call may be several (a softmax is five).
+
+The lowerings in :mod:`shardc.passes.fuse.lower.table` make all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+
+import torch
+
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.kern.size import AnySize, Size, symbols_of
+from shardc.dialects.kern.types import ELEMENTS
+from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
+from shardc.passes.fuse.reading.graph import Access, Cut, Node, Value, View
+from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
+from shardc.passes.fuse.reading.symbols import sized
+from shardc.runtime.kernels.kernel_call import FINE
+
+_orders = count()
+
+
+class NotLowered(Exception):
+    """Why a call cannot become part of a kernel, in words."""
+
+
+Table = tuple[Value, Sequence[int | None]]
+"""A tensor read at a computed index: the result's dim for each of its dims, None for the one indexed."""
+
+
+@dataclass
+class Builder:
+    """Makes the ``nodes`` of one call, in order. While ``loose``, it makes loose ones."""
+
+    call: int
+    loose: bool = False
+    nodes: list[Node] = field(default_factory=list)
+
+    def point(
+        self,
+        compute: Callable[..., Scalar],
+        inputs: Sequence[Value],
+        type_: TensorType,
+        *,
+        dtype: torch.dtype | None = None,
+        heavy: bool = False,
+        indices: Sequence[Sequence[int]] = (),
+        sizes: Sequence[AnySize] = (),
+        tables: Sequence[Table] = (),
+    ) -> Value:
+        """A pointwise op on ``inputs``, broadcast to ``type_``, in ``dtype`` (default: as ATen would).
+
+        After the operands ``compute`` takes a function for each of ``tables``, which gives the element at an
+        i64 index in bounds, then the row-major index (i64) over each group of dims of ``indices``.
+        """
+        if type_.dtype not in ELEMENTS:
+            raise NotLowered(f"makes {type_.dtype}")
+        space = Space()
+        dims = tuple(space.new(n) for n in type_.shape)
+        accesses = []
+        for value in inputs:
+            start = len(dims) - len(value.type.shape)
+            if any(n not in (1, type_.shape[start + d]) for d, n in enumerate(value.type.shape)):
+                raise NotLowered("broadcasts sizes of which is not known that they are equal")
+            read = [() if n == 1 else dims[start + d] for d, n in enumerate(value.type.shape)]
+            accesses.append(access(space, value, read))
+        for value, dims_of in tables:
+            read = [() if d is None else dims[d] for d in dims_of]
+            accesses.append(access(space, value, read, gathered=list(dims_of).index(None)))
+        computes = dtype or wide(type_.dtype)
+        groups = tuple(tuple(a for d in group for a in dims[d]) for group in indices)
+        made = Node(self.call, accesses, Value(type_), dims, computes, space, compute, sizes=tuple(sizes))
+        made.heavy, made.indices = heavy, groups
+        return self._add(made)
+
+    def reduce(self, kind: str, x: Value, dims: Sequence[int], dtype: torch.dtype | None = None) -> Value:
+        """The ``sum``, ``max`` or ``min`` of ``x`` over ``dims``, which stay with size 1; 16 bits in f32.
+
+        Over dims of one element each it is pointwise.
+        """
+        dtype = dtype or wide(x.type.dtype)
+        if all(x.type.shape[d] == 1 for d in dims):
+            zero = kind == "sum"  # -0 sums up to 0
+            type_ = TensorType(x.type.shape, dtype)
+            return self.point(lambda s, e: s.add(e, 0) if zero else e, [x], type_, dtype=dtype)
+        space = Space()
+        read = [space.new(n) for n in x.type.shape]
+        reduced = tuple(a for d in dims for a in read[d])
+        kept = tuple(() if d in dims else atoms for d, atoms in enumerate(read))
+        out = Value(TensorType(tuple(1 if d in dims else n for d, n in enumerate(x.type.shape)), dtype))
+        accesses = [access(space, x, read)]
+        return self._add(Node(self.call, accesses, out, kept, dtype, space, None, kind, reduced))
+
+    def check(
+        self, x: Value, wrong: Callable[[Scalars, Scalar], Scalar], message: str, sizes: Sequence[AnySize]
+    ) -> None:
+        """The call raises an IndexError with ``message`` if ``wrong(scalars, element)`` holds for an integer
+        of ``x``; the largest such one stands for ``{}``. The nodes are loose: they may reduce other dims than
+        the kernel that reads at these indices.
+        """
+        loose, self.loose = self.loose, True
+        type_ = TensorType(x.type.shape, torch.int64)
+
+        def compute(s: Scalars, v: Scalar) -> Scalar:
+            return s.select(wrong(s, v), s.cast(v, torch.int64), FINE)
+
+        found = self.point(compute, [x], type_, sizes=sizes)
+        found = self.reduce("max", found, range(len(x.type.shape))) if x.type.shape else found
+        assert found.node is not None
+        found.node.check, self.loose = message, loose
+
+    def sliced(self, x: Value, cut: Cut, type_: TensorType) -> Value | None:
+        """``x``'s op on the part that ``cut`` leaves, of ``type_``; None unless it is pointwise there."""
+        node = x.node
+        if node is None or node.out is not x or node.compute is None or node.heavy or node.indices:
+            return None
+        old, space = node.space, Space()
+        atoms = old.resolve(node.out_dims[cut.dim])
+        if len(atoms) != 1 or any(read.gathers for read in node.accesses):
+            return None
+        (atom,) = atoms
+        names = {atom: () if cut.drop else space.new(type_.shape[cut.dim])}
+        for a in (a for access in node.accesses for dim in access.dims for a in old.resolve(dim.atoms)):
+            names.setdefault(a, space.new(old.sizes[a]))
+
+        def renamed(atoms: Atoms) -> Atoms:
+            found = (names.setdefault(a, space.new(old.sizes[a])) for a in old.resolve(atoms))
+            return tuple(chain.from_iterable(found))
+
+        def cut_out(dim: Dim) -> Dim:
+            if atom not in old.resolve(dim.atoms):
+                return replace(dim, atoms=renamed(dim.atoms))
+            offset, step = dim.offset + dim.step * cut.offset, dim.step * cut.step
+            return Dim(names[atom], dim.size, offset, step, True)
+
+        every = [old.resolve(dim.atoms) for read in node.accesses for dim in read.dims]
+        if any(atom in found and len(found) > 1 for found in every):
+            return None
+        accesses = [Access(read.base, tuple(map(cut_out, read.dims))) for read in node.accesses]
+        out_dims = [renamed(atoms) for atoms in node.out_dims]
+        if cut.drop:
+            del out_dims[cut.dim]
+        made = Node(self.call, accesses, Value(type_), tuple(out_dims), node.dtype, space, node.compute)
+        made.sizes, made.what = node.sizes, node.what
+        return self._add(made)
+
+    def seen(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """``x`` without, or with, dims of size 1, to be read by a node of the same call."""
+        return x if shape == x.type.shape else _viewed(x, View.of_ones(x, shape))
+
+    def split(self, x: Value, dim: int, parts: int) -> Value:
+        """``x`` with ``dim`` split into ``parts`` of equal size, for a node of the same call."""
+        return _viewed(x, View.of_split(x, dim, parts))
+
+    def merged(self, x: Value, dim: int) -> Value:
+        """``x`` with ``dim`` and the one after it as one, as a result of the call."""
+        return _returned(x, View.of_merged(x, dim))
+
+    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
+        """``x`` without, or with, dims of size 1, as a result of the call."""
+        return _returned(x, View.of_ones(x, shape))
+
+    def contract(self, x: Value, y: Value, dtype: torch.dtype) -> Value:
+        """The product of ``x`` [*batch, m, k] and ``y`` [*batch, k, n]: [*batch, m, n], in ``dtype``."""
+        if symbols_of((*x.type.shape, *y.type.shape)):
+            raise NotLowered("multiplies matrices of symbolic sizes")
+        space = Space()
+        *batch, m, k = (space.new(size) for size in x.type.shape)
+        n = space.new(y.type.shape[-1])
+        accesses = [access(space, x, [*batch, m, k]), access(space, y, [*batch, k, n])]
+        out = Value(TensorType((*x.type.shape[:-1], y.type.shape[-1]), dtype))
+        return self._add(Node(self.call, accesses, out, (*batch, m, n), dtype, space, None, "sum", k))
+
+    def _add(self, node: Node) -> Value:
+        node.out.node = node
+        node.order, node.loose = next(_orders), self.loose
+        sizes = [*node.out.type.shape, *node.sizes, *node.space.sizes.values()]
+        sizes += [n for access in node.accesses for n in access.base.type.shape]
+        node.is_symbolic = any(isinstance(n, Size) for n in sizes)
+        node.gathers = any(access.gathers for access in node.accesses)
+        self.nodes.append(node)
+        return node.out
+
+
+def _viewed(x: Value, view: View) -> Value:
+    return Value(sized(view.shape, x.type.dtype), None, view, x.node)
+
+
+def _returned(x: Value, view: View) -> Value:
+    """A view of a node's result that the call returns in its place."""
+    assert x.node is not None
+    made = _viewed(x, view)
+    x.node.others.append(made)
+    return made
+
+
+def access(space: Space, value: Value, read: Sequence[Atoms], gathered: int | None = None) -> Access:
+    """The access behind views: of the tensor, or the part, that ``value`` is seen of by an index map.
+
+    Dim ``gathered`` is read at a computed index. Raises NotLowered for a dtype that kernels do not take.
+    """
+    if value.type.dtype not in ELEMENTS:
+        raise NotLowered(f"reads {value.type.dtype}")
+    sizes = enumerate(zip(read, value.type.shape, strict=True))
+    dims = tuple(Dim(atoms, size, gathered=d == gathered) for d, (atoms, size) in sizes)
+    while value.view is not None and not (value.ir is not None and value.view.is_apart):
+        trial = space.joined(Space())
+        try:
+            seen = value.view.through(trial, dims)
+        except Mismatch:
+            break
+        if gathered is not None and (
+            any(dim.sliced or dim.parts for dim in seen) or not any(dim.gathered for dim in seen)
+        ):
+            break
+        dims = seen
+        space.sizes, space._became = trial.sizes, trial._became
+        value = value.view.source
+    return Access(value, tuple(part for dim in dims for part in (dim.parts or (dim,))))

@@ -1,0 +1,62 @@
+"""SSA values of a program: what makes and reads them, and what a transpose makes of their dims."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import OpCall, target_name
+from shardc.dialects.aten.types import TensorType, read_type
+
+LIST = "torch.prim.ListConstruct"
+TURNS = frozenset(("aten.t", "aten.transpose.int", "aten.permute"))
+
+
+def owner_of(value: ir.Value) -> ir.Operation | None:
+    """The op that makes a value; None for an argument of a block."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def is_read(value: ir.Value) -> bool:
+    return any(True for _ in value.uses)
+
+
+def is_packed_for(value: ir.Value, reader: str) -> bool:
+    """Whether a ``reader``, the name of an op, reads it in a tuple."""
+    tuples = (use.owner.results[0] for use in value.uses if use.owner.name == "torch.prim.TupleConstruct")
+    return any(use.owner.name == reader for tuple_ in tuples for use in tuple_.uses)
+
+
+def type_of(value: ir.Value) -> TensorType:
+    """The type of a tensor."""
+    type_ = read_type(value.type)
+    assert type_ is not None
+    return type_
+
+
+def turn_of(call: OpCall, rank: int) -> list[int] | None:
+    """Which dim of its operand each dim of a transpose is; None for other calls."""
+    if call.target not in TURNS:
+        return None
+    if call.target == "aten.permute":
+        return [d % rank for d in call["dims"]]
+    x, y = (0, rank - 1) if call.target == "aten.t" else (call["dim0"] % rank, call["dim1"] % rank)
+    order = list(range(rank))
+    order[x], order[y] = y, x
+    return order
+
+
+def target_of(op: ir.Operation) -> str:
+    """What ``op`` calls; its own name if that is no call."""
+    return target_name(op) if op.name.startswith("torch.") else op.name
+
+
+def maker(value: ir.Value) -> ir.Operation | None:
+    """The ATen call that makes a value."""
+    op = owner_of(value)
+    name = "" if op is None else op.name
+    return op if name.startswith("torch.") and not name.startswith(("torch.prim", "torch.constant")) else None
+
+
+def readers(value: ir.Value) -> list[ir.Operation]:
+    """The ops that read a value, each once, as a rule the first one first."""
+    return list(dict.fromkeys(use.owner.operation for use in value.uses))[::-1]
