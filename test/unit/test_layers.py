@@ -40,7 +40,6 @@ ALLOWED = {
         "backends",
         "tuner",
         "compiler",
-        "commands",
         "runtime",
         "options",
     },

@@ -66,10 +66,9 @@ def _plain_warnings() -> Iterator[None]:
     def plain(
         message: Warning | str, category: type[Warning], filename: str, number: int, line: str | None = None
     ) -> str:
-        ours = category.__module__.startswith("shardc.")
-        return (
-            f"{category.__name__}: {message}\n" if ours else usual(message, category, filename, number, line)
-        )
+        if category.__module__.startswith("shardc."):
+            return f"{category.__name__}: {message}\n"
+        return usual(message, category, filename, number, line)
 
     warnings.formatwarning = plain
     try:

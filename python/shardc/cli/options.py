@@ -1,14 +1,32 @@
-"""Flags of commands that follow from the fields of options."""
+"""Flags of commands that follow from the fields of options, and parameters that several commands have."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shardc.options.field import Group, Option, choices, flag, options_of
+from shardc.options.given import Given
+from shardc.options.kernels import Kernels
+
+Artefact = Annotated[
+    Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
+]
+Libraries = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
+]
+
+
+def read_kernels(given: Mapping[str, object]) -> Kernels:
+    """The options of kernels that a command got as ``given``, checked."""
+    kernels = Given(given, "the command line", ("kernels",)).group("kernels", Kernels)
+    kernels.check_step()
+    return kernels
 
 
 def with_options(
@@ -16,33 +34,29 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command whose flags are its own parameters and the options of ``groups``, or ``only`` some of them.
 
-    The command gets those that were given as the mapping ``given``, by name, read and not checked yet.
+    It gets those that were given as the mapping ``given``, by name, read and not checked yet.
     """
-    options = [
-        option
-        for group in groups
-        for option in options_of(group).values()
-        if (option.name in only if only else option.about.only != "torch.compile")
-    ]
+    options = [o for group in groups for o in options_of(group).values() if _is_flag(o, only)]
     return lambda command: _derive(command, options)
+
+
+def _is_flag(option: Option, only: Sequence[str]) -> bool:
+    return option.name in only if only else option.about.only != "torch.compile"
 
 
 def _derive(command: Callable[..., None], options: Sequence[Option]) -> Callable[..., None]:
     def derived(**arguments: object) -> None:
-        given: Mapping[str, object] = {
-            option.name: option.read(value)
-            for option in options
-            if (value := arguments.pop(option.name)) not in (None, [])
-        }
-        command(**arguments, given=given)
+        given = {option.name: arguments.pop(option.name) for option in options}
+        read = {o.name: o.read(given[o.name]) for o in options if given[o.name] not in (None, [])}
+        command(**arguments, given=read)
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "given"]
     required = [p for p in parameters if p.default is p.empty]
+    others = [p for p in parameters if p.default is not p.empty]
     derived.__doc__, derived.__name__, derived.__annotations__ = command.__doc__, command.__name__, {}
-    derived.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*required, *map(_parameter, options), *(p for p in parameters if p not in required)]
-    )
+    signature = inspect.Signature([*required, *map(_parameter, options), *others])
+    derived.__signature__ = signature  # type: ignore[attr-defined]
     return derived
 
 
@@ -69,6 +83,5 @@ def _flag_type(option: Option) -> object:
 
 def _default(default: object) -> str:
     """A default that is worth a word: a name or a number."""
-    return (
-        f"  [default: {default}]" if isinstance(default, str | int) and not isinstance(default, bool) else ""
-    )
+    is_shown = isinstance(default, str | int) and not isinstance(default, bool)
+    return f"  [default: {default}]" if is_shown else ""

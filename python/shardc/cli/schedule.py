@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from shardc.cli.flag_texts import parse_options, parse_times
 from shardc.options.schedules import check_named
 
 
@@ -82,7 +83,6 @@ def schedule(
     """
     if name is not None:
         check_named(name, stages, micro_batches, ranks)
-    from shardc.cli.schedule_options import parse_options, parse_times
     from shardc.commands.schedule import play_schedule, schedule_list
     from shardc.report.schedule_files import read_run, write_files
     from shardc.report.timeline_text import LEGEND, timeline_text

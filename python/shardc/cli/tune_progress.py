@@ -24,54 +24,40 @@ def progress(trials: int | None, seconds: float | None) -> Iterator[Callable[[Ro
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
-    ]
+    texts = TextColumn("{task.description}"), TextColumn("{task.fields[left]}")
+    columns = (texts[0], BarColumn(), TimeElapsedColumn(), texts[1])
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         bar = shown.add_task("tuning", total=trials or seconds, left="")
 
         def on_round(event: Round) -> None:
-            done = (
-                event.trials_done
-                if trials
-                else None
-                if seconds is None
-                else seconds - (event.seconds_left or 0.0)
-            )
-            shown.update(bar, completed=done, description=describe(event), left=left(event))
+            spent_s = None if seconds is None else seconds - (event.seconds_left or 0.0)
+            done = event.trials_done if trials else spent_s
+            shown.update(bar, completed=done, description=_said(event), left=_left(event))
 
         yield on_round
 
 
-def _lines(now: Callable[[], float] = time.monotonic) -> Callable[[Round], None]:
-    said_s = now()
+def _lines() -> Callable[[Round], None]:
+    said_s = time.monotonic()
 
     def on_round(event: Round) -> None:
         nonlocal said_s
-        if now() - said_s >= EVERY_S:
-            said_s = now()
-            print(", ".join(filter(None, [describe(event), left(event)])), file=sys.stderr, flush=True)
+        if time.monotonic() - said_s >= EVERY_S:
+            said_s = time.monotonic()
+            print(", ".join(filter(None, [_said(event), _left(event)])), file=sys.stderr, flush=True)
 
     return on_round
 
 
-def describe(event: Round) -> str:
+def _said(event: Round) -> str:
     """A round in a line: the kernel, its best so far, and what became of the step."""
     tried = event.progress
-    return (
-        f"{event.trials_done} trials; {tried.job.task.label}: {tried.best_ratio:.3f}; "
-        f"all kernels: {event.step_ratio:.3f} of untuned"
-    )
+    kernel = f"{tried.job.task.label}: {tried.best_ratio:.3f}"
+    return f"{event.trials_done} trials; {kernel}; all kernels: {event.step_ratio:.3f} of untuned"
 
 
-def left(event: Round) -> str:
-    """Of the budget."""
-    return ", ".join(
-        [
-            *([f"{event.trials_left} trials left"] if event.trials_left is not None else []),
-            *([f"{event.seconds_left:.0f} s left"] if event.seconds_left is not None else []),
-        ]
-    )
+def _left(event: Round) -> str:
+    """What is left of the budget."""
+    trials = "" if event.trials_left is None else f"{event.trials_left} trials left"
+    seconds = "" if event.seconds_left is None else f"{event.seconds_left:.0f} s left"
+    return ", ".join(filter(None, [trials, seconds]))

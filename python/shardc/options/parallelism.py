@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file
 from shardc.options.presets import PRESETS, plan_terms
 
-PlanLike = str | Path | Mapping[str, object]
+PlanLike = str | Path | Mapping[str, Sequence[object]]
 MICRO = "micro"
 """The time axis of micro-batches."""
 

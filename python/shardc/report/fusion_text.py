@@ -20,15 +20,12 @@ def effect(report: FusionReport) -> str:
 
 
 def _constrained(report: FusionReport, fused: bool) -> str:
-    """The pairs that are apart because they are forbidden, or (``fused``) together because they
-    are forced.
-    """
+    """The pairs that are apart because they are forbidden, or (``fused``) together because forced."""
     found = [d for _, _, d in report.pairs if d.constrained and d.fused == fused]
     if not found:
         return ""
-    saved = (
-        f"{len(found):,} launches and {sum(d.saved_bytes - LAUNCH_BYTES for d in found):,} bytes of memory"
-    )
+    saved_bytes = sum(d.saved_bytes - LAUNCH_BYTES for d in found)
+    saved = f"{len(found):,} launches and {saved_bytes:,} bytes of memory"
     if fused:
         return f"forced: {len(found)} pairs of calls are together, which saves {saved} traffic"
     return f"forbidden: {len(found)} pairs of calls are apart, which together would save {saved} traffic"
@@ -37,42 +34,28 @@ def _constrained(report: FusionReport, fused: bool) -> str:
 def _summary(report: FusionReport) -> str:
     fused = len({op.number for kernel in report.kernels for op in kernel.ops})
     calls = f"{len(report.kernels)} kernels stand for {fused} of {fused + len(report.staying)} calls"
-    return f"{calls}: {report.before.launches:,} launches become {report.after.launches:,}, {_moved(report)}"
-
-
-def _moved(report: FusionReport) -> str:
-    return f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
+    moved = f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
+    return f"{calls}: {report.before.launches:,} launches become {report.after.launches:,}, {moved}"
 
 
 def _kernels(report: FusionReport) -> list[str]:
-    lines = (
-        ["kernels: name, bytes read and written, launches and bytes saved, calls"] if report.kernels else []
-    )
-    figures = [_figures(kernel) for kernel in report.kernels]
-    for line, kernel in zip(
-        table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True
-    ):
+    """Each kernel with its calls, and how many were tuned."""
+    if not report.kernels:
+        return []
+    lines = ["kernels: name, bytes read and written, launches and bytes saved, calls"]
+    heads = table([_figures(kernel) for kernel in report.kernels], right=(1, 2, 3, 4))
+    for line, kernel in zip(heads, report.kernels, strict=True):
         lines += [line, f"  tuned: {kernel.tuned}"] if kernel.tuned else [line]
         lines += [f"  {row}" for row in table([_named(op) for op in kernel.ops])]
-    return [*lines, _configurations(report)] if lines else []
-
-
-def _configurations(report: FusionReport) -> str:
-    """How many kernels were tuned."""
     count, tuned = len(report.kernels), sum(bool(kernel.tuned) for kernel in report.kernels)
     said = f"{tuned} of {count} kernels were tuned, {count - tuned} have the default"
-    return f"configurations: {said} (shardc tune measures others)"
+    return [*lines, f"configurations: {said} (shardc tune measures others)"]
 
 
 def _figures(kernel: Kernel) -> tuple[str, ...]:
-    saved = (
-        kernel.apart.launches - kernel.traffic.launches,
-        kernel.apart.moved_bytes - kernel.traffic.moved_bytes,
-    )
-    return (
-        kernel.name,
-        *(f"{n:,}" for n in (kernel.traffic.read_bytes, kernel.traffic.written_bytes, *saved)),
-    )
+    apart, traffic = kernel.apart, kernel.traffic
+    saved = apart.launches - traffic.launches, apart.moved_bytes - traffic.moved_bytes
+    return kernel.name, *(f"{n:,}" for n in (traffic.read_bytes, traffic.written_bytes, *saved))
 
 
 def _named(op: Op) -> tuple[str, str, str]:

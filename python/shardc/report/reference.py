@@ -22,7 +22,6 @@ from shardc.dialects.kern import Kern
 from shardc.dialects.pipe import load
 from shardc.options.field import Option, flag, options_of
 from shardc.options.given import GROUPS
-from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import PIPELINES
 from shardc.passes.manager.registry import PASSES, pass_class
 from shardc.runtime import environment as runtime_environment
@@ -44,12 +43,8 @@ DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern, "pipe": lo
 def pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
-    return {
-        **found,
-        "options.md": options_page(),
-        "passes.md": passes_page(),
-        "environment.md": environment_page(),
-    }
+    found |= {"options.md": options_page(), "passes.md": passes_page()}
+    return {**found, "environment.md": environment_page()}
 
 
 def environment_page() -> str:
@@ -57,10 +52,8 @@ def environment_page() -> str:
     lines = ["# Environment variables", "", WRITTEN, "", ENVIRONMENT_OF_TESTS, ""]
     runtime = _variables(runtime_environment)
     compiler = [v for v in _variables(environment) if v not in runtime]
-    for title, module, found in (
-        ("The compiler", environment, compiler),
-        ("A running step", runtime_environment, runtime),
-    ):
+    sections = ("The compiler", environment, compiler), ("A running step", runtime_environment, runtime)
+    for title, module, found in sections:
         lines += [f"## {title}", "", _file(module), "", f"{title} reads or sets these.", ""]
         rows = [(f"`{v.name}`", v.kind, v.otherwise or f"`{v.default}`", v.effect) for v in found]
         lines += _table(("variable", "value", "default", "effect"), sorted(rows))
@@ -92,7 +85,8 @@ def passes_page() -> str:
     for name in sorted(PASSES):
         class_ = pass_class(name)
         lines += [f"## `{name}`", "", _file(class_), "", *_text(class_)]
-        lines += _table(("option", "type", "default"), _options(class_))
+        options = [(f"`{o.name}`", f"`{_type_name(o.type)}`", f"`{o.default!r}`") for o in class_.options()]
+        lines += _table(("option", "type", "default"), options)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -101,11 +95,9 @@ def options_page() -> str:
     lines = ["# Options", "", WRITTEN, "", INTRODUCTION]
     for name, group in GROUPS.items():
         lines += [f"## `{name}`: `{group.__name__}`", "", _file(group), "", *_text(group)]
-        lines += _table(
-            ("option", "flag", "values", "default"), [_row(o) for o in options_of(group).values()]
-        )
-        lines += [line for option in options_of(group).values() for line in _item(option)]
-        lines += [""]
+        options = options_of(group).values()
+        lines += _table(("option", "flag", "values", "default"), [_row(option) for option in options])
+        lines += [*(line for option in options for line in _item(option)), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -120,10 +112,6 @@ def _item(option: Option) -> list[str]:
     only = f" For `{option.about.only}` alone." if option.about.only else ""
     was = f" Formerly {', '.join(f'`{name}`' for name in option.old_names)}." if option.old_names else ""
     return textwrap.wrap(f"- `{option.name}`: {option.about.help}{only}{was}", 110, subsequent_indent="  ")
-
-
-def _options(class_: type[Pass]) -> list[tuple[str, ...]]:
-    return [(f"`{o.name}`", f"`{_type_name(o.type)}`", f"`{o.default!r}`") for o in class_.options()]
 
 
 def _fields(class_: type) -> list[tuple[str, ...]]:
@@ -167,12 +155,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     return [*(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)), ""]
 
 
-def main(folder: Path) -> None:
-    """Writes all pages into ``folder``."""
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (folder / name).write_text(text)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

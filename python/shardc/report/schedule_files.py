@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shardc.commands.schedule import PlayedSchedule
 from shardc.cost.timeline import Timeline
-from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.dialects.pipe.csv_form import write_csv
+from shardc.report.schedule_text import PlayedSchedule
 from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
 from shardc.report.timeline_trace import read_trace, write_trace
+from shardc.text_files import read_text, write_text
 
 
 def write_files(
@@ -24,7 +24,7 @@ def write_files(
     trace: Path | None = None,
     measured: Path | None = None,
 ) -> None:
-    """Writes each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises
+    """Write each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises
     BadTrace, UnreadableInput, UnwritableOutput.
     """
     name = played.schedule.name
@@ -40,16 +40,9 @@ def write_files(
     }
     for path, written in files.items():
         if path is not None:
-            try:
-                path.write_text(written())
-            except OSError as error:
-                raise UnwritableOutput(file=path, problem=error) from None
+            write_text(path, written())
 
 
 def read_run(path: Path) -> Timeline:
     """The measured run in a trace. Raises BadTrace, UnreadableInput."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableInput(file=path, problem=error) from None
-    return read_trace(text, where=str(path))
+    return read_trace(read_text(path), where=str(path))

@@ -59,19 +59,17 @@ def fuse_step(
         found = _compilation(compiled, target, options).run()
     compiled.seconds |= {"kern-fuse": found.fuse_s, "kernels": found.compile_s}
     if not found.is_fused:
-        return check_no_force(force, "no kernels can be compiled for this machine")
+        check_no_force(force, "no kernels can be compiled for this machine")
+        return
     check_matched(constraints)
     compiled.fusion_effect = effect(found.report) if found.report else ""
     if found.path is None:
-        return None
-    record = FusionRecord(
-        rounding, tuple(forbid), tuple(force), tuple(sorted(found.without)), tf32=options.tf32
-    )
+        return
+    without = tuple(sorted(found.without))
+    record = FusionRecord(rounding, tuple(forbid), tuple(force), without, tf32=options.tf32)
     record.with_verdicts(found.verdicts if options.device else {}).write(found.module)
     compiled.kernel_module, compiled.library, compiled.target = found.module, found.path, target
-    if compiled.levels:
-        compiled.levels.keep("4-kernel", found.module)
-    return None
+    compiled.levels.keep("4-kernel", found.module)
 
 
 def step_options(

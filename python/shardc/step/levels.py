@@ -10,9 +10,8 @@ from shardc.passes.manager.program import copy_module
 
 
 class Levels(Mapping[str, str]):
-    """Texts with source lines by level (``1-global``), in the order in which they were kept. One is printed
-    when it is asked for.
-    """
+    """Texts with source lines by level (``1-global``), in the order in which they were kept, printed when
+    asked for."""
 
     def __init__(self) -> None:
         self._modules: dict[str, ir.Module] = {}

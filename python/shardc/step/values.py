@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -13,16 +11,14 @@ from shardc.frontend.step.spec import Capture
 
 
 def example_inputs(
-    capture: Capture, optimizer: torch.optim.Optimizer, batch: Any, seed: int = 0
+    capture: Capture, optimizer: torch.optim.Optimizer, batch: object, seed: int = 0
 ) -> dict[tuple[str, str], Tensor]:
-    """A tensor for each argument by role and name: the model's values, the optimizer's numbers, the batch's
-    leaves.
+    """A tensor for each argument by role and name, of the model, the optimizer and the batch.
 
     Raises NoValues for a model on the meta device.
     """
     values: dict[tuple[str, str], Tensor] = {}
-    leaves = batch_leaves(capture, batch)
-    initial = capture.initial_values()
+    leaves, initial = batch_leaves(capture, batch), capture.initial_values()
     numbers = {h.name: h for h in capture.hyperparameters}
     for spec in capture.arguments:
         key = (spec.role, spec.name)
@@ -44,7 +40,7 @@ def example_inputs(
     return values
 
 
-def batch_leaves(capture: Capture, batch: Any) -> dict[str, Tensor]:
+def batch_leaves(capture: Capture, batch: object) -> dict[str, Tensor]:
     """The tensors of a batch by the names of the step's inputs."""
     tensors, _ = flatten_batch(batch)
     return dict(zip(capture.batch_tree.names, tensors, strict=True))
