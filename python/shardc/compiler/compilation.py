@@ -125,7 +125,7 @@ class Compilation:
         """
         started, module, options = time.perf_counter(), self.make(), self.options
         verdicts: dict[str, Verdict] = {}
-        choice = region_choice(self.target, options.matmuls, options.device, options.numerics, options.tf32)
+        choice = region_choice(self.target, options.matmuls, options.device, options.rounding, options.tf32)
         how = {
             "exclude": self._kept(module),
             "without": without,
@@ -136,10 +136,10 @@ class Compilation:
         }
         report = None
         if options.explain:
-            report = explain_fusion(module, options.numerics, **how)
+            report = explain_fusion(module, options.rounding, **how)
         else:
-            kern_fuse.fuse_module(module, options.numerics, **how)
-        libraries = self.target.choose_libraries(module, options.numerics) if options.libraries else 0
+            kern_fuse.fuse_module(module, options.rounding, **how)
+        libraries = self.target.choose_libraries(module, options.rounding) if options.libraries else 0
         if options.tuned and kernels(module):
             use_tuned(module, self.target)
         report = report and with_tuned(report, module)
