@@ -73,15 +73,9 @@ def build_manifest(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
-        "model": fields.model,
         **program,
         "target": target if program["kernels"] else "",
-        "hyperparameters": fields.hyperparameters,
-        "baked": fields.baked,
-        "batch": fields.batch,
-        "seed": fields.seed,
-        "peak_bytes": fields.peak_bytes,
-        "tied": fields.tied,
+        **{name: value for name, value in vars(fields).items() if name != "fills"},
         "files": dict(files),
     }
 

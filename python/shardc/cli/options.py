@@ -16,6 +16,7 @@ from shardc.options.kernels import Kernels
 Artefact = Annotated[
     Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
 ]
+File = Path | None
 Libraries = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
@@ -36,12 +37,9 @@ def with_options(
 
     It gets those that were given as the mapping ``given``, by name, read and not checked yet.
     """
-    options = [o for group in groups for o in options_of(group).values() if _is_flag(o, only)]
-    return lambda command: _derive(command, options)
-
-
-def _is_flag(option: Option, only: Sequence[str]) -> bool:
-    return option.name in only if only else option.about.only != "torch.compile"
+    options = [option for group in groups for option in options_of(group).values()]
+    flags = [o for o in options if (o.name in only if only else o.about.only != "torch.compile")]
+    return lambda command: _derive(command, flags)
 
 
 def _derive(command: Callable[..., None], options: Sequence[Option]) -> Callable[..., None]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shardc.cli.options import Artefact, Libraries
+from shardc.cli.options import Artefact, File, Libraries
 
 
 def run(
@@ -18,11 +17,11 @@ def run(
     ],
     steps: Annotated[int, typer.Option(min=1, help="Training steps to run.")] = 10,
     load: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
+        File, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Checkpoint folder to write at the end.")] = None,
+    save: Annotated[File, typer.Option(help="Checkpoint folder to write at the end.")] = None,
     trace: Annotated[
-        Path | None,
+        File,
         typer.Option(
             dir_okay=False, help="Write the last step of a pipeline as a Chrome trace, an event an action."
         ),

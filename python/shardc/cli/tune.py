@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from shardc.cli.flag_texts import parse_pins
-from shardc.cli.options import read_kernels, with_options
-from shardc.cli.progress import status
+from shardc.cli.options import File, read_kernels, with_options
+from shardc.cli.progress import progress, status
 from shardc.options.kernels import Kernels
 from shardc.text_files import write_text
 
@@ -43,7 +43,7 @@ def tune(
         typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value."),
     ] = None,
     points: Annotated[
-        Path | None,
+        File,
         typer.Option(
             exists=True,
             dir_okay=False,
@@ -58,7 +58,7 @@ def tune(
         bool, typer.Option(help="Take trials of earlier sessions for known; else try them anew.")
     ] = True,
     plot: Annotated[
-        Path | None,
+        File,
         typer.Option(
             dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel."
         ),
@@ -81,7 +81,6 @@ def tune(
     kernels = read_kernels(given)
     pins = parse_pins(pin or [])
     with status(f"reading the kernels of {path.name}"):
-        from shardc.cli.tune_progress import progress
         from shardc.commands import tune as commands
         from shardc.report.tuning_svg import tuning_svg
         from shardc.report.tuning_text import spaces_text, tuning_text

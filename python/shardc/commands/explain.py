@@ -11,7 +11,6 @@ from torch_mlir import ir
 
 from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
-from shardc.backends.base import Target
 from shardc.backends.registry import known_target
 from shardc.commands.module_file import read_module
 from shardc.compiler.fusion_record import FusionRecord
@@ -35,50 +34,41 @@ def explain(path: Path, what: str | None = None) -> str:
     roofline. With ``what`` only the arguments whose name contains it. Raises BadArtefact, MalformedMlir,
     UnreadableInput, NotAnArtefact, or NameNotFound.
     """
-    module, plan, kernels, target = _read(path)
+    manifest = read_manifest(path) if path.is_dir() else None
+    levels, kernels = path / "levels", manifest["kernels"] if manifest else []
+    plan = _plan_text(path / "plan.json") if manifest else "?"
+    module = _rank_module(levels / "3-rank.mlir" if manifest else path)
     if what is not None:
         report = make_report(module, plan, [], kernels=kernels)
         return "\n\n".join([report.title(), _arguments(report, what, path)])
-    program, library = _program(path, kernels) or module, _library(path)
+    cut, library = levels / "3-pipeline.mlir", _library(path, manifest)
+    program = _parsed(levels / "4-kernel.mlir") if kernels else _parsed(cut) if cut.is_file() else module
     pipeline = explain_pipeline(program, library)
     peak = "" if pipeline is not None else peak_text(program, library)
     report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
     parts = [report.render(), _arguments(report, "", path), _collectives(transfers(module))]
+    target = known_target(manifest["target"]) if manifest else None
     if target is not None and target.is_modelled:
         found = target.estimate(program, FusionRecord.read(program).tf32)
         parts.append("\n".join(roofline(found, target)))
     return "\n\n".join(parts)
 
 
-def _program(path: Path, kernels: list[Manifest]) -> ir.Module | None:
-    """What runs, where it is not what :func:`_read` gives."""
-    cut = path / "levels" / "3-pipeline.mlir"
-    if kernels:
-        return _parsed(path / "levels" / "4-kernel.mlir")
-    return _parsed(cut) if cut.is_file() else None
-
-
-def _library(path: Path) -> Kernels | None:
+def _library(path: Path, manifest: Manifest | None) -> Kernels | None:
     """The kernels of an artefact that run on the host; None where they are not for this one."""
     try:
-        return read_kernels(path, read_manifest(path)) if path.is_dir() else None
+        return None if manifest is None else read_kernels(path, manifest)
     except BadArtefact:
         return None
 
 
-def _read(path: Path) -> tuple[ir.Module, str, list[Manifest], Target | None]:
-    """A path's level-3 module (before it was cut into stages), plan's text, kernels and their target."""
-    plan, kernels, target = "?", [], None
-    if path.is_dir():
-        manifest = read_manifest(path)
-        kernels, target = manifest["kernels"], known_target(manifest["target"])
-        plan = _plan_text(path / "plan.json")
-        path = path / "levels" / "3-rank.mlir"
+def _rank_module(path: Path) -> ir.Module:
+    """The module of level 3, before it was cut into stages."""
     module = _parsed(path)
     problem = _level_problem(module)
     if problem is not None:
         raise NotAnArtefact(path=path, problem=problem, where=str(path))
-    return module, plan, kernels, target
+    return module
 
 
 def _parsed(path: Path) -> ir.Module:

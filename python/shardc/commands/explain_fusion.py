@@ -1,11 +1,9 @@
-"""Fusion explained: of a module, an artefact or a script (``shardc explain --fusion``),
-and of a function under ``torch.compile``.
-"""
+"""``shardc explain --fusion``: what is fused in a module, an artefact or a script, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,55 +14,20 @@ from shardc.backends.base import Target
 from shardc.backends.registry import find_target, known_target, local_target
 from shardc.commands.module_file import parse, read_module
 from shardc.commands.script import read_script
-from shardc.commands.traced_call import call_compiled
 from shardc.compiler.compilation import Compilation, CompileOptions
 from shardc.compiler.fusion_record import FusionRecord
 from shardc.compiler.modelled_regions import ModelledRegions
 from shardc.diagnostics.api import NotAnArtefact
 from shardc.dialects.context import new_context
-from shardc.dynamo.explanations import collect_fusion
 from shardc.frontend.step.capture import capture_step
+from shardc.passes.fuse.grouping import explain as fusion
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
-from shardc.passes.fuse.grouping.explain import (
-    FusionReport,
-    calls_in_kernels,
-    losses_in_kernels,
-    read_fusion,
-)
+from shardc.passes.fuse.grouping.explain import FusionReport
 from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.report.fusion_text import effect, render
 from shardc.step.fuse_step import check_matched, step_options
 from shardc.text_files import read_text
-
-
-@dataclass(frozen=True)
-class FusionExplanation:
-    """The reports of the graphs of one function, with their phases; printed, they are its explanation."""
-
-    graphs: list[tuple[str, FusionReport]]
-
-    def __str__(self) -> str:
-        parts = [f"{phase}: {render(report)}" for phase, report in self.graphs]
-        return "\n\n".join(parts) or "no graph was fused: kernels are made for CPU tensors of fixed sizes"
-
-
-def explain_fusion(
-    function: Callable[..., object],
-    *args: object,
-    options: Mapping[str, object] | None = None,
-    **kwargs: object,
-) -> FusionExplanation:
-    """What ``torch.compile(function, backend="shardc", options=options)`` fuses when called with these
-    arguments, and why.
-
-    Compiles and calls ``function`` (a module, or a function of tensors) once. The backward graph is there if
-    some result needs gradients. Raises BadArgument, BadFusionEdge, FusionRefused (inside what Dynamo
-    makes of a backend's errors).
-    """
-    with collect_fusion() as graphs:
-        call_compiled(function, args, kwargs, options)
-    return FusionExplanation(graphs)
 
 
 def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> str:
@@ -81,7 +44,7 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
         return _artefact(levels, find(manifest["target"]), forbid, force)
     source = _unfused(levels) if path.is_dir() else path
     module = parse(_script_text(path) if path.suffix == ".py" else read_text(source), path)
-    if calls_in_kernels(module):
+    if fusion.calls_in_kernels(module):
         raise NotAnArtefact(path=path, problem="it holds kernels, so it is at level 4", where=str(path))
     target, constraints = local_target(), FusionConstraints.of(forbid, force)
     report = _explained(module, target, step_options(target, "fused", "auto", constraints))
@@ -102,15 +65,15 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
     """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
     before, after = _unfused(levels), levels / "4-kernel.mlir"
     ranked, fused = read_text(before), read_module(after)
-    plain, record = read_fusion(parse(ranked, before), fused), FusionRecord.read(fused)
+    plain, record = fusion.read_fusion(parse(ranked, before), fused), FusionRecord.read(fused)
     if target is None:
         return "\n\n".join([*_constraints_text(record), render(plain)])
     if forbid or force:
         record = record.with_constraints(forbid, force)
     choose = partial(
         _as_it_is,
-        calls_in_kernels(fused),
-        losses_in_kernels(fused),
+        fusion.calls_in_kernels(fused),
+        fusion.losses_in_kernels(fused),
         ModelledRegions(target, record.rounding, record.tf32) if target.is_modelled else None,
         dict(record.verdicts),
     )
@@ -121,11 +84,9 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
         return "\n\n".join(_under(constraints, why))
     if why.kernels == plain.kernels:
         return "\n\n".join([*_constraints_text(record), render(why)])
-    unlike = (
-        f"this version of shardc fuses levels/{before.name} otherwise, so it does not say why these "
-        f"are the kernels"
-    )
-    return "\n\n".join([*_constraints_text(record), unlike, render(plain)])
+    unlike = f"this version of shardc fuses levels/{before.name} otherwise"
+    said = f"{unlike}, so it does not say why these are the kernels"
+    return "\n\n".join([*_constraints_text(record), said, render(plain)])
 
 
 def _unfused(levels: Path) -> Path:

@@ -18,7 +18,7 @@ from shardc.diagnostics.api import BadScript, ScriptFailed
 from shardc.diagnostics.base import ShardcError
 from shardc.frontend.importing.recorder import called_from
 from shardc.options.step import StepOptions
-from shardc.step.compile_step import CompiledStep, compile_step
+from shardc.step.compile_step import CompiledStep, compile_with
 
 T = TypeVar("T")
 
@@ -41,16 +41,7 @@ class Training:
     def compile(self, options: StepOptions) -> CompiledStep:
         """The compiled step. Raises as :func:`~shardc.step.compile_step.compile_step` does."""
         with self.asks():
-            return compile_step(
-                self.model,
-                self.optimizer,
-                self.batch,
-                loss=self.loss,
-                parallelism=options.parallelism,
-                pipeline=options.pipeline,
-                kernels=options.kernels,
-                numerics=options.numerics,
-            )
+            return compile_with(self.model, self.optimizer, self.batch, options, self.loss)
 
 
 def read_script(path: Path) -> Training:

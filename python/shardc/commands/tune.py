@@ -16,9 +16,9 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Trial
+from shardc.commands.explain_function import Options, call_compiled
 from shardc.commands.module_file import read_module
 from shardc.commands.script import read_script
-from shardc.commands.traced_call import call_compiled
 from shardc.compiler.measured_regions import Lost, collect_lost
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
@@ -141,14 +141,10 @@ def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> lis
 
 
 def jobs_of_function(
-    function: Callable[..., object],
-    *args: object,
-    options: Mapping[str, object] | None = None,
-    **kwargs: object,
+    function: Callable[..., object], *args: object, options: Options | None = None, **kwargs: object
 ) -> list[Job]:
     """The kernels that ``torch.compile(function, backend="shardc", options=options)`` makes when it is called
-    with these arguments, with those of its backward where a result needs gradients. Compiles and calls
-    ``function`` once.
+    with these arguments: of forward, and of backward where a result needs gradients.
     """
     with collect_modules() as modules, collect_lost() as lost:
         call_compiled(function, args, kwargs, options)

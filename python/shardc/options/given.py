@@ -14,12 +14,7 @@ from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
 
-GROUPS: dict[str, type[Group]] = {
-    "parallelism": Parallelism,
-    "pipeline": Pipeline,
-    "kernels": Kernels,
-    "numerics": Numerics,
-}
+GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in (Parallelism, Pipeline, Kernels, Numerics)}
 """Group -> its dataclass. A field has one name in all of them."""
 
 OLD_NAMES = {
@@ -88,19 +83,18 @@ class Given:
     def _find(self, name: str, value: object, within: str | None) -> tuple[str, Option]:
         """The group and the option that ``name`` stands for, in one group if it stood ``within`` that."""
         groups = [within] if within else list(self._fields)
-        for group in groups:
-            if name in options_of(GROUPS[group]):
-                return group, options_of(GROUPS[group])[name]
+        found = {n: (group, o) for group in groups for n, o in options_of(GROUPS[group]).items()}
+        if name in found:
+            return found[name]
         where, new = where_given(name, self._front_end), OLD_NAMES.get(name)
-        if new and any(new in options_of(GROUPS[group]) for group in groups):
+        if new in found:
             raise OldSpelling(old=name, new=new, where=where)
         if name in groups:
             class_ = GROUPS[name].__name__
             expected = f"a {class_} or a mapping of its fields"
             hint = f"as in {name}={class_}(...); its fields may be given by name, too"
             raise BadArgument(argument=name, given=describe(value), expected=expected, hint=hint, where=where)
-        options = [option for group in groups for option in options_of(GROUPS[group]).values()]
-        known = [o.name for o in options if not o.about.only or self._has(o.about.only)]
+        known = [n for n, (_, o) in found.items() if not o.about.only or self._has(o.about.only)]
         front_end, nearest = self._front_end + (f"'s {within}" if within else ""), did_you_mean(name, known)
         raise UnknownOption(
             front_end=front_end, name=name, nearest=nearest, known=", ".join(known), where=where

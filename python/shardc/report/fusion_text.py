@@ -10,7 +10,17 @@ from shardc.report.source_lines import shown
 
 def render(report: FusionReport) -> str:
     """The whole report, a section for each of its parts."""
-    sections = [[_summary(report)], _kernels(report), _pairs(report), _choices(report), _staying(report)]
+    alone = "shares no kernel: see the pairs above" if report.pairs else "shares no kernel"
+    pairs = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
+    choices = [(*_named(op), "a kernel" if v.generated else "a call", v.why) for op, v in report.choices]
+    staying = [(*_named(op), op.why or alone) for op in report.staying]
+    sections = [
+        [_summary(report)],
+        _kernels(report),
+        _section("pairs that were looked at: two calls, and how it came out", pairs),
+        _section("matmuls and attention: number, target, line, what was chosen, why", choices),
+        _section("calls that stay: number, target, line, why", staying),
+    ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
@@ -62,20 +72,5 @@ def _named(op: Op) -> tuple[str, str, str]:
     return op.number, op.target, shown(op.where)
 
 
-def _pairs(report: FusionReport) -> list[str]:
-    rows = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
-    return ["pairs that were looked at: two calls, and how it came out", *table(rows)] if rows else []
-
-
-def _choices(report: FusionReport) -> list[str]:
-    rows = [
-        (*_named(op), "a kernel" if verdict.generated else "a call", verdict.why)
-        for op, verdict in report.choices
-    ]
-    return ["matmuls and attention: number, target, line, what was chosen, why", *table(rows)] if rows else []
-
-
-def _staying(report: FusionReport) -> list[str]:
-    alone = "shares no kernel: see the pairs above" if report.pairs else "shares no kernel"
-    rows = [(*_named(op), op.why or alone) for op in report.staying]
-    return ["calls that stay: number, target, line, why", *table(rows)] if rows else []
+def _section(title: str, rows: list[tuple[str, ...]]) -> list[str]:
+    return [title, *table(rows)] if rows else []

@@ -26,10 +26,10 @@ def write_trace(runs: Sequence[Run]) -> str:
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}) + "\n"
 
 
-def read_trace(text: str, process: int | None = None, where: str | None = None) -> Timeline:
+def read_trace(text: str, where: str | None = None) -> Timeline:
     """The timeline of a run in a trace: all events named as an action, such as ``2F0`` or torch's ``PP:2F0``.
 
-    ``process``: the run's pid, if there are several; else a rank is a process or a thread. Raises BadTrace.
+    A rank is a process or a thread. Raises BadTrace.
     """
     try:
         trace = json.loads(text)
@@ -37,7 +37,6 @@ def read_trace(text: str, process: int | None = None, where: str | None = None) 
         raise BadTrace(problem=f"it is no JSON: {error}", where=where) from None
     events = trace.get("traceEvents", []) if isinstance(trace, dict) else trace
     found = [event for event in events if _is_run(event)] if isinstance(events, list) else []
-    found = [event for event in found if process is None or event.get("pid") == process]
     if not found:
         raise BadTrace(problem="it has no event that is named as an action", where=where)
     lanes = sorted({_lane(e) for e in found})

@@ -75,15 +75,11 @@ class CompiledStep:
     @cached_property
     def peak(self) -> str:
         """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
-        if self.compiled.pipeline_module is not None:
-            return ""
-        return peak_text(self.compiled.program, self._host_kernels())
+        return "" if self.pipeline else peak_text(self.compiled.program, self._host_kernels())
 
     @cached_property
     def pipeline(self) -> PipelineReport | None:
         """What each rank of a pipeline holds and sends; None without one."""
-        if self.compiled.pipeline_module is None:
-            return None
         return explain_pipeline(self.compiled.program, self._host_kernels())
 
     def save_plan(self, path: Path | str) -> None:
@@ -222,17 +218,18 @@ def compile_step(
     check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
     groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}
     chosen = StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options})
-    return _compile_step(model, optimizer, example_batch, chosen, loss, state)
+    return compile_with(model, optimizer, example_batch, chosen, loss, state)
 
 
-def _compile_step(
+def compile_with(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     example_batch: object,
     options: StepOptions,
-    loss: Callable[..., Tensor] | None,
-    state: Source,
+    loss: Callable[..., Tensor] | None = None,
+    state: Source = None,
 ) -> CompiledStep:
+    """:func:`compile_step` with arguments and options that were checked."""
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
@@ -257,8 +254,7 @@ def _compile_step(
             capture, mesh, parallelism.plan, model_plan=model_plan_of(model), pipeline=options.pipeline
         )
         if kernels.fuse and target is not None:
-            wanted = numerics.rounding, kernels.forbid_fusion, kernels.force_fusion, kernels.matmuls
-            fuse_step(compiled, *wanted, target)
+            fuse_step(compiled, kernels, numerics.rounding, target)
     on_host = kernels.target is not None and target is not None and target.runs_on_host
     step = CompiledStep(compiled, fields, example_batch, optimizer, state, "cpu" if on_host else None)
     if numerics.verify and not (outcome := step.check()).passed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,13 +28,36 @@ from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
-from shardc.step.levels import Levels
 
 _PASSES = (
     "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
     "dist-partition,dist-combine,verify-level{level=3}"
 )
 _BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
+
+
+class Levels(Mapping[str, str]):
+    """Texts with source lines by level (``1-global``), in the order in which they were kept, printed when
+    asked for."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ir.Module] = {}
+        self._texts: dict[str, str] = {}
+
+    def keep(self, name: str, module: ir.Module) -> None:
+        """``module`` as it is now."""
+        self._modules[name] = copy_module(module)
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            self._texts[name] = self._modules[name].operation.get_asm(enable_debug_info=True)
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 @dataclass
