@@ -9,30 +9,12 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from shardc.runtime.environment import (
-    DEBUG,
-    LOCAL_WORLD_SIZE,
-    WORLD_SIZE,
-    Variable,
-    changed,
-    child_environment,
-)
-
-__all__ = [
-    "CACHE_BYTES",
-    "CACHE_DIR",
-    "CACHE_HOME",
-    "DEBUG",
-    "LINKER",
-    "LOCAL_WORLD_SIZE",
-    "OMP_NUM_THREADS",
-    "SHIPPED_TUNING",
-    "TARGET",
-    "TUNING_DB",
-    "WORLD_SIZE",
-    "changed",
-    "child_environment",
-]
+from shardc.runtime.environment import DEBUG as DEBUG
+from shardc.runtime.environment import LOCAL_WORLD_SIZE as LOCAL_WORLD_SIZE
+from shardc.runtime.environment import WORLD_SIZE as WORLD_SIZE
+from shardc.runtime.environment import Variable
+from shardc.runtime.environment import changed as changed
+from shardc.runtime.environment import child_environment as child_environment
 
 
 def _path(name: str, effect: str, otherwise: str, kind: str = "path") -> Variable[Path | None]:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
+from shardc.diagnostics.options import OldSpelling
 from shardc.options.field import Group, Option, choices, flag, options_of
-from shardc.options.given import Given
+from shardc.options.given import OLD_NAMES, Given
 from shardc.options.kernels import Kernels
 
 Artefact = Annotated[
@@ -21,6 +22,20 @@ Libraries = Annotated[
     list[str] | None,
     typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
 ]
+
+OLD_SCHEDULE_FLAGS = {"--microbatches": "--micro-batches", "--memory": "--memory-limit"}
+OLD_FLAGS = {flag(old): flag(new) for old, new in OLD_NAMES.items()}
+"""Flags of earlier versions, of ``shardc schedule`` and of others, and those that took their place."""
+
+
+def refuse_old_flags(arguments: Sequence[str]) -> None:
+    """Raises OldSpelling. The passes of ``shardc opt`` are flags, too, and none of these."""
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    old = {"schedule": OLD_SCHEDULE_FLAGS, "opt": {}}.get(command, OLD_FLAGS)
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name in old:
+            raise OldSpelling(old=name, new=old[name], where=f"shardc {command}")
 
 
 def read_kernels(given: Mapping[str, object]) -> Kernels:

@@ -81,8 +81,9 @@ def schedule(
     if name is not None:
         check_named(name, stages, micro_batches, ranks)
     from shardc.commands.schedule import play_schedule, schedule_list
-    from shardc.report.schedule_files import read_run, write_files
+    from shardc.report.played_schedule import write_files
     from shardc.report.timeline_text import LEGEND, timeline_text
+    from shardc.report.timeline_trace import read_run
 
     if name is None:
         print(schedule_list())

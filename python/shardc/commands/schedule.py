@@ -20,7 +20,7 @@ from shardc.passes.pipeline.checks.check_transfers import Mode, check_transfers,
 from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
-from shardc.report.schedule_text import PlayedSchedule
+from shardc.report.played_schedule import PlayedSchedule
 from shardc.text_files import read_text
 
 Times = tuple[float, float, float, float]

@@ -49,7 +49,7 @@ def pages() -> dict[str, str]:
 
 def environment_page() -> str:
     """Environment variables, those of the compiler first."""
-    lines = ["# Environment variables", "", WRITTEN, "", ENVIRONMENT_OF_TESTS, ""]
+    lines = [ENVIRONMENT_OF_TESTS, ""]
     runtime = _variables(runtime_environment)
     compiler = [v for v in _variables(environment) if v not in runtime]
     sections = ("The compiler", environment, compiler), ("A running step", runtime_environment, runtime)
@@ -57,7 +57,11 @@ def environment_page() -> str:
         lines += [f"## {title}", "", _file(module), "", f"{title} reads or sets these.", ""]
         rows = [(f"`{v.name}`", v.kind, v.otherwise or f"`{v.default}`", v.effect) for v in found]
         lines += _table(("variable", "value", "default", "effect"), sorted(rows))
-    return "\n".join(lines).rstrip() + "\n"
+    return _page("Environment variables", lines)
+
+
+def _page(title: str, lines: list[str]) -> str:
+    return "\n".join([f"# {title}", "", WRITTEN, "", *lines]).rstrip() + "\n"
 
 
 def _variables(module: ModuleType) -> list[runtime_environment.Variable[object]]:
@@ -66,39 +70,38 @@ def _variables(module: ModuleType) -> list[runtime_environment.Variable[object]]
 
 def dialect_page(dialect: type[ext.Dialect]) -> str:
     """Attributes and ops of a dialect, with their fields and what their docstrings say."""
-    name = dialect.DIALECT_NAMESPACE
-    lines = [f"# The `{name}` dialect", "", WRITTEN, "", *_text(dialect)]
+    lines = [*_text(dialect)]
     for attribute in sorted(dialect.attributes, key=lambda a: a.attr_name):
         lines += [f"## `#{attribute.attr_name}`", "", _file(attribute), "", *_text(attribute)]
         lines += _table(("parameter", "type"), _fields(attribute))
     for op in sorted(dialect.operations, key=lambda op: op.OPERATION_NAME):
         lines += [f"## `{op.OPERATION_NAME}`", "", _file(op), "", *_text(op)]
         lines += _table(("field", "is"), _fields(op))
-    return "\n".join(lines).rstrip() + "\n"
+    return _page(f"The `{dialect.DIALECT_NAMESPACE}` dialect", lines)
 
 
 def passes_page() -> str:
     """Named pipelines, then each pass with its options."""
     pipelines = [(f"`{name}`", f"`{text}`") for name, text in PIPELINES.items()]
-    lines = ["# Passes", "", WRITTEN, "", "    shardc opt --pipeline 'dist-pad,dist-propagate' file.mlir", ""]
+    lines = ["    shardc opt --pipeline 'dist-pad,dist-propagate' file.mlir", ""]
     lines += _table(("pipeline", "runs"), pipelines)
     for name in sorted(PASSES):
         class_ = pass_class(name)
         lines += [f"## `{name}`", "", _file(class_), "", *_text(class_)]
         options = [(f"`{o.name}`", f"`{_type_name(o.type)}`", f"`{o.default!r}`") for o in class_.options()]
         lines += _table(("option", "type", "default"), options)
-    return "\n".join(lines).rstrip() + "\n"
+    return _page("Passes", lines)
 
 
 def options_page() -> str:
     """The groups of options, with the spelling of each for every front end."""
-    lines = ["# Options", "", WRITTEN, "", INTRODUCTION]
+    lines = [INTRODUCTION]
     for name, group in GROUPS.items():
         lines += [f"## `{name}`: `{group.__name__}`", "", _file(group), "", *_text(group)]
         options = options_of(group).values()
         lines += _table(("option", "flag", "values", "default"), [_row(option) for option in options])
         lines += [*(line for option in options for line in _item(option)), ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return _page("Options", lines)
 
 
 def _row(option: Option) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from shardc.cost.timeline import Timeline, timeline_of
 from shardc.diagnostics.pipeline import BadAction, BadTrace
 from shardc.dialects.pipe.action import KINDS, Action
 from shardc.report.timeline_svg import Run
+from shardc.text_files import read_text
 
 Event = dict[str, Any]
 US = 1e6
@@ -45,6 +47,11 @@ def read_trace(text: str, where: str | None = None) -> Timeline:
         (ranks[_lane(e)], str(_action(e)), e["ts"] / US, (e["ts"] + e.get("dur", 0)) / US) for e in found
     ]
     return timeline_of(records, len(lanes))
+
+
+def read_run(path: Path) -> Timeline:
+    """The measured run in a trace's file. Raises BadTrace, UnreadableInput."""
+    return read_trace(read_text(path), where=str(path))
 
 
 def _is_run(event: object) -> bool:

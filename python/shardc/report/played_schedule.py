@@ -1,18 +1,23 @@
-"""A pipeline schedule that was played through, in words: bubble, memory, buffers and versions of weights."""
+"""A pipeline schedule that was played through: in words, as CSV, pictures and traces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from shardc.cost.pipeline import StageCost
 from shardc.cost.timeline import Timeline
 from shardc.diagnostics.pipeline import BadTransfers
 from shardc.diagnostics.text import table
+from shardc.dialects.pipe.csv_form import write_csv
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.transfer import Steps
 from shardc.dialects.pipe.weight_versions import versions_held
 from shardc.passes.pipeline.checks.check_transfers import Mode
+from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
+from shardc.report.timeline_trace import read_run, write_trace
+from shardc.text_files import write_text
 
 COLUMNS: tuple[str, ...] = (
     "rank",
@@ -68,3 +73,32 @@ class PlayedSchedule:
             rows.append((str(rank), ",".join(map(str, stages)), *figures))
         columns = 6 if self.schedule.changes_mathematics else 5
         return [line[2:] for line in table([row[:columns] for row in rows], right=range(columns))]
+
+
+def write_files(
+    played: PlayedSchedule,
+    text: str,
+    *,
+    csv: Path | None = None,
+    csv_transfers: Path | None = None,
+    svg: Path | None = None,
+    html: Path | None = None,
+    trace: Path | None = None,
+    measured: Path | None = None,
+) -> None:
+    """Write each file that has a path. ``measured``: the trace of a run, which is drawn too. Raises
+    BadTrace, UnreadableInput, UnwritableOutput.
+    """
+    name = played.schedule.name
+    runs = [Run(f"{name}, simulated", played.timeline, played.costs)]
+    runs += [] if measured is None else [Run(f"{name}, measured", read_run(measured))]
+    files = {
+        csv: lambda: write_csv(played.schedule),
+        csv_transfers: lambda: write_csv(played.steps),
+        svg: lambda: timeline_svg(runs),
+        html: lambda: timeline_html(runs, text),
+        trace: lambda: write_trace(runs),
+    }
+    for path, written in files.items():
+        if path is not None:
+            write_text(path, written())
