@@ -17,25 +17,21 @@ def example_inputs(
 
     Raises NoValues for a model on the meta device.
     """
+    numbers = {
+        h.name: h.value(optimizer) if h.first_step is None else h.first_step for h in capture.hyperparameters
+    }
+    known: dict[tuple[str, str], Tensor | None] = {
+        **capture.initial_values(),
+        **{("input", name): leaf for name, leaf in batch_leaves(capture, batch).items()},
+        **{("hyper", name): torch.tensor(n, dtype=torch.float64) for name, n in numbers.items()},
+        **{("constant", name): value for name, value in capture.constants.items()},
+    }
     values: dict[tuple[str, str], Tensor] = {}
-    leaves, initial = batch_leaves(capture, batch), capture.initial_values()
-    numbers = {h.name: h for h in capture.hyperparameters}
     for spec in capture.arguments:
         key = (spec.role, spec.name)
-        if spec.role in ("param", "opt_state", "buffer"):
-            value = initial[key]
-            if value is None or value.is_meta:
-                raise NoValues(name=spec.name)
-        elif spec.role == "input":
-            value = leaves[spec.name]
-        elif spec.role == "hyper":
-            h = numbers[spec.name]
-            number = h.first_step if h.first_step is not None else h.value(optimizer)
-            value = torch.tensor(number, dtype=torch.float64)
-        elif spec.role == "seed":
-            value = torch.tensor(seed)
-        else:
-            value = capture.constants[spec.name]
+        value = torch.tensor(seed) if spec.role == "seed" else known[key]
+        if value is None or value.is_meta:
+            raise NoValues(name=spec.name)
         values[key] = value.detach().to(spec.dtype)
     return values
 
