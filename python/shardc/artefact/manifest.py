@@ -73,9 +73,15 @@ def build_manifest(
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        "model": fields.model,
         **program,
         "target": target if program["kernels"] else "",
-        **{name: value for name, value in vars(fields).items() if name != "fills"},
+        "hyperparameters": fields.hyperparameters,
+        "baked": fields.baked,
+        "batch": fields.batch,
+        "seed": fields.seed,
+        "peak_bytes": fields.peak_bytes,
+        "tied": fields.tied,
         "files": dict(files),
     }
 
