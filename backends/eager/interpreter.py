@@ -32,7 +32,7 @@ from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.kern.extern import extern_call
 from shardc.dialects.kern.kernel import checks, in_place, kernel_name, result_types
 from shardc.passes.fuse.bodies.flat import FLAT, element_count
-from shardc.runtime.kernels.library import Library
+from shardc.runtime.kernels.loaders import Kernels as Library
 
 Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""

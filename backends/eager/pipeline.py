@@ -34,7 +34,7 @@ from shardc.dialects.pipe.action_op import find_stage
 from shardc.dialects.pipe.collective import parse_action
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule
-from shardc.runtime.kernels.library import Library
+from shardc.runtime.kernels.loaders import Kernels as Library
 
 Key = tuple[str, str]
 Blocks = dict[Key, list[torch.Tensor]]

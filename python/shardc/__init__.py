@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shardc.commands.explain_fusion import explain_fusion
-    from shardc.commands.explain_memory import explain_memory
+    from shardc.commands.explain_function import explain_fusion, explain_memory
     from shardc.commands.tune import tune_path as tune
     from shardc.dialects.rules.custom import rule
     from shardc.options.kernels import Kernels
@@ -37,8 +36,8 @@ _LAZY = {
     "Parallelism": ("shardc.options.parallelism", "Parallelism"),
     "Pipeline": ("shardc.options.pipeline", "Pipeline"),
     "compile_step": ("shardc.step.compile_step", "compile_step"),
-    "explain_fusion": ("shardc.commands.explain_fusion", "explain_fusion"),
-    "explain_memory": ("shardc.commands.explain_memory", "explain_memory"),
+    "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
+    "explain_memory": ("shardc.commands.explain_function", "explain_memory"),
     "rule": ("shardc.dialects.rules.custom", "rule"),
     "tune": ("shardc.commands.tune", "tune_path"),
 }

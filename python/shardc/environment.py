@@ -9,45 +9,20 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from shardc.runtime.environment import (
-    DEBUG,
-    LOCAL_WORLD_SIZE,
-    WORLD_SIZE,
-    Variable,
-    changed,
-    child_environment,
-)
-
-__all__ = [
-    "CACHE_BYTES",
-    "CACHE_DIR",
-    "CACHE_HOME",
-    "DEBUG",
-    "LINKER",
-    "LOCAL_WORLD_SIZE",
-    "OMP_NUM_THREADS",
-    "SHIPPED_TUNING",
-    "TARGET",
-    "TUNING_DB",
-    "WORLD_SIZE",
-    "changed",
-    "child_environment",
-]
+from shardc.runtime.environment import DEBUG as DEBUG
+from shardc.runtime.environment import LOCAL_WORLD_SIZE as LOCAL_WORLD_SIZE
+from shardc.runtime.environment import WORLD_SIZE as WORLD_SIZE
+from shardc.runtime.environment import Variable
+from shardc.runtime.environment import changed as changed
+from shardc.runtime.environment import child_environment as child_environment
 
 
-def _path_or_none(text: str) -> Path | None:
-    return Path(text) if text else None
+def _path(name: str, effect: str, otherwise: str, kind: str = "path") -> Variable[Path | None]:
+    return Variable(name, kind, None, lambda text: Path(text) if text else None, effect, otherwise)
 
 
-def _bytes_or_default(text: str) -> int:
-    return int(text) if text.isdecimal() else 2 << 30
-
-
-CACHE_DIR = Variable(
+CACHE_DIR = _path(
     "SHARDC_CACHE_DIR",
-    "path",
-    None,
-    _path_or_none,
     "The folder of compiled kernels and programs.",
     "`$XDG_CACHE_HOME/shardc`, or `~/.cache/shardc`",
 )
@@ -55,32 +30,20 @@ CACHE_BYTES = Variable(
     "SHARDC_CACHE_BYTES",
     "bytes",
     2 << 30,
-    _bytes_or_default,
+    lambda text: int(text) if text.isdecimal() else 2 << 30,
     "The size of the cache folder above which the least recently used files are deleted.",
 )
-CACHE_HOME = Variable(
-    "XDG_CACHE_HOME",
-    "path",
-    None,
-    _path_or_none,
-    "The user's folder of caches, by the XDG specification.",
-    "`~/.cache`",
-)
-TUNING_DB = Variable(
+CACHE_HOME = _path("XDG_CACHE_HOME", "The user's folder of caches, by the XDG specification.", "`~/.cache`")
+TUNING_DB = _path(
     "SHARDC_TUNING_DB",
-    "path",
-    None,
-    _path_or_none,
     "The database of the tuner's trials.",
     "beside the cache folder, `<cache folder>-tuning.db`",
 )
-SHIPPED_TUNING = Variable(
+SHIPPED_TUNING = _path(
     "SHARDC_SHIPPED_TUNING",
-    "path, or empty",
-    None,
-    _path_or_none,
     "The file of tuned configurations to start from; empty uses only what was measured on this machine.",
     "the configurations that come with shardc",
+    "path, or empty",
 )
 TARGET = Variable(
     "SHARDC_TARGET",

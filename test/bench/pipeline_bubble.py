@@ -28,7 +28,7 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
 from shardc.cost.timeline import Timeline
 from shardc.passes.pipeline.schedules import by_name
-from shardc.report.schedule_files import read_run
+from shardc.report.timeline_trace import read_run
 
 LAYERS, WIDTH = 8, 64
 

@@ -30,6 +30,7 @@ from whole_models import MODELS, SIZES, make
 
 from shardc.commands.tune import jobs_of_function, tune_found
 from shardc.report.tuning_text import tuning_text
+from shardc.tuner.session import Budget
 
 Step = Callable[[], torch.Tensor]
 
@@ -93,7 +94,7 @@ def main() -> None:
         os.environ["SHARDC_TUNING_DB"], os.environ["SHARDC_SHIPPED_TUNING"] = databases["tuned"], ""
         model, loss = make(options.model, options.size)
         jobs = jobs_of_function(lambda m: loss(m), copy.deepcopy(model), options=how)
-        result = tune_found(jobs, seconds=options.seconds)
+        result = tune_found(jobs, Budget(seconds=options.seconds))
         steps = {}
         for name, database in databases.items():
             os.environ["SHARDC_TUNING_DB"] = database

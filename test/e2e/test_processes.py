@@ -24,7 +24,7 @@ from shardc.diagnostics.runtime import BadArtefact, RankFailed
 from shardc.dialects.context import new_context
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
-from shardc.report.schedule_files import read_run
+from shardc.report.timeline_trace import read_run
 from shardc.step.compile_step import compile_step
 from shardc.step.values import batch_leaves
 

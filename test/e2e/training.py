@@ -33,8 +33,7 @@ from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.spec import Capture
 from shardc.options.pipeline import Pipeline
 from shardc.runtime.kernels.library import Library
-from shardc.step.model_plan import model_plan_of
-from shardc.step.shard import Compiled, PlanLike, compile_capture, make_mesh
+from shardc.step.shard import Compiled, PlanLike, compile_capture, make_mesh, model_plan_of
 from shardc.step.values import batch_leaves, example_inputs
 
 STEPS = 3

@@ -40,7 +40,6 @@ ALLOWED = {
         "backends",
         "tuner",
         "compiler",
-        "commands",
         "runtime",
         "options",
     },
@@ -58,11 +57,10 @@ ALLOWED = {
         "compiler",
         "report",
     },
-    "artefact": {"diagnostics", "dialects", "passes", "backends", "frontend", "runtime"},
+    "artefact": {"diagnostics", "backends", "frontend", "runtime"},
     "step": {
         "diagnostics",
         "dialects",
-        "cost",
         "passes",
         "backends",
         "frontend",
@@ -74,7 +72,6 @@ ALLOWED = {
     },
     "commands": {
         "diagnostics",
-        "cache",
         "dialects",
         "cost",
         "passes",

@@ -20,7 +20,7 @@ from training import Captured, Ranks, Values, Wide, errors, state_of
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
-from shardc.step.model_plan import model_plan_of
+from shardc.step.shard import model_plan_of
 
 STEPS = 2
 MESHES: dict[str, tuple[dict[str, int], str]] = {

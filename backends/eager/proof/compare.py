@@ -35,7 +35,7 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.roles import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
-from shardc.runtime.kernels.library import Library
+from shardc.runtime.kernels.loaders import Kernels as Library
 
 Key = tuple[str, str]
 """The role and name of an argument, result or observed value."""

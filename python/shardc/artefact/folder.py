@@ -19,17 +19,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 from torch_mlir import ir
 
 import shardc.runtime
-from shardc.artefact.manifest import ManifestFields, build_manifest
+from shardc.artefact.manifest import Manifest, ManifestFields, build_manifest
 from shardc.artefact.manifest_form import form_problem
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.cli import UnwritableOutput
@@ -67,29 +68,56 @@ def write_artefact(
     *,
     library: Path | None = None,
     target: str = "",
-    plan: Mapping[str, Any] | None = None,
-    constants: Mapping[str, torch.Tensor] | None = None,
-    state: Mapping[str, torch.Tensor | None] | None = None,
-    batches: Sequence[Mapping[str, torch.Tensor]] = (),
+    plan: Mapping[str, object] | None = None,
+    constants: Mapping[str, Tensor] | None = None,
+    state: Mapping[str, Tensor | None] | None = None,
+    batches: Sequence[Mapping[str, Tensor]] = (),
 ) -> None:
     """Write an artefact: all of it, or, if anything fails, nothing.
 
     ``levels`` maps names (``1-global``) to MLIR text. ``module`` is what runs, of level 3, or of level 4 with
-    the ``library`` of its kernels, a file or a folder, for ``target``. ``state`` and ``batches``
-    hold whole tensors by the names of the program's arguments; entries that are None or on the meta device
-    are left out. An older artefact in ``folder`` is replaced. Raises NotOurFolder if the folder holds
-    anything else, UnwritableOutput if it can't be written.
+    the ``library`` of its kernels, a file or a folder, for ``target``. ``state`` and ``batches`` hold whole
+    tensors by the names of the program's arguments; entries that are None or on the meta device are left out.
+    An older artefact in ``folder`` is replaced. Raises NotOurFolder if the folder holds anything else,
+    UnwritableOutput if it can't be written.
     """
-    folder = folder.absolute()
+    with _replaced(folder.absolute()) as new:
+        manifest = build_manifest(module, fields, {}, target)
+        _write_program(new, levels, emit_program(module), manifest, library)
+        (new / "plan.json").write_text(json.dumps(plan or {}, indent=1) + "\n")
+        _write_words(new, folder.absolute().name, manifest)
+        _save(new / "constants.safetensors", constants or {})
+        if state is not None:
+            _save(new / "state.safetensors", state)
+        leaves = {f"{i}/{n}": t for i, batch in enumerate(batches) for n, t in batch.items()}
+        _save(new / "batches.safetensors", leaves)
+        files = {path.relative_to(new).as_posix(): path for path in sorted(new.rglob("*")) if path.is_file()}
+        manifest["files"] = {
+            name: {"size": path.stat().st_size, "sha256": check.sha256(path)} for name, path in files.items()
+        }
+        (new / check.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+
+
+@contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """A new folder for the block to fill, which then takes the place of ``folder``. The old one goes only
+    when the new one stands. Raises NotOurFolder, UnwritableOutput.
+    """
     check_folder(folder)
-    new = folder.with_name(f".{folder.name}.{os.getpid()}.new")
+    new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{name}") for name in ("new", "old"))
     shutil.rmtree(new, ignore_errors=True)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        _write_files(
-            new, folder.name, levels, module, fields, library, target, plan, constants, state, batches
-        )
-        _put_in_place(new, folder)
+        new.mkdir(parents=True)
+        yield new
+        if folder.exists():
+            folder.rename(old)
+        try:
+            new.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         problem = getattr(error, "strerror", None) or str(error)
         raise UnwritableOutput(file=folder, problem=problem, where=str(folder)) from error
@@ -122,121 +150,79 @@ def check_folder(folder: Path) -> None:
             )
 
 
-def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence[str] = ()) -> dict[str, Any]:
+def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence[str] = ()) -> Manifest:
     """The manifest of an artefact, its form and its files checked. Raises BadArtefact.
 
     ``model``: the fingerprint that it must have been compiled from. ``unchecked`` files need only be there.
     """
-    try:
+    where = str(folder / check.MANIFEST)
+    with _bad_artefact():
         manifest = check.read_manifest(folder)
         problem = form_problem(manifest)
         if problem is not None:
-            where = str(folder / check.MANIFEST)
             raise BadArtefact(problem=f"the manifest is damaged: {problem}", hint=AGAIN, where=where)
         checked = {name: entry for name, entry in manifest["files"].items() if name not in unchecked}
         check.check_files(folder, {"files": checked})
-    except RuntimeFailure as failure:
-        raise BadArtefact(problem=failure.what, hint=failure.hint, where=failure.where) from None
     for name in unchecked:
         if not (folder / name).is_file():
             raise BadArtefact(problem=f"{name} is missing", hint=AGAIN, where=str(folder / name))
     if model is not None and manifest["model"] != model:
-        raise BadArtefact(
-            problem=f"the artefact was compiled from another model or batch ({manifest['model'][:12]}, not "
-            f"{model[:12]})",
-            hint="compile this model again",
-            where=str(folder / check.MANIFEST),
-        )
+        other = f"({manifest['model'][:12]}, not {model[:12]})"
+        problem = f"the artefact was compiled from another model or batch {other}"
+        raise BadArtefact(problem=problem, hint="compile this model again", where=where)
     return manifest
 
 
-def read_kernels(folder: Path, manifest: Mapping[str, Any]) -> Kernels | None:
+def read_kernels(folder: Path, manifest: Manifest) -> Kernels | None:
     """The compiled kernels of an artefact that run on the host, None if it has none.
     Raises BadArtefact where this machine cannot run them.
     """
-    if device_of(manifest) is None:
-        return None
+    with _bad_artefact():
+        return None if device_of(manifest) is None else library_of(folder, manifest)
+
+
+@contextmanager
+def _bad_artefact() -> Iterator[None]:
+    """Raises BadArtefact for a failure of the runtime."""
     try:
-        return library_of(folder, manifest)
+        yield
     except RuntimeFailure as failure:
         raise BadArtefact(problem=failure.what, hint=failure.hint, where=failure.where) from None
 
 
-def _write_files(
-    new: Path,
-    name: str,
-    levels: Mapping[str, str],
-    module: ir.Module,
-    fields: ManifestFields,
-    library: Path | None,
-    target: str,
-    plan: Mapping[str, Any] | None,
-    constants: Mapping[str, torch.Tensor] | None,
-    state: Mapping[str, torch.Tensor | None] | None,
-    batches: Sequence[Mapping[str, torch.Tensor]],
+def _write_program(
+    new: Path, levels: Mapping[str, str], program: str, manifest: Manifest, library: Path | None
 ) -> None:
-    manifest = build_manifest(module, fields, {}, target)
-    space = [axis for axis in manifest["mesh"] if axis["kind"] == "space"]
-    words = {
-        "ranks": torch.Size([axis["size"] for axis in space]).numel(),
-        "mesh": " x ".join(f"{axis['name']} {axis['size']}" for axis in space),
-        "name": name,
-    }
-    (new / "levels").mkdir(parents=True)
+    """The texts of the program, its kernels, and the runtime."""
+    (new / "levels").mkdir()
     for level, text in levels.items():
         (new / "levels" / f"{level}.mlir").write_text(text)
-    (new / "program.py").write_text(emit_program(module))
-    loader = loader_of(manifest)
+    (new / "program.py").write_text(program)
+    loader, ignore = loader_of(manifest), shutil.ignore_patterns("__pycache__")
     if library is not None and loader is not None:
         if library.is_dir():
-            shutil.copytree(library, new / loader.file, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(library, new / loader.file, ignore=ignore)
         else:
             shutil.copyfile(library, new / loader.file)
-    (new / "plan.json").write_text(json.dumps(plan or {}, indent=1) + "\n")
-    (new / "run.py").write_text(RUN.format(**words))
-    (new / "README").write_text(README.format(**words))
-    _save(new / "constants.safetensors", constants or {})
-    if state is not None:
-        _save(new / "state.safetensors", state)
-    _save(
-        new / "batches.safetensors",
-        {f"{i}/{n}": t for i, batch in enumerate(batches) for n, t in batch.items()},
-    )
-    source = Path(str(shardc.runtime.__file__)).parent
-    shutil.copytree(source, new / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
-    manifest["files"] = {
-        path.relative_to(new).as_posix(): _entry(path) for path in sorted(new.rglob("*")) if path.is_file()
-    }
-    (new / check.MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    shutil.copytree(Path(str(shardc.runtime.__file__)).parent, new / "runtime", ignore=ignore)
 
 
-def _entry(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": check.sha256(path)}
+def _write_words(new: Path, name: str, manifest: Manifest) -> None:
+    space = [axis for axis in manifest["mesh"] if axis["kind"] == "space"]
+    ranks = prod(axis["size"] for axis in space)
+    mesh = " x ".join(f"{axis['name']} {axis['size']}" for axis in space)
+    (new / "run.py").write_text(RUN.format(ranks=ranks, name=name))
+    (new / "README").write_text(README.format(ranks=ranks, mesh=mesh))
 
 
-def _save(path: Path, tensors: Mapping[str, torch.Tensor | None]) -> None:
+def _save(path: Path, tensors: Mapping[str, Tensor | None]) -> None:
     """Tensors as a safetensors file, each with memory of its own, as the format asks."""
     seen: set[int] = set()
-    ready: dict[str, torch.Tensor] = {}
-    for name, tensor in tensors.items():
-        if tensor is None or tensor.is_meta:
-            continue
+    ready: dict[str, Tensor] = {}
+    present = {name: t for name, t in tensors.items() if t is not None and not t.is_meta}
+    for name, tensor in present.items():
         value = tensor.detach().cpu().contiguous()
         address = value.untyped_storage().data_ptr()
         ready[name] = value.clone() if address in seen else value
         seen.add(address)
     save_file(ready, path)
-
-
-def _put_in_place(new: Path, folder: Path) -> None:
-    """Move the new folder to where the old one was; the old one goes only when the new one stands."""
-    old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-    if folder.exists():
-        folder.rename(old)
-    try:
-        new.rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from torch_mlir import ir
 
-from shardc import __version__
 from shardc.backends.torch.description import describe_program
 from shardc.frontend.step.spec import BatchTree, Capture
 from shardc.runtime.check import SCHEMA_NAME, SCHEMA_VERSION
 from shardc.runtime.torch_private import pytree
+
+Manifest = dict[str, Any]
+"""A manifest, or one of its entries, as JSON has it."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,9 @@ class ManifestFields:
     """
 
     model: str
-    batch: dict[str, Any]
-    hyperparameters: list[dict[str, Any]] = field(default_factory=list)
-    baked: list[dict[str, Any]] = field(default_factory=list)
+    batch: Manifest
+    hyperparameters: list[Manifest] = field(default_factory=list)
+    baked: list[Manifest] = field(default_factory=list)
     seed: int = 0
     tied: dict[str, str] = field(default_factory=dict)
     fills: dict[str, float] = field(default_factory=dict)
@@ -56,18 +59,20 @@ def fingerprint(level1: str) -> str:
 
 
 def build_manifest(
-    module: ir.Module, fields: ManifestFields, files: Mapping[str, Any], target: str
-) -> dict[str, Any]:
-    """The manifest of a module of level 3 or 4. ``files`` maps each file's path to its size and SHA-256,
-    ``target`` says what its kernels are for.
-    """
+    module: ir.Module, fields: ManifestFields, files: Mapping[str, Manifest], target: str
+) -> Manifest:
+    """The manifest of a module of level 3 or 4, for ``target``. ``files``: path -> its size and SHA-256."""
     program = describe_program(module)
     for entry in program["arguments"]:
         if entry["name"] in fields.fills:
             entry["fill"] = fields.fills[entry["name"]]
     return {
         "schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION},
-        "made_with": {"shardc": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "made_with": {
+            "shardc": version("shardc"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
         "model": fields.model,
         **program,
         "target": target if program["kernels"] else "",
@@ -81,40 +86,40 @@ def build_manifest(
     }
 
 
-def describe_batch(tree: BatchTree) -> dict[str, Any]:
+def describe_batch(tree: BatchTree) -> Manifest:
     """A batch's tree as :mod:`shardc.runtime.batch` reads it."""
     names = iter(tree.names)
     leaves = [
-        {"constant": tree.constants[i]} if i in tree.constants else {"leaf": next(names)}
+        _Leaf({"constant": tree.constants[i]} if i in tree.constants else {"leaf": next(names)})
         for i in range(tree.spec.num_leaves)
     ]
-    return _describe(pytree.tree_unflatten(list(map(_Leaf, leaves)), tree.spec))
+    return _describe(pytree.tree_unflatten(leaves, tree.spec))
 
 
 @dataclass
 class _Leaf:
     """A leaf's description, while it stands in the batch's own containers."""
 
-    entry: dict[str, Any]
+    entry: Manifest
 
 
-def _describe(part: Any) -> dict[str, Any]:
+def _describe(part: object) -> Manifest:
+    """``part``: a leaf, or a container of some."""
     if isinstance(part, _Leaf):
         value = part.entry.get("constant")
         return part.entry if _is_json(value) else {"repr": repr(value)}
     if isinstance(part, Mapping):
         return {"mapping": {str(key): _describe(value) for key, value in part.items()}}
+    assert isinstance(part, Iterable)
     return {"sequence": [_describe(value) for value in part]}
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def json_value(value: Any) -> Any:
-    """A setting of an optimizer as JSON holds it: tensors as numbers, tuples as lists, anything else by its
-    repr.
-    """
+def json_value(value: object) -> object:
+    """A setting of an optimizer as JSON holds it: tensors as numbers, tuples as lists, others by repr."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, tuple | list):

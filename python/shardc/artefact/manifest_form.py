@@ -1,17 +1,18 @@
-"""Whether every entry of a manifest has its fields, so that a damaged one is named here and not by a rank's
-traceback.
-"""
+"""Whether every entry of a manifest has its fields: a damaged one is named before a rank fails."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from itertools import zip_longest
 
+from shardc.artefact.manifest import Manifest
 from shardc.runtime.comm.layout import Interleaved, Leaf
 from shardc.runtime.kernels.loaders import loader_of
 
 _PORT = {"name": str, "role": str, "shape": list, "dtype": str, "sharding": dict}
-ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
+Fields = Mapping[str, type | tuple[type, ...]]
+
+ENTRIES: dict[str, Fields] = {
     "mesh": {"name": str, "size": int, "kind": str},
     "arguments": _PORT,
     "results": _PORT,
@@ -24,29 +25,19 @@ ENTRIES: dict[str, dict[str, type | tuple[type, ...]]] = {
 }
 """What the entries of each list of a manifest hold, and the JSON type of each."""
 
-FILES = (
-    "program.py",
-    "run.py",
-    "plan.json",
-    "levels/3-rank.mlir",
-    "constants.safetensors",
-    "batches.safetensors",
-)
+TENSORS = ("constants.safetensors", "batches.safetensors")
+FILES = ("program.py", "run.py", "plan.json", "levels/3-rank.mlir", *TENSORS)
 KERNEL_FILES = ("levels/4-kernel.mlir",)
 PIPELINE_FILES = ("levels/3-pipeline.mlir",)
-"""What every artefact has, and one with kernels or a pipeline besides; a manifest that does not list one of
-them would let a change of it pass.
-"""
+"""What every artefact has, and one with kernels or a pipeline besides: a change of any must be noticed."""
 
 
-def form_problem(manifest: Mapping[str, Any]) -> str | None:
-    """The first entry of a manifest that can't be read, in words; None if all can. Its lists must
-    be there.
-    """
+def form_problem(manifest: Manifest) -> str | None:
+    """The first entry that can't be read, in words; None if all can. The manifest's lists must be there."""
     return next(_problems(manifest), None)
 
 
-def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+def _problems(manifest: Manifest) -> Iterator[str]:
     for field, expected in ENTRIES.items():
         for label, entry in _entries(field, manifest[field]):
             yield from _entry_problems(label, entry, expected)
@@ -59,19 +50,18 @@ def _problems(manifest: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(planned, int) or planned < 0:
         yield f"peak_bytes is {planned!r}, not a number of bytes"
     wanted = [*FILES, *(PIPELINE_FILES if manifest["pipeline"] else ())]
-    loader = loader_of(manifest)
-    if loader is not None:
+    if (loader := loader_of(manifest)) is not None:
         modules = [f"{loader.file}/{entry['name']}.py" for entry in manifest["kernels"]]
         wanted += [*(modules if loader.is_folder else [loader.file]), *KERNEL_FILES]
     yield from (f"files does not list {name}" for name in wanted if name not in manifest["files"])
 
 
-def _entries(field: str, held: Any) -> Iterator[tuple[str, Any]]:
+def _entries(field: str, held: list[Manifest] | dict[str, Manifest]) -> Iterator[tuple[str, Manifest]]:
     numbered = held.items() if isinstance(held, dict) else enumerate(held)
     return ((f"{field}[{key!r}]", entry) for key, entry in numbered)
 
 
-def _entry_problems(label: str, entry: Any, expected: Mapping[str, type | tuple[type, ...]]) -> Iterator[str]:
+def _entry_problems(label: str, entry: object, expected: Fields) -> Iterator[str]:
     if not isinstance(entry, dict):
         yield f"{label} is {entry!r}, not an object"
         return
@@ -82,7 +72,7 @@ def _entry_problems(label: str, entry: Any, expected: Mapping[str, type | tuple[
             yield f"{label} has {entry[key]!r} for {key!r}"
 
 
-def _mesh_problems(axes: list[dict[str, Any]]) -> Iterator[str]:
+def _mesh_problems(axes: list[Manifest]) -> Iterator[str]:
     if not axes:
         yield "mesh has no axes"
     for axis in axes:
@@ -90,21 +80,20 @@ def _mesh_problems(axes: list[dict[str, Any]]) -> Iterator[str]:
             yield f"mesh axis {axis['name']!r} has size {axis['size']} and kind {axis['kind']!r}"
 
 
-def _pipeline_problems(manifest: Mapping[str, Any]) -> Iterator[str]:
+def _pipeline_problems(manifest: Manifest) -> Iterator[str]:
     known = [[entry["role"], entry["name"]] for entry in manifest["arguments"]]
     for label, entry in _entries("pipeline", manifest["pipeline"]):
         sizes = [axis["size"] for axis in manifest["mesh"] if axis["name"] == entry["name"]]
-        if sizes != [len(entry["arguments"])]:
-            yield (
-                f"{label} has arguments for {len(entry['arguments'])} ranks along the axis "
-                f"{entry['name']!r} of {sizes or 'no'} ways"
-            )
+        ranks = len(entry["arguments"])
+        if sizes != [ranks]:
+            axis = f"the axis {entry['name']!r} of {sizes or 'no'} ways"
+            yield f"{label} has arguments for {ranks} ranks along {axis}"
         unknown = [key for of_rank in entry["arguments"] for key in of_rank if key not in known]
         if unknown:
             yield f"{label} names {unknown[0]!r}, which is no argument"
 
 
-def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:
+def _port_problems(label: str, entry: Manifest) -> Iterator[str]:
     try:
         leaf = Leaf.read(entry)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -120,21 +109,15 @@ def _port_problems(label: str, entry: dict[str, Any]) -> Iterator[str]:
 
 def _pads(leaf: Leaf) -> bool:
     """Whether the padded shape is one of whole numbers, none smaller than the shape's."""
-    sizes = all(isinstance(size, int) for size in leaf.padded)
-    return (
-        sizes
-        and len(leaf.padded) == len(leaf.shape)
-        and all(p >= n for p, n in zip(leaf.padded, leaf.shape, strict=True))
-    )
+    pairs = zip_longest(leaf.padded, leaf.shape)
+    return all(isinstance(p, int) and n is not None and p >= n for p, n in pairs)
 
 
 def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:
     """Whether the parts are whole numbers of equal blocks, and make up the dim."""
     numbers = (parts.dim, parts.ways, *parts.sizes)
-    if (
-        not all(isinstance(n, int) and n >= 0 for n in numbers)
-        or parts.ways < 1
-        or parts.dim >= len(leaf.shape)
-    ):
+    if not all(isinstance(n, int) and n >= 0 for n in numbers):
+        return False
+    if parts.ways < 1 or parts.dim >= len(leaf.shape):
         return False
     return sum(parts.sizes) == leaf.shape[parts.dim] and all(n % parts.ways == 0 for n in parts.sizes)

@@ -25,7 +25,7 @@ FAKE_TENSORS = "torch._subclasses.fake_tensor"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code. No traceback reaches the user unless ``--debug`` is given."""
     from shardc.cli.app import app
-    from shardc.cli.old_flags import refuse_old_flags
+    from shardc.cli.options import refuse_old_flags
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -49,13 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextmanager
 def _quiet_torch() -> Iterator[None]:
     """Keeps torch from logging a traceback of its own of an error that we report in words."""
-    logger = logging.getLogger(FAKE_TENSORS)
+    logger, nothing = logging.getLogger(FAKE_TENSORS), logging.Filter("nothing")
     # A filter and no level: torch sets the levels of its loggers when it is imported.
-    logger.addFilter(_refuse)
+    logger.addFilter(nothing)
     try:
         yield
     finally:
-        logger.removeFilter(_refuse)
+        logger.removeFilter(nothing)
 
 
 @contextmanager
@@ -66,20 +66,15 @@ def _plain_warnings() -> Iterator[None]:
     def plain(
         message: Warning | str, category: type[Warning], filename: str, number: int, line: str | None = None
     ) -> str:
-        ours = category.__module__.startswith("shardc.")
-        return (
-            f"{category.__name__}: {message}\n" if ours else usual(message, category, filename, number, line)
-        )
+        if category.__module__.startswith("shardc."):
+            return f"{category.__name__}: {message}\n"
+        return usual(message, category, filename, number, line)
 
     warnings.formatwarning = plain
     try:
         yield
     finally:
         warnings.formatwarning = usual
-
-
-def _refuse(_: logging.LogRecord) -> bool:
-    return False
 
 
 def _report(message: str, code: int, debug: bool) -> int:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardc.cli.options import Artefact, Libraries
 from shardc.cli.progress import status
 
 CHECK_FAILED = 1
 
 
 def check(
-    folder: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
-    ],
+    folder: Artefact,
     steps: Annotated[int, typer.Option(min=1, help="Training steps to compare.")] = 3,
-    libraries: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import", metavar="MODULE", help="Module or .py file that registers custom operators."
-        ),
-    ] = None,
+    libraries: Libraries = None,
 ) -> None:
     """Prove a compiled folder equal to the single-device program.
 
     Simulates all ranks in this process and compares losses, gradients, updated parameters and
-    optimizer state.
-    Exits with 0 if they are equal and with 1 if not.
+    optimizer state. Exits with 0 if they are equal and with 1 if not.
 
     \b
     Example:

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shardc.cli.options import with_options
-from shardc.options.given import Given
+from shardc.cli.options import read_kernels, with_options
 from shardc.options.kernels import Kernels
 
 
@@ -41,8 +40,7 @@ def explain(
       shardc explain out/ --fusion
       shardc explain train.py --fusion --forbid-fusion aten.add.Tensor+gelu@model.py:12
     """
-    kernels = Given(given, "the command line", ("kernels",)).group("kernels", Kernels)
-    kernels.check_step()
+    kernels = read_kernels(given)
     if fusion:
         if what is not None:
             raise typer.BadParameter("a name and --fusion do not go together")

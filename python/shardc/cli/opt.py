@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from shardc.cli.options import with_options
-from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.options.opt import OptOptions
+from shardc.text_files import reading, write_text
 
 STDIN = "-"
 
@@ -58,7 +58,13 @@ def opt(
     if flags and pipeline:
         raise typer.BadParameter("give passes as flags or as a --pipeline, not both")
     name = "<stdin>" if file == STDIN else file
-    _write(output, driver.run_pipeline(_read(file), name, pipeline or ",".join(flags), OptOptions(**given)))
+    with reading(file):
+        source = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
+    text = driver.run_pipeline(source, name, pipeline or ",".join(flags), OptOptions(**given))
+    if output == STDIN:
+        print(text, end="")
+    else:
+        write_text(Path(output), text)
 
 
 def _split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
@@ -66,30 +72,6 @@ def _split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
     files = [argument for argument in arguments if argument == STDIN or not argument.startswith("-")]
     if len(files) > 1:
         raise typer.BadParameter(f"give one input file, not {len(files)}: {', '.join(files)}")
-    flags = []
-    for argument in arguments:
-        if argument not in files:
-            name, _, options = argument.lstrip("-").partition("=")
-            flags.append(f"{name}{{{options}}}" if options else name)
+    passes = [argument.lstrip("-").partition("=") for argument in arguments if argument not in files]
+    flags = [f"{name}{{{options}}}" if options else name for name, _, options in passes]
     return (files or [STDIN])[0], flags
-
-
-def _read(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableInput(file=file, problem=_reason(error)) from error
-
-
-def _write(file: str, text: str) -> None:
-    if file == STDIN:
-        print(text, end="")
-        return
-    try:
-        Path(file).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UnwritableOutput(file=file, problem=_reason(error)) from error
-
-
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -1,14 +1,48 @@
-"""Flags of commands that follow from the fields of options."""
+"""Flags of commands that follow from the fields of options, and parameters that several commands have."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardc.diagnostics.options import OldSpelling
 from shardc.options.field import Group, Option, choices, flag, options_of
+from shardc.options.given import OLD_NAMES, Given
+from shardc.options.kernels import Kernels
+
+Artefact = Annotated[
+    Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
+]
+File = Path | None
+Libraries = Annotated[
+    list[str] | None,
+    typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
+]
+
+OLD_SCHEDULE_FLAGS = {"--microbatches": "--micro-batches", "--memory": "--memory-limit"}
+OLD_FLAGS = {flag(old): flag(new) for old, new in OLD_NAMES.items()}
+"""Flags of earlier versions, of ``shardc schedule`` and of others, and those that took their place."""
+
+
+def refuse_old_flags(arguments: Sequence[str]) -> None:
+    """Raises OldSpelling. The passes of ``shardc opt`` are flags, too, and none of these."""
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    old = {"schedule": OLD_SCHEDULE_FLAGS, "opt": {}}.get(command, OLD_FLAGS)
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if name in old:
+            raise OldSpelling(old=name, new=old[name], where=f"shardc {command}")
+
+
+def read_kernels(given: Mapping[str, object]) -> Kernels:
+    """The options of kernels that a command got as ``given``, checked."""
+    kernels = Given(given, "the command line", ("kernels",)).group("kernels", Kernels)
+    kernels.check_step()
+    return kernels
 
 
 def with_options(
@@ -16,33 +50,26 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A command whose flags are its own parameters and the options of ``groups``, or ``only`` some of them.
 
-    The command gets those that were given as the mapping ``given``, by name, read and not checked yet.
+    It gets those that were given as the mapping ``given``, by name, read and not checked yet.
     """
-    options = [
-        option
-        for group in groups
-        for option in options_of(group).values()
-        if (option.name in only if only else option.about.only != "torch.compile")
-    ]
-    return lambda command: _derive(command, options)
+    options = [option for group in groups for option in options_of(group).values()]
+    flags = [o for o in options if (o.name in only if only else o.about.only != "torch.compile")]
+    return lambda command: _derive(command, flags)
 
 
 def _derive(command: Callable[..., None], options: Sequence[Option]) -> Callable[..., None]:
     def derived(**arguments: object) -> None:
-        given: Mapping[str, object] = {
-            option.name: option.read(value)
-            for option in options
-            if (value := arguments.pop(option.name)) not in (None, [])
-        }
-        command(**arguments, given=given)
+        given = {option.name: arguments.pop(option.name) for option in options}
+        read = {o.name: o.read(given[o.name]) for o in options if given[o.name] not in (None, [])}
+        command(**arguments, given=read)
 
     own = inspect.signature(command, eval_str=True).parameters.values()
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.name != "given"]
     required = [p for p in parameters if p.default is p.empty]
+    others = [p for p in parameters if p.default is not p.empty]
     derived.__doc__, derived.__name__, derived.__annotations__ = command.__doc__, command.__name__, {}
-    derived.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*required, *map(_parameter, options), *(p for p in parameters if p not in required)]
-    )
+    signature = inspect.Signature([*required, *map(_parameter, options), *others])
+    derived.__signature__ = signature  # type: ignore[attr-defined]
     return derived
 
 
@@ -69,6 +96,5 @@ def _flag_type(option: Option) -> object:
 
 def _default(default: object) -> str:
     """A default that is worth a word: a name or a number."""
-    return (
-        f"  [default: {default}]" if isinstance(default, str | int) and not isinstance(default, bool) else ""
-    )
+    is_shown = isinstance(default, str | int) and not isinstance(default, bool)
+    return f"  [default: {default}]" if is_shown else ""

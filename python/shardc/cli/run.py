@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardc.cli.options import Artefact, File, Libraries
+
 
 def run(
-    folder: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
-    ],
+    folder: Artefact,
     nproc: Annotated[
         int, typer.Option("--nproc", "-n", min=1, help="Processes to start: the size of the mesh.")
     ],
     steps: Annotated[int, typer.Option(min=1, help="Training steps to run.")] = 10,
     load: Annotated[
-        Path | None, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
+        File, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="Checkpoint folder to write at the end.")] = None,
+    save: Annotated[File, typer.Option(help="Checkpoint folder to write at the end.")] = None,
     trace: Annotated[
-        Path | None,
+        File,
         typer.Option(
             dir_okay=False, help="Write the last step of a pipeline as a Chrome trace, an event an action."
         ),
     ] = None,
-    libraries: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import", metavar="MODULE", help="Module or .py file that registers custom operators."
-        ),
-    ] = None,
+    libraries: Libraries = None,
 ) -> None:
     """Train with a compiled folder on processes of this machine, and print the loss of each step.
 
@@ -48,6 +42,5 @@ def run(
 
     if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
         print(f"starting {nproc} processes", file=sys.stderr)
-    raise typer.Exit(
-        run_artefact(folder, nproc, steps, {"load": load, "save": save, "trace": trace}, libraries or ())
-    )
+    files = {"load": load, "save": save, "trace": trace}
+    raise typer.Exit(run_artefact(folder, nproc, steps, files, libraries or ()))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shardc.cli.flag_texts import parse_options, parse_times
+from shardc.cli.options import File
 from shardc.options.schedules import check_named
 
 
@@ -31,7 +32,7 @@ def schedule(
         ),
     ] = None,
     times_of: Annotated[
-        Path | None,
+        File,
         typer.Option(
             exists=True, dir_okay=False, help="Take F, I and W of each stage from the trace of a run."
         ),
@@ -53,21 +54,18 @@ def schedule(
     ] = None,
     width: Annotated[int, typer.Option(min=10, help="Columns of the timeline.")] = 100,
     csv: Annotated[
-        Path | None, typer.Option(help="Write the actions, as torch.distributed.pipelining reads them.")
+        File, typer.Option(help="Write the actions, as torch.distributed.pipelining reads them.")
     ] = None,
     csv_transfers: Annotated[
-        Path | None, typer.Option(help="The same with sends and receives (compute_comms).")
+        File, typer.Option(help="The same with sends and receives (compute_comms).")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Write a picture.")] = None,
+    svg: Annotated[File, typer.Option(help="Write a picture.")] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write a page with the picture and what is printed here.")
+        File, typer.Option(help="Write a page with the picture and what is printed here.")
     ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")
-    ] = None,
+    trace: Annotated[File, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")] = None,
     measured: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Trace of a measured run, to draw beside it."),
+        File, typer.Option(exists=True, dir_okay=False, help="Trace of a measured run, to draw beside it.")
     ] = None,
 ) -> None:
     """Prove that a pipeline schedule runs, and show its bubble, memory and timeline.
@@ -82,10 +80,10 @@ def schedule(
     """
     if name is not None:
         check_named(name, stages, micro_batches, ranks)
-    from shardc.cli.schedule_options import parse_options, parse_times
     from shardc.commands.schedule import play_schedule, schedule_list
-    from shardc.report.schedule_files import read_run, write_files
+    from shardc.report.played_schedule import write_files
     from shardc.report.timeline_text import LEGEND, timeline_text
+    from shardc.report.timeline_trace import read_run
 
     if name is None:
         print(schedule_list())

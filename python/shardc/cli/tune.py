@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from shardc.cli.options import with_options
-from shardc.cli.progress import status
-from shardc.options.given import Given
+from shardc.cli.flag_texts import parse_pins
+from shardc.cli.options import File, read_kernels, with_options
+from shardc.cli.progress import progress, status
 from shardc.options.kernels import Kernels
+from shardc.text_files import write_text
 
 
 @with_options(Kernels, only=("target", "matmuls"))
@@ -42,7 +43,7 @@ def tune(
         typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value."),
     ] = None,
     points: Annotated[
-        Path | None,
+        File,
         typer.Option(
             exists=True,
             dir_okay=False,
@@ -57,7 +58,7 @@ def tune(
         bool, typer.Option(help="Take trials of earlier sessions for known; else try them anew.")
     ] = True,
     plot: Annotated[
-        Path | None,
+        File,
         typer.Option(
             dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel."
         ),
@@ -77,38 +78,27 @@ def tune(
       shardc tune train.py --target sm_90
       shardc tune train.py --space
     """
-    kernels = Given(given, "the command line", ("kernels",)).group("kernels", Kernels)
-    kernels.check_step()
-    from shardc.cli.tune_options import parse_pins
-    from shardc.report.tuning_files import write_plot
-
+    kernels = read_kernels(given)
     pins = parse_pins(pin or [])
     with status(f"reading the kernels of {path.name}"):
-        from shardc.cli.tune_progress import progress
-        from shardc.commands.tune import Search, TuningInterrupted, constraints_of, jobs_of, tune_found
+        from shardc.commands import tune as commands
+        from shardc.report.tuning_svg import tuning_svg
         from shardc.report.tuning_text import spaces_text, tuning_text
 
-        constraints = constraints_of(pins, points)
-        jobs = jobs_of(path, kernels.target, kernels.matmuls)
+        constraints = commands.constraints_of(pins, points)
+        jobs = commands.jobs_of(path, kernels.target, kernels.matmuls)
     if space:
-        print(spaces_text(jobs, constraints))
+        print(spaces_text(jobs, commands.constrained_spaces(jobs, constraints)))
         return
     interrupted = False
+    budget, search = commands.Budget(trials, seconds, regret), commands.Search(strategy, seed, resume)
     with progress(trials, seconds) as on_round:
         try:
-            result = tune_found(
-                jobs,
-                trials=trials,
-                seconds=seconds,
-                regret=regret,
-                search=Search(strategy, seed, resume),
-                constraints=constraints,
-                on_round=on_round,
-            )
-        except TuningInterrupted as error:
+            result = commands.tune_found(jobs, budget, search, constraints, on_round)
+        except commands.TuningInterrupted as error:
             result, interrupted = error.result, True
     print(tuning_text(result))
     if plot is not None:
-        write_plot(result, plot)
+        write_text(plot, tuning_svg(result))
     if interrupted:
         raise KeyboardInterrupt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch_mlir import ir
 
 from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
+from shardc.artefact.manifest import Manifest
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
 from shardc.backends.eager.proof.stale_weights import asynchronous_schedule
@@ -27,6 +28,7 @@ from shardc.runtime.errors import RuntimeFailure
 from shardc.runtime.operators.registered import check_operators, import_library
 
 PROGRAM = "program.py"
+SMALLER = "compile a smaller model of the same family with real weights and a real batch to check the plan"
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,17 @@ class CheckReport:
         return self.proof.passed and self.changed is None
 
     def render(self) -> str:
-        lines = [
-            f"levels/1-global.mlir on one device, levels/{self.level}.mlir on {self.ranks} simulated "
-            f"ranks, {self.steps} steps"
-        ]
-        lines += ["", self.proof.render()]
-        lines += ["", f"{PROGRAM}: {self.changed or f'is what levels/{self.level}.mlir emits'}"]
+        level = f"levels/{self.level}.mlir"
+        ran = f"{level} on {self.ranks} simulated ranks, {self.steps} steps"
         other = "what its schedule says, which is not the single-device program"
         wanted = other if self.proof.of else "the single-device program"
-        lines += ["", f"{'equal' if self.passed else 'NOT equal'} to {wanted}"]
-        return "\n".join(lines)
+        parts = [
+            f"levels/1-global.mlir on one device, {ran}",
+            self.proof.render(),
+            f"{PROGRAM}: {self.changed or f'is what {level} emits'}",
+            f"{'equal' if self.passed else 'NOT equal'} to {wanted}",
+        ]
+        return "\n\n".join(parts)
 
 
 def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> CheckReport:
@@ -79,21 +82,20 @@ def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> C
     uncut = _level(folder, "3-rank", context) if asynchronous_schedule(ranked) else None
     library = read_kernels(folder, manifest)
     proof = prove_step(whole, ranked, inputs, steps=steps, library=library, uncut=uncut)
-    ranks = torch.Size([axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space"]).numel()
+    ranks = prod(axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space")
     changed = _changed(folder / PROGRAM, emit_program(ranked), manifest, level)
     return CheckReport(proof, ranks, steps, changed, level)
 
 
-def register_operators(manifest: dict[str, Any], libraries: Sequence[str], folder: Path) -> None:
+def register_operators(manifest: Manifest, libraries: Sequence[str], folder: Path) -> None:
     """Import ``libraries``. Raises MissingOperator if that leaves an operator of the program unregistered."""
     try:
         for library in libraries:
             import_library(library)
         check_operators(manifest)
     except RuntimeFailure as failure:
-        raise MissingOperator(
-            problem=failure.what, hint=failure.hint, where=failure.where or str(folder)
-        ) from None
+        where = failure.where or str(folder)
+        raise MissingOperator(problem=failure.what, hint=failure.hint, where=where) from None
 
 
 def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
@@ -103,40 +105,33 @@ def _level(folder: Path, name: str, context: ir.Context) -> ir.Module:
     return parse_module(Source(str(path), path.read_text()), context)
 
 
-def _check_manifest(folder: Path, manifest: dict[str, Any], program: dict[str, Any], level: str) -> None:
-    """Raises NotTheProgram at the first thing that the manifest and the rank program say differently."""
+def _check_manifest(folder: Path, manifest: Manifest, program: Manifest, level: str) -> None:
+    """Raises NotTheProgram where the manifest and the rank program differ."""
     for field, expected in program.items():
         problem = _difference(field, manifest[field], expected)
         if problem is not None:
             raise NotTheProgram(problem=problem, level=level, where=str(folder / MANIFEST))
 
 
-def _difference(field: str, held: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str | None:
+def _difference(field: str, held: list[Manifest], expected: list[Manifest]) -> str | None:
     names, wanted = ([entry["name"] for entry in entries] for entries in (held, expected))
     if names != wanted:
-        changed = sorted(set(names) ^ set(wanted))
-        return (
-            f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in "
-            f"{', '.join(changed) or 'order'}"
-        )
+        changed = ", ".join(sorted(set(names) ^ set(wanted))) or "order"
+        return f"its {field} are {len(names)}, the program's {len(wanted)}; they differ in {changed}"
     for entry, right in zip(held, expected, strict=True):
         for key, value in right.items():
-            if entry.get(key) != value:
-                return (
-                    f"{field} {right['name']!r}: {key} is {entry.get(key)!r} there and {value!r} in the "
-                    f"program"
-                )
+            if (found := entry.get(key)) != value:
+                return f"{field} {right['name']!r}: {key} is {found!r} there and {value!r} in the program"
     return None
 
 
-def _changed(path: Path, emitted: str, manifest: dict[str, Any], level: str) -> str | None:
+def _changed(path: Path, emitted: str, manifest: Manifest, level: str) -> str | None:
     """How a program differs from the emitted one: at the first line that does."""
     expected, found = emitted.splitlines(), path.read_text(errors="replace").splitlines()
     for number, (right, line) in enumerate(zip(expected, found, strict=False), 1):
         if line not in (right, right.partition("  # ")[0]):  # an older shardc wrote no types behind calls
-            return (
-                f"was changed: line {number} is {line.strip()!r}, levels/{level}.mlir emits {right.strip()!r}"
-            )
+            said = f"line {number} is {line.strip()!r}, levels/{level}.mlir emits {right.strip()!r}"
+            return f"was changed: {said}"
     if len(expected) != len(found):
         return f"was changed: it has {len(found)} lines, levels/{level}.mlir emits {len(expected)}"
     if sha256(path) != manifest["files"][PROGRAM]["sha256"]:
@@ -144,16 +139,13 @@ def _changed(path: Path, emitted: str, manifest: dict[str, Any], level: str) -> 
     return None
 
 
-def stored_inputs(folder: Path, manifest: dict[str, Any]) -> dict[tuple[str, str], torch.Tensor]:
+def stored_inputs(folder: Path, manifest: Manifest) -> dict[tuple[str, str], torch.Tensor]:
     """A tensor for each argument from the artefact's files. Raises BadArtefact if it lacks one."""
     stored = _tensors(folder / "constants.safetensors")
     if (folder / "state.safetensors").exists():
         stored |= _tensors(folder / "state.safetensors")
-    batches = _tensors(folder / "batches.safetensors")
-    hyper = {
-        h["name"]: h["value"] if h.get("first_step") is None else h["first_step"]
-        for h in manifest["hyperparameters"]
-    }
+    batches, numbers = _tensors(folder / "batches.safetensors"), manifest["hyperparameters"]
+    hyper = {h["name"]: h["value"] if h.get("first_step") is None else h["first_step"] for h in numbers}
     values: dict[tuple[str, str], torch.Tensor] = {}
     for entry in manifest["arguments"]:
         role, name, dtype = entry["role"], entry["name"], getattr(torch, entry["dtype"])
@@ -166,7 +158,9 @@ def stored_inputs(folder: Path, manifest: dict[str, Any]) -> dict[tuple[str, str
         else:
             value = stored.get(name)
         if value is None or list(value.shape) != entry["shape"]:
-            raise _lacking(folder, role, name, entry["shape"])
+            what = f"no value of shape {entry['shape']} for the {role} {name!r}"
+            problem = f"the artefact holds {what}; was its model on the meta device?"
+            raise BadArtefact(problem=problem, hint=SMALLER, where=str(folder))
         values[role, name] = value.to(dtype)
     return values
 
@@ -175,16 +169,5 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise BadArtefact(
-            problem=f"{path.name} can't be read: {error}", hint=AGAIN, where=str(path)
-        ) from error
-
-
-def _lacking(folder: Path, role: str, name: str, shape: list[int]) -> BadArtefact:
-    return BadArtefact(
-        problem=f"the artefact holds no value of shape {shape} for the {role} {name!r}; was its model on "
-        f"the meta device?",
-        hint="compile a smaller model of the same family with real weights and a real batch to check the "
-        "plan",
-        where=str(folder),
-    )
+        problem = f"{path.name} can't be read: {error}"
+        raise BadArtefact(problem=problem, hint=AGAIN, where=str(path)) from error

@@ -9,16 +9,11 @@ from shardc.artefact.folder import check_folder
 from shardc.commands.script import read_script
 from shardc.options.step import StepOptions
 from shardc.report.plan_report import Report
-from shardc.step.compile_step import compile_step
 
 
 def compile_script(script: Path, out: Path, options: StepOptions) -> Report:
     """Compile what ``script`` builds and write the folder ``out``; what was done, as a report."""
     check_folder(out.absolute())
-    training = read_script(script)
-    with training.asks():
-        step = compile_step(
-            training.model, training.optimizer, training.batch, loss=training.loss, **vars(options)
-        )
+    step = read_script(script).compile(options)
     step.save(out)
     return replace(step.plan, written=out)

@@ -35,6 +35,9 @@ class Diagnostic:
     def render(self, source_name: str, what: str) -> str:
         return f"    {source_name}:{self.line or 'unknown'}: {what} {self.kind}: {self.message}"
 
+    def is_met_by(self, found: Diagnostic) -> bool:
+        return (self.kind, self.line) == (found.kind, found.line) and self.message in found.message
+
 
 def expectations(text: str) -> list[Diagnostic]:
     """What the comments of ``text`` expect. Raises BadExpectation for a comment that can't be read."""
@@ -63,19 +66,15 @@ def check(expected: list[Diagnostic], found: list[Diagnostic], source_name: str)
     """Raises DiagnosticMismatch with every error not expected and every expectation not met."""
     missing, unexpected = list(expected), []
     for diagnostic in found:
-        met = next((one for one in missing if _meets(diagnostic, one)), None)
-        if met is not None:
-            missing.remove(met)
+        met = [one for one in missing if one.is_met_by(diagnostic)]
+        if met:
+            missing.remove(met[0])
         elif diagnostic.kind == "error":
             unexpected.append(diagnostic)
     details = [one.render(source_name, "unexpected") for one in unexpected]
     details += [one.render(source_name, "not produced: expected") for one in missing]
     if details:
         raise DiagnosticMismatch(details="\n".join(details), where=source_name)
-
-
-def _meets(found: Diagnostic, expected: Diagnostic) -> bool:
-    return (found.kind, found.line) == (expected.kind, expected.line) and expected.message in found.message
 
 
 def _target_line(index: int, place: str | None, mentions: list[bool]) -> int | None:

@@ -6,22 +6,20 @@ import difflib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from torch_mlir import ir
 
 from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
-from shardc.backends.base import Target
+from shardc.artefact.manifest import Manifest
 from shardc.backends.registry import known_target
+from shardc.commands.module_file import read_module
 from shardc.compiler.fusion_record import FusionRecord
 from shardc.diagnostics.api import NameNotFound, NotAnArtefact
-from shardc.diagnostics.cli import MalformedMlir, UnreadableInput
+from shardc.diagnostics.cli import MalformedMlir
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.diagnostics.text import table
-from shardc.dialects.context import new_context
-from shardc.passes.manager.mlir_errors import Source, parse_module
 from shardc.passes.manager.program import find_function
-from shardc.report.memory_text import explain_pipeline, said_peak
+from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.plan_report import Report, make_report
 from shardc.report.roofline import roofline
 from shardc.report.source_lines import shown, shown_in
@@ -36,65 +34,46 @@ def explain(path: Path, what: str | None = None) -> str:
     roofline. With ``what`` only the arguments whose name contains it. Raises BadArtefact, MalformedMlir,
     UnreadableInput, NotAnArtefact, or NameNotFound.
     """
-    module, plan, kernels, target = _read(path)
+    manifest = read_manifest(path) if path.is_dir() else None
+    levels, kernels = path / "levels", manifest["kernels"] if manifest else []
+    plan = _plan_text(path / "plan.json") if manifest else "?"
+    module = _rank_module(levels / "3-rank.mlir" if manifest else path)
     if what is not None:
         report = make_report(module, plan, [], kernels=kernels)
-        return "\n\n".join([report.title(), "\n".join(_arguments(report, what, path))])
-    program = _program(path, kernels) or module
-    library = _library(path)
+        return "\n\n".join([report.title(), _arguments(report, what, path)])
+    cut, library = levels / "3-pipeline.mlir", _library(path, manifest)
+    program = _parsed(levels / "4-kernel.mlir") if kernels else _parsed(cut) if cut.is_file() else module
     pipeline = explain_pipeline(program, library)
-    peak = "" if pipeline is not None else said_peak(program, library)
+    peak = "" if pipeline is not None else peak_text(program, library)
     report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
-    parts = [
-        report.render(),
-        "\n".join(_arguments(report, "", path)),
-        "\n".join(_collectives(transfers(module))),
-    ]
+    parts = [report.render(), _arguments(report, "", path), _collectives(transfers(module))]
+    target = known_target(manifest["target"]) if manifest else None
     if target is not None and target.is_modelled:
         found = target.estimate(program, FusionRecord.read(program).tf32)
         parts.append("\n".join(roofline(found, target)))
     return "\n\n".join(parts)
 
 
-def _program(path: Path, kernels: list[dict[str, Any]]) -> ir.Module | None:
-    """What runs, where it is not what :func:`_read` gives."""
-    cut = path / "levels" / "3-pipeline.mlir"
-    if kernels:
-        return _parsed(path / "levels" / "4-kernel.mlir")
-    return _parsed(cut) if cut.is_file() else None
-
-
-def _library(path: Path) -> Kernels | None:
+def _library(path: Path, manifest: Manifest | None) -> Kernels | None:
     """The kernels of an artefact that run on the host; None where they are not for this one."""
     try:
-        return read_kernels(path, read_manifest(path)) if path.is_dir() else None
+        return None if manifest is None else read_kernels(path, manifest)
     except BadArtefact:
         return None
 
 
-def _read(path: Path) -> tuple[ir.Module, str, list[dict[str, Any]], Target | None]:
-    """The level-3 module of a path (before it was cut into stages), its plan's text, the kernels that run it,
-    and what they are for.
-    """
-    plan, kernels, target = "?", [], None
-    if path.is_dir():
-        manifest = read_manifest(path)
-        kernels, target = manifest["kernels"], known_target(manifest["target"])
-        plan = _plan_text(path / "plan.json")
-        path = path / "levels" / "3-rank.mlir"
+def _rank_module(path: Path) -> ir.Module:
+    """The module of level 3, before it was cut into stages."""
     module = _parsed(path)
     problem = _level_problem(module)
     if problem is not None:
         raise NotAnArtefact(path=path, problem=problem, where=str(path))
-    return module, plan, kernels, target
+    return module
 
 
 def _parsed(path: Path) -> ir.Module:
     try:
-        return parse_module(Source(str(path), path.read_text(encoding="utf-8")), new_context())
-    except (OSError, UnicodeDecodeError) as error:
-        problem = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UnreadableInput(file=path, problem=problem) from error
+        return read_module(path)
     except MalformedMlir as error:
         if path.suffix == ".mlir":
             raise
@@ -122,41 +101,28 @@ def _level_problem(module: ir.Module) -> str | None:
     return None
 
 
-def _arguments(report: Report, what: str, path: Path) -> list[str]:
+def _arguments(report: Report, what: str, path: Path) -> str:
     chosen = [row for row in report.shardings if what in row[1]]
     if not chosen:
         raise NameNotFound(name=what, path=path, nearest=", ".join(_nearest(what, report)))
-    rows = [(role, name, shape, layout, shown_in(why)) for role, name, shape, layout, why in chosen]
-    return [
-        "arguments: role, name, global shape, axes of each dim (* = whole), where it came from",
-        *table(rows),
-    ]
+    title = "arguments: role, name, global shape, axes of each dim (* = whole), where it came from"
+    return "\n".join([title, *table([(*row, shown_in(why)) for *row, why in chosen])])
 
 
 def _nearest(what: str, report: Report) -> list[str]:
     """Parts of names that look like ``what`` (``q_proj`` for ``q_prj``), else whole names."""
     names = [name for _, name, _, _, _ in report.shardings]
     parts = sorted({part for name in names for part in re.split(r"[./]", name)})
-    return difflib.get_close_matches(what, parts, n=3) or difflib.get_close_matches(
-        what, names, n=3, cutoff=0.0
-    )
+    near = difflib.get_close_matches(what, parts, n=3)
+    return near or difflib.get_close_matches(what, names, n=3, cutoff=0.0)
 
 
-def _collectives(found: list[Transfer]) -> list[str]:
-    title = (
-        "collectives in order: phase, kind, axes, local shape, how often, bytes that each device "
-        "sends, source line"
-    )
-    rows = [
-        (
-            t.phase or "-",
-            t.kind,
-            "+".join(t.axes),
-            "x".join(map(str, t.type.shape)) or "scalar",
-            f"{t.times} x",
-            f"{t.bytes_moved:,.0f} B",
-            shown(t.where),
-        )
-        for t in found
-    ]
-    return [title, *(table(rows, right=(4, 5)) if rows else ["  none"])]
+def _collectives(found: list[Transfer]) -> str:
+    columns = "phase, kind, axes, local shape, how often, bytes that each device sends, source line"
+    rows = table([_row(t) for t in found], right=(4, 5)) if found else ["  none"]
+    return "\n".join([f"collectives in order: {columns}", *rows])
+
+
+def _row(t: Transfer) -> tuple[str, ...]:
+    shape, sent = "x".join(map(str, t.type.shape)) or "scalar", f"{t.bytes_moved:,.0f} B"
+    return t.phase or "-", t.kind, "+".join(t.axes), shape, f"{t.times} x", sent, shown(t.where)

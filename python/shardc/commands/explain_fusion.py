@@ -1,79 +1,33 @@
-"""Fusion explained: of a module, an artefact or a script (``shardc explain --fusion``),
-and of a function under ``torch.compile``.
-"""
+"""``shardc explain --fusion``: what is fused in a module, an artefact or a script, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch_mlir import ir
 
 from shardc.artefact.folder import read_manifest
 from shardc.backends.base import Target
 from shardc.backends.registry import find_target, known_target, local_target
-from shardc.commands.module_file import read_module, read_text
+from shardc.commands.module_file import parse, read_module
 from shardc.commands.script import read_script
 from shardc.compiler.compilation import Compilation, CompileOptions
 from shardc.compiler.fusion_record import FusionRecord
 from shardc.compiler.modelled_regions import ModelledRegions
 from shardc.diagnostics.api import NotAnArtefact
 from shardc.dialects.context import new_context
-from shardc.dynamo.backend import shardc_backend
-from shardc.dynamo.explanations import collect_fusion
 from shardc.frontend.step.capture import capture_step
+from shardc.passes.fuse.grouping import explain as fusion
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
-from shardc.passes.fuse.grouping.explain import (
-    FusionReport,
-    calls_in_kernels,
-    losses_in_kernels,
-    read_fusion,
-)
+from shardc.passes.fuse.grouping.explain import FusionReport
 from shardc.passes.fuse.grouping.region import EveryRegion, Region, Verdict
-from shardc.passes.manager.mlir_errors import Source, parse_module
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.report.fusion_text import effect, render
-from shardc.runtime.torch_private import functorch_config, uncompiled
 from shardc.step.fuse_step import check_matched, step_options
-
-
-@dataclass(frozen=True)
-class FusionExplanation:
-    """The reports of the graphs of one function, with their phases; printed, they are its explanation."""
-
-    graphs: list[tuple[str, FusionReport]]
-
-    def __str__(self) -> str:
-        parts = [f"{phase}: {render(report)}" for phase, report in self.graphs]
-        return (
-            "\n\n".join(parts)
-            if parts
-            else "no graph was fused: kernels are made for CPU tensors of fixed sizes"
-        )
-
-
-def explain_fusion(
-    function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
-) -> FusionExplanation:
-    """What ``torch.compile(function, backend="shardc", options=options)`` fuses when called with these
-    arguments, and why.
-
-    Compiles and calls ``function`` (a module, or a function of tensors) once. The backward graph is there if
-    some result needs gradients. Raises BadArgument, BadFusionEdge, FusionRefused (inside what Dynamo
-    makes of a backend's errors).
-    """
-    inner = uncompiled(function)
-
-    def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return shardc_backend(graph, example_inputs, options=options)
-
-    with collect_fusion() as graphs, functorch_config.patch(force_non_lazy_backward_lowering=True):
-        torch.compile(inner, backend=backend, dynamic=False)(*args, **kwargs)
-    return FusionExplanation(graphs)
+from shardc.text_files import read_text
 
 
 def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = ()) -> str:
@@ -84,17 +38,13 @@ def explain_path(path: Path, forbid: Sequence[str] = (), force: Sequence[str] = 
     change. An artefact's matmuls stay in kernels, and calls, as they are. Raises what reading the path
     raises, BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
-    manifest = read_manifest(path) if path.is_dir() else {"kernels": []}
-    if manifest["kernels"]:
+    levels = path / "levels"
+    if path.is_dir() and (manifest := read_manifest(path))["kernels"]:
         find = find_target if forbid or force else known_target
-        return _artefact(path / "levels", find(manifest["target"]), forbid, force)
-    text = (
-        _script_text(path)
-        if path.suffix == ".py"
-        else read_text(_unfused(path / "levels") if path.is_dir() else path)
-    )
-    module = _parsed(text, path)
-    if calls_in_kernels(module):
+        return _artefact(levels, find(manifest["target"]), forbid, force)
+    source = _unfused(levels) if path.is_dir() else path
+    module = parse(_script_text(path) if path.suffix == ".py" else read_text(source), path)
+    if fusion.calls_in_kernels(module):
         raise NotAnArtefact(path=path, problem="it holds kernels, so it is at level 4", where=str(path))
     target, constraints = local_target(), FusionConstraints.of(forbid, force)
     report = _explained(module, target, step_options(target, "fused", "auto", constraints))
@@ -115,30 +65,28 @@ def _artefact(levels: Path, target: Target | None, forbid: Sequence[str], force:
     """Level 4 says which kernels there are. Why, level 3 says, where fusing it again makes the same ones."""
     before, after = _unfused(levels), levels / "4-kernel.mlir"
     ranked, fused = read_text(before), read_module(after)
-    plain = read_fusion(_parsed(ranked, before), fused)
-    record, inside, losses = FusionRecord.read(fused), calls_in_kernels(fused), losses_in_kernels(fused)
+    plain, record = fusion.read_fusion(parse(ranked, before), fused), FusionRecord.read(fused)
     if target is None:
         return "\n\n".join([*_constraints_text(record), render(plain)])
-    model = ModelledRegions(target, record.rounding, record.tf32) if target.is_modelled else None
-
-    def again(record: FusionRecord, constraints: FusionConstraints) -> FusionReport:
-        matmuls = EveryRegion(partial(_as_it_is, inside, losses, model, dict(record.verdicts)))
-        options = CompileOptions(record.rounding, matmuls, constraints, tuned=False)
-        module = _parsed(ranked, before)
-        return _explained(module, target, options, frozenset(record.without))
-
     if forbid or force:
         record = record.with_constraints(forbid, force)
-        constraints = record.constraints()
-        return "\n\n".join(_under(constraints, again(record, constraints)))
-    why = again(record, record.constraints())
+    choose = partial(
+        _as_it_is,
+        fusion.calls_in_kernels(fused),
+        fusion.losses_in_kernels(fused),
+        ModelledRegions(target, record.rounding, record.tf32) if target.is_modelled else None,
+        dict(record.verdicts),
+    )
+    constraints = record.constraints()
+    options = CompileOptions(record.rounding, EveryRegion(choose), constraints, tuned=False)
+    why = _explained(parse(ranked, before), target, options, frozenset(record.without))
+    if forbid or force:
+        return "\n\n".join(_under(constraints, why))
     if why.kernels == plain.kernels:
         return "\n\n".join([*_constraints_text(record), render(why)])
-    unlike = (
-        f"this version of shardc fuses levels/{before.name} otherwise, so it does not say why these "
-        f"are the kernels"
-    )
-    return "\n\n".join([*_constraints_text(record), unlike, render(plain)])
+    unlike = f"this version of shardc fuses levels/{before.name} otherwise"
+    said = f"{unlike}, so it does not say why these are the kernels"
+    return "\n\n".join([*_constraints_text(record), said, render(plain)])
 
 
 def _unfused(levels: Path) -> Path:
@@ -171,16 +119,11 @@ def _under(constraints: FusionConstraints, report: FusionReport) -> list[str]:
     return [*([effect(report)] if constraints else []), render(report)]
 
 
-def _parsed(text: str, path: Path) -> ir.Module:
-    return parse_module(Source(str(path), text), new_context())
-
-
 def _script_text(path: Path) -> str:
     """The step that a script builds, for one device."""
     training = read_script(path)
+    model, optimizer, batch = training.model, training.optimizer, training.batch
     with training.asks():
-        capture = capture_step(
-            training.model, training.optimizer, training.batch, loss=training.loss, context=new_context()
-        )
+        capture = capture_step(model, optimizer, batch, loss=training.loss, context=new_context())
     run(capture.module, build("torch-lift-bmm,torch-share"))
     return capture.module.operation.get_asm(enable_debug_info=True)

@@ -6,20 +6,16 @@ from pathlib import Path
 
 from torch_mlir import ir
 
-from shardc.diagnostics.cli import UnreadableInput
 from shardc.dialects.context import new_context
 from shardc.passes.manager.mlir_errors import Source, parse_module
+from shardc.text_files import read_text
 
 
 def read_module(path: Path) -> ir.Module:
     """The module in a file, in a context of its own. Raises UnreadableInput, MalformedMlir."""
-    return parse_module(Source(str(path), read_text(path)), new_context())
+    return parse(read_text(path), path)
 
 
-def read_text(path: Path) -> str:
-    """Raises UnreadableInput."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UnreadableInput(file=path, problem=problem) from error
+def parse(text: str, path: Path) -> ir.Module:
+    """The module of a text that is from ``path``, in a context of its own. Raises MalformedMlir."""
+    return parse_module(Source(str(path), text), new_context())

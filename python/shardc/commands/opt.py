@@ -22,7 +22,7 @@ def run_pipeline(source_text: str, source_name: str, pipeline: str, options: Opt
     """What ``pipeline`` leaves of the module ``source_text``, as text; of each part, if it is to be split.
 
     Raises MalformedMlir, UnknownPass and its like, PassFailed, PassBrokeModule, what a pass of ours raises,
-    and DiagnosticMismatch under ``verify_diagnostics``. Under that option a part that fails prints nothing.
+    and DiagnosticMismatch under ``verify_diagnostics``: a part that fails then prints nothing.
     """
     steps = pipelines.build(pipeline)
     texts = split_input(source_text) if options.split_input_file else [source_text]
@@ -58,21 +58,15 @@ def _process(source: Source, steps: Sequence[Pass], options: OptOptions) -> str:
     context.allow_unregistered_dialects = options.allow_unregistered_dialect
     with context:
         module = parse_module(source, context)
-        after_pass = _dump if options.print_ir_after_all else None
+        after_pass, verify = _dump if options.print_ir_after_all else None, options.verify_each
         try:
-            pipelines.run(
-                module, steps, verify_each=options.verify_each, after_pass=after_pass, source=source
-            )
+            pipelines.run(module, steps, verify_each=verify, after_pass=after_pass, source=source)
         except ShardcError as error:
-            _name_source(error, source.name)
+            # a pass knows only the location in the IR, where MLIR writes "-" for the file
+            if error.where and error.where.startswith(f"{UNNAMED_SOURCE}:"):
+                error.where = source.name + error.where.removeprefix(UNNAMED_SOURCE)
             raise
         return module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo).rstrip() + "\n"
-
-
-def _name_source(error: ShardcError, source_name: str) -> None:
-    """Puts the file's name where a pass, which knows only the location in the IR, wrote MLIR's ``-``."""
-    if error.where and error.where.startswith(f"{UNNAMED_SOURCE}:"):
-        error.where = source_name + error.where.removeprefix(UNNAMED_SOURCE)
 
 
 def _dump(pass_title: str, module: ir.Module) -> None:

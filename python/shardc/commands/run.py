@@ -6,7 +6,6 @@ import logging
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
@@ -21,7 +20,7 @@ def run_artefact(
     folder: Path,
     nproc: int,
     steps: int,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, Path | None] | None = None,
     libraries: Sequence[str] = (),
 ) -> int:
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
@@ -35,22 +34,15 @@ def run_artefact(
     manifest = read_manifest(folder)
     mesh = Mesh.read(manifest["mesh"])
     if mesh.world_size != nproc:
-        raise MeshSizeMismatch(
-            mesh_size=mesh.world_size, mesh=mesh.describe(), nproc=nproc, where=str(folder)
-        )
+        shown, where = mesh.describe(), str(folder)
+        raise MeshSizeMismatch(mesh_size=mesh.world_size, mesh=shown, nproc=nproc, where=where)
     read_kernels(folder, manifest)
-    _check_checkpoints((options or {}).get("load"), (options or {}).get("save"))
-    arguments = [
-        "--standalone",
-        "--nproc-per-node",
-        str(nproc),
-        str(folder / "run.py"),
-        "--steps",
-        str(steps),
-    ]
-    for name, value in (options or {}).items():
-        if value is not None:
-            arguments += [f"--{name}", str(Path(value).absolute())]
+    given = {name: path for name, path in (options or {}).items() if path is not None}
+    _check_checkpoints(given.get("load"), given.get("save"))
+    run = str(folder / "run.py")
+    arguments = ["--standalone", "--nproc-per-node", str(nproc), run, "--steps", str(steps)]
+    for name, path in given.items():
+        arguments += [f"--{name}", str(path.absolute())]
     for library in libraries:
         arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
     with changed(_rank_environment()):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import links_of_nodes, simulate
 from shardc.cost.timeline import Timeline, stage_costs
-from shardc.diagnostics.cli import UnreadableInput
 from shardc.diagnostics.pipeline import BadTimes, BadTransfers
+from shardc.diagnostics.text import table
 from shardc.dialects.pipe.csv_form import read_csv, read_steps
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.transfer import Steps, Transfer
-from shardc.dialects.pipe.weight_versions import versions_held
 from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.checks.check_collectives import check_collectives
 from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule
@@ -23,45 +20,11 @@ from shardc.passes.pipeline.checks.check_transfers import Mode, check_transfers,
 from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
+from shardc.report.played_schedule import PlayedSchedule
+from shardc.text_files import read_text
 
 Times = tuple[float, float, float, float]
 """Seconds of a stage's F, I, W, and of sending what it makes."""
-
-
-@dataclass(frozen=True)
-class PlayedSchedule:
-    """A schedule that was proved to run. ``costs``: of each stage.
-
-    ``steps``: with its sends and receives, as its file has them or as we place them; ``refused``: how sends
-    may wait (:data:`~shardc.passes.pipeline.checks.check_transfers.Mode`) -> why they deadlock then, for
-    those that do; ``buffers``: received values that each rank keeps at most.
-    """
-
-    schedule: Schedule
-    costs: Sequence[StageCost]
-    timeline: Timeline
-    steps: Steps
-    refused: Mapping[Mode, BadTransfers]
-    buffers: Sequence[int]
-
-    def summary(self) -> str:
-        """Bubble, peak memory, buffers and versions of weights."""
-        schedule, timeline = self.schedule, self.timeline
-        lines = [
-            f"{schedule.name}: {schedule.stages} stages on {schedule.ranks} ranks, {schedule.micro_batches} "
-            + (
-                "micro-batches" if schedule.slices == 1 else f"slices of sequences, {schedule.slices} of each"
-            ),
-            f"bubble rate {timeline.bubble_rate:.4f}, step {timeline.step_s:g} s, "
-            + f"longest rank {timeline.longest_span_s:g} s",
-        ]
-        if schedule.changes_mathematics:
-            lines.append("changes the mathematics: gradients of older weights are applied to newer ones")
-        if len(schedule.routes) > 1:
-            lines.append("holds the parameters twice: their gradients must be added")
-        for mode, error in self.refused.items():
-            lines.append(f"deadlocks with {mode} sends: {error.fields['step']} {error.fields['problem']}")
-        return "\n".join([*lines, *_table(self)])
 
 
 def play_schedule(
@@ -73,11 +36,13 @@ def play_schedule(
     times_s: Sequence[Times] = ((1.0, 1.0, 1.0, 0.0),),
     measured: Timeline | None = None,
     memory_limit_bytes: float | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, float] | None = None,
     overlap: bool = True,
     ranks_per_node: int | None = None,
 ) -> PlayedSchedule:
-    """``name``: of a schedule, or a CSV file of one. ``times_s``: of each stage, or one for all; F, I and W
+    """Check a schedule and play it through.
+
+    ``name``: of a schedule, or a CSV file of one. ``times_s``: of each stage, or one for all; F, I and W
     are those of ``measured``, if there is a run. ``memory_limit_bytes``: what a rank may hold of activations,
     of which a stage keeps 1 for each micro-batch. ``ranks_per_node``: ranks that share the link which leaves
     their node; without it each transfer has one to itself.
@@ -92,14 +57,14 @@ def play_schedule(
     costs *= max(0, stages) // len(costs)
     if measured is not None:
         costs = stage_costs(measured, costs, transfer_s=costs[0].transfer_s)
-    options = dict(options or {})
-    if memory_limit_bytes is not None and name == AUTO:
-        options["memory_limit_bytes"] = memory_limit_bytes
+    limited = {} if memory_limit_bytes is None or name != AUTO else {"memory_limit_bytes": memory_limit_bytes}
     steps: Steps = ()
     if name.endswith(".csv"):
-        made, steps = _from_file(Path(name), stages, ranks)
+        text = read_text(Path(name))
+        made = read_csv(text, Path(name).stem, stages=stages, ranks=ranks)
+        steps = read_steps(text)
     else:
-        made = by_name(name, stages, micro_batches, ranks=ranks, costs=costs, **options)
+        made = by_name(name, stages, micro_batches, ranks=ranks, costs=costs, **(options or {}), **limited)
     check_schedule(made, micro_batches * made.slices)
     if not any(isinstance(step, Transfer) for row in steps for step in row):
         steps = place_transfers(made)
@@ -127,44 +92,5 @@ def _refused(made: Schedule, steps: Steps) -> dict[Mode, BadTransfers]:
 def schedule_list() -> str:
     """Every schedule by name, with what it takes."""
     rows = [(n.name, n.says, n.takes, n.needs_of_any) for n in SCHEDULES.values()]
-    rows.append(
-        (AUTO, "the best that is found for given times and memory", "as many stages on each rank", "")
-    )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
-def _from_file(path: Path, stages: int, ranks: int | None) -> tuple[Schedule, Steps]:
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableInput(file=path, problem=error) from None
-    return read_csv(text, path.stem, stages=stages, ranks=ranks), read_steps(text)
-
-
-def _table(played: PlayedSchedule) -> Iterator[str]:
-    versions = versions_held(played.schedule)
-    stages: dict[int, list[int]] = {rank: [] for rank in range(played.schedule.ranks)}
-    for stage, rank in sorted(played.schedule.rank_of.items()):
-        stages[rank].append(stage)
-    head = ["rank", "stages", "waits", "peak activations", "received values", "versions of weights"]
-    rows = [head]
-    peaks, idle = played.timeline.peak_bytes(played.costs), played.timeline.idle_rates
-    for rank, mine in stages.items():
-        kept = max((versions.get(stage, 1) for stage in mine), default=1)
-        cells = (
-            rank,
-            ",".join(map(str, mine)),
-            f"{idle[rank]:.1%}",
-            f"{peaks[rank]:g}",
-            played.buffers[rank],
-            kept,
-        )
-        rows.append([str(cell) for cell in cells])
-    columns = 6 if played.schedule.changes_mathematics else 5
-    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
-    yield from (
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=False)) for row in rows
-    )
+    auto = (AUTO, "the best that is found for given times and memory", "as many stages on each rank", "")
+    return "\n".join(line[2:] for line in table([*rows, auto]))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TypeVar
 
 import torch
 
 from shardc.diagnostics.api import BadScript, ScriptFailed
 from shardc.diagnostics.base import ShardcError
 from shardc.frontend.importing.recorder import called_from
+from shardc.options.step import StepOptions
+from shardc.step.compile_step import CompiledStep, compile_with
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,14 +29,19 @@ class Training:
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
-    batch: Any
-    loss: Callable[[Any, Any], torch.Tensor] | None = None
+    batch: object
+    loss: Callable[..., torch.Tensor] | None = None
     line: int = 1
     path: Path = Path()
 
     def asks(self) -> AbstractContextManager[None]:
         """Traces inside were asked for by ``build``: errors that no line of the user's raised name it."""
         return called_from(str(self.path), self.line)
+
+    def compile(self, options: StepOptions) -> CompiledStep:
+        """The compiled step. Raises as :func:`~shardc.step.compile_step.compile_step` does."""
+        with self.asks():
+            return compile_with(self.model, self.optimizer, self.batch, options, self.loss)
 
 
 def read_script(path: Path) -> Training:
@@ -43,21 +53,22 @@ def read_script(path: Path) -> Training:
     if not callable(build):
         raise BadScript(script=path, problem="defines no function build()", where=str(path))
     made = _guard(build, path)
-    line = _line_of(build)
+    code = getattr(build, "__code__", None)
+    line = None if code is None else code.co_firstlineno
     where = f"{path}:{line}" if line else str(path)
     if not isinstance(made, tuple | list) or not 3 <= len(made) <= 4:
         got = f"{len(made)} values" if isinstance(made, tuple | list) else _article(made)
-        raise BadScript(
-            script=path, problem=f"has a build() that returns {got}, not 3 or 4 values", where=where
-        )
+        problem = f"has a build() that returns {got}, not 3 or 4 values"
+        raise BadScript(script=path, problem=problem, where=where)
     for part, (name, is_right, expected) in zip(made, PARTS, strict=False):
         if not is_right(part):
             problem = f"has a build() whose {name} is {_article(part)}, not {expected}"
             raise BadScript(script=path, problem=problem, where=where)
-    return Training(*made, **({"line": line} if line else {}), path=path)
+    model, optimizer, batch, loss = [*made, None][:4]
+    return Training(model, optimizer, batch, loss, line or 1, path)
 
 
-PARTS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+PARTS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("model", lambda part: isinstance(part, torch.nn.Module), "a torch.nn.Module"),
     ("optimizer", lambda part: isinstance(part, torch.optim.Optimizer), "a torch.optim.Optimizer"),
     ("batch", lambda part: part is not None, "a mapping, tuple or list of tensors"),
@@ -66,13 +77,8 @@ PARTS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 """What ``build()`` returns, in order: a name, whether a value will do, what it should be in words."""
 
 
-def _article(value: Any) -> str:
+def _article(value: object) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
-
-
-def _line_of(build: Callable[..., Any]) -> int | None:
-    code = getattr(build, "__code__", None)
-    return code.co_firstlineno if code is not None else None
 
 
 def _load(path: Path) -> ModuleType:
@@ -80,19 +86,19 @@ def _load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise BadScript(script=path, problem="is no Python file", where=str(path))
-    module = importlib.util.module_from_spec(spec)
+    loader, module = spec.loader, importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     folder = str(path.parent.resolve())
     sys.path.insert(0, folder)
     try:
-        _guard(lambda: spec.loader.exec_module(module), path)  # type: ignore[union-attr]
+        _guard(lambda: loader.exec_module(module), path)
         return module
     finally:
         if folder in sys.path:  # the script may have taken it away
             sys.path.remove(folder)
 
 
-def _guard(work: Callable[[], Any], path: Path) -> Any:
+def _guard(work: Callable[[], T], path: Path) -> T:
     """Run the user's code; what it raises becomes an error that names the user's line."""
     try:
         return work()
@@ -109,11 +115,9 @@ def _guard(work: Callable[[], Any], path: Path) -> Any:
 
 def _raised_at(error: BaseException, path: Path) -> str:
     """``file:line`` of the innermost line of the script that an error went through."""
-    trace, line = error.__traceback__, None
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(path):
-            line = trace.tb_lineno
-        trace = trace.tb_next
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == str(path)]
+    line = lines[-1] if lines else None
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno
     return f"{path}:{line}" if line else str(path)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from shardc.commands.module_file import read_text
 from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.diagnostics.text import table
+from shardc.text_files import read_text
 from shardc.tuner.database import Database, database_path, exchange, open_database
 from shardc.tuner.database.ranges import Range, ranges
 from shardc.tuner.task_tuning import local_tuning
 
 
 def export_trials(path: Path, best: bool = False) -> str:
-    """All trials, or the best of each kernel, as JSON lines; what was written, in words. Raises
-    UnwritableOutput.
-    """
+    """All trials, or the best of each kernel, as JSON lines; says how many. Raises UnwritableOutput."""
     with open_database() as database:
         try:
             count = exchange.export_trials(database, path, best)
@@ -26,22 +24,20 @@ def export_trials(path: Path, best: bool = False) -> str:
 
 
 def import_trials(path: Path) -> str:
-    """Those of an export, or of another database, which is left as it is where it is damaged. Raises
-    UnreadableInput, NotATuningExport, TuningDatabaseNewer.
+    """Add those of an export, or of another database, which is left as it is where it is damaged.
+
+    Raises UnreadableInput, NotATuningExport, TuningDatabaseNewer.
     """
+    with path.open("rb") as file:
+        is_sqlite = file.read(16) == b"SQLite format 3\0"
     with open_database() as database:
-        if _is_sqlite(path):
+        if is_sqlite:
             with _other(path) as other:
                 count = exchange.merge(database, other)
         else:
             read_text(path)
             count = exchange.import_trials(database, path)
     return f"{count} trials that were not there are added to {database_path()}"
-
-
-def _is_sqlite(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(16) == b"SQLite format 3\0"
 
 
 def _other(path: Path) -> Database:
@@ -54,6 +50,7 @@ def _other(path: Path) -> Database:
 
 
 def prune_trials(keep: int) -> str:
+    """Drop all but the ``keep`` best of each kernel; says how many."""
     with open_database() as database:
         count = exchange.prune(database, keep)
     left = f"of each kernel the {keep} best of today's code generators are left"
@@ -61,9 +58,7 @@ def prune_trials(keep: int) -> str:
 
 
 def ranges_text(bound: float, most: int | None, target: str | None = None) -> str:
-    """For each kernel that was measured at several sizes, the fewest configurations for all, and the worst
-    loss.
-    """
+    """For each kernel measured at several sizes, the fewest configurations for all, and the worst loss."""
     with open_database() as database:
         found = ranges(database, target or local_tuning().task_target, bound, most)
     return "\n\n".join(map(_range, found)) if found else "no kernel was measured at several sizes"

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import torch
 from torch_mlir import ir
 
 from shardc.artefact.folder import read_manifest
@@ -18,18 +16,20 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Trial
-from shardc.commands.module_file import read_module, read_text
+from shardc.commands.explain_function import Options, call_compiled
+from shardc.commands.module_file import read_module
 from shardc.commands.script import read_script
 from shardc.compiler.measured_regions import Lost, collect_lost
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import NothingToTune
-from shardc.dynamo.backend import shardc_backend
 from shardc.dynamo.explanations import collect_modules
+from shardc.options.kernels import Kernels
+from shardc.options.parallelism import Parallelism
+from shardc.options.step import StepOptions
 from shardc.passes.fuse.bodies.flat import FLAT, SIZE, element_count
-from shardc.runtime.torch_private import functorch_config, uncompiled
-from shardc.step.compile_step import compile_step
 from shardc.step.fuse_step import fused_step
+from shardc.text_files import read_text
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.database import open_database
 from shardc.tuner.database.shipped import best_shipped
@@ -42,13 +42,13 @@ from shardc.tuner.space.of_task import space_of
 from shardc.tuner.task_scheduler import Job
 
 NO_CONSTRAINTS = Constraints()
+ON_ONE_DEVICE = StepOptions(Parallelism({"data": 1}), kernels=Kernels(fuse=False))
+OnRound = Callable[[Round], None]
 
 
 @dataclass(frozen=True)
 class Search:
-    """How a session goes: ``strategy`` and ``seed``, and whether it may ``resume`` from trials of earlier
-    ones.
-    """
+    """How a session goes: ``strategy``, ``seed``, and whether it may ``resume`` from earlier trials."""
 
     strategy: str = "evolutionary"
     seed: int = 0
@@ -65,7 +65,7 @@ def tune_path(
     search: Search = Search(),
     constraints: Constraints = NO_CONSTRAINTS,
     matmuls: str = "auto",
-    on_round: Callable[[Round], None] | None = None,
+    on_round: OnRound | None = None,
 ) -> SessionResult:
     """Tune the kernels of the training step that the script ``path`` builds, on one device, or of the
     artefact or level-4 MLIR file ``path``, and remember every trial: whatever is compiled afterwards uses the
@@ -81,29 +81,17 @@ def tune_path(
     what the database raises, or TuningInterrupted, a KeyboardInterrupt that has what was found until then.
     """
     jobs = jobs_of(Path(path), target, matmuls)
-    return tune_found(
-        jobs,
-        trials=trials,
-        seconds=seconds,
-        regret=regret,
-        search=search,
-        constraints=constraints,
-        on_round=on_round,
-    )
+    return tune_found(jobs, Budget(trials, seconds, regret), search, constraints, on_round)
 
 
 def tune_found(
     jobs: Sequence[Job],
-    *,
-    trials: int | None = None,
-    seconds: float | None = None,
-    regret: float = Budget.regret,
+    budget: Budget,
     search: Search = Search(),
     constraints: Constraints = NO_CONSTRAINTS,
-    on_round: Callable[[Round], None] | None = None,
+    on_round: OnRound | None = None,
 ) -> SessionResult:
     """The same for kernels that were found, on this machine and with its database."""
-    budget = Budget(trials, seconds, regret)
     with open_database() as database, Measurer() as measurer:
         return tune_jobs(jobs, database, measurer, budget, search, constraints, on_round)
 
@@ -115,15 +103,14 @@ def tune_jobs(
     budget: Budget,
     search: Search = Search(),
     constraints: Constraints = NO_CONSTRAINTS,
-    on_round: Callable[[Round], None] | None = None,
+    on_round: OnRound | None = None,
 ) -> SessionResult:
     """A session over ``jobs``, ranked by boosted trees. Raises UnknownConstraint."""
-    spaces = constrained_spaces(jobs, constraints)
     return tune(
         jobs,
         database if search.resume else _Anew(database),
         measurer,
-        spaces=spaces,
+        spaces=constrained_spaces(jobs, constraints),
         model=BoostedTrees(),
         budget=budget,
         strategy=search.strategy,
@@ -142,7 +129,9 @@ def _shipped(task: Task) -> list[Point]:
 def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
     """The kernels of ``path`` and how often a step calls each. Raises as :func:`tune_path` does."""
     manifest = read_manifest(path) if path.is_dir() else None
-    found_target = _target(target, manifest)
+    if target is None and manifest is not None and manifest["kernels"]:
+        target = manifest["target"]
+    found_target = local_target() if target is None else find_target(target)
     with collect_lost() as lost:
         module = _module(path, found_target, matmuls)
     found = _jobs([module], lost.values(), found_target)
@@ -151,59 +140,37 @@ def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> lis
     return found
 
 
-def _target(name: str | None, manifest: Mapping[str, Any] | None) -> Target:
-    """What is tuned for: the target of that name, of the artefact, or of this machine. Raises
-    UnknownTarget.
-    """
-    if name is None and manifest and manifest["kernels"]:
-        name = manifest["target"]
-    return local_target() if name is None else find_target(name)
-
-
 def jobs_of_function(
-    function: Callable[..., Any], *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+    function: Callable[..., object], *args: object, options: Options | None = None, **kwargs: object
 ) -> list[Job]:
     """The kernels that ``torch.compile(function, backend="shardc", options=options)`` makes when it is called
-    with these arguments, with those of its backward where a result needs gradients. Compiles and calls
-    ``function`` once.
+    with these arguments: of forward, and of backward where a result needs gradients.
     """
-
-    def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return shardc_backend(graph, example_inputs, options=options)
-
-    function = uncompiled(function)
-    eagerly = functorch_config.patch(force_non_lazy_backward_lowering=True)
-    with collect_modules() as modules, collect_lost() as lost, eagerly:
-        torch.compile(function, backend=backend, dynamic=False)(*args, **kwargs)
+    with collect_modules() as modules, collect_lost() as lost:
+        call_compiled(function, args, kwargs, options)
     return _jobs(modules, lost.values())
 
 
-def _jobs(modules: Sequence[ir.Module], lost: Iterable[Lost] = (), target: Target | None = None) -> list[Job]:
-    """The kernels of a program's modules, then those that would stand for calls of libraries if they were
-    faster.
-    """
+def _jobs(modules: Sequence[ir.Module], lost: Iterable[Lost], target: Target | None = None) -> list[Job]:
+    """The kernels of modules, then those that would stand for calls of libraries if they were faster."""
     jobs: dict[Task, Job] = {}
     for module in modules:
         for task, kernels in kernels_of(module, target).items():
-            size = sum(map(_size, kernels)) / len(kernels)
+            # the size of a call, over that of the task
+            sizes = [element_count(k) / SIZE if FLAT in k.attributes else 1.0 for k in kernels]
             before = jobs.get(task, Job(task, 0))
             calls = before.calls + len(kernels)
-            jobs[task] = Job(task, calls, (before.weight + size * len(kernels)) / calls)
-    for piece in lost:
-        for task, calls in tasks_of(piece.module, target):
-            if task not in jobs:
-                jobs[task] = Job(task, calls * piece.times, needs=piece.needs)
+            jobs[task] = Job(task, calls, (before.weight + sum(sizes)) / calls)
+    for region in lost:
+        for task, calls in tasks_of(region.module, target):
+            jobs.setdefault(task, Job(task, calls * region.times, needs=region.needs))
     return list(jobs.values())
 
 
-def _size(kernel: ir.Operation) -> float:
-    """Of a call, over that of the task."""
-    return element_count(kernel) / SIZE if FLAT in kernel.attributes else 1.0
-
-
 def constraints_of(pins: Mapping[str, int], file: Path | None = None) -> Constraints:
-    """Those of a JSON file, if there is one, and pins, which come last. Raises UnreadableInput,
-    MalformedConstraints, UnknownConstraint.
+    """Those of a JSON file, if there is one, and pins, which come last.
+
+    Raises UnreadableInput, MalformedConstraints, UnknownConstraint.
     """
     constraints = NO_CONSTRAINTS if file is None else read_constraints(read_text(file), str(file))
     return replace(constraints, pin={**constraints.pin, **pins}) if pins else constraints
@@ -235,16 +202,7 @@ def _module(path: Path, target: Target, matmuls: str) -> ir.Module:
     if path.suffix != ".py":
         return read_module(path / "levels" / "4-kernel.mlir" if path.is_dir() else path)
     target.check()
-    training = read_script(path)
-    with training.asks():
-        step = compile_step(
-            training.model,
-            training.optimizer,
-            training.batch,
-            loss=training.loss,
-            mesh={"data": 1},
-            fuse=False,
-        )
+    step = read_script(path).compile(ON_ONE_DEVICE)
     return fused_step(step.compiled, target, matmuls).module
 
 

@@ -11,7 +11,7 @@ options, the check of its values, the help of the command line and the reference
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -57,14 +57,14 @@ class About:
     only: FrontEnd | None = None
 
 
-def option(default: T, help: str, hint: Hint = Hint(), **more: object) -> T:
+def option(default: T, help: str, hint: Hint = Hint(), **more: Any) -> T:
     """A field of a group, with what :class:`About` says of it."""
-    return dataclasses.field(default=default, metadata={"about": About(help, hint, **more)})  # type: ignore
+    return dataclasses.field(default=default, metadata={"about": About(help, hint, **more)})
 
 
-def required(help: str, hint: Hint = Hint(), **more: object) -> Any:
+def required(help: str, hint: Hint = Hint(), **more: Any) -> Any:
     """A field without a default."""
-    return dataclasses.field(metadata={"about": About(help, hint, **more)})  # type: ignore[arg-type]
+    return dataclasses.field(metadata={"about": About(help, hint, **more)})
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,9 @@ class Option:
             new = f"{self.name}={self.about.was_values[kept]!r}"
             raise OldSpelling(old=f"{self.name}={kept!r}", new=new, where=where)
         if not _matches(kept, self.type) or not self._is_within(kept):
-            raise BadArgument(
-                argument=self.name,
-                given=describe(value),
-                expected=self.expected + _nearest(kept, self.type),
-                hint=self.about.hint.example or self.about.help,
-                where=where,
-            )
+            expected = self.expected + did_you_mean(kept, choices(self.type))
+            given, hint = describe(value), self.about.hint.example or self.about.help
+            raise BadArgument(argument=self.name, given=given, expected=expected, hint=hint, where=where)
         return kept
 
     def _is_within(self, value: object) -> bool:
@@ -137,11 +133,8 @@ class Option:
 @cache
 def options_of(group: type[Group]) -> dict[str, Option]:
     """The options of a group by name, in the order of its fields."""
-    types = get_type_hints(group)
-    return {
-        f.name: Option(f.name, types[f.name], f.default, f.metadata["about"])
-        for f in dataclasses.fields(group)
-    }
+    types, fields = get_type_hints(group), dataclasses.fields(group)
+    return {f.name: Option(f.name, types[f.name], f.default, f.metadata["about"]) for f in fields}
 
 
 def flag(name: str) -> str:
@@ -190,7 +183,7 @@ def _matches(value: object, kind: object) -> bool:
     if origin is Mapping:
         return isinstance(value, Mapping) and all(_matches(key, inner[0]) for key in value)
     if kind in (int, float):
-        return isinstance(value, int | kind) and not isinstance(value, bool)  # type: ignore[operator]
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
     wanted = origin or kind
     return isinstance(wanted, type) and isinstance(value, wanted)
 
@@ -198,22 +191,23 @@ def _matches(value: object, kind: object) -> bool:
 _WORDS: dict[object, str] = {bool: "True or False", str: "a name", Path: "a path", NoneType: "None"}
 
 
-def _expected(kind: object, about_: About) -> str:
+def _expected(kind: object, about: About) -> str:
     """What a type allows, in words."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(_expected(part, about_) for part in inner)
+        return " or ".join(_expected(part, about) for part in inner)
     if origin is Literal:
         return " or ".join(map(repr, inner))
     if origin is tuple:
-        return f"a list of {_expected(inner[0], about_)}"
+        return f"a list of {_expected(inner[0], about)}"
     if kind in (int, float):
         number = "a whole number" if kind is int else "a number"
-        least = "" if about_.at_least is None else f" from {about_.at_least:g}"
-        return number + (least if about_.above is None else f" above {about_.above:g}")
+        least = "" if about.at_least is None else f" from {about.at_least:g}"
+        return number + (least if about.above is None else f" above {about.above:g}")
     return _WORDS.get(kind, str(kind))
 
 
-def _nearest(value: object, kind: object) -> str:
-    near = get_close_matches(value, choices(kind), n=1) if isinstance(value, str) else []
+def did_you_mean(value: object, known: Sequence[str]) -> str:
+    """``; did you mean 'x'?`` where a name is near one of ``known``, else nothing."""
+    near = get_close_matches(value, known, n=1) if isinstance(value, str) else []
     return f"; did you mean {near[0]!r}?" if near else ""

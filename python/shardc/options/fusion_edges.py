@@ -31,14 +31,9 @@ class OpName:
         if self.number:
             return number == self.number
         parts = target.split(".")
-        targets = (target, parts[1], ".".join(parts[:2])) if len(parts) > 1 else (target,)
-        return (not self.target or self.target in targets) and (
-            not self.line or _is_line(line or "", self.line)
-        )
-
-
-def _is_line(line: str, wanted: str) -> bool:
-    return line == wanted or line.endswith(f"/{wanted}")
+        targets = ("", target, *parts[1:2], ".".join(parts[:2]))
+        is_line = not self.line or f"/{line or ''}".endswith(f"/{self.line}")
+        return self.target in targets and is_line
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,8 @@ def read_edge(text: str) -> Edge:
     names = [part.strip() for part in text.split("+")]
     if len(names) != 2:
         raise BadFusionEdge(edge=text, problem="it has to be two names with a + between them")
-    return Edge(text, *(_read_name(name, text) for name in names))
+    first, second = (_read_name(name, text) for name in names)
+    return Edge(text, first, second)
 
 
 def _read_name(name: str, edge: str) -> OpName:

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import TypeVar
 
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.options import OldSpelling, OptionElsewhere, UnknownOption
-from shardc.options.field import FrontEnd, Group, Option, describe, options_of, where_given
+from shardc.options.field import FrontEnd, Group, Option, describe, did_you_mean, options_of, where_given
 from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
 
-GROUPS: dict[str, type[Group]] = {
-    "parallelism": Parallelism,
-    "pipeline": Pipeline,
-    "kernels": Kernels,
-    "numerics": Numerics,
-}
+GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in (Parallelism, Pipeline, Kernels, Numerics)}
 """Group -> its dataclass. A field has one name in all of them."""
 
 OLD_NAMES = {
@@ -36,14 +30,15 @@ G = TypeVar("G", bound=Group)
 
 class Given:
     """What a user gave: groups, as dataclasses or mappings, and fields by name, which come before a group's.
+    None stands for what is not given.
 
-    None stands for what is not given. Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere.
+    Raises BadArgument, UnknownOption, OldSpelling, OptionElsewhere.
     """
 
     def __init__(
         self, given: Mapping[str, object], front_end: FrontEnd, groups: Sequence[str] = tuple(GROUPS)
     ) -> None:
-        self._front_end = front_end
+        self._front_end: FrontEnd = front_end
         self._made: dict[str, Group] = {}
         self._fields: dict[str, dict[str, object]] = {group: {} for group in groups}
         named: dict[str, object] = {}
@@ -88,31 +83,19 @@ class Given:
     def _find(self, name: str, value: object, within: str | None) -> tuple[str, Option]:
         """The group and the option that ``name`` stands for, in one group if it stood ``within`` that."""
         groups = [within] if within else list(self._fields)
-        for group in groups:
-            if name in options_of(GROUPS[group]):
-                return group, options_of(GROUPS[group])[name]
+        found = {n: (group, o) for group in groups for n, o in options_of(GROUPS[group]).items()}
+        if name in found:
+            return found[name]
         where, new = where_given(name, self._front_end), OLD_NAMES.get(name)
-        if new and any(new in options_of(GROUPS[group]) for group in groups):
+        if new in found:
             raise OldSpelling(old=name, new=new, where=where)
         if name in groups:
             class_ = GROUPS[name].__name__
-            raise BadArgument(
-                argument=name,
-                given=describe(value),
-                expected=f"a {class_} or a mapping of its fields",
-                hint=f"as in {name}={class_}(...); its fields may be given by name, too",
-                where=where,
-            )
-        known = [option for group in groups for option in self._allowed(group)]
-        near = get_close_matches(name, known, n=1)
+            expected = f"a {class_} or a mapping of its fields"
+            hint = f"as in {name}={class_}(...); its fields may be given by name, too"
+            raise BadArgument(argument=name, given=describe(value), expected=expected, hint=hint, where=where)
+        known = [n for n, (_, o) in found.items() if not o.about.only or self._has(o.about.only)]
+        front_end, nearest = self._front_end + (f"'s {within}" if within else ""), did_you_mean(name, known)
         raise UnknownOption(
-            front_end=self._front_end + (f"'s {within}" if within else ""),
-            name=name,
-            nearest=f"; did you mean {near[0]!r}?" if near else "",
-            known=", ".join(known),
-            where=where,
+            front_end=front_end, name=name, nearest=nearest, known=", ".join(known), where=where
         )
-
-    def _allowed(self, group: str) -> list[str]:
-        options = options_of(GROUPS[group]).values()
-        return [option.name for option in options if not option.about.only or self._has(option.about.only)]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shardc.diagnostics.cli import BadMesh
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.options.field import Group, Hint, option, required
-from shardc.options.plan_file import load_plan_file
+from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, plan_terms
 
-PlanLike = str | Path | Mapping[str, object]
+PlanLike = str | Path | Mapping[str, Sequence[object]]
 MICRO = "micro"
 """The time axis of micro-batches."""
 
@@ -22,8 +22,7 @@ def parse_mesh(text: str) -> dict[str, int]:
     mesh: dict[str, int] = {}
     for axis in text.split(","):
         name, equals, size = (part.strip() for part in axis.partition("="))
-        problem = _problem(name, equals, size, mesh)
-        if problem:
+        if problem := _problem(name, equals, size, mesh):
             raise BadMesh(mesh=text, problem=problem, where="--mesh")
         mesh[name] = int(size)
     return mesh
@@ -62,8 +61,7 @@ class Parallelism(Group):
     @property
     def plan_path(self) -> Path | None:
         """The file of a saved plan."""
-        is_file = isinstance(self.plan, Path) or (isinstance(self.plan, str) and self.plan.endswith(".json"))
-        return Path(str(self.plan)) if is_file else None
+        return named_file(self.plan, ".json")
 
     def pipeline_axis(self) -> str:
         """The axis along which the plan cuts a pipeline; empty if it has none.

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from shardc.diagnostics.pipeline import BadScheduleFile, ChangesMathematics, NoMicroBatches, WrongRecompute
 from shardc.options.field import Group, Hint, option
+from shardc.options.plan_file import named_file
 from shardc.options.schedules import AUTO, named_rule
 
 Recompute = Literal["none", "full", "selective"]
@@ -92,14 +93,14 @@ class Pipeline(Group):
     @property
     def stage_count(self) -> int:
         """How many stages are asked for; 0 for as few as the schedule takes."""
-        return len(self.cuts) + 1 if self.cuts else self.stages or 0  # type: ignore[return-value]
+        if isinstance(self.stages, int):
+            return self.stages
+        return len(self.cuts) + 1 if self.cuts else 0
 
     @property
     def schedule_path(self) -> Path | None:
         """The file of the schedule."""
-        given = self.schedule
-        is_file = isinstance(given, Path) or (isinstance(given, str) and given.endswith(".csv"))
-        return Path(str(given)) if is_file else None
+        return named_file(self.schedule, ".csv")
 
     def check(self, ranks: int, micro_batches: int) -> None:
         """Whether there can be such a pipeline of ``ranks`` devices.

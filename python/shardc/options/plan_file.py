@@ -11,6 +11,12 @@ SCHEMA = "shardc-plan"
 VERSION = 1
 
 
+def named_file(given: object, suffix: str) -> Path | None:
+    """The file that a user names by its path, or by a text with this suffix."""
+    is_file = isinstance(given, Path) or (isinstance(given, str) and given.endswith(suffix))
+    return Path(str(given)) if is_file else None
+
+
 def load_plan_file(path: Path) -> dict[str, object]:
     """What a saved plan holds. Raises BadPlanFile."""
     try:

@@ -49,8 +49,6 @@ def _axis(preset: str, given: str | None, axes: Mapping[str, int]) -> str:
     found = next((name for name in wanted if name in axes), None)
     if found is None:
         known = ", ".join(f"{name} ({size})" for name, size in axes.items()) or "no axes"
-        example = f"{preset}:{next(iter(axes))}" if axes else "data"
-        raise UnknownAxis(
-            what=f"preset {preset!r}", axis=" or ".join(wanted), known=known, suggestion=example
-        )
+        example, axis = f"{preset}:{next(iter(axes))}" if axes else "data", " or ".join(wanted)
+        raise UnknownAxis(what=f"preset {preset!r}", axis=axis, known=known, suggestion=example)
     return found

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, UnknownSchedule
 
 AUTO = "auto"
-"""The name of none of them, but of the best that is found for given costs."""
+"""The best that is found for given costs."""
 ALIASES = {"gpipe": "fill-drain", "dapple": "1f1b", "pipedream-flush": "1f1b"}
 
 
@@ -38,12 +38,8 @@ class ScheduleRule:
 
     @property
     def takes(self) -> str:
-        count = {1: "one stage", 2: "two stages"}[self.per_rank]
-        stages = (
-            f"{'an even number of' if self.per_rank == 2 else 'two or more'} stages"
-            if self.several
-            else count
-        )
+        exactly, several = ("one stage", "two stages"), ("two or more stages", "an even number of stages")
+        stages = (several if self.several else exactly)[self.per_rank - 1]
         return f"{stages} a rank{', on an even number of ranks' if self.even_ranks else ''}"
 
     def accepts(self, stages: int, ranks: int) -> bool:
@@ -67,11 +63,9 @@ class ScheduleRule:
     def needs(self, ranks: int) -> str:
         """Of micro-batches, in words."""
         least, multiple = self.least(ranks), self.multiple(ranks)
-        return (
-            f"a multiple of {multiple} micro-batches"
-            if multiple > 1
-            else f"at least {least} micro-batch{'es' if least > 1 else ''}"
-        )
+        if multiple > 1:
+            return f"a multiple of {multiple} micro-batches"
+        return f"at least {least} micro-batch{'es' if least > 1 else ''}"
 
     @property
     def needs_of_any(self) -> str:
@@ -149,11 +143,7 @@ def check_named(name: str, stages: int, micro_batches: int, ranks: int | None = 
 
 def _nearest(rule: ScheduleRule, stages: int, ranks: int) -> str:
     """What could be asked for instead: as many ranks, if they can be used, and nearly as many stages."""
-    pairs = [
-        (s, r)
-        for r in range(1, max(ranks, 1) + 2)
-        for s in range(1, 2 * (abs(stages) + r))
-        if rule.accepts(s, r)
-    ]
-    s, r = min(pairs, key=lambda pair: (abs(pair[1] - ranks), abs(pair[0] - stages), pair))
+    pairs = ((s, r) for r in range(1, max(ranks, 1) + 2) for s in range(1, 2 * (abs(stages) + r)))
+    fitting = (pair for pair in pairs if rule.accepts(*pair))
+    s, r = min(fitting, key=lambda pair: (abs(pair[1] - ranks), abs(pair[0] - stages), pair))
     return f"cut the model into {s} stage{'s' if s > 1 else ''} for {r} rank{'s' if r > 1 else ''}"

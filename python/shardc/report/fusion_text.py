@@ -10,7 +10,17 @@ from shardc.report.source_lines import shown
 
 def render(report: FusionReport) -> str:
     """The whole report, a section for each of its parts."""
-    sections = [[_summary(report)], _kernels(report), _pairs(report), _choices(report), _staying(report)]
+    alone = "shares no kernel: see the pairs above" if report.pairs else "shares no kernel"
+    pairs = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
+    choices = [(*_named(op), "a kernel" if v.generated else "a call", v.why) for op, v in report.choices]
+    staying = [(*_named(op), op.why or alone) for op in report.staying]
+    sections = [
+        [_summary(report)],
+        _kernels(report),
+        _section("pairs that were looked at: two calls, and how it came out", pairs),
+        _section("matmuls and attention: number, target, line, what was chosen, why", choices),
+        _section("calls that stay: number, target, line, why", staying),
+    ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
@@ -20,15 +30,12 @@ def effect(report: FusionReport) -> str:
 
 
 def _constrained(report: FusionReport, fused: bool) -> str:
-    """The pairs that are apart because they are forbidden, or (``fused``) together because they
-    are forced.
-    """
+    """The pairs that are apart because they are forbidden, or (``fused``) together because forced."""
     found = [d for _, _, d in report.pairs if d.constrained and d.fused == fused]
     if not found:
         return ""
-    saved = (
-        f"{len(found):,} launches and {sum(d.saved_bytes - LAUNCH_BYTES for d in found):,} bytes of memory"
-    )
+    saved_bytes = sum(d.saved_bytes - LAUNCH_BYTES for d in found)
+    saved = f"{len(found):,} launches and {saved_bytes:,} bytes of memory"
     if fused:
         return f"forced: {len(found)} pairs of calls are together, which saves {saved} traffic"
     return f"forbidden: {len(found)} pairs of calls are apart, which together would save {saved} traffic"
@@ -37,62 +44,33 @@ def _constrained(report: FusionReport, fused: bool) -> str:
 def _summary(report: FusionReport) -> str:
     fused = len({op.number for kernel in report.kernels for op in kernel.ops})
     calls = f"{len(report.kernels)} kernels stand for {fused} of {fused + len(report.staying)} calls"
-    return f"{calls}: {report.before.launches:,} launches become {report.after.launches:,}, {_moved(report)}"
-
-
-def _moved(report: FusionReport) -> str:
-    return f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
+    moved = f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"
+    return f"{calls}: {report.before.launches:,} launches become {report.after.launches:,}, {moved}"
 
 
 def _kernels(report: FusionReport) -> list[str]:
-    lines = (
-        ["kernels: name, bytes read and written, launches and bytes saved, calls"] if report.kernels else []
-    )
-    figures = [_figures(kernel) for kernel in report.kernels]
-    for line, kernel in zip(
-        table(figures, right=(1, 2, 3, 4)) if figures else [], report.kernels, strict=True
-    ):
+    """Each kernel with its calls, and how many were tuned."""
+    if not report.kernels:
+        return []
+    lines = ["kernels: name, bytes read and written, launches and bytes saved, calls"]
+    heads = table([_figures(kernel) for kernel in report.kernels], right=(1, 2, 3, 4))
+    for line, kernel in zip(heads, report.kernels, strict=True):
         lines += [line, f"  tuned: {kernel.tuned}"] if kernel.tuned else [line]
         lines += [f"  {row}" for row in table([_named(op) for op in kernel.ops])]
-    return [*lines, _configurations(report)] if lines else []
-
-
-def _configurations(report: FusionReport) -> str:
-    """How many kernels were tuned."""
     count, tuned = len(report.kernels), sum(bool(kernel.tuned) for kernel in report.kernels)
     said = f"{tuned} of {count} kernels were tuned, {count - tuned} have the default"
-    return f"configurations: {said} (shardc tune measures others)"
+    return [*lines, f"configurations: {said} (shardc tune measures others)"]
 
 
 def _figures(kernel: Kernel) -> tuple[str, ...]:
-    saved = (
-        kernel.apart.launches - kernel.traffic.launches,
-        kernel.apart.moved_bytes - kernel.traffic.moved_bytes,
-    )
-    return (
-        kernel.name,
-        *(f"{n:,}" for n in (kernel.traffic.read_bytes, kernel.traffic.written_bytes, *saved)),
-    )
+    apart, traffic = kernel.apart, kernel.traffic
+    saved = apart.launches - traffic.launches, apart.moved_bytes - traffic.moved_bytes
+    return kernel.name, *(f"{n:,}" for n in (traffic.read_bytes, traffic.written_bytes, *saved))
 
 
 def _named(op: Op) -> tuple[str, str, str]:
     return op.number, op.target, shown(op.where)
 
 
-def _pairs(report: FusionReport) -> list[str]:
-    rows = [(*_named(a), "+", *_named(b), str(decision)) for a, b, decision in report.pairs]
-    return ["pairs that were looked at: two calls, and how it came out", *table(rows)] if rows else []
-
-
-def _choices(report: FusionReport) -> list[str]:
-    rows = [
-        (*_named(op), "a kernel" if verdict.generated else "a call", verdict.why)
-        for op, verdict in report.choices
-    ]
-    return ["matmuls and attention: number, target, line, what was chosen, why", *table(rows)] if rows else []
-
-
-def _staying(report: FusionReport) -> list[str]:
-    alone = "shares no kernel: see the pairs above" if report.pairs else "shares no kernel"
-    rows = [(*_named(op), op.why or alone) for op in report.staying]
-    return ["calls that stay: number, target, line, why", *table(rows)] if rows else []
+def _section(title: str, rows: list[tuple[str, ...]]) -> list[str]:
+    return [title, *table(rows)] if rows else []

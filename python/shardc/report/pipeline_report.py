@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from torch_mlir import ir
 
 from shardc.cost.memory import in_flight
-from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.pipe.kept import read_kept
 from shardc.dialects.pipe.rank_function import rank_functions
-from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.roles import STATE_ROLES
 
 
 @dataclass(frozen=True)
 class PipelineRank:
-    """One rank of a pipeline: its ``stages``, the bytes of its state on each device, and those that it sends
-    in a step.
-
-    ``peak_bytes``: the most that its tensors take at once on a device; None where that is not known.
+    """One rank of a pipeline: its ``stages``, and on each device the bytes of its state, those that it sends
+    in a step, and the most that its tensors take at once (None where that is not known).
     """
 
     stages: tuple[int, ...]
@@ -66,16 +63,10 @@ class PipelineReport:
         return text
 
 
-def describe_pipeline(module: ir.Module | None, peaks: Sequence[int | None] = ()) -> PipelineReport | None:
-    """Of a module of level 3 or 4 with a program for each rank; None without one. ``peaks``: of each rank, in
-    bytes.
-    """
-    op = None if module is None else find_schedule(module)
-    if module is None or op is None:
-        return None
-    schedule = read_schedule(op)
+def describe_pipeline(module: ir.Module, schedule: Schedule, peaks: Sequence[int | None]) -> PipelineReport:
+    """The report of a module of level 3 or 4 with a program for each rank. ``peaks``: of each, in bytes."""
     ranks = []
-    for rank, (function, peak_bytes) in enumerate(zip_longest(rank_functions(module), peaks)):
+    for rank, (function, peak_bytes) in enumerate(zip(rank_functions(module), peaks, strict=True)):
         stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))
         ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function), peak_bytes))
     slices, noted = schedule.slices, read_kept(module)
@@ -90,9 +81,7 @@ def describe_pipeline(module: ir.Module | None, peaks: Sequence[int | None] = ()
 def _state_bytes(function: ir.Operation) -> int:
     block = function.regions[0].blocks[0]
     pairs = zip(block.arguments, function.attributes["arg_attrs"], strict=True)
-    return sum(
-        _size(value.type) for value, attributes in pairs if attributes["dist.role"].value in STATE_ROLES
-    )
+    return sum(_size(value.type) for value, given in pairs if given["dist.role"].value in STATE_ROLES)
 
 
 def _sent_bytes(function: ir.Operation) -> int:
@@ -102,5 +91,5 @@ def _sent_bytes(function: ir.Operation) -> int:
 
 
 def _size(type_: ir.Type) -> int:
-    found: TensorType | None = read_type(type_)
+    found = read_type(type_)
     return 0 if found is None else found.size_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,12 @@ from shardc.report.pipeline_report import PipelineReport
 from shardc.report.source_lines import shown_in
 from shardc.report.traffic import totals, transfers
 from shardc.runtime.comm.layout import Leaf
-from shardc.runtime.comm.mesh import Mesh as RuntimeMesh
+from shardc.runtime.comm.mesh import Mesh
 
 ROLES = ("param", "opt_state", "buffer", "input")
+Entry = Mapping[str, Any]
+"""An entry of a manifest."""
+Row = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -30,35 +33,27 @@ class Report:
 
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all
     of them). ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if
-    one was written; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what
-    a user's edges change of it.
+    there is one; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a
+    user's edges change of it.
     """
 
     mesh: str
     plan: str
-    shardings: list[tuple[str, str, str, str, str]]
+    shardings: list[Row]
     local_bytes: dict[str, int]
     traffic: list[tuple[str, str, str, int, float]]
     remarks: list[Remark]
     seconds: dict[str, float]
     devices: int = 0
     written: Path | None = None
-    kernels: Sequence[Mapping[str, Any]] = ()
+    kernels: Sequence[Entry] = ()
     peak: str = ""
     pipeline: PipelineReport | None = None
     fusion: str = ""
 
     def render(self) -> str:
-        parts = [
-            [self.title()],
-            self._pipeline(),
-            self._memory(),
-            self._collectives(),
-            self._kernels(),
-            self._layouts(),
-            self._remarks(),
-            self._end(),
-        ]
+        parts = [[self.title()], self._pipeline(), self._memory(), self._collectives(), self._kernels()]
+        parts += [self._layouts(), self._remarks(), self._end()]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
     def title(self) -> str:
@@ -68,8 +63,7 @@ class Report:
     def _pipeline(self) -> list[str]:
         if self.pipeline is None:
             return []
-        ranks = enumerate(self.pipeline.ranks)
-        shown = [
+        ranks = [
             (
                 str(n),
                 ", ".join(map(str, r.stages)),
@@ -77,67 +71,51 @@ class Report:
                 "?" if r.peak_bytes is None else size_text(r.peak_bytes),
                 size_text(r.sent_bytes),
             )
-            for n, r in ranks
+            for n, r in enumerate(self.pipeline.ranks)
         ]
-        names = ("rank", "stages", "state of a device", "peak of a device", "sends")
-        ranked = [self.pipeline.title, *table([names, *shown], right=(2, 3, 4))]
-        return [*ranked, *self._kept(self.pipeline)]
-
-    def _kept(self, pipeline: PipelineReport) -> list[str]:
-        rows = [
+        stages = [
             (str(n), s.recompute, size_text(s.before_bytes), size_text(s.kept_bytes), str(s.in_flight))
-            for n, s in enumerate(pipeline.kept)
+            for n, s in enumerate(self.pipeline.kept)
         ]
         title = "activations that a stage keeps for backward, of each of the micro-batches in flight"
-        names = ("stage", "recompute", "computing nothing again", "kept", "in flight")
-        return [title, *table([names, *rows], right=(2, 3, 4))]
+        names = ("rank", "stages", "state of a device", "peak of a device", "sends")
+        kept = ("stage", "recompute", "computing nothing again", "kept", "in flight")
+        right = (2, 3, 4)
+        return [self.pipeline.title, *table([names, *ranks], right), title, *table([kept, *stages], right)]
 
     def _memory(self) -> list[str]:
         if self.pipeline is not None:  # what follows is of the program before it was cut into stages
             return []
         rows = [(role, size_text(size)) for role, size in self.local_bytes.items()]
         rows.append(("total", size_text(sum(self.local_bytes.values()))))
-        return [
-            "bytes on each device",
-            *table(rows, right=(1,)),
-            *([f"a step takes {self.peak}"] if self.peak else []),
-        ]
+        peak = [f"a step takes {self.peak}"] if self.peak else []
+        return ["bytes on each device", *table(rows, right=(1,)), *peak]
 
     def _collectives(self) -> list[str]:
         of = " before it was cut" if self.pipeline is not None else ""
-        title = (
-            f"collectives of a step{of}: phase, axes, kind, how many, bytes that each device sends in "
-            f"all of them"
-        )
+        columns = "phase, axes, kind, how many, bytes that each device sends in all of them"
+        title = f"collectives of a step{of}: {columns}"
+        if not self.traffic:
+            return [title, "  none"]
+        total = ("total", "", "", sum(row[3] for row in self.traffic), sum(row[4] for row in self.traffic))
         rows = [
             (phase or "-", axes, kind, str(n), size_text(moved))
-            for phase, axes, kind, n, moved in self.traffic
+            for phase, axes, kind, n, moved in (*self.traffic, total)
         ]
-        if not rows:
-            return [title, "  none"]
-        sent = size_text(sum(row[4] for row in self.traffic))
-        rows.append(("total", "", "", str(sum(row[3] for row in self.traffic)), sent))
         return [title, *table(rows, right=(3, 4))]
 
     def _kernels(self) -> list[str]:
-        said = [self.fusion] if self.fusion else []
-        if not self.kernels:
-            return said
         calls = sum(k["calls"] for k in self.kernels)
         ops = sum(k["calls"] * len(k["ops"]) for k in self.kernels)
-        return [
-            f"kernels: {calls} calls of {len(self.kernels)} compiled kernels in place of {ops:,} ops",
-            *said,
-        ]
+        kernels = f"kernels: {calls} calls of {len(self.kernels)} compiled kernels in place of {ops:,} ops"
+        return [*([kernels] if self.kernels else []), *([self.fusion] if self.fusion else [])]
 
     def _layouts(self) -> list[str]:
         counts = Counter((role, layout, why) for role, _, _, layout, why in self.shardings)
         ordered = sorted(counts.items(), key=lambda item: (ROLES.index(item[0][0]), -item[1], item[0]))
         rows = [(f"{count} x", role, layout, shown_in(why)) for (role, layout, why), count in ordered]
-        return [
-            "shardings: how many, the axes of each dim (* = whole), where it came from",
-            *table(rows, right=(0,)),
-        ]
+        title = "shardings: how many, the axes of each dim (* = whole), where it came from"
+        return [title, *table(rows, right=(0,))]
 
     def _remarks(self) -> list[str]:
         return ["remarks", *(f"  {remark.render()}" for remark in self.remarks)] if self.remarks else []
@@ -149,8 +127,8 @@ class Report:
             text = f"compiled in {sum(self.seconds.values()):.2f} s: {spent}"
             lines += textwrap.wrap(text, 110, subsequent_indent="  ", break_on_hyphens=False)
         if self.written is not None:
-            lines.append(f"written to {self.written}; next: shardc check {self.written}, or")
-            lines.append(f"  shardc run {self.written} --nproc {self.devices}")
+            lines += [f"written to {self.written}; next: shardc check {self.written}, or"]
+            lines += [f"  shardc run {self.written} --nproc {self.devices}"]
         return lines
 
     __str__ = render
@@ -161,45 +139,31 @@ def make_report(
     plan: str,
     remarks: list[Remark],
     seconds: dict[str, float] | None = None,
-    kernels: Sequence[Mapping[str, Any]] = (),
+    kernels: Sequence[Entry] = (),
     peak: str = "",
     pipeline: PipelineReport | None = None,
     fusion: str = "",
 ) -> Report:
-    """The report of a level-3 module, of the ``kernels`` of a manifest, of what a step needs at most, of its
-    ``pipeline``, and of ``fusion``."""
-    mesh, leaves, whys = edges(rank_module)
-    runtime_mesh = RuntimeMesh.read(mesh)
-    shardings: list[tuple[str, str, str, str, str]] = []
-    sizes: dict[str, int] = {role: 0 for role in ROLES}
+    """The report of a level-3 module, and of what else :class:`Report` has."""
+    axes, leaves, whys = edges(rank_module)
+    mesh = Mesh.read(axes)
+    shardings: list[Row] = []
+    sizes: dict[str, int] = dict.fromkeys(ROLES, 0)
     for entry, why in zip(leaves, whys, strict=True):
-        if entry["role"] not in ROLES:
-            continue
-        leaf = Leaf.read(entry)
-        sizes[leaf.role] += prod(leaf.local_shape(runtime_mesh)) * leaf.dtype.itemsize
-        shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
-    rows = [
+        if entry["role"] in ROLES:
+            leaf = Leaf.read(entry)
+            sizes[leaf.role] += prod(leaf.local_shape(mesh)) * leaf.dtype.itemsize
+            shardings.append((leaf.role, leaf.name, str(list(leaf.shape)), layout(entry["sharding"]), why))
+    traffic = [
         (phase, "+".join(axes), kind, n, moved)
         for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()
     ]
-    text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in mesh)
-    return Report(
-        text,
-        plan,
-        shardings,
-        sizes,
-        rows,
-        remarks,
-        seconds or {},
-        runtime_mesh.world_size,
-        kernels=kernels,
-        peak=peak,
-        pipeline=pipeline,
-        fusion=fusion,
-    )
+    text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in axes)
+    found = Report(text, plan, shardings, sizes, traffic, remarks, seconds or {}, mesh.world_size)
+    return replace(found, kernels=kernels, peak=peak, pipeline=pipeline, fusion=fusion)
 
 
-def layout(sharding: dict[str, Any]) -> str:
+def layout(sharding: Entry) -> str:
     """``[data, *]`` for dims over axes."""
     dims = [
         "+".join(name if pre == 1 else f"{name}/{pre}" for name, pre, _ in dim) or "*"

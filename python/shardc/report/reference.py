@@ -22,7 +22,6 @@ from shardc.dialects.kern import Kern
 from shardc.dialects.pipe import load
 from shardc.options.field import Option, flag, options_of
 from shardc.options.given import GROUPS
-from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import PIPELINES
 from shardc.passes.manager.registry import PASSES, pass_class
 from shardc.runtime import environment as runtime_environment
@@ -44,27 +43,25 @@ DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern, "pipe": lo
 def pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
-    return {
-        **found,
-        "options.md": options_page(),
-        "passes.md": passes_page(),
-        "environment.md": environment_page(),
-    }
+    found |= {"options.md": options_page(), "passes.md": passes_page()}
+    return {**found, "environment.md": environment_page()}
 
 
 def environment_page() -> str:
     """Environment variables, those of the compiler first."""
-    lines = ["# Environment variables", "", WRITTEN, "", ENVIRONMENT_OF_TESTS, ""]
+    lines = [ENVIRONMENT_OF_TESTS, ""]
     runtime = _variables(runtime_environment)
     compiler = [v for v in _variables(environment) if v not in runtime]
-    for title, module, found in (
-        ("The compiler", environment, compiler),
-        ("A running step", runtime_environment, runtime),
-    ):
+    sections = ("The compiler", environment, compiler), ("A running step", runtime_environment, runtime)
+    for title, module, found in sections:
         lines += [f"## {title}", "", _file(module), "", f"{title} reads or sets these.", ""]
         rows = [(f"`{v.name}`", v.kind, v.otherwise or f"`{v.default}`", v.effect) for v in found]
         lines += _table(("variable", "value", "default", "effect"), sorted(rows))
-    return "\n".join(lines).rstrip() + "\n"
+    return _page("Environment variables", lines)
+
+
+def _page(title: str, lines: list[str]) -> str:
+    return "\n".join([f"# {title}", "", WRITTEN, "", *lines]).rstrip() + "\n"
 
 
 def _variables(module: ModuleType) -> list[runtime_environment.Variable[object]]:
@@ -73,40 +70,38 @@ def _variables(module: ModuleType) -> list[runtime_environment.Variable[object]]
 
 def dialect_page(dialect: type[ext.Dialect]) -> str:
     """Attributes and ops of a dialect, with their fields and what their docstrings say."""
-    name = dialect.DIALECT_NAMESPACE
-    lines = [f"# The `{name}` dialect", "", WRITTEN, "", *_text(dialect)]
+    lines = [*_text(dialect)]
     for attribute in sorted(dialect.attributes, key=lambda a: a.attr_name):
         lines += [f"## `#{attribute.attr_name}`", "", _file(attribute), "", *_text(attribute)]
         lines += _table(("parameter", "type"), _fields(attribute))
     for op in sorted(dialect.operations, key=lambda op: op.OPERATION_NAME):
         lines += [f"## `{op.OPERATION_NAME}`", "", _file(op), "", *_text(op)]
         lines += _table(("field", "is"), _fields(op))
-    return "\n".join(lines).rstrip() + "\n"
+    return _page(f"The `{dialect.DIALECT_NAMESPACE}` dialect", lines)
 
 
 def passes_page() -> str:
     """Named pipelines, then each pass with its options."""
     pipelines = [(f"`{name}`", f"`{text}`") for name, text in PIPELINES.items()]
-    lines = ["# Passes", "", WRITTEN, "", "    shardc opt --pipeline 'dist-pad,dist-propagate' file.mlir", ""]
+    lines = ["    shardc opt --pipeline 'dist-pad,dist-propagate' file.mlir", ""]
     lines += _table(("pipeline", "runs"), pipelines)
     for name in sorted(PASSES):
         class_ = pass_class(name)
         lines += [f"## `{name}`", "", _file(class_), "", *_text(class_)]
-        lines += _table(("option", "type", "default"), _options(class_))
-    return "\n".join(lines).rstrip() + "\n"
+        options = [(f"`{o.name}`", f"`{_type_name(o.type)}`", f"`{o.default!r}`") for o in class_.options()]
+        lines += _table(("option", "type", "default"), options)
+    return _page("Passes", lines)
 
 
 def options_page() -> str:
     """The groups of options, with the spelling of each for every front end."""
-    lines = ["# Options", "", WRITTEN, "", INTRODUCTION]
+    lines = [INTRODUCTION]
     for name, group in GROUPS.items():
         lines += [f"## `{name}`: `{group.__name__}`", "", _file(group), "", *_text(group)]
-        lines += _table(
-            ("option", "flag", "values", "default"), [_row(o) for o in options_of(group).values()]
-        )
-        lines += [line for option in options_of(group).values() for line in _item(option)]
-        lines += [""]
-    return "\n".join(lines).rstrip() + "\n"
+        options = options_of(group).values()
+        lines += _table(("option", "flag", "values", "default"), [_row(option) for option in options])
+        lines += [*(line for option in options for line in _item(option)), ""]
+    return _page("Options", lines)
 
 
 def _row(option: Option) -> tuple[str, ...]:
@@ -120,10 +115,6 @@ def _item(option: Option) -> list[str]:
     only = f" For `{option.about.only}` alone." if option.about.only else ""
     was = f" Formerly {', '.join(f'`{name}`' for name in option.old_names)}." if option.old_names else ""
     return textwrap.wrap(f"- `{option.name}`: {option.about.help}{only}{was}", 110, subsequent_indent="  ")
-
-
-def _options(class_: type[Pass]) -> list[tuple[str, ...]]:
-    return [(f"`{o.name}`", f"`{_type_name(o.type)}`", f"`{o.default!r}`") for o in class_.options()]
 
 
 def _fields(class_: type) -> list[tuple[str, ...]]:
@@ -167,12 +158,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
     return [*(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows)), ""]
 
 
-def main(folder: Path) -> None:
-    """Writes all pages into ``folder``."""
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (folder / name).write_text(text)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,6 +1,4 @@
-"""What a program's kernels and calls are estimated to take on its device, beside what the device's rates
-alone would allow.
-"""
+"""What kernels and calls are estimated to take on a device, beside what its rates alone would allow."""
 
 from __future__ import annotations
 
@@ -24,11 +22,9 @@ def roofline(found: Sequence[Estimated], target: Target) -> list[str]:
     least = sum(part.times * part.estimate.roofline_s for part in found)
     times = str(sum(part.times for part in found))
     rows.append(("total", times, "", "", _us(seconds), _us(least), _part(least, seconds), ""))
-    title = (
-        f"estimates for {target.name} ({target.rates()}), without a trial: kernels, then calls of ATen, of "
-        f"which each takes"
-    )
-    return [title, *table(rows, right=(1, 2, 3, 4, 5, 6))]
+    title = f"estimates for {target.name} ({target.rates()}), without a trial"
+    parts = "kernels, then calls of ATen, of which each takes"
+    return [f"{title}: {parts}", *table(rows, right=(1, 2, 3, 4, 5, 6))]
 
 
 def _row(members: Sequence[Estimated]) -> tuple[str, ...]:

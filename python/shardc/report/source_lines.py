@@ -9,11 +9,10 @@ _PACKAGES = f"{os.sep}site-packages{os.sep}"
 
 
 def shown(where: str | None) -> str:
-    """``file:line`` without what is the same for all files of a kind.
+    """``file:line`` without what is the same for all files of a kind; empty for None.
 
     Installed packages are named from the package on (``transformers/models/...``), files under the working
     folder from there on. A label that stands for no line of source (``optimizer:AdamW:0``) loses its line 0.
-    Empty for None.
     """
     if where is None:
         return ""

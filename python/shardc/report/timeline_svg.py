@@ -19,9 +19,7 @@ WIDTH, ROW, MEMORY, LEFT, GAP = 1200.0, 22.0, 16.0, 70.0, 34.0
 
 @dataclass(frozen=True)
 class Run:
-    """A timeline with its title. With ``costs`` (of each stage) a curve shows the bytes of activations that
-    each rank holds.
-    """
+    """A timeline with its title. With ``costs`` (of each stage) curves show the bytes of activations."""
 
     title: str
     timeline: Timeline
@@ -37,10 +35,8 @@ def timeline_svg(runs: Sequence[Run]) -> str:
         y += GAP + len(run.timeline.spans) * _row_height(run)
     size = f'width="{LEFT + WIDTH + 10:g}" height="{y + ROW + 8:g}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
-    return (
-        "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, *_legend(y + 8), "</svg>"])
-        + "\n"
-    )
+    white = '<rect width="100%" height="100%" fill="white"/>'
+    return "\n".join([head, white, *body, *_legend(y + 8), "</svg>", ""])
 
 
 def timeline_html(runs: Sequence[Run], text: str = "") -> str:
@@ -82,10 +78,8 @@ def _action(span: Span, start_s: float, y: float, per_second: float, later: bool
     text = f"{span.action} ({KINDS[kind]}), {span.start_s:g} to {span.end_s:g} s"
     box = f'x="{x:.2f}" y="{y:g}" width="{width:.2f}" height="{ROW - 2:g}"'
     shade = ' fill-opacity="0.6"' if later else ""
-    yield (
-        f'<rect {box} fill="{COLOURS[kind]}"{shade} stroke="white" '
-        f'stroke-width="0.5"><title>{text}</title></rect>'
-    )
+    fill = f'fill="{COLOURS[kind]}"{shade} stroke="white" stroke-width="0.5"'
+    yield f"<rect {box} {fill}><title>{text}</title></rect>"
     if width > 7 * len(label):
         place = f'x="{x + width / 2:.2f}" y="{y + ROW - 8:g}"'
         yield f'<text {place} text-anchor="middle" pointer-events="none">{label}</text>'

@@ -11,16 +11,14 @@ LEGEND = (
 
 
 def timeline_text(timeline: Timeline, width: int = 100) -> str:
-    """``width``: the most columns for the step; fewer where that gives the shortest action a whole number of
-    them.
+    """A line for each rank. ``width``: the most columns for the step; fewer where that gives the shortest
+    action a whole number of them.
 
     Short actions show their letter alone, or share a column, in which the later one is seen.
     """
     step_s = timeline.step_s or 1.0
-    shortest_s = min(
-        (s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s),
-        default=step_s,
-    )
+    lengths_s = [s.end_s - s.start_s for spans in timeline.spans for s in spans if s.end_s > s.start_s]
+    shortest_s = min(lengths_s, default=step_s)
     each = int(width * shortest_s / step_s)
     width = round(each * step_s / shortest_s) if each else width
     start_s = min((spans[0].start_s for spans in timeline.spans if spans), default=0.0)

@@ -74,13 +74,15 @@ def _axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
     if "axes" in op.attributes:
         return codec.read_axes(op.attributes["axes"])
     source, target = (codec.read(op.attributes[name]) for name in ("source", "target"))
-    moved = set(source.used) | set(target.used)
-    return tuple(sorted(moved))
+    return tuple(sorted({*source.used, *target.used}))
 
 
-def totals(found: list[Transfer]) -> dict[tuple[str, tuple[str, ...], str], tuple[int, float]]:
+Totals = dict[tuple[str, tuple[str, ...], str], tuple[int, float]]
+
+
+def totals(found: list[Transfer]) -> Totals:
     """(how many, bytes per device) by phase, axes and kind; a loop's collectives count once an iteration."""
-    sums: dict[tuple[str, tuple[str, ...], str], tuple[int, float]] = {}
+    sums: Totals = {}
     for t in found:
         key = (t.phase, t.axes, t.kind)
         count, moved = sums.get(key, (0, 0.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from shardc.report.tuning_text import best_so_far
+from shardc.report.tuning_text import best_so_far, by_time
 from shardc.tuner.session import SessionResult
 
 COLOURS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#eeca3b")
@@ -16,23 +16,16 @@ SHOWN = 16
 
 
 def tuning_svg(result: SessionResult) -> str:
-    """The picture: the time over the untuned kernel's, from 0 to 1, after each trial. A line's title has the
-    kernel's name.
-    """
-    timed = [t for t in result.tasks if t.default_s is not None]
-    timed = sorted(timed, key=lambda t: -t.default_s * t.job.weight)[:SHOWN]
+    """The picture: the time over the untuned kernel's, from 0 to 1, after each trial; titles name kernels."""
+    timed = by_time([t for t in result.tasks if t.default_s is not None])[:SHOWN]
     curves = [(t.job.task.label, best_so_far(t.trials)) for t in timed]
     longest = max((len(values) for _, values in curves), default=1)
     height = TOP + HEIGHT + 44 + LINE * len(curves)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 20:g}" height="{height:g}" '
-        f'font-family="sans-serif" font-size="11">'
-    )
-    body = [
-        *_axes(longest),
-        *(line for n, (label, values) in enumerate(curves) for line in _curve(n, label, values, longest)),
-    ]
-    return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>"]) + "\n"
+    size = f'width="{LEFT + WIDTH + 20:g}" height="{height:g}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">'
+    lines = [line for n, (label, values) in enumerate(curves) for line in _curve(n, label, values, longest)]
+    white = '<rect width="100%" height="100%" fill="white"/>'
+    return "\n".join([head, white, *_axes(longest), *lines, "</svg>", ""])
 
 
 def _axes(longest: int) -> Iterator[str]:
@@ -42,14 +35,10 @@ def _axes(longest: int) -> Iterator[str]:
         yield f'<line x1="{LEFT:g}" y1="{y:g}" x2="{LEFT + WIDTH:g}" y2="{y:g}" stroke="#dddddd"/>'
         yield f'<text x="{LEFT - 8:g}" y="{y + 4:g}" text-anchor="end">{1 - step / 4:g}</text>'
     for step in range(5):
-        x = LEFT + WIDTH * step / 4
-        yield (
-            f'<text x="{x:.1f}" y="{TOP + HEIGHT + 16:g}" text-anchor="middle">{longest * step / 4:g}</text>'
-        )
-    yield (
-        f'<text x="{LEFT + WIDTH / 2:g}" y="{TOP + HEIGHT + 32:g}" text-anchor="middle">trials of the '
-        f"kernel</text>"
-    )
+        place = f'x="{LEFT + WIDTH * step / 4:.1f}" y="{TOP + HEIGHT + 16:g}"'
+        yield f'<text {place} text-anchor="middle">{longest * step / 4:g}</text>'
+    place = f'x="{LEFT + WIDTH / 2:g}" y="{TOP + HEIGHT + 32:g}"'
+    yield f'<text {place} text-anchor="middle">trials of the kernel</text>'
 
 
 def _curve(number: int, label: str, values: Sequence[float], longest: int) -> Iterator[str]:
@@ -64,13 +53,9 @@ def _curve(number: int, label: str, values: Sequence[float], longest: int) -> It
         points.append(f"{x:.1f},{y:.1f}")
     last = f"{values[-1]:.3f}" if values else "no trial"
     title = f"<title>{escape(label)}: {last}</title>"
-    yield (
-        f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}" '
-        f'stroke-width="1.5"{dashes}>{title}</polyline>'
-    )
+    stroke = f'stroke="{colour}" stroke-width="1.5"{dashes}'
+    yield f'<polyline points="{" ".join(points)}" fill="none" {stroke}>{title}</polyline>'
     line = TOP + HEIGHT + 44 + LINE * number
-    yield (
-        f'<line x1="{LEFT:g}" y1="{line:g}" x2="{LEFT + 20:g}" y2="{line:g}" stroke="{colour}" '
-        f'stroke-width="3"{dashes}/>'
-    )
+    ends = f'x1="{LEFT:g}" y1="{line:g}" x2="{LEFT + 20:g}" y2="{line:g}"'
+    yield f'<line {ends} stroke="{colour}" stroke-width="3"{dashes}/>'
     yield f'<text x="{LEFT + 28:g}" y="{line + 4:g}">{escape(label)}: {last}</text>'

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Parameter, Space
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
-from shardc.commands.tune import NO_CONSTRAINTS, constrained_spaces
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.text import table
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace
 from shardc.tuner.session import INTERRUPTED, SessionResult, TaskResult
-from shardc.tuner.space.constraints import Constraints
 from shardc.tuner.task_scheduler import Job
 
+FIGURES = ["untuned us", "best us", "ratio", "of step"]
+HEADS = ["kernel", "calls", *FIGURES, "trials", "best so far", "configuration"]
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 24
 """Characters of a sparkline."""
@@ -35,47 +34,36 @@ def best_so_far(trials: Iterable[Trial]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """``values`` between 0 and 1 as bars, at most ``width``: each the last of the values that it
-    stands for.
-    """
-    if not values:
-        return ""
-    shown = (
-        values if len(values) <= width else [values[(n + 1) * len(values) // width - 1] for n in range(width)]
-    )
+    """``values`` between 0 and 1 as at most ``width`` bars: each the last of those that it stands for."""
+    bars = min(width, len(values))
+    shown = [values[(n + 1) * len(values) // bars - 1] for n in range(bars)]
     return "".join(BARS[min(len(BARS) - 1, max(0, round(v * len(BARS)) - 1))] for v in shown)
+
+
+def by_time(tasks: Iterable[TaskResult]) -> list[TaskResult]:
+    """Those with most of the step's time, untuned, first."""
+    return sorted(tasks, key=lambda t: -(t.default_s or 0.0) * t.job.weight)
 
 
 def tuning_text(result: SessionResult) -> str:
     """A line for each kernel, those with most of the step's time first, and what came out of it all."""
-    order = sorted(result.tasks, key=lambda t: -(t.default_s or 0.0) * t.job.weight)
+    order = by_time(result.tasks)
     total_s = sum((t.default_s or 0.0) * t.job.weight * t.job.needs for t in order)
-    rows = [_row(task, total_s) for task in order]
-    heads = [
-        "kernel",
-        "calls",
-        "untuned us",
-        "best us",
-        "ratio",
-        "of step",
-        "trials",
-        "best so far",
-        "configuration",
-    ]
     said = [f"{task.job.task.label}: {task.said}" for task in order if task.said]
-    return "\n".join(["\n".join(table([heads, *rows])), "", *said, *_summary(result)])
+    return "\n".join(
+        [*table([HEADS, *(_row(task, total_s) for task in order)]), "", *said, *_summary(result)]
+    )
 
 
 def _row(task: TaskResult, total_s: float) -> list[str]:
     """``total_s``: of all kernels and calls of a step, untuned."""
-    timed = task.default_s is not None
-    us = f"{task.default_s * 1e6:.1f}" if timed else "-"
-    best_us = f"{task.default_s * task.ratio * 1e6:.1f}" if timed else "-"
-    ratio = f"{task.ratio:.3f}" if timed else "-"
-    share = f"{task.default_s * task.job.weight * task.job.needs / total_s:.1%}" if timed else "-"
-    spark = sparkline(best_so_far(task.trials)) if timed else ""
-    figures = [us, best_us, ratio, share, str(len(task.trials))]
-    return [task.job.task.label, str(task.job.calls), *figures, spark, _choice(task)]
+    figures, spark = ["-"] * 4, ""
+    if task.default_s is not None:
+        share = task.default_s * task.job.weight * task.job.needs / total_s
+        times = f"{task.default_s * 1e6:.1f}", f"{task.default_s * task.ratio * 1e6:.1f}"
+        figures, spark = [*times, f"{task.ratio:.3f}", f"{share:.1%}"], sparkline(best_so_far(task.trials))
+    trials = str(len(task.trials))
+    return [task.job.task.label, str(task.job.calls), *figures, trials, spark, _choice(task)]
 
 
 def _choice(task: TaskResult) -> str:
@@ -89,10 +77,8 @@ def _choice(task: TaskResult) -> str:
 
 def _binary(task: TaskResult) -> str:
     """What the chosen point's binary takes, where it was compiled and not run."""
-    figures = next(
-        (t.figures for t in task.trials if t.point == task.chosen and t.outcome is Outcome.BUILT), None
-    )
-    if not figures:
+    built = [t.figures for t in task.trials if t.point == task.chosen and t.outcome is Outcome.BUILT]
+    if not built or not (figures := built[0]):
         return ""
     spilled = f", {figures['spill_bytes']} bytes spilled" if figures["spill_bytes"] else ""
     return f": {figures['registers']} registers, {figures['shared_bytes'] / 1024:g} KiB shared{spilled}"
@@ -104,25 +90,19 @@ def _summary(result: SessionResult) -> list[str]:
     lines = [f"stopped: {result.stopped}", f"{result.trials} trials in {result.seconds:.0f} s{remembered}"]
     if any(t.default_s is not None for t in result.tasks):
         lines.append(f"the kernels of a step take {result.step_ratio:.3f} of their untuned time")
-    if any(t.chosen is not None and t.default_s is None and t.trials for t in result.tasks):
+    untimed = [t for t in result.tasks if t.chosen is not None and t.default_s is None]
+    if any(t.trials for t in untimed):
         lines.append("kernels without times were compiled and ranked by models: their target is not here")
-    if any(
-        t.chosen is not None and t.chosen == t.analytic and not t.trials and t.default_s is None
-        for t in result.tasks
-    ):
-        lines.append(
-            "analytic: what the models would choose, not tried; what is compiled stays as it is there"
-        )
+    if any(t.chosen == t.analytic and not t.trials for t in untimed):
+        said = "what the models would choose, not tried; what is compiled stays as it is there"
+        lines.append(f"analytic: {said}")
     if result.stopped == INTERRUPTED:
         lines.append("every trial is remembered: the same command goes on from here")
     return lines
 
 
-def spaces_text(jobs: Sequence[Job], constraints: Constraints = NO_CONSTRAINTS) -> str:
-    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate. Raises
-    UnknownConstraint.
-    """
-    spaces = constrained_spaces(jobs, constraints)
+def spaces_text(jobs: Iterable[Job], spaces: Callable[[Task], Space]) -> str:
+    """The space of each kernel: sketches, parameters, legal points, and the first three by estimate."""
     return "\n\n".join(_space_text(job, spaces) for job in jobs)
 
 
@@ -138,18 +118,10 @@ def _space_text(job: Job, spaces: Callable[[Task], Space]) -> str:
     for sketch in space.sketches:
         lines.append(f"  {sketch.name}")
         lines += [f"    {p.name}: {_values(p, space.pinned)}" for p in sketch.parameters]
-    return "\n".join(
-        [*lines, "  first by estimate:", *(f"    {_estimated(p, space.estimate_s(p))}" for p in first)]
-    )
+    estimates = [f"    {p}, {space.estimate_s(p) * 1e6:.1f} us" for p in first]
+    return "\n".join([*lines, "  first by estimate:", *estimates])
 
 
 def _values(parameter: Parameter, pinned: Mapping[str, int]) -> str:
-    return (
-        f"{pinned[parameter.name]} (pinned)"
-        if parameter.name in pinned
-        else " ".join(map(str, parameter.values))
-    )
-
-
-def _estimated(point: Point, seconds: float) -> str:
-    return f"{point}, {seconds * 1e6:.1f} us"
+    found = pinned.get(parameter.name)
+    return " ".join(map(str, parameter.values)) if found is None else f"{found} (pinned)"

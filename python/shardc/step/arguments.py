@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 
@@ -12,37 +11,28 @@ from shardc.environment import WORLD_SIZE
 from shardc.options.field import describe
 
 
-def check_arguments(arguments: Mapping[str, Any]) -> None:
+def check_arguments(arguments: Mapping[str, object]) -> None:
     """Raises BadArgument for the first of ``compile_step``'s arguments, by name, that is of a wrong kind."""
     for name, (is_right, expected, hint) in RULES.items():
         if name in arguments and not is_right(arguments[name]):
-            raise BadArgument(
-                argument=name,
-                given=describe(arguments[name]),
-                expected=expected,
-                hint=hint,
-                where=f"{name}=",
-            )
+            given, where = describe(arguments[name]), f"{name}="
+            raise BadArgument(argument=name, given=given, expected=expected, hint=hint, where=where)
 
 
 def world_size() -> int | None:
-    """How many processes torchrun started; None if it started none. Raises BadArgument for what
-    is no number.
-    """
+    """How many processes torchrun started; None if it started none. Raises BadArgument for no number."""
     text = WORLD_SIZE.text()
-    if text is None:
-        return None
-    if not text.isdecimal():
+    if text is not None and not text.isdecimal():
         raise BadArgument(
             argument="the environment variable WORLD_SIZE",
             given=repr(text),
             expected="a number of processes",
             hint="start the script with torchrun, which sets it, or unset it",
         )
-    return int(text)
+    return None if text is None else int(text)
 
 
-Rule = tuple[Callable[[Any], bool], str, str]
+Rule = tuple[Callable[[object], bool], str, str]
 
 RULES: dict[str, Rule] = {
     "model": (

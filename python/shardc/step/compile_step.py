@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism, PlanLike
 from shardc.options.pipeline import Pipeline
 from shardc.options.step import StepOptions
-from shardc.report.memory_text import explain_pipeline, said_peak
+from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
 from shardc.runtime.kernels.loaders import Kernels as Library
@@ -37,14 +38,15 @@ from shardc.runtime.state import Source
 from shardc.runtime.step import TrainStep
 from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
-from shardc.step.model_plan import model_plan_of
-from shardc.step.shard import Compiled, compile_capture, make_mesh
+from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 from shardc.step.values import batch_leaves, example_inputs
+from shardc.text_files import write_text
 
 RUNNING = ("hyper", "seed", "state", "steps_done")
 """What a running step has besides the attributes of its class."""
 
 
+@dataclass(eq=False, repr=False)
 class CompiledStep:
     """A compiled step: ``loss = step(batch)`` under torchrun; ``print(step.plan)`` anywhere.
 
@@ -53,21 +55,13 @@ class CompiledStep:
     ``hyper``, ...) is here too.
     """
 
-    def __init__(
-        self,
-        compiled: Compiled,
-        fields: ManifestFields,
-        batch: Any,
-        optimizer: torch.optim.Optimizer,
-        state: Source,
-        device: str | None = None,
-    ) -> None:
-        self.compiled = compiled
-        self._fields = fields
-        self._batch = batch
-        self._optimizer = optimizer
-        self._source, self._device = state, device
-        self._running: TrainStep | None = None
+    compiled: Compiled
+    _fields: ManifestFields
+    _batch: object
+    _optimizer: torch.optim.Optimizer
+    _source: Source
+    _device: str | None = None
+    _running: TrainStep | None = field(default=None, init=False)
 
     @property
     def plan(self) -> Report:
@@ -81,26 +75,16 @@ class CompiledStep:
     @cached_property
     def peak(self) -> str:
         """The most memory that a step's tensors take at once on a rank, and where; nothing of a pipeline."""
-        return (
-            said_peak(self.compiled.program, self._kernels(on_host=True))
-            if self.compiled.pipeline_module is None
-            else ""
-        )
+        return "" if self.pipeline else peak_text(self.compiled.program, self._host_kernels())
 
     @cached_property
     def pipeline(self) -> PipelineReport | None:
         """What each rank of a pipeline holds and sends; None without one."""
-        return (
-            None
-            if self.compiled.pipeline_module is None
-            else explain_pipeline(self.compiled.program, self._kernels(on_host=True))
-        )
+        return explain_pipeline(self.compiled.program, self._host_kernels())
 
     def save_plan(self, path: Path | str) -> None:
-        """Write the plan as JSON, for ``plan=`` of another compile."""
-        from shardc.step.save_plan import save_plan
-
-        save_plan(Path(path), self.compiled)
+        """Write the plan as JSON, for ``plan=`` of another compile. Raises UnwritableOutput."""
+        write_text(Path(path), json.dumps(self.compiled.plan_json, indent=1) + "\n")
 
     def check(self, steps: int = 1) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state,
@@ -112,10 +96,8 @@ class CompiledStep:
         """
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
-        uncut = None if c.pipeline_module is None else c.rank_module
-        return prove_step(
-            c.global_module, c.program, inputs, steps=steps, library=self._kernels(on_host=True), uncut=uncut
-        )
+        uncut, library = None if c.pipeline_module is None else c.rank_module, self._host_kernels()
+        return prove_step(c.global_module, c.program, inputs, steps=steps, library=library, uncut=uncut)
 
     def save(self, folder: Path | str) -> None:
         """Write an artefact, which runs with torch alone.
@@ -125,21 +107,20 @@ class CompiledStep:
         an older artefact, and UnwritableOutput.
         """
         c = self.compiled
-        values = {name: value for (_, name), value in c.capture.initial_values().items()}
         write_artefact(
             Path(folder),
             c.levels,
             c.program,
             self._planned(),
             library=c.library,
-            target=self._described(),
+            target=self._described,
             plan=c.plan_json,
             constants=c.capture.constants,
-            state=values if any(value is not None for value in values.values()) else None,
+            state=self._initial_values() or None,
             batches=[batch_leaves(c.capture, self._batch)],
         )
 
-    def __call__(self, batch: Any) -> Tensor:
+    def __call__(self, batch: object) -> Tensor:
         """One training step on a global batch; the loss, 0-d, the same on every rank."""
         return self.running(batch)
 
@@ -148,18 +129,19 @@ class CompiledStep:
         """The step joined to the other ranks' processes."""
         if self._running is None:
             c = self.compiled
-            state = self._source
-            if state is None:
-                state = {n: v for (_, n), v in c.capture.initial_values().items() if v is not None}
             self._running = TrainStep(
                 Program.of(emit_program(c.program), self._kernels()),
-                build_manifest(c.program, self._planned(), {}, self._described()),
+                build_manifest(c.program, self._planned(), {}, self._described),
                 c.capture.constants,
-                state=state,
+                state=self._initial_values() if self._source is None else self._source,
                 device=self._device,
             )
             self._running.bind(self._optimizer)
         return self._running
+
+    def _initial_values(self) -> dict[str, Tensor]:
+        """The model's own, by name; those that have one."""
+        return {n: v for (_, n), v in self.compiled.capture.initial_values().items() if v is not None}
 
     def _planned(self) -> ManifestFields:
         """What a manifest says, with the planned memory of a program for a device of its own."""
@@ -172,13 +154,17 @@ class CompiledStep:
         except PeakUnknown:
             return self._fields
 
-    def _kernels(self, on_host: bool = False) -> Library | None:
-        """The compiled kernels; ``on_host``: if they run on tensors of the host, as the oracle's are."""
+    def _kernels(self) -> Library | None:
+        """The compiled kernels."""
         c = self.compiled
-        if c.library is None or c.target is None or (on_host and not c.target.runs_on_host):
-            return None
-        return c.target.load(c.library)
+        return None if c.library is None or c.target is None else c.target.load(c.library)
 
+    def _host_kernels(self) -> Library | None:
+        """Those that run on tensors of the host, as the oracle's are."""
+        target = self.compiled.target
+        return None if target is None or not target.runs_on_host else self._kernels()
+
+    @property
     def _described(self) -> str:
         return "" if self.compiled.target is None else self.compiled.target.described()
 
@@ -192,11 +178,11 @@ class CompiledStep:
 def compile_step(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    example_batch: Any,
+    example_batch: object,
     *,
     mesh: Mapping[str, int] | None = None,
     plan: PlanLike | None = None,
-    loss: Callable[[Any, Any], Tensor] | None = None,
+    loss: Callable[..., Tensor] | None = None,
     state: Source = None,
     parallelism: Parallelism | Mapping[str, object] | None = None,
     pipeline: Pipeline | Mapping[str, object] | None = None,
@@ -231,34 +217,27 @@ def compile_step(
     """
     check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
     groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}
-    return _compile_step(
-        model,
-        optimizer,
-        example_batch,
-        StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options}),
-        loss,
-        state,
-    )
+    chosen = StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options})
+    return compile_with(model, optimizer, example_batch, chosen, loss, state)
 
 
-def _compile_step(
+def compile_with(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
-    example_batch: Any,
+    example_batch: object,
     options: StepOptions,
-    loss: Callable[[Any, Any], Tensor] | None,
-    state: Source,
+    loss: Callable[..., Tensor] | None = None,
+    state: Source = None,
 ) -> CompiledStep:
+    """:func:`compile_step` with arguments and options that were checked."""
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
-    target = kernels.target
-    kernel_target = step_target(target) if kernels.fuse or target else None
-    if kernel_target is None:
+    target = step_target(kernels.target) if kernels.fuse or kernels.target else None
+    if target is None:
         check_no_force(kernels.force_fusion, "there can be no kernels for this machine's GPU")
-    world = world_size()
-    device_mesh = make_mesh(parallelism.mesh, parallelism.micro_batches)
-    if world is not None and world != device_mesh.world_size:
-        shown = " x ".join(f"{a.name} {a.size}" for a in device_mesh.space)
-        raise MeshIsNotTheWorld(mesh=shown, size=device_mesh.world_size, world=world)
+    mesh, world = make_mesh(parallelism.mesh, parallelism.micro_batches), world_size()
+    if world is not None and world != mesh.world_size:
+        shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
+        raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)
     with collection_paused():
         capture = capture_step(
             model,
@@ -272,19 +251,12 @@ def _compile_step(
         level1 = capture.module.operation.get_asm(assume_verified=True)
         fields = fields_of(capture, optimizer, level1, numerics.seed)
         compiled = compile_capture(
-            capture,
-            device_mesh,
-            parallelism.plan,
-            model_plan=model_plan_of(model),
-            pipeline=options.pipeline,
+            capture, mesh, parallelism.plan, model_plan=model_plan_of(model), pipeline=options.pipeline
         )
-        if kernels.fuse and kernel_target is not None:
-            wanted = numerics.rounding, kernels.forbid_fusion, kernels.force_fusion, kernels.matmuls
-            fuse_step(compiled, *wanted, kernel_target)
-    on_host = target is not None and kernel_target is not None and kernel_target.runs_on_host
+        if kernels.fuse and target is not None:
+            fuse_step(compiled, kernels, numerics.rounding, target)
+    on_host = kernels.target is not None and target is not None and target.runs_on_host
     step = CompiledStep(compiled, fields, example_batch, optimizer, state, "cpu" if on_host else None)
-    if numerics.verify:
-        outcome = step.check()
-        if not outcome.passed:
-            raise NotEqual(table=outcome.render())
+    if numerics.verify and not (outcome := step.check()).passed:
+        raise NotEqual(table=outcome.render())
     return step

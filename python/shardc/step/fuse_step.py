@@ -13,6 +13,7 @@ from shardc.compiler.fusion_record import FusionRecord
 from shardc.diagnostics.fusion import FusionRefused, NoSuchFusionEdge
 from shardc.dialects.collection import collection_paused
 from shardc.environment import LOCAL_WORLD_SIZE
+from shardc.options.kernels import Kernels
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
@@ -20,6 +21,8 @@ from shardc.report.fusion_text import effect
 from shardc.runtime.comm.connect import own_device
 from shardc.step.arguments import world_size
 from shardc.step.shard import Compiled
+
+DEFAULT = Kernels()
 
 
 def step_target(name: str | None = None) -> Target | None:
@@ -36,42 +39,34 @@ def step_target(name: str | None = None) -> Target | None:
 
 
 def fuse_step(
-    compiled: Compiled,
-    rounding: str = "fused",
-    forbid: Sequence[str] = (),
-    force: Sequence[str] = (),
-    matmuls: str = "auto",
-    target: Target | None = None,
+    compiled: Compiled, kernels: Kernels = DEFAULT, rounding: str = "fused", target: Target | None = None
 ) -> None:
     """Give ``compiled`` its level 4 and the kernels of it, for this process's device if no ``target`` is
     given; nothing if no ops share a kernel.
 
-    Groups whose kernels cannot be made stay calls of ATen, and a warning says so. ``forbid`` and ``force``
-    are edges of :mod:`shardc.passes.fuse.grouping.constraints`; ``matmuls`` as in
-    :class:`~shardc.options.kernels.Kernels`. Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
+    Groups whose kernels cannot be made stay calls of ATen, and a warning says so. Raises BadFusionEdge,
+    NoSuchFusionEdge, FusionRefused.
     """
     target = target or step_target()
     if target is None:
         return
+    forbid, force = kernels.forbid_fusion, kernels.force_fusion
     constraints = FusionConstraints.of(forbid, force)
-    options = step_options(target, rounding, matmuls, constraints)
+    options = step_options(target, rounding, kernels.matmuls, constraints)
     with collection_paused():
         found = _compilation(compiled, target, options).run()
     compiled.seconds |= {"kern-fuse": found.fuse_s, "kernels": found.compile_s}
     if not found.is_fused:
-        return check_no_force(force, "no kernels can be compiled for this machine")
+        check_no_force(force, "no kernels can be compiled for this machine")
+        return
     check_matched(constraints)
     compiled.fusion_effect = effect(found.report) if found.report else ""
     if found.path is None:
-        return None
-    record = FusionRecord(
-        rounding, tuple(forbid), tuple(force), tuple(sorted(found.without)), tf32=options.tf32
-    )
+        return
+    record = FusionRecord(rounding, forbid, force, tuple(sorted(found.without)), tf32=options.tf32)
     record.with_verdicts(found.verdicts if options.device else {}).write(found.module)
     compiled.kernel_module, compiled.library, compiled.target = found.module, found.path, target
-    if compiled.levels:
-        compiled.levels.keep("4-kernel", found.module)
-    return None
+    compiled.levels.keep("4-kernel", found.module)
 
 
 def step_options(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from torch import nn
 from torch_mlir import ir
 
 from shardc.backends.base import Target
@@ -28,7 +28,6 @@ from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
-from shardc.step.levels import Levels
 
 _PASSES = (
     "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
@@ -37,21 +36,44 @@ _PASSES = (
 _BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
 
 
+class Levels(Mapping[str, str]):
+    """Texts with source lines by level (``1-global``), in the order in which they were kept, printed when
+    asked for."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, ir.Module] = {}
+        self._texts: dict[str, str] = {}
+
+    def keep(self, name: str, module: ir.Module) -> None:
+        """``module`` as it is now."""
+        self._modules[name] = copy_module(module)
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._texts:
+            self._texts[name] = self._modules[name].operation.get_asm(enable_debug_info=True)
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
 @dataclass
 class Compiled:
     """A step after all passes.
 
     ``rank_module`` is level 3; ``pipeline_module`` the same with a program for each rank of a pipeline, if
     the plan has one. ``kernel_module`` is level 4 of either, if ops were fused, and ``library`` its kernels
-    as ``target`` compiled them. ``levels`` are the texts of all levels with source lines, there if they were
-    asked for. ``seconds`` says what each pass took, ``fusion_effect`` what edges that a user forbade and
-    forced changed.
+    as ``target`` compiled them. ``levels`` are the texts of all levels with source lines. ``seconds`` says
+    what each pass took, ``fusion_effect`` what edges that a user forbade and forced changed.
     """
 
     capture: Capture
     mesh: Mesh
     plan: Plan
-    plan_json: dict[str, Any]
+    plan_json: Mapping[str, object]
     rank_module: ir.Module
     levels: Levels
     remarks: Remarks
@@ -84,10 +106,18 @@ def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
     Raises BadMeshSpec.
     """
     check_mesh(spec, micro_batches)
-    axes = [MeshAxis(name, size) for name, size in spec.items()]
-    if micro_batches != 1:
-        axes.append(MeshAxis(MICRO, micro_batches, "time"))
-    return Mesh(tuple(axes))
+    time_axes = (MeshAxis(MICRO, micro_batches, "time"),) if micro_batches != 1 else ()
+    return Mesh((*(MeshAxis(name, size) for name, size in spec.items()), *time_axes))
+
+
+def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
+    """The tensor-parallel plan that a model ships with, as ``transformers`` models do in ``tp_plan``: module
+    pattern -> style (``colwise``, ``rowwise``, ...); None if it has none.
+    """
+    plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None)
+    if not isinstance(plan, Mapping) or not plan:
+        return None
+    return {str(pattern): str(style) for pattern, style in plan.items()}
 
 
 def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None) -> Plan:
@@ -96,8 +126,7 @@ def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[
     Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or
     the mesh.
     """
-    arguments = arguments_of(program)
-    file: Path | None = None
+    arguments, file = arguments_of(program), None
     if isinstance(plan, Mapping):
         chosen = read_patterns(plan, arguments, mesh)
     elif isinstance(plan, Path) or plan.endswith(".json"):
@@ -116,31 +145,24 @@ def compile_capture(
     *,
     model_plan: Mapping[str, str] | None = None,
     pipeline: Pipeline | None = None,
-    keep_levels: bool = True,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
     Raises NotAPipeline for such options where the plan has none.
     """
     seconds: dict[str, float] = {"trace": capture.trace_s, "import": capture.import_s}
-    module, levels = capture.module, Levels()
-
-    def keep(name: str) -> None:
-        if keep_levels:
-            levels.keep(name, module)
-
-    started = time.perf_counter()
+    module, levels, started = capture.module, Levels(), time.perf_counter()
 
     def passed(name: str, _: ir.Module) -> None:
         nonlocal started
         started, before = time.perf_counter(), started
         seconds[name] = seconds.get(name, 0.0) + started - before
         if name == "dist-insert-reshards":
-            keep("2-annotated")
+            levels.keep("2-annotated", module)
 
     with collect_remarks() as remarks, collection_paused():
         run(module, build("torch-lift-bmm,torch-share{creations=false}"), after_pass=passed)
-        keep("1-global")
+        levels.keep("1-global", module)
         write_mesh(module, mesh)
         reading = Reading(module)
         program = reading.program
@@ -151,14 +173,14 @@ def compile_capture(
         passed("dist-apply-plan", module)
         passes = _BEFORE_CUTTING if chosen.pipeline else _PASSES
         run(module, build(passes), verify_each=False, after_pass=passed, reading=reading)
-        keep("3-rank")
+        levels.keep("3-rank", module)
         compiled = Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
         if chosen.pipeline:
-            compiled.pipeline_module = copy_module(module)
-            cut_pipeline(compiled.pipeline_module, chosen.pipeline, pipeline or Pipeline())
-            passed("pipe-cut", compiled.pipeline_module)
-            run(compiled.pipeline_module, build("dist-combine"), after_pass=passed)
-            levels.keep("3-pipeline", compiled.pipeline_module)
+            compiled.pipeline_module = cut = copy_module(module)
+            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline())
+            passed("pipe-cut", cut)
+            run(cut, build("dist-combine"), after_pass=passed)
+            levels.keep("3-pipeline", cut)
         elif pipeline is not None:
             raise NotAPipeline(plan=chosen.text)
     return compiled

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -13,38 +11,32 @@ from shardc.frontend.step.spec import Capture
 
 
 def example_inputs(
-    capture: Capture, optimizer: torch.optim.Optimizer, batch: Any, seed: int = 0
+    capture: Capture, optimizer: torch.optim.Optimizer, batch: object, seed: int = 0
 ) -> dict[tuple[str, str], Tensor]:
-    """A tensor for each argument by role and name: the model's values, the optimizer's numbers, the batch's
-    leaves.
+    """A tensor for each argument by role and name, of the model, the optimizer and the batch.
 
     Raises NoValues for a model on the meta device.
     """
+    numbers = {
+        h.name: h.value(optimizer) if h.first_step is None else h.first_step for h in capture.hyperparameters
+    }
+    known: dict[tuple[str, str], Tensor | None] = {
+        **capture.initial_values(),
+        **{("input", name): leaf for name, leaf in batch_leaves(capture, batch).items()},
+        **{("hyper", name): torch.tensor(n, dtype=torch.float64) for name, n in numbers.items()},
+        **{("constant", name): value for name, value in capture.constants.items()},
+    }
     values: dict[tuple[str, str], Tensor] = {}
-    leaves = batch_leaves(capture, batch)
-    initial = capture.initial_values()
-    numbers = {h.name: h for h in capture.hyperparameters}
     for spec in capture.arguments:
         key = (spec.role, spec.name)
-        if spec.role in ("param", "opt_state", "buffer"):
-            value = initial[key]
-            if value is None or value.is_meta:
-                raise NoValues(name=spec.name)
-        elif spec.role == "input":
-            value = leaves[spec.name]
-        elif spec.role == "hyper":
-            h = numbers[spec.name]
-            number = h.first_step if h.first_step is not None else h.value(optimizer)
-            value = torch.tensor(number, dtype=torch.float64)
-        elif spec.role == "seed":
-            value = torch.tensor(seed)
-        else:
-            value = capture.constants[spec.name]
+        value = torch.tensor(seed) if spec.role == "seed" else known[key]
+        if value is None or value.is_meta:
+            raise NoValues(name=spec.name)
         values[key] = value.detach().to(spec.dtype)
     return values
 
 
-def batch_leaves(capture: Capture, batch: Any) -> dict[str, Tensor]:
+def batch_leaves(capture: Capture, batch: object) -> dict[str, Tensor]:
     """The tensors of a batch by the names of the step's inputs."""
     tensors, _ = flatten_batch(batch)
     return dict(zip(capture.batch_tree.names, tensors, strict=True))

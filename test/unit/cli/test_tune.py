@@ -179,7 +179,7 @@ def test_an_interrupt_prints_what_was_found_and_the_same_command_goes_on(script,
 
 
 def test_where_there_is_no_terminal_progress_is_a_line_now_and_then(script, capsys, monkeypatch):
-    monkeypatch.setattr("shardc.cli.tune_progress.EVERY_S", 0.0)
+    monkeypatch.setattr("shardc.cli.progress.EVERY_S", 0.0)
     assert main(["tune", script, "--trials", "8", "--regret", "0"]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("0 trials; ") and lines[0].endswith("8 trials left")

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from shardc.report.schedule_files import read_run
+from shardc.report.timeline_trace import read_run
 from shardc.runtime import TrainStep
 from shardc.runtime.errors import NothingToTrace, StateMismatch, WorldMismatch
 from shardc.runtime.program import Program

@@ -12,6 +12,8 @@ Region: TypeAlias = ir.Region
 
 class Dialect(ir.Dialect):
     DIALECT_NAMESPACE: str
+    operations: list[type[Dialect.Operation]]
+    attributes: list[type[Dialect.Attribute]]
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None: ...
     @classmethod
     def load(cls, *arguments: Any, **kwargs: Any) -> None: ...

@@ -22,8 +22,7 @@ from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.passes.fuse.grouping.capabilities import ALL
 from shardc.passes.fuse.kern_fuse import fuse_module
-from shardc.step.model_plan import model_plan_of
-from shardc.step.shard import compile_capture, make_mesh
+from shardc.step.shard import compile_capture, make_mesh, model_plan_of
 from shardc.step.values import example_inputs
 
 BATCH, LENGTH, SIZE = 4, 6, 32

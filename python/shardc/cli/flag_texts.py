@@ -1,0 +1,46 @@
+"""Reads the texts of ``--times``, ``--option`` and ``--pin``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isfinite
+
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.pipeline import BadOptionText, BadTimes
+from shardc.diagnostics.tuner import BadPin
+
+
+def parse_times(text: str) -> tuple[float, float, float, float]:
+    """``1,1,0.5,0.1`` as seconds of F, I, W and of sending, 0 if not given. Raises BadTimes."""
+    try:
+        seconds = [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise BadTimes(text=text, problem=error, where="--times") from None
+    if len(seconds) not in (3, 4):
+        raise BadTimes(text=text, problem=f"there are {len(seconds)} of them", where="--times")
+    if not all(isfinite(time) and time >= 0 for time in seconds) or not sum(seconds[:3]):
+        raise BadTimes(text=text, problem="times are at least 0, and not all 0", where="--times")
+    forward, input_gradient, weight_gradient, send = [*seconds, 0.0][:4]
+    return forward, input_gradient, weight_gradient, send
+
+
+def parse_options(texts: Iterable[str]) -> dict[str, int]:
+    """``slices=2`` as ``{"slices": 2}``. Raises BadOptionText."""
+    return _numbers(texts, 0, BadOptionText, "--option")
+
+
+def parse_pins(texts: Iterable[str]) -> dict[str, int]:
+    """``block_k=256`` as ``{"block_k": 256}``. Raises BadPin."""
+    return _numbers(texts, 1, BadPin, "--pin")
+
+
+def _numbers(texts: Iterable[str], least: int, error: type[ShardcError], where: str) -> dict[str, int]:
+    """``NAME=NUMBER`` of each text."""
+    numbers = {}
+    for text in texts:
+        name, _, number = (part.strip() for part in text.partition("="))
+        is_number = number.isascii() and number.isdecimal() and int(number) >= least
+        if not (name.isidentifier() and is_number):
+            raise error(text=text, where=where)
+        numbers[name] = int(number)
+    return numbers
