@@ -121,11 +121,12 @@ class MeasuredRegions:
         elif seconds[CALLS] >= REACH * seconds[KERNELS]:
             lost[text] = Lost(self._fused(region, KERNELS), min(1.0, seconds[CALLS] / seconds[KERNELS]))
 
-    def _checked(self, region: ir.Module, name: str) -> Callable[[], Sequence[torch.Tensor]]:
+    def _checked(self, region: ir.Module, name: str) -> Callable[[], Sequence[object]]:
         """A program; one of another library gives what calls give up to rounding, or AssertionError."""
         call = self._built(region, name)
         if name not in (CALLS, KERNELS):
             for got, wanted in zip(call(), self._built(region, CALLS)(), strict=True):
+                assert isinstance(wanted, torch.Tensor), "a region's results are tensors"
                 bound = ROUNDING * torch.finfo(wanted.dtype).eps
                 atol = bound * float(wanted.abs().nan_to_num(0, 0, 0).max())
                 torch.testing.assert_close(got, wanted, rtol=bound, atol=atol, check_stride=False)
@@ -140,7 +141,7 @@ class MeasuredRegions:
         fuse_module(module, self.rounding, matmuls=EveryRegion(lambda _: Verdict(name == KERNELS, "")))
         return module
 
-    def _built(self, region: ir.Module, name: str) -> Callable[[], Sequence[torch.Tensor]]:
+    def _built(self, region: ir.Module, name: str) -> Callable[[], Sequence[object]]:
         module = self._fused(region, name)
         function = find_function(module)
         assert function is not None
