@@ -1,4 +1,4 @@
-# `make demo` and `make test` each do all the set-up on a fresh machine that has Python 3.11 or newer.
+# `make demo`, `make test` and `make test-all` each do all the set-up on a fresh machine that has Python 3.11 or newer.
 # The environment lives in .venv and is installed again only when pyproject.toml or a .lock file changes.
 
 SHELL := /bin/sh
@@ -9,7 +9,7 @@ JOBS ?= 2
 PYTHONS ?= python3.11 python3.12 python3.13 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test
+.PHONY: help setup demo docs test test-all mutants
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 18
@@ -44,10 +44,21 @@ docs: $(STAMP) ## write docs/reference from the definitions
 	@$(BIN)/python -m shardc.report.reference docs/reference
 
 # Every part runs even if an earlier one failed; the last line says which did.
-test: $(STAMP) ## ruff, lit and pytest, JOBS=2 at a time
+define run-tests
 	@failed=; \
 	echo "== ruff"; $(BIN)/ruff check . && $(BIN)/ruff format --check . || failed="$$failed ruff"; \
+	echo "== pyright"; $(BIN)/basedpyright || failed="$$failed pyright"; \
 	echo "== lit";  $(BIN)/lit -j $(JOBS) test/filecheck || failed="$$failed lit"; \
-	echo "== pytest"; $(BIN)/python -m pytest -n $(JOBS) test/unit test/e2e test/zoo || failed="$$failed pytest"; \
-	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed"; exit 1; fi; \
-	echo "make test: passed (ruff, lit, pytest)"
+	echo "== pytest"; $(BIN)/python -m pytest -n $(JOBS) $(1) test/unit test/e2e test/zoo || failed="$$failed pytest"; \
+	if [ -n "$$failed" ]; then echo "make $@: FAILED:$$failed"; exit 1; fi; \
+	echo "make $@: passed (ruff, pyright, lit, pytest)"
+endef
+
+test: $(STAMP) ## ruff, pyright, lit, and the quick tests: 10 minutes on JOBS=2 cores
+	$(call run-tests,-m "not slow")
+
+test-all: $(STAMP) ## the same with all tests, as continuous integration runs them: within the hour
+	$(call run-tests,)
+
+mutants: $(STAMP) ## which tests catch the planted bugs of test/mutants; goes on where it stopped
+	@$(BIN)/python test/mutants/run.py --jobs $(JOBS)

@@ -3,7 +3,9 @@
 """
 
 import os
+import subprocess
 import sys
+import tempfile
 
 import lit.formats
 
@@ -19,8 +21,20 @@ config.environment["OMP_NUM_THREADS"] = "1"  # noqa: F821
 # The tests are of the tree that they stand in, whichever tree the environment has installed.
 config.environment["PYTHONPATH"] = os.path.join(ROOT, "python")  # noqa: F821
 
-# lit itself knows `not`, which inverts an exit code.
+# Every RUN line would import torch and MLIR for three seconds: one server does it for all, until lit ends.
+HERE = config.test_source_root  # noqa: F821
+SOCKET = os.path.join(tempfile.mkdtemp(prefix="shardc-lit-"), "socket")
+config.environment["SHARDC_OPT_SERVER"] = SOCKET  # noqa: F821
+GIVEN, HELD = os.pipe()  # what ends the server: this process holds the other end until it is gone
+subprocess.Popen(
+    [sys.executable, os.path.join(HERE, "opt_server.py"), SOCKET],
+    stdin=GIVEN,
+    env={**os.environ, **config.environment},  # noqa: F821
+)
+os.close(GIVEN)
+
+# lit itself knows `not`, which inverts an exit code. filecheck comes first: the client's path has its name.
 config.substitutions += [  # noqa: F821
-    (r"\bshardc-opt\b", os.path.join(BIN, "shardc") + " opt"),
     (r"\bfilecheck\b", os.path.join(BIN, "filecheck")),
+    (r"\bshardc-opt\b", f"{sys.executable} -S -E {os.path.join(HERE, 'opt_client.py')} opt"),
 ]
