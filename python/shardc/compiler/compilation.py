@@ -158,9 +158,13 @@ class Compilation:
             without |= failed
         found.path = compiled.path
         if self.options.load and compiled.path is not None:
-            found.kernels = self.target.load(compiled.path)
+            found.kernels = self._load(found.module, compiled.path)
         found.compile_s = time.perf_counter() - started - found.fuse_s
         return found
+
+    def _load(self, module: ir.Module, path: Path) -> Kernels:
+        """The kernels at ``path``, which are those of ``module``."""
+        return self.target.load(path)
 
     def _kept(self, module: ir.Module) -> frozenset[ir.Value]:
         """The results that are not laid out as a kernel does."""
