@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,9 @@ from shardc.dialects.context import new_context
 from shardc.frontend.graph.aot_graph import import_graph
 from shardc.frontend.step.capture import capture_step
 from shardc.step.shard import compile_capture, make_mesh
+
+if TYPE_CHECKING:
+    from gpu.models import Size
 
 
 def _models_of_gpu_tests() -> Any:
@@ -124,7 +127,7 @@ class _Classifier(nn.Module):
         return F.cross_entropy(self.net(images).float(), labels)
 
 
-def _t5(s: models.Size) -> nn.Module:
+def _t5(s: Size) -> nn.Module:
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
@@ -140,7 +143,7 @@ def _t5(s: models.Size) -> nn.Module:
     return T5ForConditionalGeneration(config)
 
 
-def _mixtral(s: models.Size) -> nn.Module:
+def _mixtral(s: Size) -> nn.Module:
     """Eight experts, whose products are ``torch._grouped_mm``."""
     from transformers import MixtralConfig, MixtralForCausalLM
 

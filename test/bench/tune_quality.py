@@ -177,12 +177,14 @@ def trials_to(runs: list[list[float]], share: float) -> float:
 def zero_trials(of: Table, model: CostModel) -> list[object]:
     """Without any trial: what is chosen, and how the model ranks."""
     points = [p for p, t in of.trials.items() if t.ok]
-    times = [of.trials[p].ratio for p in points]
+    times = [ratio for p in points if (ratio := of.trials[p].ratio) is not None]
+    assert len(times) == len(points)
     chosen = (
         tune([Job(of.task)], _Nothing(), of, spaces=lambda _: of.space, model=model, budget=Budget(trials=0))
         .tasks[0]
         .chosen
     )
+    assert chosen is not None
     scores = model.scores(of.task, of.space, points)
     failed = sum(t.outcome is not Outcome.MEASURED for t in of.trials.values())
     return [

@@ -21,9 +21,9 @@ import time
 os.environ["TVM_NUM_THREADS"] = "1"
 
 import numpy as np
-import tvm
-from tvm import te
-from tvm.s_tir import meta_schedule
+import tvm  # pyright: ignore[reportMissingImports]
+from tvm import te  # pyright: ignore[reportMissingImports]
+from tvm.s_tir import meta_schedule  # pyright: ignore[reportMissingImports]
 
 ROUNDS = 31
 BUILD_S = 300

@@ -58,7 +58,8 @@ class Table:
         why = ""
         if not report.passed:
             crash = getattr(report.longrepr, "reprcrash", None)
-            text = crash.message if crash else report.longrepr[2] if report.skipped else report.longreprtext
+            said = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+            text = crash.message if crash else said
             why = str(text).strip().partition("\n")[0].replace("|", "/")
             if report.failed and any(sign in why for sign in LOST):
                 self.is_lost, self._session.shouldstop = True, "the device is lost"

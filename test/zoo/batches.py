@@ -96,6 +96,7 @@ def _sound(model: nn.Module) -> Batch:
         return {"input_values": torch.randn(BATCH, SAMPLES)}
     bands_first = "whisper" in type(model).__name__.lower()
     shape = (BATCH, bands, frames) if bands_first else (BATCH, frames, bands)
+    assert isinstance(model.main_input_name, str)
     return {model.main_input_name: torch.randn(shape)}
 
 
@@ -136,6 +137,7 @@ def _images(model: nn.Module) -> Batch:
     height, width = size if isinstance(size, (tuple, list)) else (size, size)
     pixels = torch.randn(BATCH, _first(config, "num_channels") or 3, height, width)
     labels = torch.randint(0, config.num_labels, (BATCH,))
+    assert isinstance(model.main_input_name, str)
     return {model.main_input_name: pixels, "labels": labels}
 
 

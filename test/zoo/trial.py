@@ -81,6 +81,7 @@ def try_model(
     capture.
     """
     stage = "build"
+    batches: list[Any] = []
     try:
         model = subject.fresh()
         batches = subject.batches(model, STEPS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ class Properties:
 
 
 @pytest.fixture
-def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def h200(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A driver that knows of an H200, and caches of the test's own."""
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))

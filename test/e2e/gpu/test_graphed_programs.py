@@ -250,6 +250,7 @@ def test_results_that_are_inputs_or_views(fake: FakeCuda) -> None:
 
     program = GraphedProgram(function, GraphPlan(stays=frozenset([1]), lends=1))
     w = torch.randn(2, 2)
+    x = turned = w
     for _ in range(6):
         x = torch.randn(2, 2)
         made, own, weight, turned, seven, nothing = program([x, w])

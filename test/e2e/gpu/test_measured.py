@@ -90,9 +90,10 @@ def explained(
     target: Gpu = H100,
 ) -> FusionReport:
     def built(self: MeasuredRegions, region: ir.Module, name: str) -> Callable[[], Any]:
-        if isinstance(times[name], Exception):
-            raise times[name]
-        return lambda: (name, times[name])
+        found = times[name]
+        if isinstance(found, Exception):
+            raise found
+        return lambda: (name, found)
 
     monkeypatch.setattr(MeasuredRegions, "_built", built)
     given = [torch.empty(512, 512, dtype=torch.bfloat16, device="meta") for _ in range(2)]

@@ -97,6 +97,7 @@ def _generic(op: ir.Operation, values: dict[ir.Value, Any]) -> list[np.ndarray]:
             step = next(s for s in ends if s.results[0] == value)
             (term,) = [v for v in step.operands if v != out]
             fold = UFUNCS[step.name.partition(".")[2]]
+            assert isinstance(fold, np.ufunc)
             total = fold.reduce(np.broadcast_to(inner[term], sizes), reduced, keepdims=True)
             found = fold(total, inner[out])
         kept = [1 if d in reduced else n for d, n in enumerate(sizes)]

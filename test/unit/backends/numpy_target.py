@@ -25,8 +25,12 @@ from .numpy_body import array, refused, run
 class NumpyTarget(Target):
     """Kernels are texts, of which NumPy runs an op after the other."""
 
-    backend = name = "numpy"
+    backend = "numpy"
     runs_on_host = True
+
+    @property
+    def name(self) -> str:
+        return "numpy"
 
     @staticmethod
     def names() -> Sequence[str]:

@@ -66,8 +66,8 @@ def test_functional_transforms_compile(compiled: Wrap) -> None:
     def f(x: torch.Tensor) -> tuple[Any, ...]:
         params = dict(model.named_parameters())
         each = torch.func.vmap(torch.func.grad(loss), (None, 0))(params, x)
-        value, tangent = torch.func.jvp(torch.tanh, (x,), (x * 2,))
-        return each, value, tangent, torch.func.hessian(lambda row: row.exp().sum())(x[0])
+        value_and_tangent = torch.func.jvp(torch.tanh, (x,), (x * 2,))
+        return each, *value_and_tangent, torch.func.hessian(lambda row: row.exp().sum())(x[0])
 
     x = torch.randn(4, 3)
     found, expected = compiled(f)(x), f(x)

@@ -37,6 +37,7 @@ def test_steps_go_as_in_eager(compiled: Callable[..., Any], name: str, foreach: 
     twins = copy.deepcopy(parameters)
     ours, theirs = OPTIMIZERS[name](parameters, foreach), OPTIMIZERS[name](twins, foreach)
     step = compiled(lambda: ours.step(), fuse=True)
+    held: list[torch.Tensor] = []
     for number in range(4):
         for parameter, twin in zip(parameters, twins, strict=True):
             parameter.grad = torch.randn_like(parameter)

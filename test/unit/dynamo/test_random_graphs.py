@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def cache_folder(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fused(
     program: Program, inputs: list[torch.Tensor], rounding: str
-) -> Callable[[list[torch.Tensor]], tuple[torch.Tensor, ...]]:
+) -> Callable[[list[torch.Tensor]], tuple[Any, ...]]:
     """The program as ``torch.compile`` runs it, less Dynamo; a group that does not compile is an error."""
     graph = make_fx(program, decomposition_table=decomposition_table(), tracing_mode="fake")(*inputs)
     with warnings.catch_warnings():

@@ -112,7 +112,11 @@ def test_truth_values_as_numbers(compiled: Wrap) -> None:
 
 
 def test_lists_of_copies(compiled: Wrap) -> None:
-    f = lambda x: (*torch.unbind_copy(x, 1), *torch.split_with_sizes_copy(x, [1, 3], 0))  # noqa: E731
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        columns = torch.unbind_copy(x, 1)
+        rows = torch.split_with_sizes_copy(x, [1, 3], 0)
+        return (*columns, *rows)  # pyright: ignore[reportGeneralTypeIssues]  # both declare None
+
     x = torch.randn(4, 2)
     assert_identical(
         _gradients(lambda x: sum(t.sum() for t in compiled(f)(x)), x),

@@ -78,6 +78,12 @@ def wide(t: torch.Tensor) -> torch.Tensor:
     return t.double()
 
 
+def gumbel(t: torch.Tensor) -> torch.Tensor:
+    found = dist.Gumbel(t, t + 1).sample()
+    assert found is not None
+    return found
+
+
 CONTINUOUS: dict[str, tuple[Draw, Function]] = {
     "rand": (lambda t: torch.rand(COUNT), lambda x: x),
     "rand f64": (lambda t: torch.rand((COUNT,), dtype=F64), lambda x: x),
@@ -110,7 +116,7 @@ CONTINUOUS: dict[str, tuple[Draw, Function]] = {
         lambda t: dist.Laplace(wide(t), 1.0).sample(),
         lambda x: 0.5 + 0.5 * x.sign() * (1 - (-x.abs()).exp()),
     ),
-    "Gumbel": (lambda t: dist.Gumbel(t, t + 1).sample(), lambda x: torch.exp(-torch.exp(-x))),
+    "Gumbel": (gumbel, lambda x: torch.exp(-torch.exp(-x))),
     "Gamma": (lambda t: dist.Gamma(wide(t) + 2, wide(t) + 3).sample(), lambda x: gamma_cdf(2)(3 * x)),
     "Beta": (lambda t: dist.Beta(wide(t) + 2, wide(t) + 1).sample(), lambda x: x**2),
     "Dirichlet": (

@@ -39,7 +39,9 @@ ATTRIBUTES: dict[str, Callable[[], object]] = {
     "OpOverload._op": lambda: torch_private.direct_call(torch.ops.aten.add.Tensor)(WEIGHT, 1),
     "UntypedStorage._cdata": lambda: torch_private.storage_address(WEIGHT.untyped_storage()),
     "Node._sequence_nr": lambda: torch_private.sequence_number_of((WEIGHT * 2).grad_fn),
-    "OptimizedModule._orig_mod": lambda: torch.compile(torch.nn.Linear(1, 1), backend="eager")._orig_mod,
+    "OptimizedModule._orig_mod": lambda: (
+        torch.compile(torch.nn.Linear(1, 1), backend="eager")._orig_mod  # pyright: ignore[reportFunctionMemberAccess]
+    ),
     "DTensor._local_tensor": lambda: DTensor._local_tensor,
     "Optimizer._opt_called": lambda: _source_of(torch.optim.lr_scheduler).index("_opt_called"),
     "_boxed_call of functions": lambda: _source_of("torch._functorch._aot_autograd.utils").index(

@@ -87,6 +87,8 @@ def test_the_bound_holds_the_median():
     assert rule.bounds([1.0, 2.0, 3.0, 4.0, 5.0]) == (1.0, 5.0)
     inside, draw = 0, random.Random(0)
     for _ in range(1000):
-        low, high = rule.bounds([draw.lognormvariate(0, 0.1) for _ in range(15)])
+        found = rule.bounds([draw.lognormvariate(0, 0.1) for _ in range(15)])
+        assert found is not None
+        low, high = found
         inside += low <= 1.0 <= high
     assert inside > 900

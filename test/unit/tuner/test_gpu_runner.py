@@ -111,7 +111,9 @@ def test_a_candidate_that_fails_costs_itself(
 ):
     runner = GpuRunner(limit_s=6, environment=INTERPRETED)
     try:
-        found, why = runner.measure(task(), behaving(built, name, launch), built.path, RULE)
+        ended = runner.measure(task(), behaving(built, name, launch), built.path, RULE)
+        assert isinstance(ended, tuple)
+        found, why = ended
         assert found is outcome and said in why
         assert isinstance(
             runner.measure(task(), built, built.path, RULE), Pairs

@@ -269,5 +269,6 @@ def trained_with_torch(steps: int) -> tuple[list[float], dict[str, torch.Tensor]
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    gradients = {name: param.grad for name, param in params.items()}
+    gradients = {name: param.grad for name, param in params.items() if param.grad is not None}
+    assert gradients.keys() == params.keys()
     return losses, {name: param.detach() for name, param in params.items()}, gradients

@@ -163,7 +163,7 @@ def test_an_index_out_of_range_is_the_error_that_eager_raises(f: Any, index: lis
 def test_the_loss_is_part_of_the_kernel_of_its_gradient(fuse: Any) -> None:
     """But for the total weight, which the gradient needs first: the probabilities are not written."""
 
-    def step(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def step(x: Tensor, target: Tensor) -> tuple[Tensor, ...]:
         x = x.detach().requires_grad_()
         loss = torch.nn.functional.cross_entropy(x, target)
         return loss.detach(), *torch.autograd.grad(loss, x)
