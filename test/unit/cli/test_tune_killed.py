@@ -71,6 +71,5 @@ def test_a_session_that_was_killed_goes_on_where_it_was(
     assert known == found and trials > found
     repeated = "SELECT count(*) FROM trials GROUP BY task, sketch, point HAVING count(*) > 1"
     kernels = sqlite3.connect(database).execute("SELECT count(*) FROM tasks").fetchone()[0]
-    assert (
-        len(sqlite3.connect(database).execute(repeated).fetchall()) <= kernels
-    )  # a kernel's best is confirmed
+    # Each session may confirm a kernel's best.
+    assert len(sqlite3.connect(database).execute(repeated).fetchall()) <= 2 * kernels
