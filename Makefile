@@ -41,7 +41,7 @@ demo: $(STAMP) ## run examples/llama_demo.py: a Hugging Face Llama on four proce
 	@$(BIN)/python examples/llama_demo.py
 
 docs: $(STAMP) ## write docs/reference from the definitions
-	@$(BIN)/python -m shardc.report.reference docs/reference
+	@$(BIN)/python docs/write_reference.py docs/reference
 
 # Every part runs even if an earlier one failed; the last line says which did.
 define run-tests

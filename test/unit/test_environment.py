@@ -1,12 +1,16 @@
 """Environment variables are read in one place, and one page has them all."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+sys.path.append(str(Path(__file__).parents[2] / "docs"))
+
+from write_reference import environment_page
+
 from shardc.environment import CACHE_DIR, TARGET
-from shardc.report.reference import environment_page
 from shardc.runtime.environment import SYMMETRIC_BYTES, TIMEOUT_S, changed, child_environment
 from shardc.runtime.errors import BadVariable
 

@@ -1,5 +1,5 @@
 """The reference of dialects, passes and environment variables, written from their definitions:
-``python -m shardc.report.reference docs/reference``.
+``python docs/write_reference.py docs/reference``.
 """
 
 from __future__ import annotations
