@@ -24,7 +24,6 @@ config.environment["PYTHONPATH"] = os.path.join(ROOT, "python")  # noqa: F821
 # Every RUN line would import torch and MLIR for three seconds: one server does it for all, until lit ends.
 HERE = config.test_source_root  # noqa: F821
 SOCKET = os.path.join(tempfile.mkdtemp(prefix="shardc-lit-"), "socket")
-config.environment["SHARDC_OPT_SERVER"] = SOCKET  # noqa: F821
 GIVEN, HELD = os.pipe()  # what ends the server: this process holds the other end until it is gone
 subprocess.Popen(
     [sys.executable, os.path.join(HERE, "opt_server.py"), SOCKET],
@@ -36,5 +35,5 @@ os.close(GIVEN)
 # lit itself knows `not`, which inverts an exit code. filecheck comes first: the client's path has its name.
 config.substitutions += [  # noqa: F821
     (r"\bfilecheck\b", os.path.join(BIN, "filecheck")),
-    (r"\bshardc-opt\b", f"{sys.executable} -S -E {os.path.join(HERE, 'opt_client.py')} opt"),
+    (r"\bshardc-opt\b", f"{sys.executable} -S -E {os.path.join(HERE, 'opt_client.py')} {SOCKET} opt"),
 ]
