@@ -1,4 +1,4 @@
-"""``opt_client.py SOCKET ...`` runs ``shardc ...`` in the server of ``opt_server.py``, and ends as it does."""
+"""``opt_client.py SOCKET ...`` runs ``shardc ...`` in the server of ``opt_server.py`` and ends as it does."""
 
 import json
 import os
