@@ -18,8 +18,11 @@ import statistics
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +38,14 @@ COMPILE = (
 )
 
 
-def subjects() -> dict[str, Callable[[], object]]:
+def backend_of(root: Path) -> Callable[..., Any]:
+    """A tree's own backend of ``torch.compile``: the installed entry point is that of one tree."""
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    module, _, name = project["entry-points"]["torch_dynamo_backends"]["shardc"].partition(":")
+    return getattr(import_module(module), name)
+
+
+def subjects(backend: Callable[..., Any]) -> dict[str, Callable[[], object]]:
     """What each tree times, by name; every call is one of a compiled function."""
     from whole_models import make
 
@@ -60,11 +70,11 @@ def subjects() -> dict[str, Callable[[], object]]:
     }
     found: dict[str, Callable[[], object]] = {}
     for name, (function, given) in functions.items():
-        compiled = torch.compile(function, backend="shardc", dynamic=False)
+        compiled = torch.compile(function, backend=backend, dynamic=False)
         found[name] = _training(compiled, given) if "gradient" in name else _calling(compiled, given)
     for name in ("llama", "bert", "convnet"):
         model, loss = make(name, "10M")
-        step = torch.compile(loss, backend="shardc", dynamic=False)
+        step = torch.compile(loss, backend=backend, dynamic=False)
         found[f"{name} of 10M, forward and backward"] = _model_step(model, step)
     return found
 
@@ -89,10 +99,10 @@ def _model_step(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> Callab
     return run
 
 
-def work() -> None:
+def work(root: Path) -> None:
     """A tree's process: says the subjects' names, then times the one that each line of stdin names."""
     sys.path.insert(0, str(HERE))
-    made = subjects()
+    made = subjects(backend_of(root))
     calls = {}
     for name, call in made.items():
         for _ in range(3):
@@ -120,7 +130,7 @@ class Tree:
             "MKL_NUM_THREADS": "1",
             "SHARDC_TUNING_DB": "/nonexistent/tuning.db",
         }
-        command = [sys.executable, __file__, WORKER]
+        command = [sys.executable, __file__, WORKER, str(self._root)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
         )
@@ -160,6 +170,7 @@ def main() -> None:
     parser.add_argument("new", type=Path)
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--compiles", type=int, default=3)
+    parser.add_argument("--only", default="", help="part of the names of the subjects to time")
     given = parser.parse_args()
     sys.path.insert(0, str(HERE))
     from machine import heading, table
@@ -167,9 +178,10 @@ def main() -> None:
     print(heading("old tree against new"))
     old, new = Tree(given.old), Tree(given.new)
     seconds: dict[str, list[tuple[float, float]]] = {}
-    for _ in range(given.rounds):
-        for name in new.subjects:
-            seconds.setdefault(name, []).append((old.seconds(name), new.seconds(name)))
+    for number in range(given.rounds):
+        for name in (subject for subject in new.subjects if given.only in subject):
+            times = {tree: tree.seconds(name) for tree in ((old, new) if number % 2 else (new, old))}
+            seconds.setdefault(name, []).append((times[old], times[new]))
     name = "compile of Llama-3-8B, 8 x 8"
     for _ in range(given.compiles):
         seconds.setdefault(name, []).append((old.compile_seconds(), new.compile_seconds()))
@@ -182,4 +194,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    work() if sys.argv[1:] == [WORKER] else main()
+    work(Path(sys.argv[2])) if sys.argv[1:2] == [WORKER] else main()

@@ -219,7 +219,7 @@ def table(mutants: Iterable[Mutant], results: dict[str, Outcome]) -> str:
         "# Planted bugs",
         "",
         "Written by `make mutants`. Each patch of `test/mutants/` plants a bug of one to three lines.",
-        f"`make test` catches {fast} of {len(known)}, `make test-all` {caught}.",
+        f"`make test` catches {fast} of {len(known)} that were tried, `make test-all` {caught}.",
     ]
     for area in dict.fromkeys(mutant.area for mutant, _ in known):
         lines += ["", f"## {area.capitalize()}", "", "| what breaks | caught by | tier |", "|---|---|---|"]
@@ -250,11 +250,10 @@ def main() -> None:
     for number, mutant in enumerate(chosen, 1):
         outcome = results[mutant.key] = runner.try_mutant(mutant)
         file.write_text(json.dumps({key: asdict(value) for key, value in results.items()}, indent=1) + "\n")
+        TABLE.write_text(table(mutants, results))
         caught = f"{outcome.tier}: {outcome.test}" if outcome.test else "NOT CAUGHT"
         place = f"{number}/{len(chosen)} {mutant.area}/{mutant.name}"
         print(f"{place} {outcome.seconds:.0f} s  {caught}", flush=True)
-    if not given.only:
-        TABLE.write_text(table(mutants, results))
     missed = [m.name for m in asked if m.key in results and not results[m.key].test]
     raise SystemExit(f"not caught: {', '.join(missed)}" if missed else 0)
 
