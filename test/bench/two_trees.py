@@ -1,7 +1,7 @@
 """Two versions of shardc against each other in one run: kernels, models, calls, and compiling Llama-3-8B.
 
-    git worktree add /tmp/old 6fb2989
-    python test/bench/two_trees.py /tmp/old .
+    git worktree add ../old 6fb2989
+    python test/bench/two_trees.py ../old .
 
 Each tree has a process that builds all subjects; the two run them in turn, ``--rounds`` times, with one
 thread in its own CPU time, after calls that warm up. A row has the medians, and the median of the ratios of
