@@ -130,12 +130,12 @@ def nearest_tests(file: str) -> list[list[str]]:
 class Runner:
     """Runs tests in a copy of the tree with a mutant in it."""
 
-    def __init__(self, tree: Path, jobs: int) -> None:
-        self._tree, self._jobs = tree, jobs
+    def __init__(self, tree: Path, jobs: int, limit_s: float) -> None:
+        self._tree, self._jobs, self._limit_s = tree, jobs, limit_s
         self._sound: dict[str, bool] = {}
 
     def try_mutant(self, mutant: Mutant) -> Outcome:
-        """Raises RuntimeError if the patch does not apply."""
+        """Raises RuntimeError if the patch does not apply, and TimeoutError if it takes too long."""
         start = time.monotonic()
         self._patch(mutant)
         try:
@@ -146,9 +146,11 @@ class Runner:
 
     def _catches(self, mutant: Mutant) -> Iterator[tuple[str, str]]:
         """Tests that fail for the mutant, each with its tier."""
-        groups = nearest_tests(mutant.file)
+        groups, end = nearest_tests(mutant.file), time.monotonic() + self._limit_s
         for tier, marks in ((FAST, "not slow"), (ALL, "slow")):
             for names in groups:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"no test caught it in {self._limit_s:.0f} s")
                 for test in self._failures(names, marks):
                     if self._is_sound(test, mutant):
                         yield test, tier
@@ -237,6 +239,8 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="part of AREA/NAME of the mutants to try")
     parser.add_argument("--jobs", type=int, default=2)
+    limit = "seconds after which a mutant is left for another run (default: none)"
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help=limit)
     parser.add_argument("--again", action="store_true", help="also those whose result is known")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants")
     given = parser.parse_args()
@@ -246,13 +250,17 @@ def main() -> None:
     asked = [m for m in mutants if given.only in f"{m.area}/{m.name}"]
     chosen = [m for m in asked if given.again or m.key not in results]
     copy_tree(given.out / "tree")
-    runner = Runner(given.out / "tree", given.jobs)
+    runner = Runner(given.out / "tree", given.jobs, given.limit_s)
     for number, mutant in enumerate(chosen, 1):
-        outcome = results[mutant.key] = runner.try_mutant(mutant)
+        place = f"{number}/{len(chosen)} {mutant.area}/{mutant.name}"
+        try:
+            outcome = results[mutant.key] = runner.try_mutant(mutant)
+        except TimeoutError as error:
+            print(f"{place} left: {error}", flush=True)
+            continue
         file.write_text(json.dumps({key: asdict(value) for key, value in results.items()}, indent=1) + "\n")
         TABLE.write_text(table(mutants, results))
         caught = f"{outcome.tier}: {outcome.test}" if outcome.test else "NOT CAUGHT"
-        place = f"{number}/{len(chosen)} {mutant.area}/{mutant.name}"
         print(f"{place} {outcome.seconds:.0f} s  {caught}", flush=True)
     missed = [m.name for m in asked if m.key in results and not results[m.key].test]
     raise SystemExit(f"not caught: {', '.join(missed)}" if missed else 0)
