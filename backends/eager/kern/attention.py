@@ -8,14 +8,16 @@ from math import inf
 import torch
 from torch_mlir import ir
 
+from shardc.backends.body.handlers import handles
 from shardc.dialects.kern.attention import AttentionOp, attention_of
-from shardc.dialects.kern.attention_backward import attention_backward_of
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
 from shardc.dialects.kern.attention_maps import ROLES, Attention
 from shardc.runtime.operators.attention import Problem, plain_attention, plain_attention_backward
 
 Tensor = torch.Tensor
 
 
+@handles(AttentionOp, AttentionBackwardOp)
 def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:
     """The results of either op. ``widen``: every floating type stands for f64."""
     forward = op.name == AttentionOp.OPERATION_NAME

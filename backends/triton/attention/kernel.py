@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch_mlir import ir
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.triton.attention import backward as attention_backward
 from shardc.backends.triton.attention import forward as attention_forward
@@ -37,6 +38,7 @@ _ROLES = {
 }
 
 
+@handles(AttentionOp, AttentionBackwardOp)
 def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
     op, shapes, symbols, config = body.op, body.shapes, body.symbols, body.config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -12,12 +12,12 @@ from shardc.backends.body.axes import join_axes
 from shardc.backends.body.contraction import find_contraction
 from shardc.backends.body.extract import extract_kernels
 from shardc.backends.body.graph import Argument, Graph, Value
+from shardc.backends.body.handlers import handlers
 from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import Nest, check_in_place, recursion
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
 from shardc.backends.body.structured import read_structured
-from shardc.backends.triton.attention.kernel import emit_attention
 from shardc.backends.triton.config import Extent, Limits, Tile, limits_of, power_of_two, tile_of
 from shardc.backends.triton.emit.code import Code
 from shardc.backends.triton.emit.element import Elements
@@ -28,35 +28,19 @@ from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said, said_of, said_of_function
 from shardc.backends.triton.emit.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.emit.reduce import Joins, combiner_of, init_of, result_name
-from shardc.backends.triton.emit.scatter import emit_scatter
 from shardc.backends.triton.emit.text import Expr, Names
 from shardc.backends.triton.emit.traffic import element_bytes, read_bytes, result_element, written_bytes
-from shardc.backends.triton.losses.cross_entropy_kernel import emit_cross_entropy
 from shardc.backends.triton.matmul.contraction import Matmul
-from shardc.backends.triton.matmul.grouped_matmul import emit_grouped_matmul
 from shardc.backends.triton.matmul.kernel import add_matmul, matmul_nest, waits
 from shardc.backends.triton.matmul.product import product_of
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 from shardc.cost.matmul import Product
 from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.dialects.kern.attention import AttentionOp
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp
-from shardc.dialects.kern.grouped_matmul import GroupedMatmulOp
-from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
-from shardc.dialects.kern.linear_cross_entropy_backward import LinearCrossEntropyBackwardOp
-from shardc.dialects.kern.scatter_add import ScatterAddOp
 from shardc.dialects.kern.size import AnySize, hint, symbols_of
 
-STRUCTURED: dict[str, Callable[..., Emitted]] = {
-    AttentionOp.OPERATION_NAME: emit_attention,
-    AttentionBackwardOp.OPERATION_NAME: emit_attention,
-    GroupedMatmulOp.OPERATION_NAME: emit_grouped_matmul,
-    LinearCrossEntropyOp.OPERATION_NAME: emit_cross_entropy,
-    LinearCrossEntropyBackwardOp.OPERATION_NAME: emit_cross_entropy,
-    ScatterAddOp.OPERATION_NAME: emit_scatter,
-}
-"""What writes a kernel that is one op of ``kern``."""
+WRITERS = tuple(f"shardc.backends.triton.{name}" for name in ("attention", "emit", "losses", "matmul"))
+"""The packages of what writes a kernel that is one op of ``kern``."""
 INT32 = (1 << 31) - (1 << 17)
 """Indices from here on take 64 bits: a tile may reach beyond the last element."""
 
@@ -76,7 +60,7 @@ def emit_function(function: ir.Operation, said: Said, target: Gpu, *, tf32: bool
     with function.context, ir.Location.unknown():
         body = read_structured(function)
         if body is not None:
-            return STRUCTURED[body.op.name](body, said, target, tf32=tf32)
+            return handlers(*WRITERS)[body.op.name](body, said, target, tf32=tf32)
         graph = read_graph(function)
         with recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
             return Kernel(graph, target, said, tf32).emit()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emit.emitted import Emitted
@@ -19,7 +20,7 @@ from shardc.backends.triton.emit.names import Said
 from shardc.backends.triton.emit.text import VALUES, factor_text, size_text
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
-from shardc.dialects.kern.scatter_add import ScatterAdd, scatter_add_of
+from shardc.dialects.kern.scatter_add import ScatterAdd, ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import AnySize, Size, hint
 from shardc.dialects.kern.types import ELEMENTS
 from shardc.runtime.kernels.kernel_call import FINE
@@ -33,6 +34,7 @@ def add_within(total, begins, term, begins_here):
     return tl.where(begins_here != 0, term, total + term), begins | begins_here'''
 
 
+@handles(ScatterAddOp)
 def emit_scatter(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. ``tf32`` makes no difference. Raises KernelNotSupported."""
     spec, sizes = scatter_add_of(body.op, body.shapes), [f"n{s.number}" for s in body.symbols]

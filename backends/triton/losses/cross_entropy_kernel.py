@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch_mlir import ir
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.triton.emit.emitted import Emitted
 from shardc.backends.triton.emit.memory import Memory, Pointer, pointer
@@ -56,6 +57,7 @@ BIASES = {"BLOCK_M": 128, "BLOCK_N": 32}
 """Rows that a program adds up at a time, and classes whose sums it makes."""
 
 
+@handles(LinearCrossEntropyOp, LinearCrossEntropyBackwardOp)
 def emit_cross_entropy(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
     op, made = body.op, [_MADE[body.op.name][number] for number in body.results]

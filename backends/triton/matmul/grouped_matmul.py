@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emit.emitted import Emitted
@@ -26,10 +27,11 @@ from shardc.backends.triton.matmul.descriptor import ALIGNMENT_BYTES, HAS_DESCRI
 from shardc.backends.triton.matmul.tiles import blocks, place_text, whole_tiling
 from shardc.cost.machine import Gpu
 from shardc.cost.matmul import Product, Tiling, estimate_s
-from shardc.dialects.kern.grouped_matmul import GroupedMatmul, grouped_matmul_of
+from shardc.dialects.kern.grouped_matmul import GroupedMatmul, GroupedMatmulOp, grouped_matmul_of
 from shardc.dialects.kern.types import ELEMENTS
 
 
+@handles(GroupedMatmulOp)
 def emit_grouped_matmul(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
     return _Grouped(said, grouped_matmul_of(body.op), body.config, target, tf32).emit()
