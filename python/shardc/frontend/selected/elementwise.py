@@ -53,7 +53,10 @@ def _on_tensors(r: Rewriter, node: Node) -> tuple[OpOverload, list[Argument]]:
     return target, args
 
 
-@handles(aten.empty_like.default, aten.full_like.default, aten.ones_like.default, aten.zeros_like.default)
+@handles(
+    *(aten.clone.default, aten.empty_like.default),
+    *(aten.full_like.default, aten.ones_like.default, aten.zeros_like.default),
+)
 def _like(r: Rewriter, node: Node) -> Value:
     value = r.value(node.args[0])
     return Value(r.call(node.target, value.node, *_numbers(r, node, 1), **node.kwargs), value.dims)
