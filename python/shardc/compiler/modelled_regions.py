@@ -48,15 +48,14 @@ class ModelledRegions:
     def __call__(self, region: Region) -> Verdict:
         text = text_of(region)
         if text not in self._known:
-            self._known[text] = self.compared(region.module, region.module, region.spared_bytes)
+            self._known[text] = self._compared(region.module, region.spared_bytes)
         return self._known[text]
 
-    def compared(self, calls: ir.Module, kernels: ir.Module, spared_bytes: int) -> Verdict:
-        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, without any."""
+    def _compared(self, region: ir.Module, spared_bytes: int) -> Verdict:
+        """The region with calls for matmuls and attention beside the same without any, as estimated."""
         target = self.target
         try:
-            called = target.estimate(self._fused(calls, False), self.tf32)
-            made = target.estimate(self._fused(kernels, True), self.tf32)
+            called, made = (target.estimate(self._fused(region, kind), self.tf32) for kind in (False, True))
         except ShardcError as error:
             return Verdict(False, f"{NO_KERNEL} {target.name}: {str(error).partition(chr(10))[0]}")
         calls_s = sum(found.times * found.estimate.seconds for found in called)

@@ -101,7 +101,7 @@ def runner(
     log.debug("%s", text)
     program = partial(load(text, library, strict), SimpleNamespace(device=device))
     program = program if library is None else partial(_in_memory, program)
-    if graphs is not None and not graphs.refused:
+    if graphs is not None:
         from shardc.dynamo.cuda_graph import GraphedProgram  # loads what a CPU does without
 
         program = GraphedProgram(program, graphs)
