@@ -61,7 +61,8 @@ class ModelledRegions:
         calls_s = sum(found.times * found.estimate.seconds for found in called)
         kernels_s = sum(found.estimate.seconds for found in made)
         least_s = sum(found.estimate.roofline_s for found in made)
-        times = f"{_us(calls_s)} as calls, {_us(kernels_s)} as kernels, {_us(least_s)} by the roofline"
+        calls_us, kernels_us, least_us = map(us_text, (calls_s, kernels_s, least_s))
+        times = f"{calls_us} as calls, {kernels_us} as kernels, {least_us} by the roofline"
         spared = f"; kernels hold no logits ({size_text(spared_bytes)})" if spared_bytes else ""
         limit_s = (SPARED if spared_bytes else SURE) * calls_s
         return Verdict(kernels_s < limit_s, f"estimated for {target.name}: {times}{spared}")
@@ -72,5 +73,6 @@ class ModelledRegions:
         return module
 
 
-def _us(seconds: float) -> str:
+def us_text(seconds: float) -> str:
+    """A time in microseconds."""
     return f"{1e6 * seconds:,.1f} us"
