@@ -19,15 +19,9 @@ aten = torch.ops.aten
 
 
 @handles(
-    torch.Tag.pointwise,
-    aten._to_copy.default,
-    aten.alias.default,
-    aten.detach.default,
-    aten.elu_backward.default,
-    aten.hardtanh_backward.default,
-    aten.leaky_relu_backward.default,
-    aten.lift_fresh_copy.default,
-    aten.masked_fill.Tensor,
+    *(torch.Tag.pointwise, aten.masked_fill.Tensor),
+    *(aten._to_copy.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
+    *(aten.elu_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default),
 )
 def _elementwise(r: Rewriter, node: Node) -> Value:
     if not isinstance(node.meta["val"], torch.Tensor):

@@ -14,18 +14,10 @@ aten = torch.ops.aten
 
 
 @handles(
-    aten.all.default,
-    aten.all.dim,
-    aten.all.dims,
-    aten.amax.default,
-    aten.amin.default,
-    aten.any.default,
-    aten.any.dim,
-    aten.any.dims,
-    aten.prod.default,
-    aten.prod.dim_int,
-    aten.sum.default,
-    aten.sum.dim_IntList,
+    *(aten.all.default, aten.all.dim, aten.all.dims),
+    *(aten.any.default, aten.any.dim, aten.any.dims),
+    *(aten.amax.default, aten.amin.default),
+    *(aten.prod.default, aten.prod.dim_int, aten.sum.default, aten.sum.dim_IntList),
 )
 def _reduce(r: Rewriter, node: Node) -> Value:
     value, rank = r.value(node.args[0]), node_at(node).meta["val"].dim()

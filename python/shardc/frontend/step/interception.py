@@ -23,12 +23,8 @@ from shardc.runtime import torch_private
 
 # Python asks for a tensor's value.
 _READS = {
-    torch.Tensor.item,
-    torch.Tensor.tolist,
-    torch.Tensor.__bool__,
-    torch.Tensor.__int__,
-    torch.Tensor.__float__,
-    torch.Tensor.__index__,
+    *(torch.Tensor.item, torch.Tensor.tolist),
+    *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
 }
 
 # Their functions call others that must be seen; gradients run checkpointed parts of the forward again.
