@@ -40,7 +40,7 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 """A function of a list of inputs, which it empties."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class GraphProgram(OutputCode):
     """What runs a graph, as AOTAutograd keeps it on disk: by the name of its program in the program cache.
 
