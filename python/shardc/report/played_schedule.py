@@ -19,14 +19,7 @@ from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
 from shardc.report.timeline_trace import read_run, write_trace
 from shardc.text_files import write_text
 
-COLUMNS: tuple[str, ...] = (
-    "rank",
-    "stages",
-    "waits",
-    "peak activations",
-    "received values",
-    "versions of weights",
-)
+COLUMNS = ("rank", "stages", "waits", "peak activations", "received values", "versions of weights")
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class PlayedSchedule:
     def _table(self) -> list[str]:
         """A line for each rank; its versions of weights where the schedule changes the mathematics."""
         versions, idle = versions_held(self.schedule), self.timeline.idle_rates
-        rows = [COLUMNS]
+        rows: list[tuple[str, ...]] = [COLUMNS]
         for rank, peak_bytes in enumerate(self.timeline.peak_bytes(self.costs)):
             stages = sorted(stage for stage, holder in self.schedule.rank_of.items() if holder == rank)
             kept = max((versions.get(stage, 1) for stage in stages), default=1)
