@@ -59,8 +59,7 @@ def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple
     parts: list[Axis] = []
     for axis in axes:
         bounds = {b for o in others if o.name == axis.name for b in (o.pre, o.pre * o.size)}
-        cuts = sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size)
-        for cut in cuts:
+        for cut in sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size):
             if cut % axis.pre or (axis.pre * axis.size) % cut:
                 continue
             head, axis = axis.split(cut // axis.pre)

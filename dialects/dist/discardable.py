@@ -34,8 +34,7 @@ Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]
 def _annotated(function: ir.Operation) -> Iterator[Annotated]:
     block = function.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    edges = ("arg_attrs", block.arguments, "argument"), ("res_attrs", returned, "result")
-    for which, values, what in edges:
+    for which, values, what in ("arg_attrs", block.arguments, "argument"), ("res_attrs", returned, "result"):
         if which in function.attributes:
             shardings = [_sharding(ir.DictAttr(a)) for a in function.attributes[which]]
             yield function, list(values), shardings, what

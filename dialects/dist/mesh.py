@@ -98,8 +98,7 @@ def mesh_problem(op: ir.Operation) -> str | None:
     seen: set[str] = set()
     for axis in op.attributes["axes"]:
         parts = list(axis) if isinstance(axis, ir.ArrayAttr) else []
-        kinds = [type(p) for p in parts]
-        if kinds != [ir.StringAttr, ir.IntegerAttr, ir.StringAttr]:
+        if [type(p) for p in parts] != [ir.StringAttr, ir.IntegerAttr, ir.StringAttr]:
             return f'a mesh axis is ["name", size, "space" or "time"], not {axis}'
         name, size, kind = (p.value for p in parts)
         if name in seen:

@@ -96,6 +96,5 @@ def run_action(
     if version is not None:
         attributes["version"] = i64(version, context)
     types = [tuple_type(results, context)] if results else []
-    operands = pack(values, **at)
-    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, operands, attributes, **at)
+    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, pack(values, **at), attributes, **at)
     return unpack(op.results[0] if types else None, **at)

@@ -39,5 +39,4 @@ def check_message(site: Site, peer: str, values: Sequence[ir.Value]) -> None:
 def receive(types: Sequence[ir.Type], source: int, tag: str, **at: Unpack[At]) -> list[ir.Value]:
     attributes = {"source": i64(source, at["loc"].context), "tag": string(tag, at["loc"].context)}
     made = [tuple_type(types, at["loc"].context)]
-    op = ir.Operation.create(ReceiveOp.OPERATION_NAME, made, [], attributes, **at)
-    return unpack(op.result, **at)
+    return unpack(ir.Operation.create(ReceiveOp.OPERATION_NAME, made, [], attributes, **at).result, **at)

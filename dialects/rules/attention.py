@@ -55,9 +55,8 @@ def attention(call: OpCall) -> Rule:
 @rule_for("shardc.attention_backward")
 def attention_backward(call: OpCall) -> Rule:
     """``(grad_out, q, k, v, mask, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``q`` and ``g``."""
-    operands = (OUT, Q, K, V, *_mask(call["mask"]), OUT, LSE)
     return Rule(
-        operands,
+        (OUT, Q, K, V, *_mask(call["mask"]), OUT, LSE),
         (Q, K, V),
         _sizes(call),
         reduce={"g": "sum", "q": "sum"},

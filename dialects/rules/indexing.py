@@ -135,8 +135,7 @@ def _write_own(axis: int, local: Local) -> Sequence[object]:
     if local.ways(f"s{axis}") == 1:
         return [local.emit("aten.scatter.value", *local.args)]
     rows, inside = _local_index(local, axis)
-    kept = local.emit("aten.gather", own, axis, rows)
-    written = local.emit("aten.masked_fill.Scalar", kept, inside, value)
+    written = local.emit("aten.masked_fill.Scalar", local.emit("aten.gather", own, axis, rows), inside, value)
     return [local.emit("aten.scatter.src", own, axis, rows, written)]
 
 
@@ -163,8 +162,7 @@ _UNSEEN = {"sum": 0.0, "max": -inf, "min": inf}
 def scatter_reduce(call: OpCall) -> Rule | None:
     """As ``scatter_add``, or an extremum. Without ``include_self`` ranks can't tell what was written."""
     linear = _linear(call, 0, 2) if call["reduce"] in ("sum", "mean") else ()
-    kind = _KINDS.get(call["reduce"]) if call["include_self"] else None
-    return _combining(call, kind, linear)
+    return _combining(call, _KINDS.get(call["reduce"]) if call["include_self"] else None, linear)
 
 
 def _combining(call: OpCall, kind: str | None, linear: tuple[frozenset[int], ...]) -> Rule | None:

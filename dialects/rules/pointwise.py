@@ -181,9 +181,7 @@ _register(((0, 2),), "masked_fill.Tensor")
 _register(((1,),), "copy fill.Tensor")
 
 
-@rule_for("prims.convert_element_type")
-def convert_element_type(call: OpCall) -> Rule:
-    return pointwise(call, FIRST)
+rule_for("prims.convert_element_type")(lambda call: pointwise(call, FIRST))
 
 
 @rule_for("aten.where.ScalarOther", "aten.where.ScalarSelf")
@@ -232,8 +230,7 @@ def foreach(call: OpCall, sets: Sets) -> Rule:
             members.append(range(len(operands), len(operands) + len(arg)))
             places = zip(dims, results_of(call), arg, strict=True)
             operands += (broadcast(d, r.shape, t.shape) for d, r, t in places)
-    linear = [tuple(i for arg in s for i in members[arg]) for s in sets]
-    return factors.rule(call, operands, dims, linear)
+    return factors.rule(call, operands, dims, [tuple(i for arg in s for i in members[arg]) for s in sets])
 
 
 for _sets, _names in _FOREACH.items():

@@ -47,15 +47,17 @@ def _reduced(call: OpCall) -> set[int]:
     return {d % rank for d in (dim if isinstance(dim, tuple) else (dim,))}
 
 
-@rule_for("aten.sum", "aten.sum.dim_IntList")
-def sum_(call: OpCall) -> Rule:
-    return reduce_dims(call, "sum", FIRST)
+def _register(kind: str | None, sets: Iterable[tuple[int, ...]], names: str) -> None:
+    rule_for(*(f"aten.{name}" for name in names.split()))(lambda call: reduce_dims(call, kind, sets))
 
 
-@rule_for("aten.nansum", "aten.count_nonzero", "aten.count_nonzero.dim_IntList")
-def counts(call: OpCall) -> Rule:
-    """Sums of what is not linear in the operand."""
-    return reduce_dims(call, "sum")
+_register("sum", FIRST, "sum sum.dim_IntList")
+_register("sum", (), "nansum count_nonzero count_nonzero.dim_IntList")  # of what is not linear in the operand
+_register("max", (), "amax max")
+_register("min", (), "amin min")
+# Results on parts do not combine by a sum or an extremum.
+_register(None, (), "aminmax argmax argmin max.dim min.dim median.dim mode prod prod.dim_int logsumexp")
+_register(None, (), "std.correction std_mean.correction var.correction var_mean.correction")
 
 
 @rule_for("aten.mean", "aten.mean.dim")
@@ -69,16 +71,6 @@ def _mean_local(reduced: Mapping[str, int], local: Local) -> Sequence[object]:
     made = local.emit(local.spec.target, *local.args)
     part = prod(local.size(f) / size for f, size in reduced.items())
     return [made if part == 1 else local.emit("aten.mul.Scalar", made, part)]
-
-
-@rule_for("aten.amax", "aten.max")
-def largest(call: OpCall) -> Rule:
-    return reduce_dims(call, "max")
-
-
-@rule_for("aten.amin", "aten.min")
-def smallest(call: OpCall) -> Rule:
-    return reduce_dims(call, "min")
 
 
 @rule_for("aten.any", "aten.any.dim", "aten.any.dims")
@@ -119,13 +111,3 @@ def foreach_norm(call: OpCall) -> Rule:
     _combine(factors, factors.sizes, kind)
     rule = factors.rule(call, operands, [()] * len(results_of(call)))
     return _with_neutral(rule, inf if kind == "min" else 0.0)
-
-
-@rule_for("aten.aminmax", "aten.argmax", "aten.argmin", "aten.max.dim", "aten.min.dim", "aten.median.dim")
-@rule_for("aten.mode", "aten.prod", "aten.prod.dim_int", "aten.logsumexp")
-@rule_for(
-    "aten.std.correction", "aten.std_mean.correction", "aten.var.correction", "aten.var_mean.correction"
-)
-def whole(call: OpCall) -> Rule:
-    """Reductions whose results on parts do not combine by a sum or an extremum."""
-    return reduce_dims(call, None)

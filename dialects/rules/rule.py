@@ -133,8 +133,7 @@ class Rule:
 
     def __str__(self) -> str:
         text = f"({_tensors(self.operands)})->({_tensors(self.results)})"
-        kinds = sorted(set(self.reduce.values()))
-        for kind in kinds:
+        for kind in sorted(set(self.reduce.values())):
             name = "reduce" if kind == "sum" else f"reduce_{kind}"
             text += f" {name}={{{','.join(f for f in self.sizes if self.reduce.get(f) == kind)}}}"
         if self.replicate:
@@ -307,5 +306,4 @@ def replicated_rule(call: OpCall) -> Rule:
         return tuple(dims)
 
     operands = tuple(name(t) for t in call.tensors)
-    results = tuple(name(t) for t in call.results)
-    return Rule(operands, results, sizes, replicate=frozenset(sizes))
+    return Rule(operands, tuple(name(t) for t in call.results), sizes, replicate=frozenset(sizes))

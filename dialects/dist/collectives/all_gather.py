@@ -36,6 +36,5 @@ class AllGatherOp(Op, dialect=Dist, name="all_gather", traits=[ext.Pure]):
 
 
 def all_gather(x: ir.Value, dim: int, axes: Axes, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:
-    type_ = multiplied(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes))
-    out = write_type(type_, x.context)
+    out = write_type(multiplied(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes)), x.context)
     return AllGatherOp(x, i64(dim, x.context), codec.axes(axes), out, **at).out

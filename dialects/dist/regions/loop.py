@@ -66,8 +66,7 @@ class LoopOp(RegionOp, dialect=Dist, name="loop", traits=[ir.IsIsolatedFromAbove
         op = site.op
         carried, captured = group_types(op.operands, op.attributes, "operandSegmentSizes")
         following, stacked = yielded(site)
-        arguments = site.body().arguments
-        expect_types("body argument", [*carried, *captured], [a.type for a in arguments])
+        expect_types("body argument", [*carried, *captured], [a.type for a in site.body().arguments])
         expect_types("carried value", carried, following)
         dims = [d.value for d in site.attribute("stack_dims", ir.ArrayAttr)]
         if len(dims) != len(stacked):

@@ -32,8 +32,7 @@ class LoopValues:
 def loop_values(op: ir.Operation) -> LoopValues:
     """The values of a ``dist.loop``, by group."""
     inits, captures = _groups(op)
-    body = op.regions[0].blocks[0]
-    following, rows = _groups(list(body.operations)[-1].operation)
+    following, rows = _groups(list(op.regions[0].blocks[0].operations)[-1].operation)
     results = iter(op.results)
     sizes = op.attributes["resultSegmentSizes"]
     carried, stacked = (unpacked([next(results) for _ in range(size)]) for size in sizes)

@@ -139,6 +139,5 @@ def manual(
         "out_shardings": codec.array([s.closed() for s in out_shardings]),
     }
     results = [tuple_type([write_type(t, context) for t in out_types], context)] if out_types else []
-    operands = pack(ins, **at)
-    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, **at)
+    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, pack(ins, **at), attributes, regions=1, **at)
     return empty_body(op, blocks), unpack(op.results[0] if results else None, **at)

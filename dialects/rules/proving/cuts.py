@@ -56,8 +56,7 @@ def over_one_axis(cut: Cut) -> Assignment:
 
 
 def _divisors(size: int, ways: Iterable[int]) -> list[int]:
-    fitting = [n for n in ways if size % n == 0]
-    return fitting or [next(n for n in range(2, size + 1) if size % n == 0)]
+    return [n for n in ways if size % n == 0] or [next(n for n in range(2, size + 1) if size % n == 0)]
 
 
 def _with_majors(rule: Rule, cut: Cut) -> dict[str, int] | None:

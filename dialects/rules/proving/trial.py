@@ -129,8 +129,7 @@ class Trial:
         """Run the call on every rank."""
         axes = [axis for cut in assignment.values() for axis in cut]
         operands = operand_shardings(self.rule, assignment)
-        shardings = result_shardings(self.rule, assignment)
-        pairs = zip(self.call.results, shardings, strict=True)
+        pairs = zip(self.call.results, result_shardings(self.rule, assignment), strict=True)
         local_types = tuple(type_ and type_.with_shape(s.local_shape(type_.shape)) for type_, s in pairs)
         made: Made = [[] for _ in self.call.results]
         for place in itertools.product(*(range(axis.size) for axis in axes)):
@@ -192,11 +191,10 @@ class Trial:
             if self.values and not torch.equal(known.nan_to_num(), value.nan_to_num()):
                 said = {a.name for a in sharding.used}
                 lacking = ", ".join(f for f, axes in assignment.items() if not {a.name for a in axes} & said)
-                example = _first_difference(f"result {r}", known, value, ("one rank", "another"))
                 raise self.fail(
                     f"result {r} lacks {lacking}, which is not reduced, but ranks disagree on it",
                     assignment,
-                    example,
+                    _first_difference(f"result {r}", known, value, ("one rank", "another")),
                 )
         out = torch.empty_like(self.whole[r])
         for place, terms in blocks.items():

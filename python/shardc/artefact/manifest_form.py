@@ -115,8 +115,7 @@ def _pads(leaf: Leaf) -> bool:
 
 def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:
     """Whether the parts are whole numbers of equal blocks, and make up the dim."""
-    numbers = (parts.dim, parts.ways, *parts.sizes)
-    if not all(isinstance(n, int) and n >= 0 for n in numbers):
+    if not all(isinstance(n, int) and n >= 0 for n in (parts.dim, parts.ways, *parts.sizes)):
         return False
     if parts.ways < 1 or parts.dim >= len(leaf.shape):
         return False

@@ -73,5 +73,4 @@ def _split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
     if len(files) > 1:
         raise typer.BadParameter(f"give one input file, not {len(files)}: {', '.join(files)}")
     passes = [argument.lstrip("-").partition("=") for argument in arguments if argument not in files]
-    flags = [f"{name}{{{options}}}" if options else name for name, _, options in passes]
-    return (files or [STDIN])[0], flags
+    return (files or [STDIN])[0], [f"{name}{{{options}}}" if options else name for name, _, options in passes]

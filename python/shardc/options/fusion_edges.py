@@ -32,8 +32,7 @@ class OpName:
             return number == self.number
         parts = target.split(".")
         targets = ("", target, *parts[1:2], ".".join(parts[:2]))
-        is_line = not self.line or f"/{line or ''}".endswith(f"/{self.line}")
-        return self.target in targets and is_line
+        return self.target in targets and (not self.line or f"/{line or ''}".endswith(f"/{self.line}"))
 
 
 @dataclass(frozen=True)

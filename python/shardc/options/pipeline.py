@@ -127,6 +127,5 @@ def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
     named = (given,) * stages if isinstance(given, str) else tuple(given)
     if len(named) != stages:
         problem = f"recomputation is given for {len(named)} stages, of {stages}"
-        nearest = repr([*named, *["none"] * stages][:stages])
-        raise WrongRecompute(problem=problem, nearest=nearest)
+        raise WrongRecompute(problem=problem, nearest=repr([*named, *["none"] * stages][:stages]))
     return named

@@ -67,8 +67,7 @@ class TrainStep:
         part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
         self._program, self._part = program, part
         self._arguments, self._function = part.arguments, program.steps[part.number]
-        through_host = self._place.device.type != "cpu" and not self._place.nccl
-        group = HostGroup if through_host else Group
+        group = HostGroup if self._place.device.type != "cpu" and not self._place.nccl else Group
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout, group)
         self.collectives = use_symmetric_memory(groups, self._place.device, self._place.nccl)
         """For each group of ranks how its collectives are made."""

@@ -66,8 +66,7 @@ class TensorFile:
 
     def mapped(self, name: str) -> Tensor:
         """The whole tensor, still in the mapped file. KeyError if there is none of that name."""
-        entry = self._header[name]
-        low, high = entry["data_offsets"]
+        low, high = self._header[name]["data_offsets"]
         data = self._bytes[self._start + low : self._start + high]
         dtype = self.dtype(name)
         if (self._start + low) % dtype.itemsize:

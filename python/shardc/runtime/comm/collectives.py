@@ -169,8 +169,7 @@ class Rank:
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
-        mine = reuse and x.is_contiguous()
-        out = _plain(x if mine else _empty(x.shape, x).copy_(x))
+        out = _plain(x if reuse and x.is_contiguous() else _empty(x.shape, x).copy_(x))
         work = group.all_reduce(out, _op(reduction, x))
         return self._pending("all_reduce", group, work, out, out, _typed(x))
 
@@ -191,8 +190,7 @@ class Rank:
             return Done(x)
         blocks = group.sorted(_split(_plain(x), dim, group.size)).contiguous()
         out = _empty(blocks.shape[1:], blocks)
-        flat = blocks.flatten(0, 1) if out.dim() else blocks
-        work = group.reduce_scatter(out, flat, _op(reduction, x))
+        work = group.reduce_scatter(out, blocks.flatten(0, 1) if out.dim() else blocks, _op(reduction, x))
         return self._pending("reduce_scatter", group, work, blocks, out, _typed(x))
 
     def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
@@ -212,8 +210,7 @@ class Rank:
             return Done(x)
         source = group.ranks[root]
         out = _plain(x).contiguous() if source == self.number else torch.empty_like(_plain(x).contiguous())
-        work = group.broadcast(out, source)
-        return self._pending("broadcast", group, work, out, out, _typed(x))
+        return self._pending("broadcast", group, group.broadcast(out, source), out, out, _typed(x))
 
     def permute(
         self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes

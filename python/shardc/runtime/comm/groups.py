@@ -48,8 +48,7 @@ class Group:
         """Blocks in the order of the index (dim 0), put in c10d's order."""
         if self.place is None:
             return blocks
-        inverse = sorted(range(self.size), key=self.place.__getitem__)
-        return torch.stack([blocks[i] for i in inverse])
+        return torch.stack([blocks[i] for i in sorted(range(self.size), key=self.place.__getitem__)])
 
     # What c10d is told to start, each giving something to wait for.
 
@@ -154,8 +153,7 @@ class Groups(dict[Axes, Group]):
         if key not in self._handles:
             made = dist.group.WORLD
             if len(parts) > 1:
-                lists = [sorted(p) for p in parts]
-                made, _ = dist.new_subgroups_by_enumeration(lists, timeout=timeout)
+                made, _ = dist.new_subgroups_by_enumeration([sorted(p) for p in parts], timeout=timeout)
                 assert not isinstance(made, int), "every rank is in one of them"
             self._handles[key] = made
         return self._handles[key]

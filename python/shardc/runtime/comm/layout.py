@@ -135,8 +135,7 @@ def cut(value: Tensor, dims: Sequence[Axes], mesh: Mesh, rank: int) -> Tensor:
     for d, axes in enumerate(dims):
         if not axes:
             continue
-        sizes = [size for _, _, size in axes]
-        value = value.unflatten(d, [*sizes, -1])
+        value = value.unflatten(d, [*[size for _, _, size in axes], -1])
         kept = 0
         for axis in axes:
             if mesh.is_time(axis):

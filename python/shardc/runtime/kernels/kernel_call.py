@@ -171,11 +171,7 @@ def _tuple(texts: Sequence[object]) -> str:
 
 
 def batch_caller(
-    entry: Any,
-    inputs: int,
-    members: Sequence[Member],
-    elements_per_thread: int,
-    parallel: Parallel,
+    entry: Any, inputs: int, members: Sequence[Member], elements_per_thread: int, parallel: Parallel
 ) -> Batch:
     """Return the function that calls a flat kernel once for several tuples of tensors: results for each."""
     function = ctypes.cast(entry, ctypes.c_void_p)
