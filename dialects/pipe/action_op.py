@@ -6,7 +6,8 @@ from typing import Unpack
 from torch_mlir import ir
 
 from shardc.diagnostics.pipeline import BadAction
-from shardc.dialects.dist.build import At, i64, string
+from shardc.dialects.dist.build import At, attributes
+from shardc.dialects.dist.mesh import beside
 from shardc.dialects.dist.regions.yield_op import expect_types
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, tuple_elements
@@ -62,16 +63,8 @@ def action_of(site: Site) -> Action | Collective:
 
 def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:
     """The ``pipe.stage`` called ``name`` of the module that ``op`` stands in."""
-    scope = op.parent
-    while scope is not None:
-        if scope.name == "builtin.module":
-            for inner in scope.regions[0].blocks[0].operations:
-                found = inner.operation
-                if found.name == StageOp.OPERATION_NAME and found.attributes["sym_name"].value == name:
-                    return found
-        # A module parsed from text stands for a moment inside another one, and is verified there.
-        scope = scope.parent
-    return None
+    stages = (found for found in beside(op) if found.name == StageOp.OPERATION_NAME)
+    return next((found for found in stages if found.attributes["sym_name"].value == name), None)
 
 
 def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
@@ -89,12 +82,8 @@ def run_action(
     """The results of ``stage`` (index, kind, slice) on ``values``; ``version``: of its weights."""
     context = at["loc"].context
     index, kind, *number = stage
-    attributes: dict[str, ir.Attribute] = {
-        "action": string(str(action), context),
-        "stage": ir.FlatSymbolRefAttr.get(stage_name(index, kind, *number), context),
-    }
-    if version is not None:
-        attributes["version"] = i64(version, context)
+    symbol = ir.FlatSymbolRefAttr.get(stage_name(index, kind, *number), context)
+    said = attributes(context, action=str(action), stage=symbol, version=version)
     types = [tuple_type(results, context)] if results else []
-    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, pack(values, **at), attributes, **at)
+    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, pack(values, **at), said, **at)
     return unpack(op.results[0] if types else None, **at)

@@ -9,7 +9,7 @@ from torch_mlir.dialects.ext import Region
 
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.build import At, empty_body, i64, segments
+from shardc.dialects.dist.build import At, attributes, empty_body, segments
 from shardc.dialects.dist.check import check_axis
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.regions.yield_op import expect_types, group_types, yielded
@@ -112,14 +112,13 @@ def loop(
     groups = [pack(group, **at) for group in (inits, captures)]
     stacks = [write_type(multiplied(type_, dim, axis.size), context) for type_, dim in stacked]
     results = [[v.type for v in groups[0]], [tuple_type(stacks, context)] if stacks else []]
-    attributes = {
-        "axis": codec.axes((axis,))[0],
-        "stack_dims": ir.ArrayAttr.get([i64(dim, context) for _, dim in stacked], context),
+    sizes = {
         "operandSegmentSizes": segments(context, *groups),
         "resultSegmentSizes": segments(context, *results),
     }
+    said = attributes(context, axis=codec.axes((axis,))[0], stack_dims=[dim for _, dim in stacked], **sizes)
     operands, types = [*groups[0], *groups[1]], [*results[0], *results[1]]
-    op = ir.Operation.create(LoopOp.OPERATION_NAME, types, operands, attributes, regions=1, **at)
+    op = ir.Operation.create(LoopOp.OPERATION_NAME, types, operands, said, regions=1, **at)
     body = empty_body(op, [v.type for v in (*inits, *captures)])
     tuples = list(op.results)
     carried = unpack(tuples.pop(0), **at) if inits else []
