@@ -1,7 +1,5 @@
 """Building torch-dialect ops from ATen calls: the inverse of :mod:`shardc.dialects.aten.call`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

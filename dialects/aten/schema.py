@@ -1,7 +1,5 @@
 """ATen operators by their names in the torch dialect: ``aten.add.Tensor``, ``shardc.attention``."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from typing import Any

@@ -1,7 +1,5 @@
 """A stage's communication of parameters and gradients over a mesh's other axes, as actions."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal, NamedTuple
 

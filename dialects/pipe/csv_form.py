@@ -4,8 +4,6 @@
 gradients.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What each action of a schedule needs: actions of other stages, and of its own."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Sends and receives of a pipeline: what stands between the actions of its ranks."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal, NamedTuple
 

@@ -6,8 +6,6 @@ too, and cutting ``g`` leaves them whole. Rows ``q`` may be cut; columns ``k`` m
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shardc.dialects.aten.call import OpCall

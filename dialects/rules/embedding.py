@@ -4,8 +4,6 @@ A rank that has rows [offset, offset + size) of the table looks up the indices a
 the others, so that the ranks' results add up to the lookup (Shoeybi et al., "Megatron-LM", 2019, section 3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shardc.dialects.aten.call import OpCall

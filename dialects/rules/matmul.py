@@ -4,8 +4,6 @@ A product that adds a bias has it added by one rank only where the contracted di
 sums add up to the call's result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

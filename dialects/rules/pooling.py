@@ -3,8 +3,6 @@
 Pixels stay whole: neighbouring blocks would need each other's edges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

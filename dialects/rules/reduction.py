@@ -1,7 +1,5 @@
 """Reductions over dims: sums and extrema leave partial results, others keep the reduced dims whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

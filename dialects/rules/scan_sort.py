@@ -1,7 +1,5 @@
 """Rules of scans, sorts and searches: all dims may be cut but the one along which they scan or sort."""
 
-from __future__ import annotations
-
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dims, Rule, numbered, plain, rule_for

@@ -5,8 +5,6 @@ first. Dims of which only a part is taken, or which are joined, stay whole; the 
 linear.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from math import gcd

@@ -1,7 +1,5 @@
 """The values of a ``dist.loop`` one by one: its groups are tuples in the IR."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch_mlir import ir

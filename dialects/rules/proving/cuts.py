@@ -1,7 +1,5 @@
 """The cuts that a proof runs: each factor, each pair, all at once, and factors cut over parts of an axis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from math import prod

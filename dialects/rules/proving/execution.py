@@ -3,8 +3,6 @@
 A coordinate says where a rank stands on each axis; a placement, which axes cut which factor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce

@@ -1,7 +1,5 @@
 """One call under proof: cut, run on every rank, put together and compared."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

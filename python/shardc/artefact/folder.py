@@ -14,8 +14,6 @@ run.py                 trains: torchrun --nproc-per-node N run.py
 README
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

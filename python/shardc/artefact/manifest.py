@@ -1,7 +1,5 @@
 """The manifest of an artefact: what its program takes and gives, in JSON."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Whether every entry of a manifest has its fields: a damaged one is named before a rank fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 

@@ -5,8 +5,6 @@ recently used go when all are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB
 the folder: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and removed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """What everything that is kept on disk depends on: the code that made it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from functools import cache

@@ -1,7 +1,5 @@
 """The application that the commands hang on, and its global options."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

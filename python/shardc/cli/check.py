@@ -1,7 +1,5 @@
 """``shardc check``: proves a compiled folder equal to the single-device program."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """``shardc compile``: from a script with a model to a folder with a program for each rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``shardc explain``: says how a program is sharded, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

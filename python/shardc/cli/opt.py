@@ -1,7 +1,5 @@
 """``shardc opt``: runs passes on MLIR, as MLIR's own opt tools do."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

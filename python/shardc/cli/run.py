@@ -1,7 +1,5 @@
 """``shardc run``: trains with a compiled folder on processes of this machine."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``shardc schedule``: plays a pipeline schedule through, and draws it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

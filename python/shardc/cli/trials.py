@@ -1,7 +1,5 @@
 """``shardc trials``: what tuning remembered, exported, imported, pruned and summed up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``shardc tune``: searches the tile configurations of a model's kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

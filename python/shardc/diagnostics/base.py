@@ -4,8 +4,6 @@ An error is a class with a docstring that says when it is raised, and a ``templa
 ``{fields}`` the raiser fills in. The command line prints these without a traceback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """Errors of pipelines: schedules that cannot run, and files of them."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

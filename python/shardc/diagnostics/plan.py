@@ -1,7 +1,5 @@
 """Errors in meshes, plans and shardings that a user writes."""
 
-from __future__ import annotations
-
 import difflib
 
 from shardc.diagnostics.base import ShardcError

@@ -1,7 +1,5 @@
 """Tables and sizes in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -8,8 +8,6 @@ From it follow the keyword of ``compile_step``, the flag ``--clip-grad-norm``, a
 options, the check of its values, the help of the command line and the reference in ``docs/reference``.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ both (``gelu@model.py:12``), or its number in the program (``0.7``: block and ca
 that it fits.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

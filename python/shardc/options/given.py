@@ -1,7 +1,5 @@
 """The groups of options, made of what a user gave by group and by field."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar

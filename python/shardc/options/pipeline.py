@@ -1,7 +1,5 @@
 """How a step is cut into the stages of a pipeline, and in which order they run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

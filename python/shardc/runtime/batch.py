@@ -1,7 +1,5 @@
 """A batch as the list of tensors that the program takes, each checked against the manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from torch import Tensor

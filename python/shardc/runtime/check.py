@@ -1,7 +1,5 @@
 """The manifest of an artefact, ``shardc.json``, and whether the folder is what it says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -5,8 +5,6 @@ beside those of the save before, and is done when its ``.metadata`` has replaced
 until then the old checkpoint is whole.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

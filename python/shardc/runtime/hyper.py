@@ -1,7 +1,5 @@
 """Hyperparameters of a step: numbers that may change from step to step, such as the learning rate."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, MutableMapping
 from difflib import get_close_matches
 

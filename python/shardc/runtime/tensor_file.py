@@ -4,8 +4,6 @@ The format: 8 bytes of little-endian header length, a JSON header ``{name: {dtyp
 the data. The file is mapped into memory, so that a rank's slice costs its own bytes only.
 """
 
-from __future__ import annotations
-
 import json
 from math import prod
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Joining the ranks of a program: the process group, this rank's number and device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 

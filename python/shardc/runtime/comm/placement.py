@@ -6,8 +6,6 @@ not divide it, it chunks chunks, which is not what ``torch.chunk`` gives for all
 cut by one mesh dim, which joins the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 

@@ -7,8 +7,6 @@ it in the store for all: a rank may hear of a death only when the ranks that it 
 of it.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

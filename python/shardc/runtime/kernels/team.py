@@ -6,8 +6,6 @@ another thread, which is new and gets a pool of its own. (ATen's ops still need 
 in such a child, as ever.)
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading
