@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from shardc.cli.options import with_options
 from shardc.cli.progress import status
@@ -16,13 +16,9 @@ from shardc.options.step import StepOptions
 def compile_(
     script: Annotated[
         Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."
-        ),
+        Argument(exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")
-    ],
+    out: Annotated[Path, Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")],
     given: Mapping[str, object],
 ) -> None:
     """Compile a whole training step for a mesh and write a folder with a program for each rank.

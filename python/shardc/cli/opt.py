@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from shardc.cli.options import with_options
+from shardc.cli.options import Texts, with_options
 from shardc.options.opt import OptOptions
 from shardc.text_files import reading, write_text
 
@@ -17,21 +18,18 @@ STDIN = "-"
 @with_options(OptOptions)
 def opt(
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
+        Texts,
+        Argument(
             metavar="[FILE] [--PASS[=OPTIONS]]...",
             help="MLIR file, - (the default) for standard input; passes.",
         ),
     ] = None,
     pipeline: Annotated[
-        str,
-        typer.Option("--pipeline", "--pass-pipeline", help="Passes and named pipelines in MLIR's syntax."),
+        str, Option("--pipeline", "--pass-pipeline", help="Passes and named pipelines in MLIR's syntax.")
     ] = "",
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="File to write; - is standard output.")
-    ] = STDIN,
+    output: Annotated[str, Option("--output", "-o", help="File to write; - is standard output.")] = STDIN,
     list_passes: Annotated[
-        bool, typer.Option("--list-passes", help="Print all passes with their options, and all pipelines.")
+        bool, Option("--list-passes", help="Print all passes with their options, and all pipelines.")
     ] = False,
     *,
     given: Mapping[str, bool],

@@ -18,8 +18,10 @@ Artefact = Annotated[
     Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
 ]
 File = Path | None
+Count = int | None
+Texts = list[str] | None
 Libraries = Annotated[
-    list[str] | None,
+    Texts,
     typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
 ]
 
