@@ -11,8 +11,7 @@ from shardc.dialects.dist.mesh import beside
 from shardc.dialects.dist.regions.yield_op import expect_types
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, tuple_elements
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective, parse_action
+from shardc.dialects.pipe.action import Action, Collective, parse_action
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.stage import StageOp, signature, stage_name
 

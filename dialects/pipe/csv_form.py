@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from shardc.diagnostics.pipeline import BadSchedule, WrongStages
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import Action, Step, Steps, parse_step
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
-from shardc.dialects.pipe.transfer import Step, Steps, parse_step
 
 _OVERLAP = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
 

@@ -9,8 +9,7 @@ from torch_mlir.dialects.ext import Region
 from shardc.dialects.dist.build import At, attributes, empty_body
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.dist.verifier import Illegal, RegionOp, Site, tensor_type
-from shardc.dialects.pipe.action import KINDS, OPTIMIZER
-from shardc.dialects.pipe.collective import COLLECTIVE_KINDS
+from shardc.dialects.pipe.action import COLLECTIVE_KINDS, KINDS, OPTIMIZER
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.yield_op import YieldOp
 

@@ -112,13 +112,11 @@ def scatter(call: OpCall) -> Rule | None:
     if len({len(t.shape) for t in call.tensors}) != 1:
         return None
     axis = _axis(call)
-    operands, sizes = _aligned(letters, axis)
+    dims, sizes = _aligned(letters, axis)
     whole, lower = _own(sizes), None
     if _writes_one(call, axis):
         whole, lower = whole - {f"s{axis}"}, partial(_write_own, axis)
-    return Rule(
-        tuple(operands), (operands[0],), sizes, replicate=whole, linear=_scatter_linear(call), lower=lower
-    )
+    return Rule(tuple(dims), (dims[0],), sizes, replicate=whole, linear=_scatter_linear(call), lower=lower)
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:

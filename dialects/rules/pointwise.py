@@ -106,13 +106,9 @@ def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower |
     return factors.rule(call, operands, results, sets, lower)
 
 
-def aligned(
-    call: OpCall, whole: Iterable[int] = (), sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None
-) -> Rule:
-    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, and
-    ``whole``, stay whole.
-
-    A tensor of another rank (the empty ones that ``cat`` allows) stays whole.
+def aligned(call: OpCall, whole: Iterable[int] = (), sets: Sets = (), lower: Lower | None = None) -> Rule:
+    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, ``whole``
+    and tensors of another rank (the empty ones that ``cat`` allows) stay whole.
     """
     factors = Factors()
     rank = len(results_of(call)[0].shape)

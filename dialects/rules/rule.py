@@ -162,13 +162,9 @@ def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) 
     """Whether blocks of dims can say the cut: factors more major than a cut one are cut whole."""
     for dim in dims:
         for major, minor in itertools.pairwise(dim):
-            if assignment.get(minor) and _ways(assignment.get(major, ())) != sizes[major]:
+            if assignment.get(minor) and prod(a.size for a in assignment.get(major, ())) != sizes[major]:
                 return False
     return True
-
-
-def _ways(axes: Axes) -> int:
-    return prod(a.size for a in axes)
 
 
 def operand_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:

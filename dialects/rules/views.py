@@ -11,7 +11,7 @@ from math import gcd
 from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.pointwise import FIRST, Factors, aligned, local_sizes, pointwise, results_of
+from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, aligned, local_sizes, pointwise, results_of
 from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, emit_with, rule_for
 
 _T = TypeVar("_T")
@@ -244,9 +244,7 @@ def pad(call: OpCall) -> Rule:
     return aligned(call, whole=padded, sets=() if constant and call["value"] != 0 else ((0,),))
 
 
-def _along(
-    call: OpCall, large: tuple[int, ...], sets: Sequence[tuple[int, ...]], lower: Lower | None = None
-) -> Rule:
+def _along(call: OpCall, large: tuple[int, ...], sets: Sets, lower: Lower | None = None) -> Rule:
     """Tensors of shape ``large``, whole along the call's dim, and tensors that lack that dim."""
     factors = Factors()
     dim = call["dim"] % len(large)

@@ -71,10 +71,8 @@ class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromA
 def _check_draws(block: ir.Block) -> None:
     for op in (o.operation for o in block.operations):
         if draws(op):
-            text = (
-                f"draws random numbers in its body ({target_name(op)}); draw them before it and pass them in"
-            )
-            raise Illegal(text, op.location)
+            problem = f"draws random numbers in its body ({target_name(op)})"
+            raise Illegal(f"{problem}; draw them before it and pass them in", op.location)
         for region in op.regions:
             for inner in region.blocks:
                 _check_draws(inner)

@@ -258,14 +258,12 @@ def _shown(types: Sequence[TensorType], shardings: Sequence[Sharding]) -> str:
     return "; ".join(shown) or "no tensors"
 
 
-def _first_difference(
-    what: str, one: Tensor, other: Tensor, names: tuple[str, str], limit: float = 0.0
-) -> str:
+def _first_difference(what: str, one: Tensor, two: Tensor, names: tuple[str, str], limit: float = 0.0) -> str:
     """The first element, row-major, in which two tensors differ by more than ``limit`` of their magnitude."""
     wide = torch.complex128 if one.dtype.is_complex else torch.float64
-    a, b = one.to(wide), other.to(wide)
+    a, b = one.to(wide), two.to(wide)
     finite = a.abs()[a.isfinite()]
     bound = limit * max(1.0, float(finite.max()) if finite.numel() else 1.0)
     differ = ~(((a - b).abs() <= bound) | (a == b) | (a.isnan() & b.isnan()))
     at = tuple(int(i) for i in differ.nonzero()[0])
-    return f"{what} at {list(at)}: {names[0]} {one[at].item():.9g}, {names[1]} {other[at].item():.9g}"
+    return f"{what} at {list(at)}: {names[0]} {one[at].item():.9g}, {names[1]} {two[at].item():.9g}"

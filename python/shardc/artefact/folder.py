@@ -80,7 +80,7 @@ def write_artefact(
     UnwritableOutput if it can't be written.
     """
     with _replaced(folder.absolute()) as new:
-        manifest = build_manifest(module, fields, {}, target)
+        manifest = build_manifest(module, fields, target)
         _write_program(new, levels, emit_program(module), manifest, library)
         (new / "plan.json").write_text(json.dumps(plan or {}, indent=1) + "\n")
         _write_words(new, folder.absolute().name, manifest)

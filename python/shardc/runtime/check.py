@@ -69,9 +69,8 @@ def check_files(folder: Path, manifest: Json) -> None:
             state = "truncated" if size < entry["size"] else "longer than it was written"
             raise _bad(f"{name} is {state}: {size} bytes of {entry['size']}", path)
         if size <= WHOLE_HASH_BYTES and sha256(path) != entry["sha256"]:
-            raise _bad(
-                f"{name} was changed since it was compiled: its SHA-256 differs from the manifest's", path
-            )
+            what = "was changed since it was compiled: its SHA-256 differs from the manifest's"
+            raise _bad(f"{name} {what}", path)
 
 
 def sha256(path: Path) -> str:

@@ -142,10 +142,8 @@ class Groups(dict[Axes, Group]):
         self._handles: dict[frozenset[frozenset[int]], dist.ProcessGroup | None] = {}
         for axes in wanted:
             parts = mesh.partition(axes)
-            ranks = next(p for p in parts if rank in p)
-            self[axes] = make(
-                ranks, None if len(ranks) == 1 else self._handle(parts, timeout), place_of(ranks)
-            )
+            own = next(p for p in parts if rank in p)
+            self[axes] = make(own, None if len(own) == 1 else self._handle(parts, timeout), place_of(own))
 
     def _handle(self, parts: list[tuple[int, ...]], timeout: timedelta | None) -> dist.ProcessGroup | None:
         """Make one c10d group for each part; other axes or orders of the same ranks share them."""

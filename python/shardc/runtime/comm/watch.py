@@ -152,10 +152,8 @@ class Watch:
             self._store.compare_set("reason", self._mine, NOTHING)
             self._mine, self._reason = NOTHING, None
 
-    def _look(self) -> dict[int, list[str]]:
-        return {
-            r: self._store.get(f"beat/{r}").decode().split() for r in range(self._world) if r != self._rank
-        }
+    def _look(self) -> dict[int, list[bytes]]:
+        return {r: self._store.get(f"beat/{r}").split() for r in range(self._world) if r != self._rank}
 
     def _blame(self, error: Exception) -> RankStopped:
         first = self._look()
