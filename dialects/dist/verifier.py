@@ -257,10 +257,4 @@ def divided(type_: TensorType, dim: int, ways: int) -> TensorType:
     size = type_.shape[dim]
     if size % ways:
         raise Illegal(f"dim {dim} of size {size} does not divide into {ways} equal blocks")
-    return multiplied(type_, dim, 1, ways)
-
-
-def multiplied(type_: TensorType, dim: int, times: int, ways: int = 1) -> TensorType:
-    """``type_`` with dim ``dim`` ``times`` as long, over ``ways``."""
-    shape = type_.shape
-    return type_.with_shape((*shape[:dim], shape[dim] * times // ways, *shape[dim + 1 :]))
+    return type_.scaled(dim, 1, ways)

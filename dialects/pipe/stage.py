@@ -73,12 +73,7 @@ def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
 
 def stage(index: int, kind: str, arguments: Sequence[ir.Type], number: int = 0, **at: Unpack[At]) -> ir.Block:
     """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
-    said = {
-        "sym_name": stage_name(index, kind, number),
-        "index": index,
-        "kind": kind,
-        "slice": number or None,
-    }
-    given = attributes(at["loc"].context, **said)
+    name, context = stage_name(index, kind, number), at["loc"].context
+    given = attributes(context, sym_name=name, index=index, kind=kind, slice=number or None)
     op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], given, regions=1, **at)
     return empty_body(op, arguments)

@@ -7,14 +7,14 @@ from math import inf
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dims, Local, Rule, emit_with, numbered, plain, rule_for
+from shardc.dialects.rules.rule import Dims, Linear, Local, Rule, emit_with, numbered, plain, rule_for
 
 IN_GRADIENT = (frozenset({0}),)
 """Gradients are linear in the gradient that they are given, always the first operand."""
 
 
 @rule_for("aten.native_layer_norm")
-def layer_norm(call: OpCall, reduce: str | None = None, linear: tuple[frozenset[int], ...] = ()) -> Rule:
+def layer_norm(call: OpCall, reduce: str | None = None, linear: Linear = ()) -> Rule:
     """``(input [n..., d...], weight [d...], bias [d...]) -> (out [n..., d...], mean [n..., 1...], rstd)``."""
     shape, inner_shape = call["input"].shape, tuple(call["normalized_shape"])
     outer = numbered("n", shape[: len(shape) - len(inner_shape)])
@@ -91,9 +91,7 @@ def group_norm_backward(call: OpCall) -> Rule:
 
 
 @rule_for("aten._softmax", "aten._log_softmax")
-def softmax(
-    call: OpCall, linear: tuple[frozenset[int], ...] = (), neutral: tuple[float, ...] = (-inf,)
-) -> Rule:
+def softmax(call: OpCall, linear: Linear = (), neutral: tuple[float, ...] = (-inf,)) -> Rule:
     """All dims but the normalised one may be cut; ``neutral``: what its padding holds in each operand."""
     sizes = numbered("n", call.result.shape)
     dims = plain(sizes)

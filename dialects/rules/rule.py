@@ -23,6 +23,8 @@ from shardc.dialects.dist.sharding import Axes, Sharding
 Dim = tuple[str, ...]
 """The factors of a dim, the most major first; () for size 1, or where no factor describes it."""
 Dims = tuple[Dim, ...]
+Linear = tuple[frozenset[int], ...]
+"""Sets of operands, by their numbers."""
 
 
 class Local(Protocol):
@@ -107,7 +109,7 @@ class Rule:
     sizes: Mapping[str, int]
     reduce: Mapping[str, str] = field(default_factory=dict)
     replicate: frozenset[str] = frozenset()
-    linear: tuple[frozenset[int], ...] = ()
+    linear: Linear = ()
     lower: Lower | None = None
     neutral: Mapping[str, tuple[float | None, ...] | None] = field(default_factory=dict)
 
@@ -270,17 +272,9 @@ def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
     find_rule.cache_clear()
 
 
-_DECLINED: dict[str, str] = {}
-
-
-def explain_declined(target: str, text: str) -> None:
-    """Say, as a remark has it after the op's name, why a call of ``target`` has no rule."""
-    _DECLINED[target] = text
-
-
 def why_no_rule(call: OpCall) -> str:
-    """For a call without a rule: why it has none."""
-    return _DECLINED.get(call.target, "has no sharding rule")
+    """For a call without a rule: why it has none, as a remark has it after the op's name."""
+    return getattr(_RULES.get(call.target), "declines", "has no sharding rule")
 
 
 @lru_cache(maxsize=65536)

@@ -143,9 +143,8 @@ def check_folder(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in ours and "__pycache__" not in path.parts:
-            raise NotOurFolder(
-                folder=folder, problem=f"holds {name}, which shardc did not write", where=str(path)
-            )
+            problem = f"holds {name}, which shardc did not write"
+            raise NotOurFolder(folder=folder, problem=problem, where=str(path))
 
 
 def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence[str] = ()) -> Manifest:

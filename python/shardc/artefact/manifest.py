@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 from torch_mlir import ir
 
 from shardc.backends.torch.description import describe_program
@@ -40,9 +41,7 @@ class ManifestFields:
     peak_bytes: int = 0
 
 
-def fields_of(
-    capture: Capture, optimizer: torch.optim.Optimizer, level1: str, seed: int = 0
-) -> ManifestFields:
+def fields_of(capture: Capture, optimizer: Optimizer, level1: str, seed: int = 0) -> ManifestFields:
     """The fields of a captured step whose level-1 text is ``level1``."""
     numbers = [{**asdict(h), "value": h.value(optimizer)} for h in capture.hyperparameters]
     baked = [{"group": g, "key": k, "value": json_value(v)} for (g, k), v in capture.baked.items()]
