@@ -8,9 +8,9 @@ from torch_mlir import ir
 from shardc.diagnostics.pipeline import BadAction
 from shardc.dialects.dist.build import At, attributes
 from shardc.dialects.dist.mesh import beside
-from shardc.dialects.dist.regions.yield_op import expect_types
+from shardc.dialects.dist.regions.yield_op import elements_of, expect_types
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, tuple_elements
+from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site
 from shardc.dialects.pipe.action import Action, Collective, parse_action
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.stage import StageOp, signature, stage_name
@@ -44,8 +44,8 @@ class ActionOp(Op, dialect=Pipe, name="action"):
         if kind != action.kind:
             raise Illegal(f"is {action}, but @{name} is of kind {kind}")
         reads, makes = signature(stage)
-        expect_types("operand", reads, _elements(site.op.operands))
-        expect_types("result", makes, _elements(site.op.results))
+        expect_types("operand", reads, elements_of(site.op.operands))
+        expect_types("result", makes, elements_of(site.op.results))
 
 
 def action_of(site: Site) -> Action | Collective:
@@ -64,10 +64,6 @@ def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:
     """The ``pipe.stage`` called ``name`` of the module that ``op`` stands in."""
     stages = (found for found in beside(op) if found.name == StageOp.OPERATION_NAME)
     return next((found for found in stages if found.attributes["sym_name"].value == name), None)
-
-
-def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
-    return tuple_elements(values[0].type) if len(values) else []
 
 
 def run_action(

@@ -140,9 +140,7 @@ def _write_own(axis: int, local: Local) -> Sequence[object]:
 def _scatter_linear(call: OpCall) -> tuple[frozenset[int], ...]:
     if call.target == "aten.scatter.src":
         return _linear(call, 0, 2)
-    if call.target == "aten.scatter.value" and call["value"] == 0:
-        return _linear(call, 0)
-    return ()
+    return _linear(call, 0) if call.target == "aten.scatter.value" and call["value"] == 0 else ()
 
 
 @rule_for("aten.scatter_add")

@@ -133,6 +133,20 @@ class Rule:
         """The factors that may be cut, in order of first use."""
         return tuple(f for f in self.sizes if f not in self.replicate)
 
+    def operand_shardings(self, assignment: Assignment) -> list[Sharding]:
+        """What the call needs of its operands under ``assignment``."""
+        return [Sharding(dims_under(dims, assignment)) for dims in self.operands]
+
+    def result_shardings(self, assignment: Assignment) -> list[Sharding]:
+        """What it makes under ``assignment``: dims, and terms of reduced factors that a result lacks."""
+        made = []
+        for dims in self.results:
+            present = {f for dim in dims for f in dim}
+            reduced = [f for f in assignment if f not in present and f in self.reduce]
+            partial = tuple((self.reduce[f], axis) for f in reduced for axis in assignment[f])
+            made.append(Sharding(dims_under(dims, assignment)).with_partial(partial))
+        return made
+
     def __str__(self) -> str:
         text = f"({_tensors(self.operands)})->({_tensors(self.results)})"
         for kind in sorted(set(self.reduce.values())):
@@ -167,26 +181,6 @@ def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) 
             if assignment.get(minor) and prod(a.size for a in assignment.get(major, ())) != sizes[major]:
                 return False
     return True
-
-
-def operand_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
-    """What the call needs of its operands under ``assignment``."""
-    return [Sharding(dims_under(dims, assignment)) for dims in rule.operands]
-
-
-def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
-    """What the call makes under ``assignment``: dims, and terms of reduced factors that a result lacks."""
-    made = []
-    for dims in rule.results:
-        present = {f for dim in dims for f in dim}
-        partial = tuple(
-            (rule.reduce[f], axis)
-            for f, axes in assignment.items()
-            if f not in present and f in rule.reduce
-            for axis in axes
-        )
-        made.append(Sharding(dims_under(dims, assignment)).with_partial(partial))
-    return made
 
 
 def factor_axes(dims: Dims, sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:

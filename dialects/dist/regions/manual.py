@@ -13,19 +13,10 @@ from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.build import At, empty_body
 from shardc.dialects.dist.dialect import Dist
-from shardc.dialects.dist.regions.yield_op import expect_types, yielded
+from shardc.dialects.dist.regions.yield_op import elements_of, expect_types, yielded
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import (
-    Illegal,
-    Operand,
-    RegionOp,
-    Result,
-    Site,
-    divided,
-    tensor_type,
-    tuple_elements,
-)
+from shardc.dialects.dist.verifier import Illegal, Operand, RegionOp, Result, Site, divided, tensor_type
 
 
 class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
@@ -80,7 +71,7 @@ def _check_draws(block: ir.Block) -> None:
 
 def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:
     """The types, inside the body, of the blocks of a tuple of values."""
-    types = tuple_elements(values[0].type) if len(values) else []
+    types = elements_of(values)
     attributes = list(site.attribute(name, ir.ArrayAttr))
     if len(attributes) != len(types):
         raise Illegal(f"must have {len(types)} {name}, one for each value, not {len(attributes)}")

@@ -27,16 +27,7 @@ from shardc.dialects.rules.proving.execution import (
     tensor_leaves,
     type_of,
 )
-from shardc.dialects.rules.rule import (
-    Assignment,
-    Dims,
-    Rule,
-    dims_under,
-    factor_axes,
-    operand_shardings,
-    representable,
-    result_shardings,
-)
+from shardc.dialects.rules.rule import Assignment, Dims, Rule, dims_under, factor_axes, representable
 
 TOLERANCES = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
 """Relative to the largest magnitude of the whole result, or to 1 if that is less."""
@@ -45,8 +36,8 @@ HUGE = 1e12  # what masks fill with is larger
 COMBINE = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}
 
 
-Made = list[list[tuple[Coordinate, Any]]]
-"""For each result, each rank's coordinate and its value."""
+OfRanks = list[tuple[Coordinate, Any]]
+"""Each rank's coordinate and its value of one result."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +55,7 @@ class Trial:
         cut = {f: prod(a.size for a in axes) for f, axes in (assignment or {}).items()}
         text = ", ".join(f"{f} into {n}" for f, n in cut.items()) or "nothing"
         if assignment is not None:
-            shardings = operand_shardings(self.rule, over_own_axes(cut))
+            shardings = self.rule.operand_shardings(over_own_axes(cut))
             text += f"\n  sample: {_shown(self.call.tensors, shardings)}"
         text += f"\n  found: {example}" if example else ""
         return UnsoundRule(op=self.call.target, rule=self.rule, problem=problem, cut=text)
@@ -123,13 +114,13 @@ class Trial:
                 problem = f"is read as {read}, not as the cut that made it"
                 raise self.fail(f"the sharding of a tensor [{dims}] {problem}", assignment)
 
-    def run(self, assignment: Assignment, args: tuple[Any, ...]) -> Made:
+    def run(self, assignment: Assignment, args: tuple[Any, ...]) -> list[OfRanks]:
         """Run the call on every rank."""
         axes = [axis for cut in assignment.values() for axis in cut]
-        operands = operand_shardings(self.rule, assignment)
-        pairs = zip(self.call.results, result_shardings(self.rule, assignment), strict=True)
+        operands = self.rule.operand_shardings(assignment)
+        pairs = zip(self.call.results, self.rule.result_shardings(assignment), strict=True)
         local_types = tuple(type_ and type_.with_shape(s.local_shape(type_.shape)) for type_, s in pairs)
-        made: Made = [[] for _ in self.call.results]
+        made: list[OfRanks] = [[] for _ in self.call.results]
         for place in itertools.product(*(range(axis.size) for axis in axes)):
             coordinate = dict(zip(axes, place, strict=True))
             tensors = [block(t, s, coordinate) for t, s in zip(tensor_leaves(args), operands, strict=True)]
@@ -166,14 +157,12 @@ class Trial:
 
     def _assembled(self, assignment: Assignment, args: tuple[Any, ...]) -> Iterator[tuple[int, Tensor]]:
         """Number and value of each whole result that is made, from what all ranks make of ``args``."""
-        shardings = result_shardings(self.rule, assignment)
+        shardings = self.rule.result_shardings(assignment)
         for r, made in enumerate(self.run(assignment, args)):
             if self.whole[r] is not None:
                 yield r, self._assemble(r, shardings[r], made, assignment)
 
-    def _assemble(
-        self, r: int, sharding: Sharding, made: list[tuple[Coordinate, Any]], assignment: Assignment
-    ) -> Tensor:
+    def _assemble(self, r: int, sharding: Sharding, made: OfRanks, assignment: Assignment) -> Tensor:
         """One tensor from all ranks' blocks: replicas checked, terms combined, blocks in their places."""
         kinds = {reduction for reduction, _ in sharding.partial}
         if len(kinds) > 1:

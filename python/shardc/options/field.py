@@ -157,9 +157,7 @@ def describe(value: object) -> str:
     if isinstance(value, list | tuple):
         items = ", ".join(map(describe, value[:3]))
         return f"a {type(value).__name__} of {items or 'nothing'}"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"a {type(value).__name__}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def choices(kind: object) -> tuple[str, ...]:

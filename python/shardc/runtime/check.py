@@ -9,6 +9,8 @@ from .errors import BadArtefact
 
 Json = dict[str, Any]
 """A JSON object: a manifest, or an entry of one."""
+STATE_ROLES = ("param", "opt_state", "buffer")
+"""Roles of arguments that a step updates: the result of the same role and name is the new value."""
 MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 4

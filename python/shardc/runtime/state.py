@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from .check import STATE_ROLES
 from .comm.connect import Place, ensure_group
 from .comm.layout import Leaf, chunked_shape, with_padding
 from .comm.mesh import Axis, Mesh, ways
@@ -21,8 +22,6 @@ from .comm.placement import DeviceMeshes
 from .errors import StateMismatch
 from .tensor_file import TensorFile
 from .torch_private import show
-
-ROLES = ("param", "opt_state", "buffer")
 
 Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], Tensor | None]
 """``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called
@@ -44,8 +43,8 @@ class State:
         apart: Axis | None = None,
     ) -> None:
         """``leaves`` are the rank's; ``every``: of all ranks, if they differ along ``apart``."""
-        self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
-        self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES} or self.leaves
+        self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in STATE_ROLES}
+        self._every = {leaf.name: leaf for leaf in every if leaf.role in STATE_ROLES} or self.leaves
         self._apart = apart
         self.local: dict[str, Tensor] = {}
         self._mesh, self._place = mesh, place

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from . import checkpoint
 from .batch import check_leaf, leaves_of
-from .check import Json, check_files, read_manifest
+from .check import STATE_ROLES, Json, check_files, read_manifest
 from .comm.collectives import Rank
 from .comm.connect import TIMEOUT_S, connect
 from .comm.flights import Flights
@@ -30,7 +30,7 @@ from .memory import check_memory, told
 from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
 from .program import Program, check_device, device_of, library_of, part_of
-from .state import ROLES, Source, State
+from .state import Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
 
@@ -169,7 +169,7 @@ class TrainStep:
         if self._place.device.type != "cuda":
             where = f"rank {self.rank} is on {self._place.device}"
             raise GraphNotCaptured(f"CUDA graphs are for GPUs, and {where}")
-        kept = [leaf.role in ROLES or leaf.role == "constant" for leaf in self._arguments]
+        kept = [leaf.role in STATE_ROLES or leaf.role == "constant" for leaf in self._arguments]
         self._graphed = GraphedStep(self._function, self._rank, kept)
         if self._manifest["pipeline"]:
             self._graphed.refuse("it is of a pipeline, whose ranks send to each other")
@@ -256,7 +256,7 @@ class TrainStep:
         device = self._place.device
         values = []
         for leaf in self._arguments:
-            if leaf.role in ROLES:
+            if leaf.role in STATE_ROLES:
                 values.append(self.state.local[leaf.name])
             elif leaf.role == "input":
                 values.append(inputs[leaf.name].to(device, non_blocking=True).contiguous())

@@ -296,6 +296,4 @@ def _join(blocks: Tensor, dim: int) -> Tensor:
     """``[parts, .., n, ..]`` as ``[.., parts * n, ..]``; a view if all dims before ``dim`` are of size 1."""
     shape = list(blocks.shape[1:])
     shape[dim] *= blocks.shape[0]
-    if prod(shape[:dim]) == 1:
-        return blocks.view(shape)
-    return blocks.movedim(0, dim).reshape(shape)
+    return blocks.view(shape) if prod(shape[:dim]) == 1 else blocks.movedim(0, dim).reshape(shape)
