@@ -41,13 +41,7 @@ class OffsetOp(Op, dialect=Dist, name="offset", traits=[ext.Pure]):
 
 
 def offset(
-    axes: Axes,
-    extent: int,
-    codec: ShardingCodec,
-    *,
-    scale: int = 1,
-    base: int | ir.Value = 0,
-    **at: Unpack[At],
+    axes: Axes, extent: int, codec: ShardingCodec, scale: int = 1, base: int | ir.Value = 0, **at: Unpack[At]
 ) -> ir.Value:
     """``base`` is a number or a value of type ``!torch.int``."""
     context = at["loc"].context

@@ -54,10 +54,7 @@ def read_csv(
 
 
 def read_steps(text: str) -> Steps:
-    """Each rank's actions, transfers and collectives. Actions that overlap follow each other.
-
-    Raises BadAction.
-    """
+    """Each rank's actions, transfers and collectives; overlapping ones one by one. Raises BadAction."""
     return tuple(tuple(_steps(row)) for row in csv.reader(io.StringIO(text)))
 
 

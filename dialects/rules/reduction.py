@@ -90,9 +90,8 @@ def _with_neutral(rule: Rule, number: float) -> Rule:
 _NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
 
 
-@rule_for(
-    "aten.linalg_vector_norm", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype"
-)
+@rule_for("aten.linalg_vector_norm", "aten.norm.Scalar")
+@rule_for("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
 def norm(call: OpCall) -> Rule:
     """Norms of order 1, 0 and infinity combine; others end in a root (decompose into sums of squares)."""
     order = call["ord"] if call.target == "aten.linalg_vector_norm" else call["p"]

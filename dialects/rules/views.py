@@ -214,9 +214,8 @@ def slice_backward(call: OpCall) -> Rule:
     return aligned(call, sets=FIRST, lower=_slice_local)
 
 
-@rule_for(
-    "aten.split.Tensor", "aten.split_with_sizes", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes"
-)
+@rule_for("aten.split.Tensor", "aten.split_with_sizes")
+@rule_for("aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes")
 def split(call: OpCall) -> Rule:
     return aligned(call, whole=(call["dim"],), sets=FIRST)
 

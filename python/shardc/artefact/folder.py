@@ -51,8 +51,6 @@ from runtime.run import main  # noqa: E402
 main(FOLDER)
 '''  # noqa: E501
 
-AGAIN = "compile again, or copy the folder again"
-
 README = """A training step compiled by shardc for {ranks} ranks ({mesh}). It needs torch alone.
 Run it: torchrun --nproc-per-node {ranks} run.py --steps 10   (use it: from runtime import TrainStep)
 """
@@ -157,12 +155,12 @@ def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence
         manifest = check.read_manifest(folder)
         problem = form_problem(manifest)
         if problem is not None:
-            raise BadArtefact(problem=f"the manifest is damaged: {problem}", hint=AGAIN, where=where)
+            raise BadArtefact(problem=f"the manifest is damaged: {problem}", hint=check.AGAIN, where=where)
         checked = {name: entry for name, entry in manifest["files"].items() if name not in unchecked}
         check.check_files(folder, {"files": checked})
     for name in unchecked:
         if not (folder / name).is_file():
-            raise BadArtefact(problem=f"{name} is missing", hint=AGAIN, where=str(folder / name))
+            raise BadArtefact(problem=f"{name} is missing", hint=check.AGAIN, where=str(folder / name))
     if model is not None and manifest["model"] != model:
         other = f"({manifest['model'][:12]}, not {model[:12]})"
         problem = f"the artefact was compiled from another model or batch {other}"

@@ -47,10 +47,7 @@ class TooMuchMemory(PipelineError):
 
 
 class UnknownSchedule(PipelineError):
-    """No schedule has this name.
-
-    Fails: ``schedule("zbv", ...)``. Works: ``schedule("zb-v", ...)``.
-    """
+    """No schedule has this name. Fails: ``schedule("zbv", ...)``. Works: ``schedule("zb-v", ...)``."""
 
     template = "there is no schedule {name!r}{nearest}"
     hint = "take one of {known}"

@@ -14,6 +14,7 @@ STATE_ROLES = ("param", "opt_state", "buffer")
 MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 4
+AGAIN = "compile again, or copy the folder again"
 WHOLE_HASH_BYTES = 256 << 20
 """Larger files are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
 
@@ -80,5 +81,5 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _bad(what: str, path: Path, hint: str = "compile again, or copy the folder again") -> BadArtefact:
+def _bad(what: str, path: Path, hint: str = AGAIN) -> BadArtefact:
     return BadArtefact(what, str(path), hint)

@@ -27,6 +27,7 @@ Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], T
 """``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called
 once for this rank's block, or for each of the blocks that it is made of.
 """
+Leaves = Iterable[Leaf]
 Tensors = Mapping[str, Tensor]
 Source = Tensors | Initialiser | None
 
@@ -35,12 +36,7 @@ class State:
     """One rank's state by name; tensor objects stay, steps replace what they hold. Padding holds zeros."""
 
     def __init__(
-        self,
-        leaves: Iterable[Leaf],
-        mesh: Mesh,
-        place: Place,
-        every: Iterable[Leaf] = (),
-        apart: Axis | None = None,
+        self, leaves: Leaves, mesh: Mesh, place: Place, every: Leaves = (), apart: Axis | None = None
     ) -> None:
         """``leaves`` are the rank's; ``every``: of all ranks, if they differ along ``apart``."""
         self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in STATE_ROLES}

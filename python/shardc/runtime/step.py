@@ -14,7 +14,7 @@ from . import checkpoint
 from .batch import check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
 from .comm.collectives import Rank
-from .comm.connect import TIMEOUT_S, connect
+from .comm.connect import TIMEOUT_S, Device, connect
 from .comm.flights import Flights
 from .comm.groups import Group, Groups, HostGroup
 from .comm.layout import Leaf, cut, with_padding
@@ -49,7 +49,7 @@ class TrainStep:
         *,
         file: TensorFile | None = None,
         state: Source = None,
-        device: torch.device | str | None = None,
+        device: Device = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._mesh = Mesh.read(manifest["mesh"])
@@ -83,11 +83,7 @@ class TrainStep:
 
     @classmethod
     def load(
-        cls,
-        folder: Path | str,
-        device: torch.device | str | None = None,
-        state: Source = None,
-        timeout_s: float = TIMEOUT_S,
+        cls, folder: Path | str, device: Device = None, state: Source = None, timeout_s: float = TIMEOUT_S
     ) -> TrainStep:
         """Return an artefact's step. ``state``: initial values, as a dict or a function for each block.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .check import AGAIN
 from .errors import BadArtefact
 
 DTYPES = {
@@ -78,5 +79,4 @@ class TensorFile:
 
 
 def _broken(path: Path, why: str) -> BadArtefact:
-    hint = "compile again, or copy the folder again"
-    return BadArtefact(f"{path.name} can't be read: {why}", str(path), hint)
+    return BadArtefact(f"{path.name} can't be read: {why}", str(path), AGAIN)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .mesh import Axes, Mesh
 
+Timeout = timedelta | None
 # torch 2.13 gave these two new names and warns at every call of the old ones.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -135,7 +136,7 @@ class Groups(dict[Axes, Group]):
         mesh: Mesh,
         rank: int,
         wanted: Iterable[Axes],
-        timeout: timedelta | None = None,
+        timeout: Timeout = None,
         make: type[Group] = Group,
     ) -> None:
         super().__init__()
@@ -145,7 +146,7 @@ class Groups(dict[Axes, Group]):
             own = next(p for p in parts if rank in p)
             self[axes] = make(own, None if len(own) == 1 else self._handle(parts, timeout), place_of(own))
 
-    def _handle(self, parts: list[tuple[int, ...]], timeout: timedelta | None) -> dist.ProcessGroup | None:
+    def _handle(self, parts: list[tuple[int, ...]], timeout: Timeout) -> dist.ProcessGroup | None:
         """Make one c10d group for each part; other axes or orders of the same ranks share them."""
         key = frozenset(frozenset(p) for p in parts)
         if key not in self._handles:
