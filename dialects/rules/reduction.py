@@ -7,11 +7,11 @@ from math import inf, prod
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
-from shardc.dialects.rules.pointwise import FIRST, Factors, results_of
+from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, results_of
 from shardc.dialects.rules.rule import Local, Rule, rule_for
 
 
-def reduce_dims(call: OpCall, kind: str | None, sets: Iterable[tuple[int, ...]] = ()) -> Rule:
+def reduce_dims(call: OpCall, kind: str | None, sets: Sets = ()) -> Rule:
     """The first operand reduced over the call's ``dim`` (all dims if it has none), with or without
     ``keepdim``.
 
@@ -45,14 +45,17 @@ def _reduced(call: OpCall) -> set[int]:
     return {d % rank for d in (dim if isinstance(dim, tuple) else (dim,))}
 
 
-def _register(kind: str | None, sets: Iterable[tuple[int, ...]], names: str) -> None:
-    rule_for(*(f"aten.{name}" for name in names.split()))(lambda call: reduce_dims(call, kind, sets))
+def _register(kind: str | None, sets: Sets, names: str, neutral: float | None = None) -> None:
+    targets = (f"aten.{name}" for name in names.split())
+    rule_for(*targets)(lambda call: _with_neutral(reduce_dims(call, kind, sets), neutral))
 
 
 _register("sum", FIRST, "sum sum.dim_IntList")
 _register("sum", (), "nansum count_nonzero count_nonzero.dim_IntList")  # of what is not linear in the operand
 _register("max", (), "amax max")
 _register("min", (), "amin min")
+_register("max", (), "any any.dim any.dims", 0.0)  # the largest and the least of truth values
+_register("min", (), "all all.dim all.dims", 1.0)
 # Results on parts do not combine by a sum or an extremum.
 _register(None, (), "aminmax argmax argmin max.dim min.dim median.dim mode prod prod.dim_int logsumexp")
 _register(None, (), "std.correction std_mean.correction var.correction var_mean.correction")
@@ -71,19 +74,9 @@ def _mean_local(reduced: Mapping[str, int], local: Local) -> Sequence[object]:
     return [made if part == 1 else local.emit("aten.mul.Scalar", made, part)]
 
 
-@rule_for("aten.any", "aten.any.dim", "aten.any.dims")
-def any_(call: OpCall) -> Rule:
-    """The largest of truth values."""
-    return _with_neutral(reduce_dims(call, "max"), 0.0)
-
-
-@rule_for("aten.all", "aten.all.dim", "aten.all.dims")
-def all_(call: OpCall) -> Rule:
-    """The least of truth values."""
-    return _with_neutral(reduce_dims(call, "min"), 1.0)
-
-
-def _with_neutral(rule: Rule, number: float) -> Rule:
+def _with_neutral(rule: Rule, number: float | None) -> Rule:
+    if number is None:
+        return rule
     return replace(rule, neutral={f: (number,) * len(rule.operands) for f in rule.reduce})
 
 
