@@ -30,8 +30,8 @@ from shardc.diagnostics.oracle import Deadlock
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.pipe.action import parse_action
 from shardc.dialects.pipe.action_op import find_stage
-from shardc.dialects.pipe.collective import parse_action
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.runtime.kernels.loaders import Kernels as Library

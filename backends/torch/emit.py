@@ -24,8 +24,8 @@ from shardc.backends.torch.step import yielded
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
+from shardc.runtime.check import STATE_ROLES
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
 

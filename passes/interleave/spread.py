@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardc.dialects.dist.interleaving import Parts
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.interleave.moves import PartsMove, read_move
 from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import Node, Program, carried_values
 from shardc.passes.pad.call import placed_factors
+from shardc.runtime.check import STATE_ROLES
 
 Layout = dict[int, Parts]
 """The dims of a value that are stored as parts; none, for most values."""

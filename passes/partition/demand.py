@@ -9,7 +9,6 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.dialects.rules.rule import operand_shardings, result_shardings
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
@@ -98,8 +97,8 @@ class DemandAnalysis:
             sizes = [self._program.types[v].size_bytes for v in node.values]
             uncut = [_without(sharding, whole) for sharding in wanted]
             chosen = without(assign(node.rule, list(map(Request, uncut, rounds, sizes))), partial)
-            needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
-            self._memo[key] = needs, [s.normal() for s in result_shardings(node.rule, chosen)]
+            needs = [s.normal() for s in node.rule.operand_shardings(chosen)]
+            self._memo[key] = needs, [s.normal() for s in node.rule.result_shardings(chosen)]
         return self._memo[key]
 
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:

@@ -17,9 +17,8 @@ from shardc.backends.eager.program import read_block
 from shardc.backends.eager.ranks import Ranks
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.dialects.pipe.action import OPTIMIZER, Action
+from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, parse_action
 from shardc.dialects.pipe.action_op import ActionOp
-from shardc.dialects.pipe.collective import Collective, parse_action
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from shardc.diagnostics.pipeline import BadCollective
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.action import Action, Collective, Step, Steps
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps
 
 
 def check_collectives(schedule: Schedule, steps: Steps) -> None:

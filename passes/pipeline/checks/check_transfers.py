@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NoReturn
 
 from shardc.diagnostics.pipeline import BadTransfers, TooManyBuffers
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.action import Action, Collective, Step, Steps, Transfer
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 from shardc.passes.pipeline.ranks.transfers import transfer
 
 Mode = Literal["blocking", "batched", "buffered", "paired"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from shardc.dialects.dist.collectives.names import COLLECTIVES
-from shardc.dialects.pipe.collective import CollectiveKind
+from shardc.dialects.pipe.action import CollectiveKind
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective, CollectiveKind
+from shardc.dialects.pipe.action import Action, Collective, CollectiveKind, Step, Steps
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps
 
 
 def place_collectives(

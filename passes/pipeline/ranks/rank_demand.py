@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.stages.step_program import StepProgram, reads
+from shardc.runtime.check import STATE_ROLES
 
 Home = frozenset[int] | None
 """The ranks that have a value; None for one that any rank can make for itself."""

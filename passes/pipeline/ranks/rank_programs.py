@@ -7,15 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
-from shardc.dialects.pipe.action import OPTIMIZER, Action
+from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, CollectiveKind, Step, Transfer
 from shardc.dialects.pipe.action_op import run_action
-from shardc.dialects.pipe.collective import Collective, CollectiveKind
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.rank_function import function_name
 from shardc.dialects.pipe.receive import receive
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.send import send
-from shardc.dialects.pipe.transfer import Step, Transfer
 from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
 from shardc.passes.pipeline.ranks.collective_bodies import CollectiveBody
 from shardc.passes.pipeline.ranks.collectives import place_collectives

@@ -15,11 +15,11 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.action import OPTIMIZER
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody
 from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.runtime.check import STATE_ROLES
 
 Key = tuple[str, str]
 

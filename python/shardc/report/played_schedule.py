@@ -10,9 +10,9 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.timeline import Timeline
 from shardc.diagnostics.pipeline import BadTransfers
 from shardc.diagnostics.text import table
+from shardc.dialects.pipe.action import Steps
 from shardc.dialects.pipe.csv_form import write_csv
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Steps
 from shardc.dialects.pipe.weight_versions import versions_held
 from shardc.passes.pipeline.checks.check_transfers import Mode
 from shardc.report.timeline_svg import Run, timeline_html, timeline_svg

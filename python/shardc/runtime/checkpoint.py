@@ -5,8 +5,6 @@ beside those of the save before, and is done when its ``.metadata`` has replaced
 until then the old checkpoint is whole.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -106,10 +104,8 @@ class _Writer(FileSystemWriter):
         _flush(self._folder)
 
     def _from_folder(self, result: WriteResult) -> WriteResult:
-        place = result.storage_data
-        return replace(
-            result, storage_data=replace(place, relative_path=f"{self._payload}/{place.relative_path}")
-        )
+        path = f"{self._payload}/{result.storage_data.relative_path}"
+        return replace(result, storage_data=replace(result.storage_data, relative_path=path))
 
 
 def _payload_name() -> str:

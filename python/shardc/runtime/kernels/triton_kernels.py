@@ -182,12 +182,7 @@ def caller(
     numbers = [f"n{n}" for n in range(getattr(module, "SIZES", 0))]
     sizes = numbers if size is None else [str(size)]
     on = f"{read[0]}.device" if read else "device"
-    names: dict[str, object] = {
-        "launch": module.launch,
-        "empty": torch.empty,
-        "device": device,
-        "check": check_index,
-    }
+    names = dict[str, object](launch=module.launch, empty=torch.empty, device=device, check=check_index)
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
     for n, (shape, dtype) in new.items():
         names[f"dtype{n}"] = dtype
