@@ -181,15 +181,14 @@ class _Padder:
         op, place = node.op, (node.op.location, self._ip)
         if op.name.startswith("dist."):
             types, attributes = [o.type for o in operands], dict(op.attributes.items())
-            return ir.Operation.create(
-                op.name, types, operands, attributes, loc=place[0], ip=place[1]
-            ).results
+            same = ir.Operation.create(op.name, types, operands, attributes, loc=op.location, ip=self._ip)
+            return same.results
         results = padded_types(node.rule.results, node.spec.results, node.rule, factors)
         args = fill(node.spec.args, operands)
         made: Sequence[ir.Value]
         if factors and node.rule.lower is not None:
-            call = (node.spec, padded_rule(node.rule, factors), {})
-            made = node.rule.lower(MlirLocal(self._builder, self._codec, place, call, args, results))
+            call = (node.spec, padded_rule(node.rule, factors), args, results)
+            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call))
         else:
             made = self._builder.call(node.spec.target, args, results, *place).results
         owners = {v.owner.results[0] for v in made}

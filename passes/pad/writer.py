@@ -25,7 +25,7 @@ class PadWriter(CallWriter):
 
     def place(self, location: ir.Location, attributes: Mapping[str, ir.Attribute]) -> None:
         """Where the next ops belong in the user's source, and their phase."""
-        self._loc, self._attributes = location, attributes
+        self.loc, self.attributes = location, attributes
 
     def masked(
         self, value: ir.Value, dim: int, size: int, spans: Spans, span: Span, number: float
@@ -54,7 +54,7 @@ class PadWriter(CallWriter):
         What goes is cut off first, then zeros are put on.
         """
         # In each phase anew: a parameter that is gathered for one need not live on for another.
-        key = ("converted", value, have, want, self._attributes.get("dist.phase"))
+        key = ("converted", value, have, want, self.attributes.get("dist.phase"))
         if key not in self._made:
             both = tuple(tuple(s for s in h if s in w) for h, w in zip(have, want, strict=True))
             trimmed = self._resized(value, shape, have, both)

@@ -94,8 +94,8 @@ class _Partitioner:
         if node.rule.lower is None or not assignment:
             made = self._builder.call(node.spec.target, args, results, *place).results
         else:
-            call = (node.spec, node.rule, assignment)
-            made = node.rule.lower(MlirLocal(self._builder, self._codec, place, call, args, results))
+            call = (node.spec, node.rule, args, results, assignment)
+            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call))
         self._label(node, list(made))
         return made
 

@@ -66,11 +66,6 @@ class _RowWriter(CallWriter):
 
     dim = -1
 
-    def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-        return (
-            value if type_of(value).dtype == dtype else self.call("aten._to_copy", value, dtype, None, None)
-        )
-
     def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.call("aten.sub.Tensor", a, b, 1)
 

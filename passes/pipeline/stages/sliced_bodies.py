@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from torch_mlir import ir
 
@@ -16,7 +16,7 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.attributes import copy_attributes, drop_attributes
-from shardc.passes.partition.local_call import CallWriter, MlirLocal, Types
+from shardc.passes.partition.local_call import CallWriter, MlirLocal
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages, between, write_fold
@@ -161,9 +161,10 @@ class _SliceWriter:
         if shared:
             made = self._attention(op, call, args, types)
         elif call.rule.lower is not None and call.factors:
-            place, ends = (op.location, self._ip), (self._start, self._end)
+            place = (self._builder, self._codec, op.location, self._ip)
+            local = (*place, call.spec, call.rule, args, tuple(types))
             made = call.rule.lower(
-                _SliceLocal(self._builder, self._codec, place, call, args, tuple(types), ends)
+                _SliceLocal(*local, factors=call.factors, start=self._start, end=self._end)
             )
         else:
             made = self._builder.call(call.spec.target, args, types, op.location, self._ip).results
@@ -258,35 +259,26 @@ class _SliceWriter:
         return handle
 
 
+@dataclass
 class _SliceLocal(MlirLocal):
     """A slice's version of a call, for the rule's ``lower``."""
 
-    def __init__(
-        self,
-        builder: CallBuilder,
-        codec: ShardingCodec,
-        place: tuple[ir.Location, ir.InsertionPoint],
-        call: SlicedCall,
-        args: tuple[object, ...],
-        results: Types,
-        ends: tuple[int, int],
-    ) -> None:
-        super().__init__(builder, codec, place, (call.spec, call.rule, {}), args, results)
-        self._factors, (self._start, self._end) = call.factors, ends
+    factors: Mapping[str, TokenCut] = field(kw_only=True)
+    start: int = field(kw_only=True)
+    end: int = field(kw_only=True)
 
     def size(self, factor: str) -> int:
-        cut = self._factors.get(factor)
-        return self._rule.sizes[factor] if cut is None else cut.outer * (self._end - self._start) * cut.inner
+        cut = self.factors.get(factor)
+        return self.rule.sizes[factor] if cut is None else cut.outer * (self.end - self.start) * cut.inner
 
     def ways(self, factor: str) -> int:
-        return 2 if factor in self._factors else 1
+        return 2 if factor in self.factors else 1
 
     def offset(self, factor: str, scale: int = 1, base: int | ir.Value = 0) -> int | ir.Value:
-        cut = self._factors.get(factor)
+        cut = self.factors.get(factor)
         if cut is None:
             return base
         if cut.outer != 1 or isinstance(base, ir.Value):
-            raise NotCausal(
-                op=self.spec.target, why="it counts elements of the sequence", where=source_line(self._loc)
-            )
-        return base + scale * self._start * cut.inner
+            why = "it counts elements of the sequence"
+            raise NotCausal(op=self.spec.target, why=why, where=source_line(self.loc))
+        return base + scale * self.start * cut.inner
