@@ -10,8 +10,7 @@ from shardc.cost.simulate import simulate
 from shardc.diagnostics.pipeline import ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Orders, Schedule, orders
-from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
-from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
+from shardc.passes.pipeline.schedules.list_scheduling import EQUAL, list_schedule
 
 
 def chimera(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
