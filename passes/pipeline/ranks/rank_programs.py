@@ -20,7 +20,7 @@ from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
 from shardc.passes.pipeline.ranks.collective_bodies import CollectiveBody
 from shardc.passes.pipeline.ranks.collectives import place_collectives
 from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.ranks.rank_demand import Demand, find_demand
+from shardc.passes.pipeline.ranks.rank_demand import Demand, DemandFinder
 from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
@@ -62,7 +62,7 @@ def write_rank_programs(
     # State that actions update is there for whoever holds the argument that it comes in as.
     old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
     results = [(old.get(value, value), key) for value, key, _ in returned]
-    demand = find_demand(program, wanted, summed, results, fetched)
+    demand = DemandFinder(program, wanted, summed).find(results, fetched)
     kinds: dict[int, Collection[CollectiveKind]] = {
         stage: [body.kind for body in collectives if body.index == index]
         for route in schedule.routes
