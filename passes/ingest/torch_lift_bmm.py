@@ -22,20 +22,17 @@ class TorchLiftBmm(Pass):
     """``view([B,H,M,N], bmm(view([B*H,M,K], q), view([B*H,K,N], k)))`` becomes ``matmul(q, k)`` on four dims.
 
     PyTorch computes ``q @ k`` of attention that is written out, or has dropout, so. A cut of the heads can't
-    be said of the joint dim ``B*H``, where the batch is more major: left as it is, it would keep every such
-    attention whole.
+    be said of the joint dim ``B*H``, where the batch is more major: such an attention would stay whole.
     """
 
     name: ClassVar[str] = "torch-lift-bmm"
 
     def run(self, module: ir.Module) -> None:
         function = find_function(module)
-        if function is None or all(
-            op.operation.name != "torch.aten.bmm" for op in function.regions[0].blocks[0]
-        ):
+        ops = [] if function is None else function.regions[0].blocks[0].operations
+        program = read_program(module) if any(o.operation.name == "torch.aten.bmm" for o in ops) else None
+        if program is None:
             return
-        program = read_program(module)
-        assert program is not None
         builder = CallBuilder(program.block)
         for node in program.nodes:
             if node.spec.target == "aten.bmm":

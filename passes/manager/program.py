@@ -1,7 +1,6 @@
 """A step function as the passes see it: values by number, calls with their rules, who uses what.
 
-Reading MLIR through Python costs microseconds an access; a pass reads the function once into this and works
-on integers.
+Reading MLIR from Python takes microseconds an access: a pass reads the function once and works on integers.
 """
 
 from __future__ import annotations
@@ -153,13 +152,9 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
     for operand in dict.fromkeys(operands):
         program.users[operand].append(number)
     if rule is None:
-        size = sum(t.size_bytes for t in call.spec.results if t)
-        remark(
-            "ReplicatedOp",
-            f"{call.spec.target} {why_no_rule(call.spec)}, so every device computes all of it "
-            f"({size:,} bytes of results)",
-            source_line(op.location),
-        )
+        size = f"({sum(t.size_bytes for t in call.spec.results if t):,} bytes of results)"
+        why = f"{call.spec.target} {why_no_rule(call.spec)}, so every device computes all of it {size}"
+        remark("ReplicatedOp", why, source_line(op.location))
 
 
 def _read_call(op: ir.Operation, reader: CallReader) -> Call:

@@ -25,9 +25,8 @@ class DistCombine(Pass):
     A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late
     as they can wait, reductions as soon as they can start. A collective on the result of a reduction gives
     way to it: the reductions are packed first, then what follows them. Of a pipeline each stage, and each
-    rank's function, is packed by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it delays.
-    PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the
-    default.
+    rank's function, is packed by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it delays:
+    by default 25 MiB, as in PyTorch's DistributedDataParallel (Li et al., VLDB 2020), for all-reduces alone.
     """
 
     name: ClassVar[str] = "dist-combine"

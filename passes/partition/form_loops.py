@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -24,6 +25,7 @@ from shardc.passes.partition.reshard_lower import EDGE_KIND
 _MATMULS = ("aten.mm", "aten.bmm", "aten.addmm")
 _HEAVY = (*_MATMULS, "aten.convolution", "shardc.attention", "aten.embedding", "dist.")
 """Ops whose results are kept from one loop to a later one; anything else is computed again there."""
+Pair = tuple[ir.Value, ir.Value]
 
 
 def form_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> None:
@@ -50,10 +52,7 @@ class _Body:
 
 class _Former:
     def __init__(self, block: ir.Block, codec: ShardingCodec, axis: Axis, plan: LoopPlan) -> None:
-        self._block = block
-        self.codec = codec
-        self.axis = axis
-        self._plan = plan
+        self._block, self.codec, self.axis, self._plan = block, codec, axis, plan
         self._builder = CallBuilder(block)
         self._end = list(block.operations)[-1].operation
         self._bodies = [_Body(plan.inside[k]) for k in range(plan.loops)]
@@ -153,9 +152,8 @@ class _Former:
             inits, body.captures, self.axis, self.codec, stacked=stacked, loc=location, ip=before
         )
         carried, captured = block.arguments[: len(inits)], block.arguments[len(inits) :]
-        _Filler(self, k, block, dict(zip(body.captures, captured, strict=True))).fill(body.ops)
-        inner = CallBuilder(block)
-        here = ir.InsertionPoint(block)
+        inner, here = CallBuilder(block), ir.InsertionPoint(block)
+        _Filler(self, k, here, zip(body.captures, captured, strict=True)).fill(body.ops)
         nexts = [_combine(inner, acc, edge, here) for acc, edge in zip(carried, body.reduced, strict=True)]
         yield_values(nexts, [v for v, _, _ in body.stacked], loc=location, ip=here)
         for edge, result in zip(body.reduced, sums, strict=True):
@@ -219,13 +217,9 @@ def _combine(inner: CallBuilder, acc: ir.Value, edge: ir.Operation, ip: ir.Inser
 class _Filler:
     """Moves a loop's ops into its body and makes them read what the body sees."""
 
-    def __init__(
-        self, former: _Former, k: int, block: ir.Block, mapping: dict[ir.Value, ir.BlockArgument]
-    ) -> None:
-        self._former = former
-        self._k = k
-        self._end = ir.InsertionPoint(block)
-        self._mapping: dict[ir.Value, ir.Value] = {**mapping}
+    def __init__(self, former: _Former, k: int, end: ir.InsertionPoint, seen: Iterable[Pair]) -> None:
+        self._former, self._k, self._end = former, k, end
+        self._mapping: dict[ir.Value, ir.Value] = dict(seen)
 
     def fill(self, ops: list[ir.Operation]) -> None:
         for op in ops:
@@ -257,12 +251,9 @@ class _Filler:
 
     def _cut_again(self, value: ir.OpResult) -> ir.Value:
         former, loc = self._former, value.owner.location
-        stack = self._mapping[former.stacks[value]]
-        dim = i64(former.stack_dim(value), value.context)
-        attributes = {"dim": dim, "axes": former.codec.axes((former.axis,))}
-        return ir.Operation.create(
-            "dist.slice", [value.type], [stack], attributes, loc=loc, ip=self._end
-        ).result
+        stack, dim = self._mapping[former.stacks[value]], i64(former.stack_dim(value), value.context)
+        attributes, types = {"dim": dim, "axes": former.codec.axes((former.axis,))}, [value.type]
+        return ir.Operation.create("dist.slice", types, [stack], attributes, loc=loc, ip=self._end).result
 
 
 def _heavy(op: ir.Operation) -> bool:

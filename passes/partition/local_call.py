@@ -80,10 +80,8 @@ class MlirLocal:
         operands, start = ([base], 0) if isinstance(base, ir.Value) else ([], base)
         numbers = {"extent": self.size(factor), "scale": scale, "base": start}
         attributes = {name: i64(number, self.ip.block.owner.context) for name, number in numbers.items()}
-        attributes, types = {"axes": self.codec.axes(axes), **attributes}, [self.builder.type("!torch.int")]
-        return ir.Operation.create(
-            "dist.offset", types, operands, attributes, loc=self.loc, ip=self.ip
-        ).result
+        given, types = {"axes": self.codec.axes(axes), **attributes}, [self.builder.type("!torch.int")]
+        return ir.Operation.create("dist.offset", types, operands, given, loc=self.loc, ip=self.ip).result
 
     def emit(self, target: str, *args: object) -> ir.Value | tuple[ir.Value, ...]:
         full = with_defaults(target, args)

@@ -27,8 +27,7 @@ from shardc.passes.propagate.state import PropagationState
 
 @dataclass(frozen=True)
 class TorchSplitSoftmax(ReadingPass):
-    """Rewrites each ``_softmax`` and ``_log_softmax`` that ``dist-propagate`` would find cut along the dim
-    that it normalises.
+    """Rewrites each ``_softmax`` and ``_log_softmax`` that will be cut along the dim that it normalises.
 
     Runs before ``dist-propagate``, and propagates on the side to see the cuts. Gradients that read such a
     softmax are rewritten with it. Everything else stays: on one device the native operator is faster.

@@ -1,7 +1,6 @@
 """Orders made by playing a pipeline through: a free rank takes the first action that can run.
 
-Weight gradients go where ranks would wait otherwise: the freedom that zero-bubble schedules use (Qi et al.
-2024).
+Weight gradients go where ranks would wait: the freedom that zero-bubble schedules use (Qi et al. 2024).
 """
 
 from __future__ import annotations

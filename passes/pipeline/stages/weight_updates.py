@@ -19,7 +19,7 @@ from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, reads, tensor
 
 Key = tuple[str, str]
 
@@ -162,19 +162,12 @@ class UpdateFinder:
 
     def _closure(self, values: Iterable[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
         """The varying ops that make ``values``, in order, and the arguments and sums they start from."""
-        ops: dict[ir.Value, ir.Operation] = {}
-        leaves: dict[ir.Value, None] = {}
-        todo = [v for v in values if v in self._varying]
-        while todo:
-            value = todo.pop()
-            if not isinstance(value, ir.OpResult) or value in self._number:
-                leaves[value] = None
-                continue
-            op = value.owner.operation
-            if op.results[0] not in ops:
-                ops[op.results[0]] = op
-                todo.extend(v for v in reads(op) if v in self._varying)
-        return [ops[first] for first in sorted(ops, key=self._order.__getitem__)], list(leaves)
+        is_made = lambda v: isinstance(v, ir.OpResult) and v not in self._number  # noqa: E731
+        made = made_from(values, lambda v: v in self._varying and is_made(v))
+        found = [v for v in made if v in self._varying]
+        ops = {v.owner.results[0]: v.owner.operation for v in found if is_made(v)}
+        ordered = [ops[first] for first in sorted(ops, key=self._order.__getitem__)]
+        return ordered, [v for v in found if not is_made(v)]
 
 
 def _tensors(value: ir.Value) -> list[ir.Value]:
