@@ -14,7 +14,7 @@ from shardc.passes.propagate.blocks import block_size, factors_of, same_dims
 
 @dataclass(frozen=True)
 class Fused:
-    """The parts of a dim: the sizes of all; of those read also blocks (heads) and slicing nodes."""
+    """The parts of a dim: ``sizes`` of all; ``blocks`` (heads) and slicing nodes of those that are read."""
 
     sizes: tuple[int, ...]
     blocks: tuple[int, ...]

@@ -26,7 +26,7 @@ class DistCombine(Pass):
     as they can wait, reductions as soon as they can start. A collective on the result of a reduction gives
     way to it: the reductions are packed first, then what follows them. Of a pipeline each stage, and each
     rank's function, is packed by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it delays:
-    by default 25 MiB, as in PyTorch's DistributedDataParallel (Li et al., VLDB 2020), for all-reduces alone.
+    by default 25 MiB, as in PyTorch's DistributedDataParallel (all-reduces alone; Li et al., VLDB 2020).
     """
 
     name: ClassVar[str] = "dist-combine"

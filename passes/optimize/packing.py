@@ -17,8 +17,7 @@ class Packer(CallWriter):
     """Replaces collectives of one kind by one on their packed operands.
 
     Reduced: operands flat, one after the other. Scattered over p ranks: each operand as p rows, side by side,
-    so that a rank's row holds its block of each. Gathered: flat blocks one after the other; the result's p
-    rows are taken apart.
+    so that a rank's row holds its block of each. Gathered: flat blocks, the result's p rows taken apart.
     """
 
     def pack(self, ops: Sequence[ir.Operation]) -> None:

@@ -28,7 +28,7 @@ from shardc.passes.partition.local_call import MlirLocal
 
 @dataclass(frozen=True)
 class DistPad(ReadingPass):
-    """Pads the dims that the plan cuts into blocks of different sizes, and all that hang together with them.
+    """Pads dims that do not divide into the plan's equal blocks, and all dims that hang together with them.
 
     A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass
     divides. Padding may hold any value unless a reduction reads it; then it holds what the reduction does not

@@ -30,8 +30,7 @@ class StageUpdate:
 
     ``state`` are arguments of the step: the stage's ``own``, and counts of updates that others have too,
     which each stage keeps for itself. ``sums`` are numbers of sums over micro-batches, ``given`` values of
-    the step that every update reads. ``derived`` are what the stage's forward and backward read that
-    ``remake`` makes of its state.
+    the step that every update reads, ``derived`` what forward and backward read that ``remake`` makes of it.
     """
 
     index: int
