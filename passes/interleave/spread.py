@@ -64,10 +64,11 @@ class LayoutSpread:
             for tensors in (node.rule.operands, node.rule.results)
         )
         move = read_move(node)
-        large = None if move is None else (node.operands if move.takes else node.results)[0]
-        whole = None if move is None or large is None else self._now[large].get(move.dim)
-        parts = None if move is None or whole is None else move.parts(whole)
-        if move is None or whole is None or parts is None:
+        if move is None:
+            return CallLayouts(operands, results)
+        whole = self._now[(node.operands if move.takes else node.results)[0]].get(move.dim)
+        parts = None if whole is None else move.parts(whole)
+        if whole is None or parts is None:
             return CallLayouts(operands, results)
         big, small = (operands, results) if move.takes else (results, operands)
         big[0][move.dim] = whole

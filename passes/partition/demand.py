@@ -23,8 +23,7 @@ Rounds = tuple[tuple[str, int], ...]
 class Demands:
     """The sharding with which each value is made, and those that its uses need.
 
-    ``uses[v]`` lists (node, operand, sharding). The function's return counts as node ``RETURN`` with the
-    result's position as operand.
+    ``uses[v]`` lists (node, operand, sharding); (``RETURN``, result, sharding) for the function's return.
     """
 
     made: list[Sharding]
@@ -35,9 +34,7 @@ class DemandAnalysis:
     """Walks a propagated program once, in order, and decides each call's assignment."""
 
     def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
-        self._program = program
-        self._codec = codec
-        self._mesh = mesh
+        self._program, self._codec, self._mesh = program, codec, mesh
         self._wanted: list[Sharding] = []
         self._rounds: list[Rounds] = []
         self._returned = frozenset(program.returns)

@@ -26,8 +26,7 @@ def check_transfers(
     """Play ``steps``, the lists of the ranks of ``schedule`` with their transfers, through.
 
     Collectives wait for no transfer: see :mod:`shardc.passes.pipeline.checks.check_collectives`. ``room``:
-    received values that a rank has buffers for at a time. Raises BadTransfers and TooManyBuffers, which name
-    the step.
+    received values that a rank has buffers for at a time. Raises BadTransfers, TooManyBuffers.
     """
     _Machine(schedule, steps, mode).run()
     for rank, row in enumerate(steps):
@@ -162,9 +161,8 @@ class _Machine:
             actions = [step for step in steps if isinstance(step, Action)]
             for ours, theirs in itertools.zip_longest(actions, self._schedule.orders[rank]):
                 if ours != theirs:
-                    self._refuse(
-                        ours or theirs, rank, f"is not what the schedule has there, {theirs or 'the end'}"
-                    )
+                    there = f"is not what the schedule has there, {theirs or 'the end'}"
+                    self._refuse(ours or theirs, rank, there)
             for step in steps:
                 if isinstance(step, Transfer):
                     other = self._other(step, rank)
@@ -189,6 +187,5 @@ class _Machine:
         return self._rank_of[self._partner[step].stage]
 
     def _refuse(self, step: Step | str, rank: int, problem: str) -> NoReturn:
-        raise BadTransfers(
-            schedule=self._schedule.name, mode=self._mode, step=step, rank=rank, problem=problem
-        )
+        name = self._schedule.name
+        raise BadTransfers(schedule=name, mode=self._mode, step=step, rank=rank, problem=problem)

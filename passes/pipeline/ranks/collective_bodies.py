@@ -22,8 +22,7 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tenso
 class CollectiveBody:
     """``ops``, in the program's order, make ``makes`` of ``reads``.
 
-    What they read are arguments of the loop's body that stand for parameters (UNSHARD), or sums over
-    micro-batches (REDUCE_GRAD).
+    These are arguments of the loop's body for parameters (UNSHARD), or sums over micro-batches (REDUCE_GRAD).
     """
 
     index: int
