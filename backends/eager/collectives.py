@@ -7,26 +7,16 @@ have in common are one tensor object: nothing here changes a tensor in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from functools import lru_cache, reduce
-from math import prod
 
 import torch
 
 from shardc.diagnostics.sharding import ReplicasDiffer
+from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.collectives.permute import senders
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.reshard_steps import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Permute,
-    ReduceScatter,
-    Slice,
-    Step,
-    ToPartial,
-)
 from shardc.dialects.dist.sharding import Axes, Sharding
+from shardc.runtime.comm.layout import with_padding
 
 Values = Sequence[torch.Tensor]
 
@@ -72,16 +62,8 @@ def broadcast(values: Values, mesh: Mesh, axes: Axes, root: int) -> list[torch.T
     return _by_group(values, mesh, axes, lambda tensors: [tensors[root]] * len(tensors))
 
 
-def slice_block(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[torch.Tensor]:
-    """Each rank's block along ``dim``, by its index over ``axes``."""
-    ways = prod(a.size for a in axes)
-    return [_cut(value, dim, ways)[mesh.index(rank, axes)] for rank, value in enumerate(values)]
-
-
-def to_partial(values: Values, mesh: Mesh, axes: Axes, reduction: str = "sum") -> list[torch.Tensor]:
-    """Terms that combine to ``values``: for a sum, zeros on all ranks but the first over ``axes``."""
-    if reduction != "sum":
-        return list(values)
+def to_partial(values: Values, mesh: Mesh, axes: Axes) -> list[torch.Tensor]:
+    """Terms that add up to ``values``: zeros on all ranks but the first over ``axes``."""
     return [torch.zeros_like(value) if mesh.index(rank, axes) else value for rank, value in enumerate(values)]
 
 
@@ -90,36 +72,14 @@ def combine(terms: Iterable[torch.Tensor], reduction: str) -> torch.Tensor:
     return reduce(_COMBINE[reduction], terms)
 
 
-_WORK: dict[type[Step], Callable[..., list[torch.Tensor]]] = {
-    AllReduce: all_reduce,
-    AllGather: all_gather,
-    ReduceScatter: reduce_scatter,
-    AllToAll: all_to_all,
-    Permute: permute,
-    Slice: slice_block,
-    ToPartial: to_partial,
-}
-"""What runs a step, whose fields are its last arguments."""
-
-
-def apply_steps(values: Values, steps: Iterable[Step], mesh: Mesh) -> list[torch.Tensor]:
-    """The blocks after a chain of reshard steps."""
-    for step in steps:
-        values = _WORK[type(step)](values, mesh, *(getattr(step, field.name) for field in fields(step)))
-    return list(values)
-
-
 def scatter(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh) -> list[torch.Tensor]:
     """The block of each rank of a global tensor. Dims that do not divide are padded with zeros at their end.
 
     Of partial terms the first has the values; the others are zeros for a sum, and the same for "max" and
     "min".
     """
-    for dim in range(tensor.ndim):
-        missing = -tensor.shape[dim] % sharding.ways(dim)
-        if missing:
-            pad = tensor.new_zeros([*tensor.shape[:dim], missing, *tensor.shape[dim + 1 :]])
-            tensor = torch.cat([tensor, pad], dim)
+    ways = map(sharding.ways, range(tensor.ndim))
+    tensor = with_padding(tensor, tuple(-(-n // w) * w for n, w in zip(tensor.shape, ways, strict=True)))
     blocks: dict[tuple[int, ...], torch.Tensor] = {}
     made = [blocks.setdefault(place, _block(tensor, sharding, place)) for place in _places(sharding, mesh)]
     summed = tuple(axis for reduction, axis in sharding.partial if reduction == "sum")
@@ -136,10 +96,21 @@ def gather(blocks: Values, sharding: Sharding, mesh: Mesh, shape: tuple[int, ...
     terms: dict[tuple[int, ...], list[torch.Tensor]] = {}
     for (*place, _), block in sorted(distinct.items(), key=lambda item: item[0]):
         terms.setdefault(tuple(place), []).append(block)
-    whole = _join({place: combine(of_place, reduction) for place, of_place in terms.items()}, len(shape))
+    combined = {place: combine(of_place, reduction) for place, of_place in terms.items()}
+    return without_padding(_join(combined, len(shape)), shape)
+
+
+def without_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """The part of ``tensor`` that has ``shape``, from the beginning of each dim; a view."""
     for dim, size in enumerate(shape):
-        whole = whole.narrow(dim, 0, size)
-    return whole
+        tensor = tensor.narrow(dim, 0, size)
+    return tensor
+
+
+def restricted(sharding: Sharding, keep: Callable[[Axis], bool]) -> Sharding:
+    """The part of a sharding that lies on the axes for which ``keep`` is true."""
+    dims = tuple(tuple(filter(keep, dim)) for dim in sharding.dims)
+    return Sharding(dims, tuple((reduction, axis) for reduction, axis in sharding.partial if keep(axis)))
 
 
 def _join(blocks: dict[tuple[int, ...], torch.Tensor], rank: int) -> torch.Tensor:

@@ -43,11 +43,9 @@ def blamed_on(op: ir.Operation) -> Iterator[None]:
 
 def find_step(module: ir.Module) -> ir.Operation | None:
     """The function ``@step`` of a module, None if it has none with a body."""
-    for op in module.body.operations:
-        op = op.operation
-        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == STEP:
-            return op if len(op.regions[0].blocks) else None
-    return None
+    functions = (view.operation for view in module.body.operations if view.operation.name == "func.func")
+    step = next((f for f in functions if f.attributes["sym_name"].value == STEP), None)
+    return step if step is not None and len(step.regions[0].blocks) else None
 
 
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:

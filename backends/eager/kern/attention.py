@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.dialects.kern.attention import AttentionOp, attention_of
 from shardc.dialects.kern.attention_backward import attention_backward_of
 from shardc.dialects.kern.attention_maps import ROLES, Attention
 from shardc.runtime.operators.attention import Problem, plain_attention, plain_attention_backward
-
-Tensor = torch.Tensor
 
 
 def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:

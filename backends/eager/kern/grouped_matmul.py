@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.dialects.kern.grouped_matmul import TURNED, grouped_matmul_of
-
-Tensor = torch.Tensor
 
 
 def run_grouped_matmul(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> Tensor:

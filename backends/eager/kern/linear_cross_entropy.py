@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.kern.linear_cross_entropy_backward import given_roles
 from shardc.runtime.kernels.kernel_call import FINE
-
-Tensor = torch.Tensor
 
 
 def run_linear_cross_entropy(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager.aten import WIDE
 
-Tensor = torch.Tensor
 Evaluate = Callable[..., Tensor]
 
 _FLOATS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.dialects.kern.scatter_add import scatter_add_of
 from shardc.runtime.kernels.kernel_call import FINE
-
-Tensor = torch.Tensor
 
 _SUMS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 

@@ -16,8 +16,7 @@ from shardc.runtime.comm.layout import with_padding
 
 def without_time(sharding: Sharding, mesh: Mesh) -> Sharding:
     """The part of a sharding that ranks see: a block that a loop cuts further lies whole on its rank."""
-    dims = tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in sharding.dims)
-    return Sharding(dims, tuple((r, a) for r, a in sharding.partial if not mesh.is_time(a)))
+    return collectives.restricted(sharding, lambda axis: not mesh.is_time(axis))
 
 
 def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
@@ -53,13 +52,6 @@ def restored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.T
 
 def _order(interleaving: Interleaving) -> torch.Tensor:
     return torch.tensor([n for run in interleaving.parts.runs() for n in run])
-
-
-def without_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The part of ``tensor`` that has ``shape``, from the beginning of each dim; a view."""
-    for dim, size in enumerate(shape):
-        tensor = tensor.narrow(dim, 0, size)
-    return tensor
 
 
 def join(

@@ -11,21 +11,21 @@ from math import prod
 import torch
 from torch_mlir import ir
 
-from shardc.backends.eager.interpreter import observed_names, run
+from shardc.backends.eager.collectives import without_padding
+from shardc.backends.eager.interpreter import run
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.proof import tolerance as measure
-from shardc.backends.eager.proof.blocks import (
-    adds_over_time,
-    as_stored,
-    cut,
-    join,
-    restored,
-    without_padding,
-    without_time,
-)
+from shardc.backends.eager.proof.blocks import adds_over_time, as_stored, cut, join, restored, without_time
 from shardc.backends.eager.proof.comparison import Comparison, Proof, Row
-from shardc.backends.eager.proof.signature import Port, holds_blocks, read_arguments, read_results
+from shardc.backends.eager.proof.signature import (
+    Key,
+    Port,
+    holds_blocks,
+    merged,
+    read_arguments,
+    read_results,
+)
 from shardc.backends.eager.proof.stale_weights import StaleStep, asynchronous_schedule, stages_of_state
 from shardc.backends.eager.proof.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
@@ -34,11 +34,10 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.roles import STATE_ROLES
+from shardc.passes.manager.attributes import observed
 from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.loaders import Kernels as Library
 
-Key = tuple[str, str]
-"""The role and name of an argument, result or observed value."""
 STALE = (
     "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "
     "pipeline with that step run on the old weights of each micro-batch"
@@ -165,7 +164,7 @@ class _Program:
         self.mesh = self.pipeline.mesh if self.pipeline else read_mesh(module) or Mesh(())
         self.codec = ShardingCodec(module.context, self.mesh)
         if self.pipeline is not None:
-            self.arguments, self.results = _merged(self.pipeline.arguments), _merged(self.pipeline.results)
+            self.arguments, self.results = merged(self.pipeline.arguments), merged(self.pipeline.results)
         else:
             self.arguments, self.results = read_arguments(step, self.codec), read_results(step, self.codec)
         self._stored = {port.name: port.interleaving for port in self.arguments if port.role == "param"}
@@ -215,7 +214,7 @@ class _Program:
             return _Value(values, None, self.mesh, shape, interleaving=stored)
         if "dist.shardings" not in op.attributes:
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
-        index = dict(observed_names(op))[name]
+        index = dict(observed(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
         ways = (prod(axis.size for axis in axes) for axes in without_time(sharding, self.mesh).dims)
         shape = tuple(n * parts for n, parts in zip(shape, ways, strict=True))
@@ -229,18 +228,13 @@ class _Stale(_Program):
         super().__init__(uncut)
         assert schedule.updates is not None
         self.updates = schedule.micro_batches // schedule.updates.every
-        self._stale = StaleStep(uncut, schedule, stages_of_state(pipeline))
+        self._schedule, self._stages = schedule, stages_of_state(pipeline)
 
     def run(
         self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
     ) -> dict[Key, _Value]:
-        found = self._stale.run(blocks, widen)
+        found = StaleStep(self.module, self._schedule, self._stages, blocks, widen).run()
         return {port.key: self._value(port, found[port.key], []) for port in self.results}
-
-
-def _merged(ports: list[list[Port]]) -> list[Port]:
-    """The ports of all ranks of a pipeline, each once."""
-    return list({port.key: port for of_rank in ports for port in of_rank}.values())
 
 
 def _rows(
