@@ -28,12 +28,9 @@ from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import hint
 
 
-def sketches(functions: ir.Module, threads: int, machine: Cpu | None = None) -> tuple[Sketch, ...]:
-    """The sketches of a module of :func:`shardc.backends.body.extract.extract` with one function. Raises
-    KernelNotSupported as the backend does.
-    """
-    machine = machine or this_machine()
-    function = functions.body.operations[0].operation
+def sketches(functions: ir.Module, threads: int) -> tuple[Sketch, ...]:
+    """The sketches of a module of ``extract`` with one function. Raises KernelNotSupported."""
+    machine, function = this_machine(), functions.body.operations[0].operation
     body = read_structured(function)
     if body is not None:
         if body.op.name == ScatterAddOp.OPERATION_NAME:
