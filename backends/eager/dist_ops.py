@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager import collectives
@@ -45,7 +46,7 @@ def _slice(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
     dim, axes, (values,) = op.attributes["dim"].value, ranks.axes(op), operands
     ways = prod(a.size for a in axes)
 
-    def block(rank: int) -> torch.Tensor:
+    def block(rank: int) -> Tensor:
         size, rest = divmod(values[rank].shape[dim], ways)
         if rest:
             size = values[rank].shape[dim]
@@ -59,7 +60,7 @@ def _partial(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
     """The value on the first of the ranks (or iterations) over ``axes``, zeros on the others."""
     axes, (values,) = ranks.axes(op), operands
 
-    def term(rank: int) -> torch.Tensor:
+    def term(rank: int) -> Tensor:
         return torch.zeros_like(values[rank]) if ranks.index(rank, axes) else values[rank]
 
     return once_per(_places(ranks, axes, values), term)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager import collectives
@@ -35,7 +36,7 @@ from shardc.passes.fuse.bodies.flat import FLAT, element_count
 from shardc.passes.manager.attributes import observed
 from shardc.runtime.kernels.loaders import Kernels as Library
 
-Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
+Observe = Callable[[str, list[Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""
 
 Environment = dict[ir.Value, Values]
@@ -54,12 +55,12 @@ _INT_OPERATORS = {
 
 def run(
     module: ir.Module,
-    arguments: Sequence[Sequence[torch.Tensor]],
+    arguments: Sequence[Sequence[Tensor]],
     *,
     widen: bool = False,
     observe: Observe | None = None,
     library: Library | None = None,
-) -> list[list[torch.Tensor]]:
+) -> list[list[Tensor]]:
     """Execute ``@step`` of a module of level 1, 2, 3 or 4; gives for each result its tensors by rank.
 
     ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none
@@ -166,7 +167,7 @@ class Machine:
             return [self._on_ranks(call, operands[0] if operands else [])]
         raise NotImplementedError("the oracle does not know this op")
 
-    def _kernel(self, op: ir.Operation) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+    def _kernel(self, op: ir.Operation) -> Callable[[list[Tensor]], Sequence[Tensor]]:
         if self._library is None:
             return partial(run_kernel, op, widen=self._widen)
         return _compiled(self._library, op)
@@ -213,7 +214,7 @@ class Machine:
         return [ir.IntegerAttr(value.owner.attributes["value"]).value] * self.ranks.count
 
 
-def _compiled(library: Library, op: ir.Operation) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+def _compiled(library: Library, op: ir.Operation) -> Callable[[list[Tensor]], Sequence[Tensor]]:
     """Machine code as a function that leaves all operands as they are, even those that results overwrite."""
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
@@ -239,12 +240,12 @@ def _stacked(iterations: list[Values], dim: int) -> Values:
     return once_per([tuple(map(id, parts)) for parts in by_rank], lambda rank: torch.cat(by_rank[rank], dim))
 
 
-def widened(tensor: torch.Tensor) -> torch.Tensor:
+def widened(tensor: Tensor) -> Tensor:
     return tensor.to(WIDE.get(tensor.dtype, tensor.dtype))
 
 
 def check_arguments(
-    ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], count: int, world: int, widen: bool
+    ports: Sequence[Port], arguments: Sequence[Sequence[Tensor]], count: int, world: int, widen: bool
 ) -> None:
     if len(ports) != len(arguments):
         problem = f"{len(ports)} are needed, {len(arguments)} were given"
@@ -260,7 +261,7 @@ def check_arguments(
                 raise BadArguments(argument=str(port), problem=f"on rank {rank} {error}") from None
 
 
-def detached(results: list[Values], arguments: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+def detached(results: list[Values], arguments: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """The results, copied where they share memory with an argument, so that callers may write to either."""
     held = {t.untyped_storage().data_ptr() for values in arguments for t in values}
     copy = lambda t: t.clone() if t.untyped_storage().data_ptr() in held else t  # noqa: E731

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager.dist_ops import Values
@@ -34,7 +34,7 @@ from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.runtime.kernels.loaders import Kernels as Library
 
-Blocks = dict[Key, list[torch.Tensor]]
+Blocks = dict[Key, list[Tensor]]
 """Role and name -> a tensor for each device of one rank of the pipeline."""
 Messages = dict[tuple[int, int, str], list[Values]]
 """(sender, receiver, tag) -> what was sent."""
@@ -72,7 +72,7 @@ def read_pipeline(module: ir.Module) -> PipelineProgram | None:
 
 def run_pipeline(
     program: PipelineProgram,
-    blocks: Sequence[Mapping[Key, list[torch.Tensor]]],
+    blocks: Sequence[Mapping[Key, list[Tensor]]],
     *,
     widen: bool = False,
     observe: Observe | None = None,
@@ -101,9 +101,10 @@ def run_pipeline(
             if not any([rank.advance() for rank in ranks]):
                 raise Deadlock(waits="; ".join(rank.waits() for rank in ranks if not rank.done))
     given = [values for rank in blocks for values in rank.values()]
+    returned = ([rank.values[v] for v in rank.body[-1].op.operands] for rank in ranks)
     return [
-        {port.key: values for port, values in zip(ports, detached(rank.returned(), given), strict=True)}
-        for ports, rank in zip(program.results, ranks, strict=True)
+        {port.key: values for port, values in zip(ports, detached(results, given), strict=True)}
+        for ports, results in zip(program.results, returned, strict=True)
     ]
 
 
@@ -137,9 +138,6 @@ class _Rank:
         """What the rank waits for, in words."""
         attributes = self.body[self.at].op.attributes
         return f"rank {self.number} for {attributes['tag'].value} of rank {attributes['source'].value}"
-
-    def returned(self) -> list[Values]:
-        return [self.values[v] for v in self.body[-1].op.operands]
 
     def _run(self, instruction: Instruction) -> bool:
         op = instruction.op

@@ -62,13 +62,9 @@ def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
 
 def _read(op: ir.Operation, reader: CallReader) -> Instruction:
     name = op.name
-    if name.startswith("torch.") and not name.startswith("torch.prim.Tuple") and not _makes_integer(op):
+    is_call = name.startswith("torch.") and not name.startswith("torch.prim.Tuple")
+    if is_call and str(op.results[0].type) != "!torch.int":  # which is arithmetic on runtime integers
         with blamed_on(op):
             call = reader.read(op)
         return Instruction(op, name, call, call.operands)
     return Instruction(op, name, None, list(op.operands))
-
-
-def _makes_integer(op: ir.Operation) -> bool:
-    """Whether the op is arithmetic on runtime integers (``torch.aten.add.int``) and not an ATen call."""
-    return str(op.results[0].type) == "!torch.int"

@@ -73,12 +73,16 @@ def edges(module: ir.Module) -> tuple[list[Json], list[Json], list[str]]:
 def _entry(port: Port) -> Json:
     """An argument or result of the step, as :class:`shardc.runtime.comm.layout.Leaf` reads it."""
     type_, stored = port.global_type, port.interleaving
+    sharding = port.sharding or Sharding.replicated(len(type_.shape))
     found: Json = {
         "name": port.name,
         "role": port.role,
         "shape": list(type_.shape),
         "dtype": str(type_.dtype).removeprefix("torch."),
-        "sharding": _sharding(port.sharding or Sharding.replicated(len(type_.shape))),
+        "sharding": {
+            "dims": [[[a.name, a.pre, a.size] for a in dim] for dim in sharding.dims],
+            "partial": [[reduction, [a.name, a.pre, a.size]] for reduction, a in sharding.partial],
+        },
     }
     if port.padded != type_.shape:
         found["padded"] = list(port.padded)
@@ -86,10 +90,3 @@ def _entry(port: Port) -> Json:
         parts = stored.parts
         found["interleaved"] = {"dim": stored.dim, "ways": parts.ways, "sizes": list(parts.sizes)}
     return found
-
-
-def _sharding(sharding: Sharding) -> Json:
-    return {
-        "dims": [[[a.name, a.pre, a.size] for a in dim] for dim in sharding.dims],
-        "partial": [[reduction, [a.name, a.pre, a.size]] for reduction, a in sharding.partial],
-    }

@@ -13,16 +13,19 @@ from torch_mlir import ir
 
 from shardc.backends.body.extract import kernels
 from shardc.backends.eager.program import find_step
-from shardc.backends.torch.block import Program
+from shardc.backends.torch.block import Messages, Program
 from shardc.backends.torch.body import Body, Store
-from shardc.backends.torch.emit_pipeline import Text, write_stages
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.schedule import schedule_block
 from shardc.backends.torch.names import Names, tuple_text
 from shardc.backends.torch.step import yielded
 from shardc.dialects.collection import collection_paused
-from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.tuples import packed
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
+from shardc.dialects.pipe.schedule_op import find_schedule
+from shardc.dialects.pipe.stage import StageOp
 from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
 
@@ -33,6 +36,8 @@ from math import inf, nan
 '''  # noqa: E501
 
 
+Text = tuple[str, list[str]]
+"""The line of a function's ``def`` and those of its body."""
 Edge = tuple[tuple[str, str], ir.Value]
 """Role and name of an argument or result of the step, and its value in the function."""
 
@@ -62,13 +67,47 @@ def _emit(module: ir.Module) -> str:
     axis = pipeline_axis(module)
     if axis is None:
         return _assemble(program, [_write_step(program, step_function(module), "step")])
-    texts = write_stages(program, module, mesh, mesh.whole(axis))
+    texts = _write_stages(program, module, mesh, mesh.whole(axis))
     functions = rank_functions(module)
     for number, function in enumerate(functions):
         texts.append(_write_step(program, function, function_name(number)))
     steps = ", ".join(function_name(number) for number in range(len(functions)))
     actions = "".join(f'    "{" ".join(_actions(function))}",\n' for function in functions)
     return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\nACTIONS = [\n{actions}]\n"
+
+
+def _write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -> list[Text]:
+    """A function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
+    schedule = find_schedule(module)
+    assert schedule is not None
+    messages = Messages(
+        program.dist.axes.group((axis,)), slices=ir.IntegerAttr(schedule.attributes["slices"]).value
+    )
+    program.messages = messages
+    (time,) = [a for a in mesh.axes if a.kind == "time"]
+    found = []
+    for op in (o.operation for o in module.body.operations):
+        if op.name == StageOp.OPERATION_NAME:
+            symbol = ir.StringAttr(op.attributes["sym_name"]).value
+            name = messages.stages[symbol] = program.names.exact(symbol)
+            found.append(_write_stage(program, op, name, program.dist.axes.enter_loop(mesh.whole(time.name))))
+    return found
+
+
+def _write_stage(program: Program, op: ir.Operation, name: str, micro_batch: str) -> Text:
+    block = op.regions[0].blocks[0]
+    arguments = list(block.arguments)
+    for value in arguments:
+        program.values[value] = program.names.numbered("x")
+    results = packed(yielded(block))
+    program.lines, program.place = [], (None, None)
+    schedule = schedule_block(block, program.reader, results)
+    schedule.need_at_end(results)
+    body = Body(program, schedule, Aliases(arguments), "    ", returned=results)
+    body.write()
+    body.line(f"return ({''.join(f'{body.name(v)}, ' for v in results).rstrip()})")
+    head = f"def {name}({', '.join(['rank', micro_batch, *(program.values[v] for v in arguments)])}):"
+    return head, program.lines
 
 
 def _actions(function: ir.Operation) -> list[str]:

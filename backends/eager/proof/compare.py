@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import partial
 from math import prod
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager.collectives import without_padding
@@ -47,7 +47,7 @@ STALE = (
 def compare_step(
     global_module: ir.Module,
     rank_module: ir.Module,
-    inputs: Mapping[Key, torch.Tensor],
+    inputs: Mapping[Key, Tensor],
     *,
     steps: int = 1,
     widen: bool = True,
@@ -82,7 +82,7 @@ def compare_step(
     _check_same(whole, ranked)
     if tolerance is None:
         tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
-    values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
+    values: dict[Key, Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
     hyper = {name: float(t.abs().max()) for (role, name), t in values.items() if role == "hyper"}
     rates = [value for name, value in hyper.items() if name.rpartition(".")[2] == "lr"]
     rate = whole.updates * max(rates, default=0.0)
@@ -105,7 +105,7 @@ def compare_step(
 def prove_step(
     global_module: ir.Module,
     rank_module: ir.Module,
-    inputs: Mapping[Key, torch.Tensor],
+    inputs: Mapping[Key, Tensor],
     *,
     steps: int = 1,
     library: Library | None = None,
@@ -128,14 +128,14 @@ class _Value:
     ``copies`` are the blocks that other ranks of a pipeline have of it.
     """
 
-    blocks: list[torch.Tensor]
+    blocks: list[Tensor]
     sharding: Sharding | None
     mesh: Mesh
     shape: tuple[int, ...]
-    copies: list[list[torch.Tensor]] = field(default_factory=list)
+    copies: list[list[Tensor]] = field(default_factory=list)
     interleaving: Interleaving | None = None
 
-    def join(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, float]:
+    def join(self, shape: tuple[int, ...]) -> tuple[Tensor, float]:
         """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
         if self.sharding is None:
             return restored(without_padding(self.blocks[0], shape), self.interleaving), 0.0
@@ -170,16 +170,16 @@ class _Program:
         self._stored = {port.name: port.interleaving for port in self.arguments if port.role == "param"}
         self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
 
-    def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
+    def cut(self, values: Mapping[Key, Tensor]) -> dict[Key, list[Tensor]]:
         return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
 
     def run(
-        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+        self, blocks: Mapping[Key, list[Tensor]], widen: bool, library: Library | None = None
     ) -> dict[Key, _Value]:
         """The results and the observed values of one step."""
         made: dict[Key, _Value] = {}
 
-        def observe(name: str, values: list[torch.Tensor], op: ir.Operation) -> None:
+        def observe(name: str, values: list[Tensor], op: ir.Operation) -> None:
             role, _, rest = name.partition(":")
             value = self._observed(name, values, op)
             known = made.get((role, rest))
@@ -199,16 +199,16 @@ class _Program:
             made[port.key] = self._value(port, first, others)
         return made
 
-    def _value(self, port: Port, blocks: list[torch.Tensor], copies: list[list[torch.Tensor]]) -> _Value:
+    def _value(self, port: Port, blocks: list[Tensor], copies: list[list[Tensor]]) -> _Value:
         sharding = port.sharding if self.is_ranked else None
         return _Value(blocks, sharding, self.mesh, port.global_type.shape, copies, port.interleaving)
 
-    def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def _blocks(self, port: Port, tensor: Tensor) -> list[Tensor]:
         if self.is_ranked and port.sharding:
             return cut(tensor, port.sharding, self.mesh, port.padded, port.interleaving)
         return [with_padding(as_stored(tensor, port.interleaving), port.padded)]
 
-    def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
+    def _observed(self, name: str, values: list[Tensor], op: ir.Operation) -> _Value:
         shape, stored = tuple(values[0].shape), self._stored.get(name.partition(":")[2])
         if not self.is_ranked:
             return _Value(values, None, self.mesh, shape, interleaving=stored)
@@ -231,18 +231,14 @@ class _Stale(_Program):
         self._schedule, self._stages = schedule, stages_of_state(pipeline)
 
     def run(
-        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+        self, blocks: Mapping[Key, list[Tensor]], widen: bool, library: Library | None = None
     ) -> dict[Key, _Value]:
         found = StaleStep(self.module, self._schedule, self._stages, blocks, widen).run()
         return {port.key: self._value(port, found[port.key], []) for port in self.results}
 
 
 def _rows(
-    step: int,
-    wanted: Mapping[Key, torch.Tensor],
-    found: Mapping[Key, _Value],
-    tolerance: Tolerance,
-    moved: float,
+    step: int, wanted: Mapping[Key, Tensor], found: Mapping[Key, _Value], tolerance: Tolerance, moved: float
 ) -> list[Row]:
     """One row for each value, and one more for a value whose replicas differ."""
     sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
@@ -271,7 +267,7 @@ def _kind(key: Key) -> str:
     return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
 
 
-def _input(port: Port, inputs: Mapping[Key, torch.Tensor]) -> torch.Tensor:
+def _input(port: Port, inputs: Mapping[Key, Tensor]) -> Tensor:
     if port.key in inputs:
         return inputs[port.key]
     names = [name for _, name in inputs]

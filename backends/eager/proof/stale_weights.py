@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager.dist_ops import Values
@@ -66,7 +66,7 @@ class StaleStep:
         module: ir.Module,
         schedule: Schedule,
         stages: Mapping[Key, int],
-        arguments: Mapping[Key, list[torch.Tensor]],
+        arguments: Mapping[Key, list[Tensor]],
         widen: bool,
     ) -> None:
         mesh = read_mesh(module)
@@ -84,7 +84,7 @@ class StaleStep:
         self._given = {k: [widened(t) for t in v] if widen else v for k, v in arguments.items()}
         self.versions = [{key: self._given[key] for key in stages}]
 
-    def run(self) -> dict[Key, list[torch.Tensor]]:
+    def run(self) -> dict[Key, list[Tensor]]:
         """The results by role and name, a tensor for each rank."""
         sums: list[Values] | None = None
         results: dict[Key, Values] = {}
