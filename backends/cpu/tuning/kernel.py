@@ -14,10 +14,10 @@ from shardc.backends.body.structured import read_structured
 from shardc.backends.cpu.emit.buffers import width_bytes
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.emit.stages import cost
+from shardc.backends.cpu.host import this_machine
 from shardc.backends.cpu.matmul.product import Operand, find_product, read_by
 from shardc.backends.cpu.tuning import attention, matmul, rows, scatter
 from shardc.backends.cpu.tuning.body import Loops, made_once
-from shardc.backends.cpu.tuning.machine import this_machine
 from shardc.backends.tuning.sketches import together
 from shardc.backends.tuning.space import Sketch
 from shardc.cost.machine import Cpu
