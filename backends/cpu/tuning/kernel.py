@@ -14,10 +14,10 @@ from shardc.backends.body.structured import read_structured
 from shardc.backends.cpu.emit.buffers import width_bytes
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.emit.stages import cost
+from shardc.backends.cpu.host import this_machine
 from shardc.backends.cpu.matmul.product import Operand, find_product, read_by
 from shardc.backends.cpu.tuning import attention, matmul, rows, scatter
 from shardc.backends.cpu.tuning.body import Loops, made_once
-from shardc.backends.cpu.tuning.machine import this_machine
 from shardc.backends.tuning.sketches import together
 from shardc.backends.tuning.space import Sketch
 from shardc.cost.machine import Cpu
@@ -28,12 +28,9 @@ from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import hint
 
 
-def sketches(functions: ir.Module, threads: int, machine: Cpu | None = None) -> tuple[Sketch, ...]:
-    """The sketches of a module of :func:`shardc.backends.body.extract.extract` with one function. Raises
-    KernelNotSupported as the backend does.
-    """
-    machine = machine or this_machine()
-    function = functions.body.operations[0].operation
+def sketches(functions: ir.Module, threads: int) -> tuple[Sketch, ...]:
+    """The sketches of a module of ``extract`` with one function. Raises KernelNotSupported."""
+    machine, function = this_machine(), functions.body.operations[0].operation
     body = read_structured(function)
     if body is not None:
         if body.op.name == ScatterAddOp.OPERATION_NAME:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.body.handlers import handles
@@ -13,8 +13,6 @@ from shardc.dialects.kern.attention import AttentionOp, attention_of
 from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
 from shardc.dialects.kern.attention_maps import ROLES, Attention
 from shardc.runtime.operators.attention import Problem, plain_attention, plain_attention_backward
-
-Tensor = torch.Tensor
 
 
 @handles(AttentionOp, AttentionBackwardOp)

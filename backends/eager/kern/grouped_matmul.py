@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.body.handlers import handles
 from shardc.dialects.kern.grouped_matmul import TURNED, GroupedMatmulOp, grouped_matmul_of
-
-Tensor = torch.Tensor
 
 
 @handles(GroupedMatmulOp)

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.body.handlers import handlers
@@ -22,7 +23,6 @@ from shardc.dialects.kern.kernel import checks, kernel_body
 from shardc.dialects.kern.types import read_builtin
 from shardc.runtime.kernels.kernel_call import check
 
-Tensor = torch.Tensor
 Environment = dict[ir.Value, Any]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.body.handlers import handles
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
 from shardc.dialects.kern.linear_cross_entropy_backward import LinearCrossEntropyBackwardOp, given_roles
 from shardc.runtime.kernels.kernel_call import FINE
-
-Tensor = torch.Tensor
 
 
 @handles(LinearCrossEntropyOp, LinearCrossEntropyBackwardOp)

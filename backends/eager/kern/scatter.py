@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.body.handlers import handles
 from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.runtime.kernels.kernel_call import FINE
-
-Tensor = torch.Tensor
 
 _SUMS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 

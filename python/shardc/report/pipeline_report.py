@@ -13,7 +13,7 @@ from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.pipe.kept import read_kept
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.roles import STATE_ROLES
+from shardc.runtime.check import STATE_ROLES
 
 
 @dataclass(frozen=True)
