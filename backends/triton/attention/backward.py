@@ -32,10 +32,7 @@ def delta(w: Writer) -> list[str]:
 
 def _row(w: Writer) -> list[str]:
     """The lines that load ``top``, a query's lse in powers of 2, and ``part``, its delta."""
-    lines = [
-        f"top = {w.load_row(w.at('lse'))} * LOG2E",
-        f"part = {w.load_row('delta + m')}",
-    ]
+    lines = [f"top = {w.load_row(w.at('lse'))} * LOG2E", f"part = {w.load_row('delta + m')}"]
     if w.hides_rows:
         lines.insert(1, 'top = tl.where(top == float("-inf"), 0.0, top)  # a query that sees nothing')
     return lines
