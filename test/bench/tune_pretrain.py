@@ -24,7 +24,7 @@ from recall import attained, recall, spearman
 from tune_tasks import OTHERS
 
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees, Example, Trees, target_of
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.space.of_task import space_of
 
 ROUNDS = 200

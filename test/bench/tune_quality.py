@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import mean, median
 
 import torch
+from by_estimate import Estimates
 from machine import heading, table
 from recall import recall, spearman
 from tune_tasks import OTHERS, TASKS, Named
@@ -31,9 +32,8 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
-from shardc.tuner.cost_model.base import CostModel, Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.session import Budget, tune
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.task_scheduler import Job
@@ -135,7 +135,9 @@ def _scaled(trial: Trial, scale: float) -> Trial:
     return Trial(trial.point, trial.outcome, ratio, trial.seconds, trial.spread, trial.said, trial.figures)
 
 
-def search(of: Table, strategy: str, budget: Budget, seed: int, model: CostModel) -> list[float]:
+def search(
+    of: Table, strategy: str, budget: Budget, seed: int, model: BoostedTrees | Estimates
+) -> list[float]:
     """The share of the best that it has come to before any trial and after each. A search proposes the same
     points whatever its budget, so that one answers for all smaller ones.
     """
@@ -174,7 +176,7 @@ def trials_to(runs: list[list[float]], share: float) -> float:
     return median(next((n for n, s in enumerate(run) if s >= share), math.inf) for run in runs)
 
 
-def zero_trials(of: Table, model: CostModel) -> list[object]:
+def zero_trials(of: Table, model: BoostedTrees | Estimates) -> list[object]:
     """Without any trial: what is chosen, and how the model ranks."""
     points = [p for p, t in of.trials.items() if t.ok]
     times = [ratio for p in points if (ratio := of.trials[p].ratio) is not None]
@@ -295,7 +297,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
 
-    def model() -> CostModel:
+    def model() -> BoostedTrees | Estimates:
         if options.model == "estimates":
             return Estimates()
         return BoostedTrees(PRETRAINED if options.model == "pretrained" else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -39,20 +39,18 @@ class Measurer:
     first the default. Ratios are to the default directly: trials of one task compare. Points of a device that
     is not here are built, and not run.
 
-    ``builders`` and ``runners``: by backend, where not the target's own. ``default_of``: a task's default
-    point; None: the kernel without configuration. On one thread, points are built while others are timed, by
-    the thread's clock. A context manager.
+    ``builders`` and ``runners``: by backend, where not the target's own. On one thread, points are built
+    while others are timed, by the thread's clock. A context manager.
     """
 
     def __init__(
         self,
-        default_of: Callable[[Task], Point | None] = lambda _: None,
         processes: int | None = None,
         rule: Rule | None = None,
         builders: Mapping[str, Builder] | None = None,
         runners: Mapping[str, Runner] | None = None,
     ) -> None:
-        self._default_of, self._processes, self._rule = default_of, processes, rule or Rule()
+        self._processes, self._rule = processes, rule or Rule()
         self._builders, self._runners = dict(builders or {}), dict(runners or {})
         self._states: dict[str, _State] = {}
 
@@ -68,7 +66,9 @@ class Measurer:
             each.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
-        """Set the default and the best known trial. Raises TaskNotTunable: no default was built."""
+        """Set the default (None: the kernel without configuration) and the best known trial. Raises
+        TaskNotTunable: no default was built.
+        """
         if not self.runs(task):
             return
         self._builder_of(task).start()
@@ -90,7 +90,7 @@ class Measurer:
             yield from map(_binary, self._builder_of(task).build(task, points))
             return
         if task.key not in self._states:
-            self.begin(task, self._default_of(task))
+            self.begin(task)
         built = self._builder_of(task).build(task, points)
         if task.threads > 1 or tuning_of(task.target).timed_alone:
             built = list(built)  # what is not timed by the thread's clock is timed alone
@@ -102,7 +102,7 @@ class Measurer:
         if not self.runs(task):
             return next(self.measure(task, [point]))
         if task.key not in self._states:
-            self.begin(task, self._default_of(task))
+            self.begin(task)
         (built,) = self._builder_of(task).build(task, [point])
         return _binary(built) if built.path is None else self._against_default(task, built, CONFIRM)
 

@@ -21,10 +21,11 @@ from shardc.backends.tuning.trial import Outcome, Trial, fastest_first
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
-from shardc.tuner.cost_model.base import CostModel
+from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.cost_model.kernel_features import kernel_features
+from shardc.tuner.measurer import Measurer
 from shardc.tuner.search_strategy.base import SearchStrategy
-from shardc.tuner.search_strategy.registry import check_strategy, make_strategy
+from shardc.tuner.search_strategy.registry import MakeStrategy, find_strategy
 from shardc.tuner.task_scheduler import AHEAD, Job, Progress, TaskScheduler
 
 BATCH = 8
@@ -41,18 +42,6 @@ LOOKS = 4
 """Second looks at a kernel's best points: one that no longer is leaves its place to the next."""
 INTERRUPTED = "interrupted"
 """Why a session ended that the user ended."""
-
-
-class Measures(Protocol):
-    """What builds and runs points: :class:`shardc.tuner.measurer.Measurer`, or a test's known surface."""
-
-    def begin(self, task: Task, default: Point | None, incumbent: Trial | None = None) -> None: ...
-
-    def measure(self, task: Task, points: Sequence[Point]) -> Iterable[Trial]:
-        """In order, each as soon as it is known."""
-        ...
-
-    def confirm(self, task: Task, point: Point) -> Trial: ...
 
 
 class Remembers(Protocol):
@@ -136,10 +125,10 @@ class TuningInterrupted(KeyboardInterrupt):
 def tune(
     jobs: Sequence[Job],
     database: Remembers,
-    measurer: Measures,
+    measurer: Measurer,
     *,
     spaces: Callable[[Task], Space],
-    model: CostModel,
+    model: BoostedTrees,
     budget: Budget = Budget(),
     strategy: str = "evolutionary",
     seed: int = 0,
@@ -151,10 +140,10 @@ def tune(
     not worth it. Ratios are to the untuned kernel. ``hints``: points of a task to try first. Raises
     UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
     """
-    check_strategy(strategy)
+    make = find_strategy(strategy)
     session = _Session(database, measurer, model, budget, hints, on_round, now)
     for job in jobs:
-        session.add(job, spaces, strategy, seed)
+        session.add(job, spaces, make, seed)
     return session.run()
 
 
@@ -176,8 +165,8 @@ class _Open(Progress):
 @dataclass
 class _Session:
     database: Remembers
-    measurer: Measures
-    model: CostModel
+    measurer: Measurer
+    model: BoostedTrees
     budget: Budget
     hints: Callable[[Task], Sequence[Point]]
     on_round: Callable[[Round], None] | None
@@ -191,7 +180,7 @@ class _Session:
     def __post_init__(self) -> None:
         self.started = self.now()
 
-    def add(self, job: Job, spaces: Callable[[Task], Space], strategy: str, seed: int) -> None:
+    def add(self, job: Job, spaces: Callable[[Task], Space], make: MakeStrategy, seed: int) -> None:
         try:
             space = spaces(job.task)
             first = _first(job.task, space, self.model)
@@ -199,7 +188,7 @@ class _Session:
             self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
             return
         draw = random.Random(f"{seed} {job.task.key}")
-        made = make_strategy(strategy, space, draw, lambda points: self.model.scores(job.task, space, points))
+        made = make(space, draw, lambda points: self.model.scores(job.task, space, points))
         found = self.database.trials(job.task)
         latest = {t.point: t for t in found if space.refusal(t.point) is None}
         known = {t.point: t for t in reversed(found) if t.point in latest}
@@ -346,7 +335,7 @@ class _Session:
         return min(ranks)[2] if ranks else None
 
 
-def _first(task: Task, space: Space, model: CostModel) -> Point:
+def _first(task: Task, space: Space, model: BoostedTrees) -> Point:
     """The choice without a trial: the user's own point, else the cost model's best. Raises EmptySpace."""
     ranked = space.ranked(RANKED)
     if not ranked:

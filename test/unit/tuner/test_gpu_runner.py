@@ -33,7 +33,7 @@ from shardc.diagnostics.tuner import GpuNotHere
 from shardc.dialects.kern.config import read_config
 from shardc.runtime.kernels import triton_kernels
 from shardc.tuner.apply_tuned import use_tuned
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.extract_tasks import tasks_of
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.session import Budget

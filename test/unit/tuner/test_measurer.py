@@ -45,7 +45,8 @@ def test_a_trial_for_each_point_in_order():
 
 
 def test_the_default_has_ratio_1():
-    with Measurer(default_of=lambda _: GOOD) as measurer:
+    with Measurer() as measurer:
+        measurer.begin(matmul_gelu(), GOOD)
         (trial,) = measurer.measure(matmul_gelu(), [GOOD])
     assert trial.ratio == 1.0
 

@@ -5,12 +5,12 @@ it ends.
 from dataclasses import replace
 
 import pytest
+from by_estimate import Estimates
 from surface import Memory, Surface, space, task, true_s
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable, UnknownStrategy
-from shardc.tuner.cost_model.base import Estimates
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.session import INTERRUPTED, LOOKS, Budget, TuningInterrupted, tune
 from shardc.tuner.task_scheduler import Job

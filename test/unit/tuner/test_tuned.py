@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from kernel_tasks import fused, unfused
+from tune_ship import ship
 
 import shardc
 from shardc.backends.body.extract import kernels
@@ -25,8 +26,7 @@ from shardc.passes.fuse.grouping.explain import explain_fusion, with_tuned
 from shardc.report.fusion_text import render
 from shardc.step.compile_step import CompiledStep
 from shardc.tuner import apply_tuned as tuned
-from shardc.tuner.database import open_database
-from shardc.tuner.database.shipped import ship
+from shardc.tuner.database.database import open_database
 from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.space.of_task import space_of
 

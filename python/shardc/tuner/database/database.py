@@ -149,13 +149,8 @@ class Database:
         """
         return self._best(task) or self._near(task)
 
-    def choices(self) -> str:
-        """Changes whenever what :meth:`best` says may change."""
-        row = self._connection.execute("SELECT value FROM facts WHERE name = 'choices'").fetchone()
-        return row[0] if row else ""
-
     def choices_changed(self) -> None:
-        """Inside of :meth:`writing`."""
+        """What :meth:`best` says may have changed (``place.tuning_choices``); inside of :meth:`writing`."""
         self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('choices', ?)", (uuid.uuid4().hex,))
 
     @contextmanager
