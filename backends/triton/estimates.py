@@ -47,10 +47,6 @@ class Estimator:
         function = find_function(module)
         return [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, {}))
 
-    def seconds(self, module: ir.Module) -> float:
-        """Of the whole program: kernels and calls run one after the other."""
-        return sum(found.times * found.estimate.seconds for found in self.program(module))
-
     def _block(
         self, module: ir.Module, block: ir.Block, times: int, emitted: dict[str, Estimate | None]
     ) -> Iterator[Estimated]:

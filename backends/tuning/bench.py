@@ -46,6 +46,24 @@ class NotBegun(Exception):
     """The process does not know the task yet."""
 
 
+class Job:
+    """What a runner's process calls: it keeps the bench, made by ``of``, of the last task that it began."""
+
+    def __init__(self, of: Callable[[Task], Bench]) -> None:
+        self._of = of
+        self._bench: Bench | None = None
+
+    def __call__(self, asked: Begin | Measure) -> Pairs | str | None:
+        """What is asked; Begin answers None. Raises NoReference, NotBegun, BadTriton."""
+        if isinstance(asked, Begin):
+            self._bench = None  # its memory is free for the next
+            self._bench = self._of(asked.task)
+            return None
+        if self._bench is None:
+            raise NotBegun
+        return self._bench.measure(asked)
+
+
 class Bench(ABC):
     """A task on a device. Raises NoReference."""
 

@@ -34,7 +34,7 @@ from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees
 from shardc.tuner.database.database import open_database
-from shardc.tuner.session import Budget, tune
+from shardc.tuner.session import Budget, Session
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.task_scheduler import Job
 
@@ -142,8 +142,7 @@ def search(
     points whatever its budget, so that one answers for all smaller ones.
     """
     spaces = {of.task: of.space}
-    result = tune(
-        [Job(of.task)],
+    session = Session(
         _Nothing(),
         of,
         spaces=spaces.__getitem__,
@@ -152,6 +151,7 @@ def search(
         strategy=strategy,
         seed=seed,
     )
+    result = session.tune([Job(of.task)])
     shares = [
         0.0 if strategy == PEER else of.share(result.tasks[0].analytic)
     ]  # random search knows nothing before
@@ -181,11 +181,8 @@ def zero_trials(of: Table, model: BoostedTrees | Estimates) -> list[object]:
     points = [p for p, t in of.trials.items() if t.ok]
     times = [ratio for p in points if (ratio := of.trials[p].ratio) is not None]
     assert len(times) == len(points)
-    chosen = (
-        tune([Job(of.task)], _Nothing(), of, spaces=lambda _: of.space, model=model, budget=Budget(trials=0))
-        .tasks[0]
-        .chosen
-    )
+    session = Session(_Nothing(), of, spaces=lambda _: of.space, model=model, budget=Budget(trials=0))
+    chosen = session.tune([Job(of.task)]).tasks[0].chosen
     assert chosen is not None
     scores = model.scores(of.task, of.space, points)
     failed = sum(t.outcome is not Outcome.MEASURED for t in of.trials.values())

@@ -57,7 +57,7 @@ def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = Fa
     for kind in kinds:
         if writer.ranges:
             module.parts.append(_ranges(writer, owns[kind], blocks[kind], memory, target))
-    module.helpers = [attention_forward.step(writer)] if forward else attention_backward.steps(writer)
+    module.helpers = [_STEPS[kind](writer) for kind in kinds]
     for kind in kinds:
         seconds = estimate_s(blocks[kind], scores_of(kind, spec, tf32), target)
         module.parts.append(replace(_part(writer, kind, blocks[kind]), seconds=seconds))
@@ -139,6 +139,11 @@ def _part(w: Writer, kind: str, blocks: Blocks) -> Part:
     return Part(name, _BODIES[kind](w), constants, grid, blocks.warps, _SAYS[kind], blocks.stages)
 
 
+_STEPS = {
+    "forward": attention_forward.step,
+    "dkdv": attention_backward.dkdv_rows,
+    "dq": attention_backward.dq_keys,
+}
 _BODIES = {"forward": attention_forward.main, "dkdv": attention_backward.dkdv, "dq": attention_backward.dq}
 _SAYS = {
     "forward": "A program: BLOCK_M queries of one head, past which the keys that they see go by in blocks "

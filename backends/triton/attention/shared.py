@@ -12,7 +12,7 @@ from functools import cached_property
 
 import torch
 
-from shardc.backends.triton.emit.text import VALUES, factor_text, precision_line
+from shardc.backends.triton.emit.text import VALUES, factor_text, precision_lines, precision_of
 from shardc.dialects.kern.attention_maps import KEYS, ROLES, Attention
 from shardc.dialects.kern.size import AnySize, Size, Symbol
 from shardc.dialects.kern.types import ELEMENTS
@@ -50,16 +50,16 @@ class Writer:
     @cached_property
     def type(self) -> str:
         """Of queries, keys and values."""
-        return VALUES[ELEMENTS[self.spec.tensors["q"].type.dtype]]
+        return VALUES[self.element]
 
     @cached_property
-    def is_f32(self) -> bool:
-        return self.type == "tl.float32"
+    def element(self) -> str:
+        return ELEMENTS[self.spec.tensors["q"].type.dtype]
 
     @cached_property
     def precision(self) -> str:
         """What each ``tl.dot`` is told besides its operands."""
-        return ", input_precision=PRECISION" if self.is_f32 else ""
+        return precision_of(self.element)
 
     @cached_property
     def mask(self) -> str:
@@ -81,11 +81,11 @@ class Writer:
         """Whether blocks that no mask touches share a loop with the others: without matrix instructions
         products cost more than masks, and a second loop of one step would hold registers throughout.
         """
-        return self.is_f32 and not self.tf32
+        return self.element == "f32" and not self.tf32
 
     def cast(self, value: str) -> str:
         """A value in f32 as a tensor in memory or a ``tl.dot`` takes it."""
-        if self.is_f32:
+        if self.element == "f32":
             return value
         return f"{value}.to({self.type})" if value.isidentifier() else f"({value}).to({self.type})"
 
@@ -101,7 +101,7 @@ class Writer:
             lines += [f"GROUP = tl.constexpr({spec.group})  # query heads that share a head of keys"]
         if spec.causal:
             lines += [f"OFFSET = tl.constexpr({spec.q_offset})  # query m sees the keys up to m + OFFSET"]
-        return [*lines, *([precision_line(self.tf32)] if self.is_f32 else [])]
+        return [*lines, *precision_lines(self.element, self.tf32)]
 
     def _constant(self, dim: str) -> str:
         meaning = f"  # {_MEANINGS[dim]}" if dim in _MEANINGS else ""

@@ -134,18 +134,13 @@ def run(folder: Path) -> str:
     """
     torch.set_num_threads(1)
     try:
-        with patch():
-            _run(folder)
+        modules = Modules(folder)
+        names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
+        with patch(), np.errstate(all="ignore"):
+            exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
+            inputs = torch.load(folder / "inputs.pt")
+            results = names["graph"](SimpleNamespace(device=torch.device("cpu")), inputs)
+        torch.save(list(results), folder / "results.pt")
     except Exception as error:
         return f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
     return ""
-
-
-def _run(folder: Path) -> None:
-    modules = Modules(folder)
-    names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
-    exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
-    inputs = torch.load(folder / "inputs.pt")
-    with np.errstate(all="ignore"):
-        results = names["graph"](SimpleNamespace(device=torch.device("cpu")), inputs)
-    torch.save(list(results), folder / "results.pt")

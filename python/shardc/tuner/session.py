@@ -1,4 +1,4 @@
-"""``tune``: a search over the kernels of a model, from a database's trials on.
+"""``Session``: a search over the kernels of a model, from a database's trials on.
 
 A session keeps nothing of its own: its strategies start afresh with the same seed, and what they propose is
 answered from the database where it is there, so that a session that was killed goes on where it was. Trials
@@ -122,31 +122,6 @@ class TuningInterrupted(KeyboardInterrupt):
         self.result = result
 
 
-def tune(
-    jobs: Sequence[Job],
-    database: Remembers,
-    measurer: Measurer,
-    *,
-    spaces: Callable[[Task], Space],
-    model: BoostedTrees,
-    budget: Budget = Budget(),
-    strategy: str = "evolutionary",
-    seed: int = 0,
-    hints: Callable[[Task], Sequence[Point]] = lambda _: (),
-    on_round: Callable[[Round], None] | None = None,
-    now: Callable[[], float] = time.monotonic,
-) -> SessionResult:
-    """Search configurations of ``jobs`` until the budget is spent, every point was tried, or more trials are
-    not worth it. Ratios are to the untuned kernel. ``hints``: points of a task to try first. Raises
-    UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
-    """
-    make = find_strategy(strategy)
-    session = _Session(database, measurer, model, budget, hints, on_round, now)
-    for job in jobs:
-        session.add(job, spaces, make, seed)
-    return session.run()
-
-
 @dataclass(eq=False, kw_only=True)
 class _Open(Progress):
     """A job whose space is known. ``known``: the first trial of a point, with which the search goes on;
@@ -163,14 +138,19 @@ class _Open(Progress):
 
 
 @dataclass
-class _Session:
+class Session:
+    """A search in ``spaces`` of kernels, ranked by ``model``. ``hints``: points of a task to try first."""
+
     database: Remembers
     measurer: Measurer
+    spaces: Callable[[Task], Space]
     model: BoostedTrees
-    budget: Budget
-    hints: Callable[[Task], Sequence[Point]]
-    on_round: Callable[[Round], None] | None
-    now: Callable[[], float]
+    budget: Budget = Budget()
+    strategy: str = "evolutionary"
+    seed: int = 0
+    hints: Callable[[Task], Sequence[Point]] = lambda _: ()
+    on_round: Callable[[Round], None] | None = None
+    now: Callable[[], float] = time.monotonic
     open: list[_Open] = field(default_factory=list)
     closed: list[TaskResult] = field(default_factory=list)
     done: int = 0
@@ -180,14 +160,24 @@ class _Session:
     def __post_init__(self) -> None:
         self.started = self.now()
 
-    def add(self, job: Job, spaces: Callable[[Task], Space], make: MakeStrategy, seed: int) -> None:
+    def tune(self, jobs: Sequence[Job]) -> SessionResult:
+        """Search configurations of ``jobs`` until the budget is spent, every point was tried, or more trials
+        are not worth it. Ratios are to the untuned kernel. Raises UnknownStrategy, and TuningInterrupted for
+        a KeyboardInterrupt.
+        """
+        make = find_strategy(self.strategy)
+        for job in jobs:
+            self._add(job, make)
+        return self._run()
+
+    def _add(self, job: Job, make: MakeStrategy) -> None:
         try:
-            space = spaces(job.task)
+            space = self.spaces(job.task)
             first = _first(job.task, space, self.model)
         except (EmptySpace, KernelNotSupported, TritonKernelNotSupported) as error:
             self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
             return
-        draw = random.Random(f"{seed} {job.task.key}")
+        draw = random.Random(f"{self.seed} {job.task.key}")
         made = make(space, draw, lambda points: self.model.scores(job.task, space, points))
         found = self.database.trials(job.task)
         latest = {t.point: t for t in found if space.refusal(t.point) is None}
@@ -207,7 +197,7 @@ class _Session:
         )
         self.open.append(progress)
 
-    def run(self) -> SessionResult:
+    def _run(self) -> SessionResult:
         scheduler = TaskScheduler(self.open, BATCH)
         try:
             while not (stopped := self._stopped(scheduler)):

@@ -154,7 +154,7 @@ def test_trials_of_another_generator_are_kept_and_not_chosen(database: Database,
     assert database.best(task) is None and database.trials(task) == []
     database.record(task, [trial(16, 0.9)])
     assert database.best(task).ratio == 0.9
-    (count,) = database.reading().execute("SELECT count(*) FROM trials").fetchone()
+    (count,) = database.connection.execute("SELECT count(*) FROM trials").fetchone()
     assert count == 2
 
 
@@ -177,7 +177,7 @@ def test_a_later_schema_is_refused_and_an_earlier_one_migrated(tmp_path: Path, t
     for module in (schema, database_module):
         monkeypatch.setattr(module, "MIGRATIONS", later)
     with open_database(path) as database:
-        assert database.reading().execute("SELECT colour FROM tasks").fetchall() == [("grey",)]
+        assert database.connection.execute("SELECT colour FROM tasks").fetchall() == [("grey",)]
         assert database.best(task).ratio == 0.5
     monkeypatch.undo()
     with pytest.raises(TuningDatabaseNewer, match=r"schema 2; this shardc knows schemas up to 1"):
@@ -211,12 +211,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
 
 def test_a_full_disk_is_named_and_costs_what_was_to_be_written_alone(database: Database, task: Task):
     database.record(task, [trial(8, 0.9)])
-    (pages,) = database.reading().execute("PRAGMA page_count").fetchone()
-    database.reading().execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = database.connection.execute("PRAGMA page_count").fetchone()
+    database.connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(TuningDatabaseNotWritable, match="full"):
         database.record(task, [replace(trial(16, 0.5), said="x" * 100_000)])
     assert database.trials(task) == [trial(8, 0.9)] and database.best(task).ratio == 0.9
-    database.reading().execute("PRAGMA max_page_count = 1000000")
+    database.connection.execute("PRAGMA max_page_count = 1000000")
     database.record(task, [trial(16, 0.5)])
     assert database.best(task).ratio == 0.5
 

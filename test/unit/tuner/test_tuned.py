@@ -225,7 +225,7 @@ def test_a_damaged_database_does_not_keep_a_program_from_compiling(folder: Path)
 
 def test_a_later_database_is_left_alone(folder: Path) -> None:
     with open_database() as database:
-        database.reading().execute("PRAGMA user_version = 99")
+        database.connection.execute("PRAGMA user_version = 99")
     x = torch.randn(64, 96)
     with pytest.warns(TuningDatabaseWarning, match="schema 99"):
         torch.testing.assert_close(run(x), program(x))

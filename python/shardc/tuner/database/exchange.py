@@ -60,11 +60,10 @@ def prune(database: Database, keep: int = 16) -> int:
 
 
 def _lines(database: Database, table: str) -> Iterator[Line]:
-    connection = database.reading()
-    tasks = connection.execute(f"SELECT id, {', '.join(TASK)} FROM tasks ORDER BY id").fetchall()
+    tasks = database.connection.execute(f"SELECT id, {', '.join(TASK)} FROM tasks ORDER BY id").fetchall()
     of_task = f"SELECT {', '.join(TRIAL)} FROM {table} WHERE task = ? ORDER BY id"
     for number, *task in tasks:
-        rows = connection.execute(of_task, (number,))
+        rows = database.connection.execute(of_task, (number,))
         trials = [dict(zip(TRIAL, row, strict=True)) for row in rows]
         if trials:
             yield {"task": dict(zip(TASK, task, strict=True)), "trials": trials}
