@@ -99,18 +99,9 @@ class Estimator:
         spec = CallReader().read(op).spec
         q, k, v = spec["q"], spec["k"], spec["v"]
         (batch, heads, queries, size), (keys, value_size) = q.shape, (k.shape[2], v.shape[3])
-        forward = Scores(
-            "forward",
-            batch * heads,
-            batch * heads,
-            queries,
-            keys,
-            padded(size),
-            padded(value_size),
-            q.dtype.itemsize,
-            0.5 if spec["causal"] else 1.0,
-            self._has_matrix(q.dtype),
-        )
+        sizes = batch * heads, batch * heads, queries, keys, padded(size), padded(value_size)
+        seen, matrix = 0.5 if spec["causal"] else 1.0, self._has_matrix(q.dtype)
+        forward = Scores("forward", *sizes, q.dtype.itemsize, seen, matrix)
         library = default_library(op) if self.target.backend == "cuda" else None
         return attention_call(forward, "_backward" in spec.target, library, self.target)
 

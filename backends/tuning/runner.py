@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardc.backends.tuning.bench import Begin, Measure
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome
+from shardc.backends.tuning.trial import Built, Outcome
 
 LIMIT_S = 60.0
 """Of checking and timing a candidate."""

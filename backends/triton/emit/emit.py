@@ -18,7 +18,7 @@ from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
 from shardc.backends.body.structured import read_structured
 from shardc.backends.triton.attention.kernel import emit_attention
-from shardc.backends.triton.config import Extent, Limits, Tile, limits_of, power_of_two, tile_of
+from shardc.backends.triton.config import Extent, Tile, power_of_two, tile_of
 from shardc.backends.triton.emit.code import Code
 from shardc.backends.triton.emit.element import Elements
 from shardc.backends.triton.emit.emitted import Emitted
@@ -105,10 +105,9 @@ class Kernel:
         self.roots: Roots = find_roots(self.graph)
         join_axes(self.roots)
         self.reads: dict[Root, Reads] = {root: self.roots.reads(root) for root in self.roots.items}
-        self.limits: Limits = limits_of(self.target)
         self.matmul: Nest | None = matmul_nest(self.roots, self.reads)
         inside = self.matmul.roots if self.matmul else []
-        self.functions = find_functions(self.roots, self.reads, self.limits, without=inside)
+        self.functions = find_functions(self.roots, self.reads, self.target, without=inside)
         check_in_place(self.roots, self.reads, [*self.functions, *([self.matmul] if self.matmul else [])])
         if self.graph.flat:
             self.functions = with_scalars(self.functions)
@@ -131,11 +130,8 @@ class Kernel:
         if self.graph.flat:
             return self.module.finish_flat()
         self._estimate()
-        if self.matmul:
-            return self.module.finish("matmul")
-        return self.module.finish(
-            "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
-        )
+        kind = "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
+        return self.module.finish("matmul" if self.matmul else kind)
 
     def _waits(self, function: Function) -> bool:
         """Whether a function must run after the matmul."""
@@ -154,7 +150,7 @@ class Kernel:
     def _function(self, function: Function, number: int) -> None:
         several = len(self.functions) > 1 or self.matmul is not None
         name = self.module.name + (f"_{number}" if several else "")
-        tile = tile_of(self.extent(function), self.limits, self.target, self.graph.config)
+        tile = tile_of(self.extent(function), self.target, self.graph.config)
         targets, partials = self._targets(function), self._partials(function, tile)
         elements, flat = self._elements(function), self.graph.flat
         writer = FunctionWriter(function, tile, elements, self.joins, targets, partials, self.computed, flat)
@@ -182,19 +178,10 @@ class Kernel:
         """The contraction, and the memory of each result of its nest that has some."""
         product, targets = nest.roots[0], self._targets(nest)
         assert product.generic is not None
-        found = Matmul(
-            self.module.name,
-            nest,
-            self.roots,
-            find_contraction(product, nest.order),
-            self.computed[product.generic, 0],
-            self.target,
-            self.memory,
-            {key: t.name for key, t in targets.items()},
-            self.graph.sizes,
-            self.tf32,
-        )
-        return found, targets
+        contraction, value = find_contraction(product, nest.order), self.computed[product.generic, 0]
+        names, sizes = {key: t.name for key, t in targets.items()}, self.graph.sizes
+        given = (contraction, value, self.target, self.memory, names, sizes, self.tf32)
+        return Matmul(self.module.name, nest, self.roots, *given), targets
 
     def _written(self, targets: Mapping[Key, Pointer]) -> None:
         """What functions after this one find in memory."""
@@ -327,7 +314,8 @@ class Kernel:
             groups.setdefault(prod(root.result_shape(n)), []).append((root, n))
         programs, parts = writer.tile.programs, power_of_two(writer.tile.programs)
         for at, (count, keys) in enumerate(groups.items()):
-            code, block = self._join_body(writer, count, keys), _join_block(count, parts)
+            code = self._join_body(writer, count, keys)
+            block = max(1, min(power_of_two(hint(count)), 8192 // parts))  # results that a program joins
             constants = {"BLOCK": block, "BLOCK_PARTS": parts, "PARTS": programs}
             warps = power_of_two(max(1, min(8, block * parts // (8 * self.target.warp_size))))
             grid, says = f"(triton.cdiv({writer.text(count)}, BLOCK),)", "Joins the parts of each program."
@@ -380,8 +368,3 @@ class Kernel:
 
 def _keys(function: Nest) -> list[Key]:
     return [(r, n) for r in function.roots for n in range(r.result_count())]
-
-
-def _join_block(count: AnySize, parts: int) -> int:
-    """Results that a program joins."""
-    return max(1, min(power_of_two(hint(count)), 8192 // parts))

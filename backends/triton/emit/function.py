@@ -67,10 +67,8 @@ class FunctionWriter:
         """The orders of a row's elements; one longer than a tile is a loop, unless rows are shared."""
         found = []
         for number, axes in enumerate(self.function.spaces()):
-            total, tag = (
-                prod(self.function.sizes[a] for a in axes),
-                f"column_{number + 1}" if number else "column",
-            )
+            total = prod(self.function.sizes[a] for a in axes)
+            tag = f"column_{number + 1}" if number else "column"
             found.append(Space(axes, total, tag, not self.is_whole(total) and not self.is_carried))
         return found
 

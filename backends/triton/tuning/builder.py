@@ -16,10 +16,10 @@ from shardc.backends.triton.aot.compile import Compiled, Figures, compile_kernel
 from shardc.backends.triton.emit.emit import emit_function
 from shardc.backends.triton.emit.emitted import Emitted
 from shardc.backends.triton.emit.names import said_of_function
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.kernel_text import configured
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import NAME, Task
+from shardc.backends.tuning.trial import Built
 from shardc.cost.machine import Gpu, find_gpu
 from shardc.cost.matmul import SPILL_BOUND
 from shardc.diagnostics.base import ShardcError

@@ -8,11 +8,10 @@ from pathlib import Path
 import torch
 from torch import cuda
 
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.runner import LIMIT_S, Runner
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome
+from shardc.backends.tuning.trial import Built, Outcome
 from shardc.cost.machine import Gpu, find_gpu
 from shardc.diagnostics.kernels import UnknownTarget
 from shardc.diagnostics.triton import DriverTooOld

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule, Verdict
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.process import Ended, Refused, TookTooLong
 from shardc.backends.tuning.runner import Runner
 from shardc.backends.tuning.target import Builder
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome, Trial
+from shardc.backends.tuning.trial import Built, Outcome, Trial
 from shardc.diagnostics.tuner import TaskNotTunable
 from shardc.tuner.task_tuning import task_backend, tuning_of
 

@@ -23,10 +23,9 @@ from shardc.backends.triton.tuning import runner as gpu_runner
 from shardc.backends.triton.tuning.builder import GpuBuilder
 from shardc.backends.triton.tuning.run_job import GpuBench
 from shardc.backends.triton.tuning.runner import GpuRunner
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome
+from shardc.backends.tuning.trial import Built, Outcome
 from shardc.commands.tune import tune_jobs
 from shardc.cost.machine import GPUS
 from shardc.diagnostics.tuner import GpuNotHere

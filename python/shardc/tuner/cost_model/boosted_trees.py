@@ -159,10 +159,10 @@ class BoostedTrees:
 
 
 class Trees:
-    """A booster and its feature names; missing features are NaN. ``sign``: -1 where large is good."""
+    """A booster and its feature names; missing features are NaN."""
 
-    def __init__(self, booster: lightgbm.Booster, sign: float = 1.0) -> None:
-        self._booster, self._sign = booster, sign
+    def __init__(self, booster: lightgbm.Booster) -> None:
+        self.booster = booster
         self._names = [name.replace("~", " ") for name in booster.feature_name()]
 
     @staticmethod
@@ -177,7 +177,6 @@ class Trees:
         targets: np.ndarray,
         rounds: int,
         group: Sequence[int] | None = None,
-        sign: float = 1.0,
         weights: np.ndarray | None = None,
         **settings: object,
     ) -> Trees:
@@ -188,13 +187,10 @@ class Trees:
         data = lightgbm.Dataset(
             _matrix(rows, names), targets, weight=weights, group=group, feature_name=spelled
         )
-        return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds), sign)
+        return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds))
 
     def predict(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
-        return self._sign * np.asarray(self._booster.predict(_matrix(rows, self._names), num_threads=1))
-
-    def save(self, path: Path) -> None:
-        self._booster.save_model(str(path))
+        return np.asarray(self.booster.predict(_matrix(rows, self._names), num_threads=1))
 
 
 def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> np.ndarray:
