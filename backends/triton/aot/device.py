@@ -19,14 +19,14 @@ _LIKE = {8: "sm_80", 9: "sm_90", 10: "sm_100", 12: "sm_80"}
 def device_target(device: torch.device) -> Gpu:
     """Return a known target with this device's units and memories. Raises UnknownTarget, DriverTooOld."""
     found = torch.cuda.get_device_properties(device)
-    if torch.version.hip is not None:
-        return _amd(found.gcnArchName.partition(":")[0], found.multi_processor_count)
-    major, minor = found.major, found.minor
-    name = f"sm_{major}{minor}"
-    if major not in _LIKE:
+    is_amd, major, minor = torch.version.hip is not None, found.major, found.minor
+    name = found.gcnArchName.partition(":")[0] if is_amd else f"sm_{major}{minor}"
+    like = GPUS.get(name if is_amd else _LIKE.get(major, ""))
+    if like is None:
         raise UnknownTarget(target=name, known=", ".join(GPUS))
+    if is_amd:
+        return replace(like, units=found.multi_processor_count)
     check_driver(triton_kernels.driver_version(), "ptxas_blackwell" if major >= 10 else "ptxas")
-    like = GPUS[_LIKE[major]]
     return replace(
         like,
         name=name,
@@ -36,12 +36,6 @@ def device_target(device: torch.device) -> Gpu:
         threads=found.max_threads_per_multi_processor,
         l2_bytes=getattr(found, "L2_cache_size", like.l2_bytes),
     )
-
-
-def _amd(name: str, units: int) -> Gpu:
-    if name not in GPUS:
-        raise UnknownTarget(target=name, known=", ".join(GPUS))
-    return replace(GPUS[name], units=units)
 
 
 def check_driver(found: int, assembler: str = "ptxas") -> None:

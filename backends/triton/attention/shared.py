@@ -21,7 +21,7 @@ FAR = 1 << 31
 """Elements from which on offsets take 64 bits."""
 
 SIZES = {"b": "BATCH", "h": "HEADS", "m": "QUERIES", "n": "KEYS", "d": "SIZE", "e": "VALUE_SIZE"}
-_MEANINGS = {"d": "of a query and a key", "e": "of a value"}
+_MEANINGS = {"d": "  # of a query and a key", "e": "  # of a value"}
 
 
 def padded(size: AnySize) -> int:
@@ -94,7 +94,8 @@ class Writer:
     def constants(self) -> list[str]:
         """The lines that define sizes and settings of the module."""
         spec = self.spec
-        lines = [self._constant(dim) for dim in "bhmnde" if not isinstance(self.size(dim), Size)]
+        sizes = {dim: size for dim in "bhmnde" if not isinstance(size := self.size(dim), Size)}
+        lines = [f"{SIZES[d]} = tl.constexpr({n}){_MEANINGS.get(d, '')}" for d, n in sizes.items()]
         lines += ["LOG2E = tl.constexpr(1.4426950408889634)"]
         lines += [f"SCALE = tl.constexpr({spec.scale!r})  # of scores"]
         if spec.group > 1:
@@ -102,10 +103,6 @@ class Writer:
         if spec.causal:
             lines += [f"OFFSET = tl.constexpr({spec.q_offset})  # query m sees the keys up to m + OFFSET"]
         return [*lines, *precision_lines(self.element, self.tf32)]
-
-    def _constant(self, dim: str) -> str:
-        meaning = f"  # {_MEANINGS[dim]}" if dim in _MEANINGS else ""
-        return f"{SIZES[dim]} = tl.constexpr({self.size(dim)}){meaning}"
 
     def sizes(self) -> list[str]:
         """The lines that name a function's symbolic sizes."""

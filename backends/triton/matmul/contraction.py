@@ -10,7 +10,7 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.backends.body.contraction import Contraction
-from shardc.backends.body.graph import Computed, Generic, Value
+from shardc.backends.body.graph import Computed, Generic
 from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import Nest
 from shardc.backends.body.roots import Root, Roots
@@ -83,10 +83,6 @@ class Matmul:
         shapes = [v.shape for v in self.memory.of] + [root.result_shape(n) for root, n in self.outputs]
         counts = [prod(shape) for shape in shapes]
         return any(isinstance(n, Size) or n >= 1 << 31 for n in counts)
-
-    def pointer(self, value: Value) -> str:
-        """The parameter of a value that lies in memory."""
-        return self.memory.of[value].name
 
     # Lines that several functions begin with
 
