@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardc.backends.tuning.bench import Begin, Measure
+from shardc.backends.tuning.bench import Measure
 from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
@@ -67,7 +67,7 @@ class Runner:
         process = self.start(task.threads)
         if self._task != task:
             self._task = None  # if the new one has no reference, the process has none of the old one either
-            process.ask(Begin(task), REFERENCE_S)
+            process.ask(task, REFERENCE_S)
             self._task = task
         return process
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from triton import knobs
 
 from shardc.cost.machine import GPUS, Gpu
 from shardc.diagnostics.kernels import UnknownTarget
@@ -26,7 +25,7 @@ def device_target(device: torch.device) -> Gpu:
         raise UnknownTarget(target=name, known=", ".join(GPUS))
     if is_amd:
         return replace(like, units=found.multi_processor_count)
-    check_driver(triton_kernels.driver_version(), "ptxas_blackwell" if major >= 10 else "ptxas")
+    check_driver(triton_kernels.driver_version(), major >= 10)
     return replace(
         like,
         name=name,
@@ -38,11 +37,8 @@ def device_target(device: torch.device) -> Gpu:
     )
 
 
-def check_driver(found: int, assembler: str = "ptxas") -> None:
-    """Raise DriverTooOld unless a driver (12040: CUDA 12.4) loads what Triton's assembler makes.
-
-    A driver for some CUDA runs the machine code of every CUDA with the same major number.
-    """
-    made_for = getattr(knobs.nvidia, assembler).version
-    if found // 1000 < int(made_for.partition(".")[0]):
-        raise DriverTooOld(found=f"{found // 1000}.{found % 1000 // 10}", needed=made_for)
+def check_driver(driver: int, is_late: bool = False) -> None:
+    """Raise DriverTooOld unless a driver (12040: CUDA 12.4) loads what Triton's assembler makes."""
+    lacking = triton_kernels.lacking_cuda(driver, is_late)
+    if lacking is not None:
+        raise DriverTooOld(found=lacking[0], needed=lacking[1])

@@ -65,7 +65,9 @@ def hidden(w: Writer) -> list[str]:
 
 
 def key_range(w: Writer) -> list[str]:
-    """The lines that set ``whole``, the end of the keys all queries see, and ``last``, of those any sees."""
+    """The lines that set ``whole``, the end of the keys all queries see, and ``last``, of those any sees; of
+    these those that the mask shows, from ``low`` on, where ranges are known.
+    """
     if not w.ranges:
         return _causal_range(w)
     return [

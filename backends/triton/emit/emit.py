@@ -34,7 +34,7 @@ from shardc.backends.triton.emit.traffic import element_bytes, read_bytes, resul
 from shardc.backends.triton.losses.cross_entropy_kernel import emit_cross_entropy
 from shardc.backends.triton.matmul.contraction import Matmul
 from shardc.backends.triton.matmul.grouped_matmul import emit_grouped_matmul
-from shardc.backends.triton.matmul.kernel import add_matmul, matmul_nest, waits
+from shardc.backends.triton.matmul.kernel import add_matmul, all_after, matmul_nest
 from shardc.backends.triton.matmul.product import product_of
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
@@ -119,7 +119,8 @@ class Kernel:
         self.module = Module(self.said.name, self.said.title, self.memory, self.joins, numbers=numbers)
 
     def emit(self) -> Emitted:
-        behind = [f for f in self.functions if self._waits(f)]
+        late = all_after(self.matmul.roots[0], self.roots, self.reads) if self.matmul else set()
+        behind = [f for f in self.functions if late.intersection(f.roots)]
         for number, function in enumerate(self.functions):
             if function not in behind:
                 self._function(function, number)
@@ -132,11 +133,6 @@ class Kernel:
         self._estimate()
         kind = "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
         return self.module.finish("matmul" if self.matmul else kind)
-
-    def _waits(self, function: Function) -> bool:
-        """Whether a function must run after the matmul."""
-        nest = self.matmul
-        return nest is not None and any(waits(r, nest, self.roots, self.reads) for r in function.roots)
 
     def _estimate(self) -> None:
         """Notes what the kernel takes: every tensor that it is given, and every result, once."""
@@ -205,7 +201,7 @@ class Kernel:
         for root in function.roots:
             inner = function.inner(root)
             for argument, _ in self.roots.written(root):
-                readers = [r for r in function.roots if self._is_read(argument, r)]
+                readers = [r for r in function.roots if argument.position in self._arguments(r)]
                 late = any(
                     level[r] > level[root] or (level[r] == level[root] and function.inner(r) != inner)
                     for r in readers
@@ -214,9 +210,9 @@ class Kernel:
                     later = "a result in the memory of an operand that is read later"
                     raise TritonKernelNotSupported(what=later)
 
-    def _is_read(self, argument: Argument, root: Root) -> bool:
-        ends = (value for value, _ in self.reads[root].ends)
-        return any(isinstance(v, Argument) and v.position == argument.position for v in ends)
+    def _arguments(self, root: Root) -> set[int]:
+        """The positions of those that a root reads."""
+        return {v.position for v, _ in self.reads[root].ends if isinstance(v, Argument)}
 
     def _elements(self, function: Function) -> Elements:
         counts = [prod(v.shape) for v in self.memory.of]

@@ -25,7 +25,7 @@ def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
     product = next((r for r in roots.items if is_contraction(r)), None)
     if product is None:
         return None
-    after = _after(product, roots, reads)
+    after = all_after(product, roots, reads)
     index = product.result_index(0)
 
     def reads_here(root: Root) -> bool:
@@ -47,18 +47,13 @@ def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
     return nest
 
 
-def _after(product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> set[Root]:
+def all_after(product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> set[Root]:
     """The contraction and every root that reads it, however far behind."""
     found = {product}
     for root in roots.items:
         if any(v in roots.of and roots.of[v] in found for v, _ in reads[root].ends):
             found.add(root)
     return found
-
-
-def waits(root: Root, nest: Nest, roots: Roots, reads: Mapping[Root, Reads]) -> bool:
-    """Whether a root that is not in the contraction's nest must run after it."""
-    return root in _after(nest.roots[0], roots, reads)
 
 
 def add_matmul(module: Module, matmul: Matmul, product: Product, config: Mapping[str, int]) -> None:

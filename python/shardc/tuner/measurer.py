@@ -130,7 +130,7 @@ class Measurer:
             return replace(state.trials[built.code], point=point)
         found, is_default = self._timed(task, built, state.incumbent, self._rule), built.code == state.code
         if isinstance(found, Pairs):
-            trial = replace(_measured(point, found, state.ratio, self._rule), figures=built.figures)
+            trial = _measured(built, found, state.ratio, self._rule)
             if is_default:
                 trial = replace(trial, ratio=1.0)
             elif found.verdict is Verdict.FASTER:
@@ -147,10 +147,10 @@ class Measurer:
         return trial
 
     def _against_default(self, task: Task, built: Built, rule: Rule) -> Trial:
-        assert built.point is not None
         found = self._timed(task, built, self._states[task.key].default, rule)
         if isinstance(found, Pairs):
-            return replace(_measured(built.point, found, 1.0, rule), figures=built.figures)
+            return _measured(built, found, 1.0, rule)
+        assert built.point is not None
         return Trial(built.point, found[0], said=found[1], figures=built.figures)
 
     def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
@@ -168,6 +168,7 @@ def _binary(built: Built) -> Trial:
     return Trial(built.point, outcome, said=built.said, figures=built.figures)
 
 
-def _measured(point: Point, found: Pairs, scale: float, rule: Rule) -> Trial:
+def _measured(built: Built, found: Pairs, scale: float, rule: Rule) -> Trial:
+    assert built.point is not None
     ratio, spread = scale * found.ratio, scale * found.spread(rule)
-    return Trial(point, Outcome.MEASURED, ratio, median(found.candidate), spread)
+    return Trial(built.point, Outcome.MEASURED, ratio, median(found.candidate), spread, figures=built.figures)
