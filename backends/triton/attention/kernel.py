@@ -95,13 +95,9 @@ def _blocks(kind: str, spec: Attention, target: Gpu, config: Mapping[str, int], 
     if not blocks_of(scores, target):
         heads = f"heads of size {spec.sizes['d']} and {spec.sizes['e']}"
         raise TritonKernelNotSupported(what=f"attention with {heads}")
-    return configured(choose(scores, target), kind, config)
-
-
-def configured(chosen: Blocks, kind: str, values: Mapping[str, int]) -> Blocks:
-    """What ``#kern.config`` says, for the rest what was chosen."""
     names = ("queries", "keys", "warps", "stages")
-    return replace(chosen, **{n: values[f"{kind}_{n}"] for n in names if f"{kind}_{n}" in values})
+    asked = {name: config[f"{kind}_{name}"] for name in names if f"{kind}_{name}" in config}
+    return replace(choose(scores, target), **asked)
 
 
 def _has_ranges(spec: Attention, blocks: Mapping[str, Blocks]) -> bool:

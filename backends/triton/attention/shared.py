@@ -118,33 +118,29 @@ class Writer:
         """Where the rows of one head begin, at ``batch`` and ``head`` (of queries) or ``kv_head``."""
         if self.spec.group > 1 and role in KEYS and head == "head":
             head = "head // GROUP"
-        batch = "batch.to(tl.int64)" if self._is_far(role, "b") else "batch"
         stride = self.spec.tensors[role].stride
-        return self._sum(role, ((batch, stride("b")), (head, stride("h"))))
+        return self._sum(role, ((self._far("batch", role, "b"), stride("b")), (head, stride("h"))))
 
     def to_head(self, *roles: str) -> list[str]:
         """The lines that move pointers to the head of a program."""
         return [f"{role} = {text}" for role in roles if self.has(role) and (text := self.head(role)) != role]
 
-    def _is_far(self, role: str, dim: str) -> bool:
-        """Whether offsets along a dim may take more than 31 bits."""
-        layout = self.spec.tensors[role]
-        reach = layout.stride(dim) * self.size(dim)
-        return isinstance(reach, Size) or reach >= FAR
+    def _far(self, index: str, role: str, dim: str) -> str:
+        """An index along a dim, in 64 bits where offsets may take more than 31."""
+        reach = self.spec.tensors[role].stride(dim) * self.size(dim)
+        return f"{index}.to(tl.int64)" if isinstance(reach, Size) or reach >= FAR else index
 
     def delta(self) -> str:
         """Where the deltas of one query head begin."""
-        batch = "batch.to(tl.int64)" if self._is_far("lse", "b") else "batch"
-        return f"delta + ({batch} * HEADS + head) * QUERIES"
+        return f"delta + ({self._far('batch', 'lse', 'b')} * HEADS + head) * QUERIES"
 
     def at(self, role: str, *, across: bool = False) -> str:
         """The elements of a block of rows: ``[row, column]``, or ``[column, row]`` if ``across``."""
         layout, (row, *column) = self.spec.tensors[role], ROLES[role][2:]
-        wide = ".to(tl.int64)" if self._is_far(role, row) else ""
         if not column:
-            return self._sum(role, ((f"{row}{wide}", layout.stride(row)),))
+            return self._sum(role, ((self._far(row, role, row), layout.stride(row)),))
         names = [f"{d}[None, :]" if (d == row) == across else f"{d}[:, None]" for d in (row, *column)]
-        names[0] += wide
+        names[0] = self._far(names[0], role, row)
         return self._sum(role, zip(names, (layout.stride(d) for d in (row, *column)), strict=True))
 
     def _sum(self, start: str, terms: Iterable[tuple[str, AnySize]]) -> str:
@@ -192,8 +188,7 @@ class Writer:
     def mask_at(self, m: str, n: str) -> str:
         """The elements of a head's mask at queries ``m`` and keys ``n``."""
         layout = self.spec.tensors["mask"]
-        wide = ".to(tl.int64)" if self._is_far("mask", "m") else ""
-        return self._sum("mask", ((m + wide, layout.stride("m")), (n, layout.stride("n"))))
+        return self._sum("mask", ((self._far(m, "mask", "m"), layout.stride("m")), (n, layout.stride("n"))))
 
     @cached_property
     def hides_rows(self) -> bool:

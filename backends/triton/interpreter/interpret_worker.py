@@ -9,6 +9,7 @@ integers of its bits.
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,16 +96,11 @@ def _library(function):
 def _fold(self, inputs):
     """All of the first value along a dim, one slice after the other."""
     (value,) = inputs
-    data = value.handle.data
-    axis = self.axis
+    data, axis = value.handle.data, self.axis
     if axis is None:
         data, axis = data.reshape(-1), 0
-    slices = [
-        self.to_tensor(np.ascontiguousarray(data.take(n, axis)), value.dtype) for n in range(data.shape[axis])
-    ]
-    total = slices[0]
-    for part in slices[1:]:
-        total = self.combine_fn.fn(total, part)
+    slices = (self.to_tensor(np.ascontiguousarray(s), value.dtype) for s in np.moveaxis(data, axis, 0))
+    total = reduce(self.combine_fn.fn, slices)
     found = np.asarray(total.handle.data).reshape(np.delete(data.shape, axis))
     return [self.to_tensor(np.expand_dims(found, axis) if self.keep_dims else found, value.dtype)]
 

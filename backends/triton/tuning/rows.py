@@ -40,11 +40,7 @@ def sketch(extent: Extent, target: Gpu) -> Sketch:
 
 def _powers(least: int, most: int, also: int) -> tuple[int, ...]:
     """The powers of 2 between two of them, and one more value."""
-    found, n = {also}, least
-    while n <= most:
-        found.add(n)
-        n *= 2
-    return tuple(sorted(found))
+    return tuple(sorted({also, *(1 << n for n in range(least.bit_length() - 1, most.bit_length()))}))
 
 
 @dataclass(frozen=True)

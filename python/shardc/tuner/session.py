@@ -60,10 +60,6 @@ class Budget:
     seconds: float | None = None
     regret: float = REGRET
 
-    @property
-    def is_zero(self) -> bool:
-        return self.trials == 0 or self.seconds == 0
-
 
 @dataclass(frozen=True)
 class Round:
@@ -220,7 +216,7 @@ class Session:
     def _stopped(self, scheduler: TaskScheduler[_Open]) -> str:
         """Why there is no next round; empty if there is one."""
         budget, spent_s = self.budget, self.now() - self.started
-        if budget.is_zero:
+        if 0 in (budget.trials, budget.seconds):
             return "a budget of zero: the analytic choice"
         if budget.trials is not None and self.done >= budget.trials:
             return f"{budget.trials} trials are spent"

@@ -28,7 +28,7 @@ NEAR = 0.6
 """Log2 distance of sizes that may share a configuration; beyond it takes lose as often (decision 53)."""
 WORTH = 0.97
 """The ratio that a configuration must be under to be taken over from other sizes."""
-_COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
+COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Database:
     def trials(self, task: Task) -> list[Trial]:
         """Of a task, in the order in which they were recorded."""
         rows = self.connection.execute(
-            f"SELECT {_COLUMNS} FROM trials WHERE task = ({_TASK}) AND generator = ? ORDER BY id",
+            f"SELECT {COLUMNS} FROM trials WHERE task = ({_TASK}) AND generator = ? ORDER BY id",
             (*_key(task), generator(task.target)),
         )
         return [_read(row) for row in rows]
@@ -185,7 +185,7 @@ class Database:
 
     def add(self, number: int, rows: Sequence[tuple[object, ...]]) -> None:
         """Rows of trials, generator first and time last; inside of :meth:`writing`."""
-        insert = f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES ({', '.join('?' * 11)})"
+        insert = f"INSERT INTO trials (task, generator, {COLUMNS}, made_at) VALUES ({', '.join('?' * 11)})"
         self.connection.executemany(insert, [(number, *row) for row in rows])
 
     def _best(self, task: Task) -> Found | None:

@@ -9,12 +9,11 @@ from typing import Any
 
 from shardc.backends.tuning.task import Task
 from shardc.diagnostics.tuner import NotATuningExport
-from shardc.tuner.database.database import Database
+from shardc.tuner.database.database import COLUMNS, Database
 from shardc.tuner.task_tuning import generator
 
 TASK = ("text", "target", "threads", "label")
-_RESULT = ("outcome", "ratio", "seconds", "spread", "said", "figures")
-TRIAL = ("generator", "sketch", "point", *_RESULT, "made_at")
+TRIAL = ("generator", *COLUMNS.split(", "), "made_at")
 Line = dict[str, Any]
 """A ``task``, and its ``trials``."""
 
