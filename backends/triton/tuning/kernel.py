@@ -41,7 +41,7 @@ def sketches(functions: ir.Module, target: Gpu, *, tf32: bool = False) -> tuple[
     kernel = read_kernel(function, target, tf32=tf32)
     if kernel.matmul is not None:
         return matmul.sketches(product_of(kernel.find_matmul(kernel.matmul)[0]), target)
-    found = [rows.sketch(kernel.extent(f), kernel.limits, target) for f in kernel.functions if f.order]
+    found = [rows.sketch(kernel.extent(f), target) for f in kernel.functions if f.order]
     return (together(found),)
 
 

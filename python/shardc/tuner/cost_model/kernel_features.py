@@ -58,7 +58,6 @@ def kernel_features(text: str) -> KernelFeatures:
     read = [_bytes(a.type) for a in block.arguments]
     written = [_bytes(v.type) for v in list(block.operations)[-1].operation.operands]
     total = sum(read) + sum(written)
-    m, n, k = (counts.sizes[name] for name in "mnk")
     values = {
         "work": _log(counts.work),
         "slow": _log(counts.slow),
@@ -69,12 +68,9 @@ def kernel_features(text: str) -> KernelFeatures:
         "reductions": float(counts.reductions),
         "inputs": float(len(read)),
         "outputs": float(len(written)),
-        "m": _log(m),
-        "n": _log(n),
-        "k": _log(k),
+        **{name: _log(counts.sizes[name]) for name in "mnk"},
     }
-    types = [a.type for a in block.arguments]
-    widths = [_width(t) for t in types if isinstance(t, ir.RankedTensorType)]
+    widths = [_width(a.type) for a in block.arguments if isinstance(a.type, ir.RankedTensorType)]
     element = min((w for w in widths if w > 1), default=4)
     values["element_bytes"] = float(element)
     family = hashlib.sha256(" ".join(counts.said).encode()).hexdigest()[:16]
