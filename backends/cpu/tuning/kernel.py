@@ -22,8 +22,9 @@ from shardc.backends.tuning.sketches import together
 from shardc.backends.tuning.space import Sketch
 from shardc.cost.machine import Cpu
 from shardc.diagnostics.kernels import KernelNotSupported
-from shardc.dialects.kern.attention import AttentionOp, attention_of
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.attention_maps import read_attention
 from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import hint
 
@@ -38,7 +39,7 @@ def sketches(functions: ir.Module, threads: int) -> tuple[Sketch, ...]:
         if body.op.name not in (AttentionOp.OPERATION_NAME, AttentionBackwardOp.OPERATION_NAME):
             raise KernelNotSupported(what=body.op.name)
         backward = body.op.name != AttentionOp.OPERATION_NAME
-        spec = (attention_backward_of if backward else attention_of)(body.op, body.shapes)
+        spec = read_attention(body.op, body.shapes)
         return (attention.sketch(spec, backward, threads, machine),)
     graph = read_graph(function)
     with recursion(1000 + 20 * len(graph.generics)):

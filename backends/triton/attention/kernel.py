@@ -25,9 +25,9 @@ from shardc.cost.attention import blocks as blocks_of
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.dialects.kern.attention import AttentionOp, attention_of
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
-from shardc.dialects.kern.attention_maps import Attention
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.attention_maps import Attention, read_attention
 from shardc.dialects.kern.size import AnySize, hint
 from shardc.dialects.kern.types import ELEMENTS
 
@@ -43,7 +43,7 @@ def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = Fa
     """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
     op, shapes, symbols, config = body.op, body.shapes, body.symbols, body.config
     forward = op.name == FORWARD
-    spec = attention_of(op, shapes) if forward else attention_backward_of(op, shapes)
+    spec = read_attention(op, shapes)
     memory = _memory(op, spec, [f"n{s.number}" for s in symbols])
     names = {s: name for s, name in zip(symbols, memory.sizes, strict=True)}
     kinds = ("forward",) if forward else ("dkdv", "dq")

@@ -12,8 +12,7 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.dialects.context import new_context
-from shardc.dialects.kern.attention import attention_of
-from shardc.dialects.kern.attention_backward import attention_backward_of
+from shardc.dialects.kern.attention_maps import read_attention
 from shardc.dialects.kern.generic import GENERIC, GenericLoops
 
 UNKNOWN_SIZE = 512
@@ -121,7 +120,7 @@ def _letters(loops: GenericLoops, sizes: list[int]) -> dict[str, int]:
 
 def _attention(op: ir.Operation, counts: _Counts) -> None:
     backward = op.name == "kern.attention_backward"
-    found = (attention_backward_of if backward else attention_of)(op)
+    found = read_attention(op)
     size = {d: s if isinstance(s, int) else UNKNOWN_SIZE for d, s in found.sizes.items()}
     scores = float(prod(size.get(d, 1) for d in "bhmn")) * (0.5 if found.causal else 1.0)
     width = size.get("d", 1) + size.get("e", 1)
