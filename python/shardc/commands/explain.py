@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch_mlir import ir
 
-from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
+from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
 from shardc.backends.registry import known_target
 from shardc.commands.module_file import read_module
@@ -24,6 +24,7 @@ from shardc.report.plan_report import Report, make_report
 from shardc.report.roofline import roofline
 from shardc.report.source_lines import shown, shown_in
 from shardc.report.traffic import Transfer, transfers
+from shardc.runtime.check import AGAIN
 from shardc.runtime.kernels.loaders import Kernels
 
 
