@@ -56,6 +56,21 @@ class Choice:
         return first, other, self.peak_bytes
 
 
+def auto(
+    ranks: int,
+    micro_batches: int,
+    costs: Sequence[StageCost],
+    memory_limit_bytes: float = inf,
+    *,
+    stages: int | None = None,
+    measure: Measure = "step",
+    parameters_twice: bool = False,
+) -> Schedule:
+    """The schedule that :func:`best_schedule` finds."""
+    more = (stages, measure, parameters_twice)
+    return best_schedule(ranks, micro_batches, costs, memory_limit_bytes, *more).schedule
+
+
 def best_schedule(
     ranks: int,
     micro_batches: int,
