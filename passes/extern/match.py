@@ -20,9 +20,7 @@ MATMULS = ("aten.mm", "aten.addmm")
 
 @dataclass
 class Matched:
-    """A contraction in the program. ``operands``: its tensors by the names of :class:`LibraryCall`.
-    ``between``: the views from the product to the epilogue, if there is one.
-    """
+    """A contraction in the program: tensors named as in :class:`LibraryCall`, views before its epilogue."""
 
     contraction: Contraction
     product: ir.Operation

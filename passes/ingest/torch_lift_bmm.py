@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
-from shardc.passes.manager.attributes import copy_attributes
+from shardc.dialects.aten.types import TensorType
+from shardc.passes.manager.attributes import attributes_of, copy_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Node, Program, find_function, read_program
-from shardc.passes.partition.local_call import CallWriter
 
 _VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view")
-Shape = tuple[int, ...]
+Call = Callable[..., ir.Operation]
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,12 @@ def _lift(program: Program, builder: CallBuilder, node: Node) -> None:
     left, right = (_four_dims(program, v) for v in node.operands)
     if left is None or right is None or program.types[left[0]].shape[:2] != program.types[right[0]].shape[:2]:
         return
-    lifted = (*program.types[left[0]].shape[:2], *program.types[node.results[0]].shape[1:])
-    writer = CallWriter.at(builder, node.op)
-    operands = [_source(program, writer, *side) for side in (left, right)]
-    _replace(program, writer, node, writer.call("aten.matmul", *operands), lifted)
+    flat, op = program.types[node.results[0]], node.op
+    lifted = flat.with_shape((*program.types[left[0]].shape[:2], *flat.shape[1:]))
+    phase = attributes_of(op, "dist.phase")
+    call = partial(builder.call, loc=op.location, ip=ir.InsertionPoint(op), attributes=phase)
+    operands = [_source(program, call, *side) for side in (left, right)]
+    _replace(program, call, node, call("aten.matmul", operands, [lifted]).results[0], lifted)
 
 
 def _four_dims(program: Program, value: int) -> tuple[int, bool] | None:
@@ -71,27 +75,33 @@ def _exchanges(program: Program, node: Node) -> bool:
     return {d % 3 for d in node.spec.args[1:]} == {1, 2}
 
 
-def _source(program: Program, writer: CallWriter, value: int, flipped: bool) -> ir.Value:
+def _source(program: Program, call: Call, value: int, flipped: bool) -> ir.Value:
     """What the product reads: a value on four dims, its last two exchanged if ``flipped``."""
-    made = program.values[value]
-    return writer.call("aten.transpose.int", made, 2, 3) if flipped else made
+    made, type_ = program.values[value], program.types[value]
+    return call("aten.transpose.int", (made, 2, 3), [_turned(type_)]).results[0] if flipped else made
 
 
-def _replace(program: Program, writer: CallWriter, node: Node, product: ir.Value, shape: Shape) -> None:
-    """Views of the old result back to ``shape`` read the product itself; others a flat view of it."""
+def _replace(program: Program, call: Call, node: Node, product: ir.Value, lifted: TensorType) -> None:
+    """Views of the old result back to four dims read the product itself; others a flat view of it."""
     exchanged: ir.Value | None = None
     for user in (program.nodes[n] for n in program.users[node.results[0]]):
-        if _unfolds(program, user, shape):
+        if _unfolds(program, user, lifted):
             user.op.results[0].replace_all_uses_with(product)
         elif _exchanges(program, user):
             for last in (program.nodes[n] for n in program.users[user.results[0]]):
-                if _unfolds(program, last, (*shape[:2], shape[3], shape[2])):
-                    exchanged = exchanged or writer.call("aten.transpose.int", product, 2, 3)
+                if _unfolds(program, last, turned := _turned(lifted)):
+                    exchanged = exchanged or call("aten.transpose.int", (product, 2, 3), [turned]).results[0]
                     last.op.results[0].replace_all_uses_with(exchanged)
-    seen = writer.call("aten.view", product, program.types[node.results[0]].shape)
+    flat = program.types[node.results[0]]
+    seen = call("aten.view", (product, flat.shape), [flat]).results[0]
     copy_attributes(node.op, seen.owner, "dist.name")
     node.op.results[0].replace_all_uses_with(seen)
 
 
-def _unfolds(program: Program, node: Node, shape: Shape) -> bool:
-    return node.spec.target in _VIEWS and program.types[node.results[0]].shape == shape
+def _turned(type_: TensorType) -> TensorType:
+    b, h, x, y = type_.shape
+    return type_.with_shape((b, h, y, x))
+
+
+def _unfolds(program: Program, node: Node, lifted: TensorType) -> bool:
+    return node.spec.target in _VIEWS and program.types[node.results[0]].shape == lifted.shape

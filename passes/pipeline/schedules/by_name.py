@@ -10,7 +10,7 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.options.schedules import AUTO, check_named
 from shardc.passes.pipeline.schedules.list_scheduling import EQUAL
 from shardc.passes.pipeline.schedules.registry import check_options, named_schedule
-from shardc.passes.pipeline.schedules.synthesis import Choice, best_schedule
+from shardc.passes.pipeline.schedules.synthesis import auto
 
 
 def schedule(
@@ -31,10 +31,10 @@ def schedule(
     BadScheduleOption, BadStages, BadMicroBatches, NoScheduleFits.
     """
     if name == AUTO:
-        check_options(AUTO, options, [*inspect.signature(best_schedule).parameters][3:])
-        search: Callable[..., Choice] = best_schedule
+        check_options(AUTO, options, [*inspect.signature(auto).parameters][3:])
+        search: Callable[..., Schedule] = auto
         ranks, costs = stages if ranks is None else ranks, costs or [EQUAL] * max(0, stages)
-        return search(ranks, micro_batches, costs, **{"stages": stages, **options}).schedule
+        return search(ranks, micro_batches, costs, **{"stages": stages, **options})
     named = named_schedule(name)
     ranks = check_named(name, stages, micro_batches, ranks)
     assert ranks is not None

@@ -56,6 +56,21 @@ class Choice:
         return first, other, self.peak_bytes
 
 
+def auto(
+    ranks: int,
+    micro_batches: int,
+    costs: Sequence[StageCost],
+    memory_limit_bytes: float = inf,
+    *,
+    stages: int | None = None,
+    measure: Measure = "step",
+    parameters_twice: bool = False,
+) -> Schedule:
+    """The schedule that :func:`best_schedule` finds."""
+    more = (stages, measure, parameters_twice)
+    return best_schedule(ranks, micro_batches, costs, memory_limit_bytes, *more).schedule
+
+
 def best_schedule(
     ranks: int,
     micro_batches: int,
@@ -104,9 +119,8 @@ def best_schedule(
 def _check(ranks: int, micro_batches: int, stages: int) -> None:
     if ranks < 1 or stages < 1 or stages % ranks:
         nearest = f"cut the model into {max(1, round(stages / max(1, ranks))) * max(1, ranks)} stages"
-        raise BadStages(
-            schedule=AUTO, stages=stages, ranks=ranks, takes="as many on each rank", nearest=nearest
-        )
+        takes = "as many on each rank"
+        raise BadStages(schedule=AUTO, stages=stages, ranks=ranks, takes=takes, nearest=nearest)
     if micro_batches < 1:
         raise BadMicroBatches(
             schedule=AUTO, ranks=ranks, needs="at least 1 micro-batch", micro_batches=micro_batches, nearest=1

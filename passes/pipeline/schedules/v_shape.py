@@ -36,24 +36,16 @@ def v_half(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = N
 
     Qi et al., Pipeline Parallelism with Controllable Memory, 2024, section 3.
     """
-    late = 0 if ranks % 2 else 3
-
-    def moments(rank: int) -> Moments:
-        second = 3 * ranks - rank - 2
-        return 2 * rank, second, 3 * ranks + late + 2 * rank - 1, 6 * ranks + late - rank - 2
-
-    return _repeated("v-half", micro_batches, costs, [moments(rank) for rank in range(ranks)])
+    late, three = 0 if ranks % 2 else 3, 3 * ranks
+    block = [(2 * r, three - r - 2, three + late + 2 * r - 1, 2 * three + late - r - 2) for r in range(ranks)]
+    return _repeated("v-half", micro_batches, costs, block)
 
 
 def v_min(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
     """The least memory, about a third of 1F1B's, at two thirds of its bubble (the same paper)."""
-    late = 0 if ranks % 3 else 2
-
-    def moments(rank: int) -> Moments:
-        second = 2 * ranks - rank - 1
-        return rank, second, 2 * ranks + late + rank, 4 * ranks + late - rank - 1
-
-    return _repeated("v-min", micro_batches, costs, [moments(rank) for rank in range(ranks)])
+    late, two = 0 if ranks % 3 else 2, 2 * ranks
+    block = [(r, two - r - 1, two + late + r, 2 * two + late - r - 1) for r in range(ranks)]
+    return _repeated("v-min", micro_batches, costs, block)
 
 
 def dual_pipe_v(ranks: int, micro_batches: int) -> Schedule:

@@ -10,7 +10,7 @@ from shardc.cost.pipeline import StageCost, merge_stages
 from shardc.cost.simulate import simulate
 from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule
 from shardc.passes.pipeline.schedules.list_scheduling import EQUAL
-from shardc.passes.pipeline.schedules.synthesis import best_schedule, named_choices
+from shardc.passes.pipeline.schedules.synthesis import auto, best_schedule, named_choices
 
 seconds = st.floats(0.1, 3).map(lambda x: round(x, 2))
 stage_costs = st.builds(
@@ -58,14 +58,14 @@ def test_the_cut_is_part_of_the_choice() -> None:
     """Transfers that take long are worth fewer stages; the caller may fix how many there are."""
     far = StageCost(0.5, 0.5, 0.5, transfer_s=4)
     near = StageCost(0.5, 0.5, 0.5)
-    assert best_schedule(4, 8, [far] * 8).schedule.stages == 4
-    assert best_schedule(4, 8, [near] * 8).schedule.stages == 8
-    assert best_schedule(4, 8, [near] * 8, stages=4).schedule.stages == 4
+    assert auto(4, 8, [far] * 8).stages == 4
+    assert auto(4, 8, [near] * 8).stages == 8
+    assert auto(4, 8, [near] * 8, stages=4).stages == 4
 
 
 def test_the_same_each_time() -> None:
     costs = [StageCost(1, 1.5, 0.7, 0.2), StageCost(1.4, 1, 0.9, 0.1)] * 2
-    assert best_schedule(4, 6, costs, 5).schedule == best_schedule(4, 6, costs, 5).schedule
+    assert auto(4, 6, costs, 5) == auto(4, 6, costs, 5)
 
 
 def test_merging_adds_up() -> None:
