@@ -33,6 +33,8 @@ from imports import import_graph, imported, module_files  # noqa: E402
 
 TABLE = HERE / "table.md"
 FAST, ALL = "make test", "make test-all"
+LIT = str(Path(sys.executable).with_name("lit"))
+"""The command: ``python -m lit.main`` runs nothing."""
 LIMIT_S = 1800
 """For one group of tests: a mutant may make a program wait for ever, which counts as caught."""
 GROUP = 12
@@ -181,7 +183,7 @@ class Runner:
         return failed[1] if failed else None
 
     def _lit_failures(self, names: list[str]) -> Iterator[str]:
-        text = self._run("-m", "lit.main", "-j", str(self._jobs), "--max-failures=1", *names) or ""
+        text = self._run(LIT, "-j", str(self._jobs), "--max-failures=1", *names) or ""
         for name in re.findall(r"^FAIL: shardc :: (\S+)", text, re.MULTILINE):
             yield f"test/filecheck/{name}"
 
