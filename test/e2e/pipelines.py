@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from models import BATCH, LENGTH, TRAININGS, VOCAB, Batch, Training, sgd, sum_of_squares
-from recall import Recall
+from stage_recall import Recall
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_mlir import ir

@@ -16,7 +16,7 @@ from functools import cache
 import torch
 from models import TRAININGS, VOCAB, Batch, Training
 from pipelines import PipelineRanks, Skips, check_ranks
-from recall import Recall
+from stage_recall import Recall
 from stale_training import SHARES, Case, stages_of_parameters, stale_training
 from torch_mlir import ir
 from training import Captured, Values, capture, train_eagerly

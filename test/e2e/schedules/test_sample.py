@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 from matrix import MODELS, SCHEDULES, STAGES, TIMES, Cell, cells, cut_cell, sample, start, try_cell
-from recall import Recall
+from stage_recall import Recall
 from walk_matrix import TABLE, read_cells
 
 from shardc.options.schedules import AUTO
