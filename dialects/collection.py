@@ -1,7 +1,5 @@
 """Python's garbage collector, kept out of the way while a program is traced, rewritten or written out."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

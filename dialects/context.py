@@ -1,7 +1,5 @@
 """The MLIR context that every part of shardc works in: the torch dialect, and ours."""
 
-from __future__ import annotations
-
 from torch_mlir import ir
 from torch_mlir.dialects import torch as torch_dialect
 

@@ -1,7 +1,5 @@
 """Locations of ops as places that a user can look at."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch_mlir import ir

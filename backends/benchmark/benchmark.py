@@ -5,14 +5,16 @@ A way is a :class:`Candidate` that makes its own inputs: ATen's operator, a libr
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from shardc.backends.benchmark.choices import Choice, deciding, find_choice, keep_choice
 from shardc.backends.benchmark.clocks import Clock, HostClock
+from shardc.cache import disk
 from shardc.runtime.torch_private import disable_current_modes, without_autocast
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,14 @@ class Candidate:
     version: str = ""
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, and the seconds that each candidate took which could be measured."""
+
+    name: str
+    seconds: dict[str, float]
+
+
 def choose(subject: str, candidates: Sequence[Candidate]) -> str:
     """The name of what :func:`decide` finds."""
     return decide(subject, candidates).name
@@ -53,25 +63,28 @@ def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = 
     """
     clock = clock or HostClock()
     key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), clock.surroundings()])
-    found = find_choice(key)
+    file = f"choice-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    found = _find(file)
     if found is not None and found.name in [c.name for c in candidates]:
         return found
-    with deciding(key):
-        return find_choice(key) or _decided_now(key, subject, candidates, clock)
+    with disk.alone(file):
+        return _find(file) or _decided_now(file, key, subject, candidates, clock)
 
 
-def _decided_now(key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
-    """The winner of a benchmark that is run now, remembered."""
+def _find(file: str) -> Choice | None:
+    """What was chosen; None if nothing is known, or the file was damaged."""
+    found = disk.read(file)
+    kept = None if found is None else json.loads(found[1])
+    return None if kept is None else Choice(kept["choice"], kept.get("seconds", {}))
+
+
+def _decided_now(file: str, key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:
+    """The winner of a benchmark that is run now, remembered in a sealed file, or else for this process."""
     seconds = measure(candidates, clock)
     found = Choice(_winner(candidates[0].name, seconds), seconds)
     log.debug("%s: %s of %s", subject, found.name, {name: f"{1e6 * s:.0f} us" for name, s in seconds.items()})
-    keep_choice(key, found)
+    disk.keep(file, json.dumps({"key": key, "choice": found.name, "seconds": seconds}).encode())
     return found
-
-
-def surroundings() -> str:
-    """What a measurement by the host's clock holds for."""
-    return HostClock().surroundings()
 
 
 def _winner(first: str, seconds: dict[str, float]) -> str:
@@ -82,9 +95,7 @@ def _winner(first: str, seconds: dict[str, float]) -> str:
 
 
 def measure(candidates: Sequence[Candidate], clock: Clock | None = None) -> dict[str, float]:
-    """Seconds of the shortest call of each candidate, called in turns. Those that fail are left out, but for
-    torch.OutOfMemoryError, which is raised.
-    """
+    """Seconds of each candidate's shortest call, in turns, if it can be called. Raises OutOfMemoryError."""
     clock = clock or HostClock()
     # Measuring is no part of whatever is being traced or compiled around it.
     with disable_current_modes(), torch.no_grad(), without_autocast():

@@ -9,25 +9,11 @@ from torch_mlir import ir
 
 from shardc.backends.body.graph import Generic
 
-_FLOAT = {
-    "arith.addf": 0.0,
-    "arith.mulf": 1.0,
-    "arith.maximumf": -inf,
-    "arith.minimumf": inf,
-    "arith.maxnumf": -inf,
-    "arith.minnumf": inf,
+_IDENTITIES = {
+    **{"addf": 0.0, "mulf": 1.0, "maximumf": -inf, "minimumf": inf, "maxnumf": -inf, "minnumf": inf},
+    **{"addi": 0, "muli": 1, "maxui": 0, "minui": -1, "ori": 0, "andi": -1, "xori": 0},
 }
-_INTEGER = {
-    "arith.addi": "zero",
-    "arith.muli": "one",
-    "arith.maxsi": "smallest",
-    "arith.minsi": "largest",
-    "arith.maxui": "zero",
-    "arith.minui": "ones",
-    "arith.ori": "zero",
-    "arith.andi": "ones",
-    "arith.xori": "zero",
-}
+"""What changes nothing, whatever the type; -1 has every bit."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +36,12 @@ def combiners(generic: Generic) -> list[Combiner] | None:
 
 
 def _identity(name: str, type_: ir.Type) -> ir.Attribute:
-    if name in _FLOAT:
-        return ir.FloatAttr.get(type_, _FLOAT[name])
-    width = ir.IntegerType(type_).width
-    value = {
-        "zero": 0,
-        "one": 1,
-        "ones": -1,
-        "smallest": -(1 << (width - 1)),
-        "largest": (1 << (width - 1)) - 1,
-    }
-    return ir.IntegerAttr.get(type_, value[_INTEGER[name]])
+    kind = name.removeprefix("arith.")
+    if not isinstance(type_, ir.IntegerType):
+        return ir.FloatAttr.get(type_, _IDENTITIES[kind])
+    half = 1 << (type_.width - 1)
+    bounds = {"maxsi": -half, "minsi": half - 1}
+    return ir.IntegerAttr.get(type_, bounds[kind] if kind in bounds else _IDENTITIES[kind])
 
 
 def combine(combiner: Combiner, a: ir.Value, b: ir.Value) -> ir.Value:

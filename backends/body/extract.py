@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from torch_mlir import ir
@@ -10,10 +9,9 @@ from torch_mlir.dialects import func
 from torch_mlir.passmanager import PassManager
 
 from shardc.dialects.kern.generic import GENERIC, GenericLoops
-from shardc.dialects.kern.kernel import HINTS, IN_PLACE, SHAPES
+from shardc.dialects.kern.kernel import HINTS, IN_PLACE, SHAPES, KernelOp, kernel_name
 from shardc.passes.fuse.bodies.flat import FLAT, flatten
 
-KERNEL = "kern.kernel"
 ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT, SHAPES: SHAPES, HINTS: HINTS}
 """What a function takes over of its kernel, and under which name."""
 
@@ -21,11 +19,6 @@ ATTRIBUTES = {"config": "kern.config", IN_PLACE: "kern.in_place", FLAT: FLAT, SH
 def kernels(module: ir.Module) -> list[ir.Operation]:
     """Every ``kern.kernel`` of ``module``, outermost, in order."""
     return list(_kernels(module.operation))
-
-
-def kernel_name(kernel: ir.Operation) -> str:
-    """The name under which a kernel is found in its library."""
-    return re.sub(r"\W", "_", ir.StringAttr(kernel.attributes["kern.name"]).value)
 
 
 def extract(module: ir.Module) -> ir.Module:
@@ -55,7 +48,7 @@ def _kernels(op: ir.Operation) -> Iterator[ir.Operation]:
     for region in op.regions:
         for block in region.blocks:
             for view in block.operations:
-                if view.operation.name == KERNEL:
+                if view.operation.name == KernelOp.OPERATION_NAME:
                     yield view.operation
                 else:
                     yield from _kernels(view.operation)

@@ -12,15 +12,13 @@ from torch_mlir import ir
 
 from shardc.backends.benchmark.host import host_model
 from shardc.backends.body.extract import extract
+from shardc.backends.body.handlers import handlers
 from shardc.backends.body.read_graph import read_graph
-from shardc.backends.body.structured import Structured, read_structured
-from shardc.backends.cpu.attention.backward import emit_backward
-from shardc.backends.cpu.attention.forward import emit_forward
+from shardc.backends.body.structured import read_structured
 from shardc.backends.cpu.emit.buffers import Emitted
 from shardc.backends.cpu.emit.emit import emit
 from shardc.backends.cpu.emit.entries import entries
 from shardc.backends.cpu.emit.loops import BARRIER
-from shardc.backends.cpu.emit.scatter import emit_scatter
 from shardc.backends.cpu.host import check_target, has_tables, scales_by_powers_of_two, target, without
 from shardc.backends.cpu.object_code.link import shared_object, system_linker
 from shardc.backends.cpu.object_code.lower import SCALES, TABLES
@@ -28,16 +26,9 @@ from shardc.backends.cpu.object_code.object_code import object_code
 from shardc.cache import disk as library_cache
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern import generic
-from shardc.dialects.kern.attention import AttentionOp
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp
-from shardc.dialects.kern.scatter_add import ScatterAddOp
 
-STRUCTURED: dict[str, Callable[[Structured, ir.Module], Emitted]] = {
-    AttentionOp.OPERATION_NAME: emit_forward,
-    AttentionBackwardOp.OPERATION_NAME: emit_backward,
-    ScatterAddOp.OPERATION_NAME: emit_scatter,
-}
-"""What writes the loops of a kernel that is one op of ``kern``."""
+WRITERS = "shardc.backends.cpu.attention", "shardc.backends.cpu.emit"
+"""The packages of what writes the loops of a kernel that is one op of ``kern``."""
 
 
 def build_library(module: ir.Module) -> Path:
@@ -97,9 +88,10 @@ def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
     body = read_structured(function)
     if body is None:
         return emit(read_graph(function), module)
-    if body.op.name not in STRUCTURED:
+    write = handlers(*WRITERS).get(body.op.name)
+    if write is None:
         raise KernelNotSupported(what=body.op.name)
-    return STRUCTURED[body.op.name](body, module)
+    return write(body, module)
 
 
 def library_key(functions: ir.Module) -> str:

@@ -1,13 +1,17 @@
-"""The CPU that code is made for: the host's name and instruction sets, or fewer of these."""
+"""The CPU that code is made for: the host's name, caches, and instruction sets, or fewer of these."""
 
 from __future__ import annotations
 
 import platform
+from functools import cache
+from pathlib import Path
 
+from shardc.cost.machine import Cpu
 from shardc.diagnostics.kernels import UnsupportedTarget
 from shardc.environment import TARGET
 from shardc.runtime.kernels.library import cpu_features
 
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 NEEDED = {"x86_64": {"avx2", "fma", "f16c"}, "aarch64": {"asimd"}}
 """The instruction sets without which there are no loops for an architecture."""
 LLVM_NAMES = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "abm": "lzcnt", "bmi1": "bmi"}
@@ -80,3 +84,17 @@ def vector_lanes() -> int:
 def vector_registers() -> int:
     """How many vector registers there are."""
     return 16 if architecture() == "x86_64" and "avx512f" not in features() else 32
+
+
+@cache
+def this_machine() -> Cpu:
+    """As models of costs know it; caches that the kernel (sysfs) says nothing of have typical sizes."""
+    found = dict(enumerate(Cpu.caches, 1))
+    for folder in sorted(CACHES.glob("index*")):
+        try:
+            level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+        except OSError:
+            continue
+        if kind != "Instruction" and int(level) in found:
+            found[int(level)] = int(size[:-1]) << {"K": 10, "M": 20, "G": 30}[size[-1]]
+    return Cpu(vector_bytes(), vector_registers(), (found[1], found[2], found[3]))

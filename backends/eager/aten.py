@@ -21,8 +21,9 @@ _CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, *_CHANNELS_LAST)
 """By PyTorch's numbers (c10/core/MemoryFormat.h), as which the torch dialect holds such arguments."""
 
-# Values of the torch dialect have no strides, so a view must work on whatever layout its operand came in.
-_STAND_INS = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
+# Strides are not part of the IR, so a view may meet memory that is laid out otherwise than when it was
+# traced. `reshape` is a view where it can be one and a copy where it must.
+TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 
 Results = Tensor | Sequence[Tensor | None]
@@ -32,20 +33,20 @@ Results = Tensor | Sequence[Tensor | None]
 class AtenCall:
     """An operator with its constant arguments in place.
 
-    ``positional`` and ``keyword`` still hold types where tensors and runtime integers go, in the order of
-    the call's operands. ``results`` are the types that the results must have, None for one that is not made.
+    ``args`` still holds types where tensors and runtime integers go, in the order of the call's operands; the
+    last are passed by the names ``keywords``. ``results`` are the types that the results must have, None for
+    one that is not made.
     """
 
     function: Callable[..., Results]
-    positional: tuple[object, ...]
-    keyword: tuple[object, ...]
-    keyword_names: tuple[str, ...]
+    args: tuple[object, ...]
+    keywords: tuple[str, ...]
     results: tuple[TensorType | None, ...]
 
     def __call__(self, operands: Sequence[object]) -> list[Tensor | None]:
         """Run it. Raises what the operator raises, and ValueError if a result is not as its type says."""
-        args = fill((self.positional, self.keyword), list(operands))
-        made = self.function(*args[0], **dict(zip(self.keyword_names, args[1], strict=True)))
+        args, count = fill(self.args, list(operands)), len(self.args) - len(self.keywords)
+        made = self.function(*args[:count], **dict(zip(self.keywords, args[count:], strict=True)))
         results: list[Tensor | None] = [made] if isinstance(made, Tensor) else list(made)
         check_types(results, self.results)
         return results
@@ -57,20 +58,15 @@ def prepare(call: Call, widen: bool) -> AtenCall:
     Raises ValueError for an operator that writes to its arguments: values never change.
     """
     target = call.spec.target
-    function = overload(_STAND_INS.get(target, target))
+    function = overload(TOLERANT.get(target, target))
     if schema_of(function).is_mutable:
         raise ValueError("it writes to its operands, and the values of a step never change")
     schema = parameters(target)
     run: Callable[..., Results] = MEANINGS[target] if widen and target in MEANINGS else function
-    args = [_argument(arg, kind, widen) for arg, (_, kind, _) in zip(call.spec.args, schema, strict=True)]
-    named = [(name, arg) for arg, (name, _, keyword) in zip(args, schema, strict=True) if keyword]
-    return AtenCall(
-        run,
-        tuple(arg for arg, (_, _, keyword) in zip(args, schema, strict=True) if not keyword),
-        tuple(arg for _, arg in named),
-        tuple(name for name, _ in named),
-        tuple(type_ and executed_type(type_, widen) for type_ in call.spec.results),
-    )
+    given = zip(call.spec.args, schema, strict=True)
+    args = tuple(_argument(arg, kind, widen) for arg, (_, kind, _) in given)
+    results = tuple(type_ and executed_type(type_, widen) for type_ in call.spec.results)
+    return AtenCall(run, args, tuple(name for name, _, keyword in schema if keyword), results)
 
 
 def executed_type(type_: TensorType, widen: bool) -> TensorType:

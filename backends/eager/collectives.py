@@ -7,152 +7,124 @@ have in common are one tensor object: nothing here changes a tensor in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
 from functools import lru_cache, reduce
-from math import prod
 
 import torch
+from torch import Tensor
 
 from shardc.diagnostics.sharding import ReplicasDiffer
+from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.collectives.permute import senders
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.reshard_steps import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Permute,
-    ReduceScatter,
-    Slice,
-    Step,
-    ToPartial,
-)
 from shardc.dialects.dist.sharding import Axes, Sharding
+from shardc.runtime.comm.layout import with_padding
 
-Values = Sequence[torch.Tensor]
+Values = Sequence[Tensor]
 
-_COMBINE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+_COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,
     "max": torch.maximum,
     "min": torch.minimum,
 }
 
 
-def all_reduce(values: Values, mesh: Mesh, axes: Axes, reduction: str) -> list[torch.Tensor]:
+def all_reduce(values: Values, mesh: Mesh, axes: Axes, reduction: str) -> list[Tensor]:
     """The reduction over the ranks that differ on ``axes`` alone, in the order of their index."""
     return _by_group(values, mesh, axes, lambda terms: [combine(terms, reduction)] * len(terms))
 
 
-def all_gather(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[torch.Tensor]:
+def all_gather(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[Tensor]:
     """The blocks of a group, one after the other along ``dim``."""
     return _by_group(values, mesh, axes, lambda blocks: [torch.cat(blocks, dim)] * len(blocks))
 
 
-def reduce_scatter(values: Values, mesh: Mesh, dim: int, axes: Axes, reduction: str) -> list[torch.Tensor]:
+def reduce_scatter(values: Values, mesh: Mesh, dim: int, axes: Axes, reduction: str) -> list[Tensor]:
     """To each rank its block along ``dim`` of the reduction over its group."""
     return _by_group(values, mesh, axes, lambda terms: _cut(combine(terms, reduction), dim, len(terms)))
 
 
-def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes: Axes) -> list[torch.Tensor]:
+def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes: Axes) -> list[Tensor]:
     """Each rank cuts its tensor along ``split_dim`` and joins what it gets along ``concat_dim``."""
 
-    def exchange(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    def exchange(tensors: list[Tensor]) -> list[Tensor]:
         pieces = [_cut(tensor, split_dim, len(tensors)) for tensor in tensors]
         return [torch.cat(row, concat_dim) for row in zip(*pieces, strict=True)]
 
     return _by_group(values, mesh, axes, exchange)
 
 
-def permute(values: Values, mesh: Mesh, source: Sharding, target: Sharding) -> list[torch.Tensor]:
+def permute(values: Values, mesh: Mesh, source: Sharding, target: Sharding) -> list[Tensor]:
     """To each rank the block that ``target`` gives it, from a rank that has it in ``source``."""
     return [values[sender] for sender in _senders(source, target, mesh)]
 
 
-def broadcast(values: Values, mesh: Mesh, axes: Axes, root: int) -> list[torch.Tensor]:
+def broadcast(values: Values, mesh: Mesh, axes: Axes, root: int) -> list[Tensor]:
     """The tensor of the rank with index ``root``, to its whole group."""
     return _by_group(values, mesh, axes, lambda tensors: [tensors[root]] * len(tensors))
 
 
-def slice_block(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[torch.Tensor]:
-    """Each rank's block along ``dim``, by its index over ``axes``."""
-    ways = prod(a.size for a in axes)
-    return [_cut(value, dim, ways)[mesh.index(rank, axes)] for rank, value in enumerate(values)]
-
-
-def to_partial(values: Values, mesh: Mesh, axes: Axes, reduction: str = "sum") -> list[torch.Tensor]:
-    """Terms that combine to ``values``: for a sum, zeros on all ranks but the first over ``axes``."""
-    if reduction != "sum":
-        return list(values)
+def to_partial(values: Values, mesh: Mesh, axes: Axes) -> list[Tensor]:
+    """Terms that add up to ``values``: zeros on all ranks but the first over ``axes``."""
     return [torch.zeros_like(value) if mesh.index(rank, axes) else value for rank, value in enumerate(values)]
 
 
-def combine(terms: Iterable[torch.Tensor], reduction: str) -> torch.Tensor:
+def combine(terms: Iterable[Tensor], reduction: str) -> Tensor:
     """The reduction of ``terms``, one after the other, in their own dtype."""
     return reduce(_COMBINE[reduction], terms)
 
 
-_WORK: dict[type[Step], Callable[..., list[torch.Tensor]]] = {
-    AllReduce: all_reduce,
-    AllGather: all_gather,
-    ReduceScatter: reduce_scatter,
-    AllToAll: all_to_all,
-    Permute: permute,
-    Slice: slice_block,
-    ToPartial: to_partial,
-}
-"""What runs a step, whose fields are its last arguments."""
-
-
-def apply_steps(values: Values, steps: Iterable[Step], mesh: Mesh) -> list[torch.Tensor]:
-    """The blocks after a chain of reshard steps."""
-    for step in steps:
-        values = _WORK[type(step)](values, mesh, *(getattr(step, field.name) for field in fields(step)))
-    return list(values)
-
-
-def scatter(tensor: torch.Tensor, sharding: Sharding, mesh: Mesh) -> list[torch.Tensor]:
+def scatter(tensor: Tensor, sharding: Sharding, mesh: Mesh) -> list[Tensor]:
     """The block of each rank of a global tensor. Dims that do not divide are padded with zeros at their end.
 
     Of partial terms the first has the values; the others are zeros for a sum, and the same for "max" and
     "min".
     """
-    for dim in range(tensor.ndim):
-        missing = -tensor.shape[dim] % sharding.ways(dim)
-        if missing:
-            pad = tensor.new_zeros([*tensor.shape[:dim], missing, *tensor.shape[dim + 1 :]])
-            tensor = torch.cat([tensor, pad], dim)
-    blocks: dict[tuple[int, ...], torch.Tensor] = {}
+    ways = map(sharding.ways, range(tensor.ndim))
+    tensor = with_padding(tensor, tuple(-(-n // w) * w for n, w in zip(tensor.shape, ways, strict=True)))
+    blocks: dict[tuple[int, ...], Tensor] = {}
     made = [blocks.setdefault(place, _block(tensor, sharding, place)) for place in _places(sharding, mesh)]
     summed = tuple(axis for reduction, axis in sharding.partial if reduction == "sum")
     return to_partial(made, mesh, summed) if summed else made
 
 
-def gather(blocks: Values, sharding: Sharding, mesh: Mesh, shape: tuple[int, ...]) -> torch.Tensor:
+def gather(blocks: Values, sharding: Sharding, mesh: Mesh, shape: tuple[int, ...]) -> Tensor:
     """The global tensor of ``shape`` that ``blocks`` make up: terms combined, padding cut off.
 
     Raises ReplicasDiffer if ranks that must hold the same do not, to the last bit.
     """
     distinct = _distinct(blocks, sharding, mesh)
     reduction = sharding.partial[0][0] if sharding.partial else "sum"
-    terms: dict[tuple[int, ...], list[torch.Tensor]] = {}
+    terms: dict[tuple[int, ...], list[Tensor]] = {}
     for (*place, _), block in sorted(distinct.items(), key=lambda item: item[0]):
         terms.setdefault(tuple(place), []).append(block)
-    whole = _join({place: combine(of_place, reduction) for place, of_place in terms.items()}, len(shape))
+    combined = {place: combine(of_place, reduction) for place, of_place in terms.items()}
+    return without_padding(_join(combined, len(shape)), shape)
+
+
+def without_padding(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The part of ``tensor`` that has ``shape``, from the beginning of each dim; a view."""
     for dim, size in enumerate(shape):
-        whole = whole.narrow(dim, 0, size)
-    return whole
+        tensor = tensor.narrow(dim, 0, size)
+    return tensor
 
 
-def _join(blocks: dict[tuple[int, ...], torch.Tensor], rank: int) -> torch.Tensor:
+def restricted(sharding: Sharding, keep: Callable[[Axis], bool]) -> Sharding:
+    """The part of a sharding that lies on the axes for which ``keep`` is true."""
+    dims = tuple(tuple(filter(keep, dim)) for dim in sharding.dims)
+    return Sharding(dims, tuple((reduction, axis) for reduction, axis in sharding.partial if keep(axis)))
+
+
+def _join(blocks: dict[tuple[int, ...], Tensor], rank: int) -> Tensor:
     """The tensor of which ``blocks`` gives the block at each place, in the order of places."""
     for dim in reversed(range(rank)):
-        rows: dict[tuple[int, ...], list[torch.Tensor]] = {}
+        rows: dict[tuple[int, ...], list[Tensor]] = {}
         for place, block in blocks.items():
             rows.setdefault(place[:dim], []).append(block)
         blocks = {place: row[0] if len(row) == 1 else torch.cat(row, dim) for place, row in rows.items()}
     return blocks[()]
 
 
-def _distinct(blocks: Values, sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], torch.Tensor]:
+def _distinct(blocks: Values, sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], Tensor]:
     """One block for each place and term; the index of the term is the last of the key."""
     terms = tuple(axis for _, axis in sharding.partial)
     holder: dict[tuple[int, ...], int] = {}
@@ -180,14 +152,14 @@ def _places(sharding: Sharding, mesh: Mesh) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(mesh.index(r, axes) for axes in sharding.dims) for r in range(mesh.world_size))
 
 
-def _block(tensor: torch.Tensor, sharding: Sharding, place: tuple[int, ...]) -> torch.Tensor:
+def _block(tensor: Tensor, sharding: Sharding, place: tuple[int, ...]) -> Tensor:
     for dim, index in enumerate(place):
         size = tensor.shape[dim] // sharding.ways(dim)
         tensor = tensor.narrow(dim, index * size, size)
     return tensor
 
 
-def _cut(tensor: torch.Tensor, dim: int, ways: int) -> list[torch.Tensor]:
+def _cut(tensor: Tensor, dim: int, ways: int) -> list[Tensor]:
     """``ways`` equal blocks. ValueError if the dim does not divide."""
     if tensor.shape[dim] % ways:
         raise ValueError(f"dim {dim} of shape {list(tensor.shape)} does not divide into {ways} equal blocks")
@@ -196,8 +168,8 @@ def _cut(tensor: torch.Tensor, dim: int, ways: int) -> list[torch.Tensor]:
 
 
 def _by_group(
-    values: Values, mesh: Mesh, axes: Axes, work: Callable[[list[torch.Tensor]], list[torch.Tensor]]
-) -> list[torch.Tensor]:
+    values: Values, mesh: Mesh, axes: Axes, work: Callable[[list[Tensor]], list[Tensor]]
+) -> list[Tensor]:
     results = list(values)
     for group in _groups(mesh, axes):
         for rank, result in zip(group, work([values[r] for r in group]), strict=True):

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager import collectives
@@ -37,15 +38,15 @@ def _attribute(ranks: Ranks, op: ir.Operation, name: str) -> int | str | Axes | 
         return ranks.axes(op)
     if name in ("source", "target"):
         return ranks.codec.read(op.attributes[name])
-    return ir.StringAttr(op.attributes[name]).value if name == "reduction" else _int(op, name)
+    return op.attributes[name].value
 
 
 def _slice(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
     """Each rank's own block; over a time axis the block of this iteration."""
-    dim, axes, (values,) = _int(op, "dim"), ranks.axes(op), operands
+    dim, axes, (values,) = op.attributes["dim"].value, ranks.axes(op), operands
     ways = prod(a.size for a in axes)
 
-    def block(rank: int) -> torch.Tensor:
+    def block(rank: int) -> Tensor:
         size, rest = divmod(values[rank].shape[dim], ways)
         if rest:
             size = values[rank].shape[dim]
@@ -59,24 +60,21 @@ def _partial(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
     """The value on the first of the ranks (or iterations) over ``axes``, zeros on the others."""
     axes, (values,) = ranks.axes(op), operands
 
-    def term(rank: int) -> torch.Tensor:
+    def term(rank: int) -> Tensor:
         return torch.zeros_like(values[rank]) if ranks.index(rank, axes) else values[rank]
 
     return once_per(_places(ranks, axes, values), term)
 
 
 def _offset(ranks: Ranks, op: ir.Operation, operands: list[Values]) -> Values:
-    axes, step, base = ranks.axes(op), _int(op, "scale") * _int(op, "extent"), _int(op, "base")
+    extent, scale, base = (op.attributes[name].value for name in ("extent", "scale", "base"))
+    axes = ranks.axes(op)
     starts = operands[0] if operands else [0] * ranks.count
-    return [start + base + step * ranks.index(rank, axes) for rank, start in enumerate(starts)]
+    return [start + base + extent * scale * ranks.index(rank, axes) for rank, start in enumerate(starts)]
 
 
 def _places(ranks: Ranks, axes: Axes, values: Values) -> list[tuple[int, int]]:
     return [(id(value), ranks.index(rank, axes)) for rank, value in enumerate(values)]
-
-
-def _int(op: ir.Operation, name: str) -> int:
-    return ir.IntegerAttr(op.attributes[name]).value
 
 
 HANDLERS: dict[str, Handler] = {

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager import collectives
@@ -24,7 +25,7 @@ from shardc.backends.eager.program import STEP, Instruction, blamed_on, find_ste
 from shardc.backends.eager.proof.signature import Port, read_arguments
 from shardc.backends.eager.ranks import Ranks, once_per
 from shardc.diagnostics.oracle import BadArguments, NoStep
-from shardc.dialects.aten.call import Call, CallReader
+from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
@@ -32,9 +33,10 @@ from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.kern.extern import extern_call
 from shardc.dialects.kern.kernel import checks, in_place, kernel_name, result_types
 from shardc.passes.fuse.bodies.flat import FLAT, element_count
+from shardc.passes.manager.attributes import observed
 from shardc.runtime.kernels.loaders import Kernels as Library
 
-Observe = Callable[[str, list[torch.Tensor], ir.Operation], None]
+Observe = Callable[[str, list[Tensor], ir.Operation], None]
 """Told of each op with a ``dist.name``: the name without ``#index``, the value's tensors by rank, the op."""
 
 Environment = dict[ir.Value, Values]
@@ -53,12 +55,12 @@ _INT_OPERATORS = {
 
 def run(
     module: ir.Module,
-    arguments: Sequence[Sequence[torch.Tensor]],
+    arguments: Sequence[Sequence[Tensor]],
     *,
     widen: bool = False,
     observe: Observe | None = None,
     library: Library | None = None,
-) -> list[list[torch.Tensor]]:
+) -> list[list[Tensor]]:
     """Execute ``@step`` of a module of level 1, 2, 3 or 4; gives for each result its tensors by rank.
 
     ``arguments`` has for each argument one tensor at levels 1 and 2 and world_size tensors at level 3; none
@@ -99,7 +101,7 @@ class Machine:
     """Runs blocks. Each block is read once, however often a loop runs it."""
 
     def __init__(self, ranks: Ranks, widen: bool, observe: Observe | None, library: Library | None) -> None:
-        self._ranks, self._widen, self._observe, self._library = ranks, widen, observe, library
+        self.ranks, self._widen, self._observe, self._library = ranks, widen, observe, library
         self.reader = CallReader()
         self._blocks: dict[ir.Block, list[Instruction]] = {}
         self._calls: dict[ir.Operation, AtenCall] = {}
@@ -118,29 +120,28 @@ class Machine:
 
     def run_instruction(self, instruction: Instruction, values: Environment) -> None:
         """One op of a block, whose results join ``values``."""
-        for result, made in zip(instruction.op.results, self._run(instruction, values), strict=True):
-            values[result] = made
-        self._report(instruction.op, values)
+        op = instruction.op
+        with blamed_on(op):
+            made = self._run(instruction, values)
+        values.update(zip(op.results, made, strict=True))
+        if self._observe is not None:
+            for name, index in observed(op):
+                self._observe(name, values[op.results[index]], op)
 
     def _run(self, instruction: Instruction, values: Environment) -> list[Values]:
-        with blamed_on(instruction.op):
-            if instruction.call is not None:
-                return self._run_call(instruction, instruction.call, values)
-            operands = [self.value_of(v, values) for v in instruction.op.operands]
-            return self._run_other(instruction, operands)
-
-    def _run_call(self, instruction: Instruction, spec: Call, values: Environment) -> list[Values]:
-        call = self._calls.get(instruction.op)
-        if call is None:
-            call = self._calls[instruction.op] = prepare(spec, self._widen)
-        return self._on_ranks(call, [values[v] for v in instruction.operands])
+        op = instruction.op
+        if instruction.call is None:
+            return self._run_other(instruction, [self.value_of(v, values) for v in op.operands])
+        if op not in self._calls:
+            self._calls[op] = prepare(instruction.call, self._widen)
+        return self._on_ranks(self._calls[op], [values[v] for v in instruction.operands])
 
     def _on_ranks(
         self, compute: Callable[[list[Any]], Sequence[Any]], operands: list[Values]
     ) -> list[Values]:
         """The results of ``compute`` on each rank's operands, once for ranks whose operands are the same."""
         keys = [
-            tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self._ranks.count)
+            tuple(v[r] if type(v[r]) is int else id(v[r]) for v in operands) for r in range(self.ranks.count)
         ]
         made = once_per(keys, lambda rank: compute([v[rank] for v in operands]))
         return [list(by_rank) for by_rank in zip(*made, strict=True)]
@@ -148,7 +149,7 @@ class Machine:
     def _run_other(self, instruction: Instruction, operands: list[Values]) -> list[Values]:
         name, op = instruction.name, instruction.op
         if name in HANDLERS:
-            return [HANDLERS[name](self._ranks, op, operands)]
+            return [HANDLERS[name](self.ranks, op, operands)]
         if name in _INT_OPERATORS:
             return [[_INT_OPERATORS[name](*terms) for terms in zip(*operands, strict=True)]]
         if name == "torch.prim.TupleConstruct":
@@ -166,19 +167,19 @@ class Machine:
             return [self._on_ranks(call, operands[0] if operands else [])]
         raise NotImplementedError("the oracle does not know this op")
 
-    def _kernel(self, op: ir.Operation) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+    def _kernel(self, op: ir.Operation) -> Callable[[list[Tensor]], Sequence[Tensor]]:
         if self._library is None:
             return partial(run_kernel, op, widen=self._widen)
         return _compiled(self._library, op)
 
     def _run_loop(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
-        (axis,) = self._ranks.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+        (axis,) = self.ranks.codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
         dims = [ir.IntegerAttr(d).value for d in op.attributes["stack_dims"]]
         body = op.regions[0].blocks[0]
         carried, captured = _groups(op, operands)
         stacks: list[list[Values]] = [[] for _ in dims]
         for iteration in range(axis.size):
-            with self._ranks.at(axis, iteration):
+            with self.ranks.at(axis, iteration):
                 carried, stacked = self._run_body(body, [*carried, *captured])
             for stack, values in zip(stacks, stacked, strict=True):
                 stack.append(values)
@@ -186,14 +187,14 @@ class Machine:
 
     def _run_manual(self, op: ir.Operation, operands: list[Values]) -> list[Values]:
         """The body on every rank: global operands are cut up before it, its results joined after it."""
-        ranks, axes = self._ranks, self._ranks.axes(op)
+        ranks, axes = self.ranks, self.ranks.axes(op)
         cuts = [_on_axes(ranks.codec.read(s), axes) for s in op.attributes["in_shardings"]]
         joins = [_on_axes(ranks.codec.read(s), axes) for s in op.attributes["out_shardings"]]
         ins = operands[0] if operands else []
         blocks = [collectives.scatter(v[0], s, ranks.mesh) for v, s in zip(ins, cuts, strict=True)]
-        self._ranks = replace(ranks, count=ranks.mesh.world_size)
+        self.ranks = replace(ranks, count=ranks.mesh.world_size)
         made, _ = self._run_body(op.regions[0].blocks[0], blocks)
-        self._ranks = ranks
+        self.ranks = ranks
         if not len(op.results):
             return []
         types = map(read_type, element_types(op.results[0].type) or [])
@@ -201,33 +202,19 @@ class Machine:
         wholes = [collectives.gather(blocks, s, ranks.mesh, shape) for blocks, s, shape in parts]
         return [[[whole] * ranks.count for whole in wholes]]
 
-    def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> tuple[list[Values], list[Values]]:
+    def _run_body(self, body: ir.Block, inputs: Sequence[Values]) -> list[list[Values]]:
         """The values and the stacked values that a region yields."""
-        yielded = self.run_block(body, inputs)
-        values, stacked = _groups(body.operations[-1].operation, yielded)
-        return values, stacked
-
-    def _report(self, op: ir.Operation, values: Environment) -> None:
-        if self._observe is None or "dist.name" not in op.attributes:
-            return
-        for name, index in observed_names(op):
-            self._observe(name, values[op.results[index]], op)
+        return _groups(body.operations[-1].operation, self.run_block(body, inputs))
 
     def value_of(self, value: ir.Value, values: Environment) -> Values:
         """What an op reads: a value of the block, or a constant."""
         found = values.get(value)
         if found is not None:
             return found
-        return [ir.IntegerAttr(value.owner.attributes["value"]).value] * self._ranks.count
+        return [ir.IntegerAttr(value.owner.attributes["value"]).value] * self.ranks.count
 
 
-def observed_names(op: ir.Operation) -> list[tuple[str, int]]:
-    """The names in an op's ``dist.name`` and their results: ``"grad:w,grad:b#1"`` names results 0 and 1."""
-    names = ir.StringAttr(op.attributes["dist.name"]).value.split(",")
-    return [(name, int(index or 0)) for name, _, index in (n.strip().partition("#") for n in names)]
-
-
-def _compiled(library: Library, op: ir.Operation) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
+def _compiled(library: Library, op: ir.Operation) -> Callable[[list[Tensor]], Sequence[Tensor]]:
     """Machine code as a function that leaves all operands as they are, even those that results overwrite."""
     places = in_place(op)
     outputs = [places.get(n, (t.shape, t.dtype)) for n, t in enumerate(result_types(op))]
@@ -238,10 +225,7 @@ def _compiled(library: Library, op: ir.Operation) -> Callable[[list[torch.Tensor
 
 
 def _on_axes(sharding: Sharding, axes: Axes) -> Sharding:
-    """The part of a sharding that lies on ``axes``."""
-    on = lambda axis: any(axis.overlaps(a) for a in axes)  # noqa: E731
-    dims = tuple(tuple(filter(on, d)) for d in sharding.dims)
-    return Sharding(dims, tuple(t for t in sharding.partial if on(t[1])))
+    return collectives.restricted(sharding, lambda axis: any(axis.overlaps(a) for a in axes))
 
 
 def _groups(op: ir.Operation, tuples: list[Values]) -> list[list[Values]]:
@@ -256,12 +240,12 @@ def _stacked(iterations: list[Values], dim: int) -> Values:
     return once_per([tuple(map(id, parts)) for parts in by_rank], lambda rank: torch.cat(by_rank[rank], dim))
 
 
-def widened(tensor: torch.Tensor) -> torch.Tensor:
+def widened(tensor: Tensor) -> Tensor:
     return tensor.to(WIDE.get(tensor.dtype, tensor.dtype))
 
 
 def check_arguments(
-    ports: Sequence[Port], arguments: Sequence[Sequence[torch.Tensor]], count: int, world: int, widen: bool
+    ports: Sequence[Port], arguments: Sequence[Sequence[Tensor]], count: int, world: int, widen: bool
 ) -> None:
     if len(ports) != len(arguments):
         problem = f"{len(ports)} are needed, {len(arguments)} were given"
@@ -277,7 +261,7 @@ def check_arguments(
                 raise BadArguments(argument=str(port), problem=f"on rank {rank} {error}") from None
 
 
-def detached(results: list[Values], arguments: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+def detached(results: list[Values], arguments: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """The results, copied where they share memory with an argument, so that callers may write to either."""
     held = {t.untyped_storage().data_ptr() for values in arguments for t in values}
     copy = lambda t: t.clone() if t.untyped_storage().data_ptr() in held else t  # noqa: E731

@@ -6,10 +6,10 @@ lock-step, as the ranks of a step without a pipeline do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager.dist_ops import Values
@@ -23,24 +23,23 @@ from shardc.backends.eager.interpreter import (
     widened,
 )
 from shardc.backends.eager.program import Instruction, read_block
-from shardc.backends.eager.proof.signature import Port, read_arguments, read_results
+from shardc.backends.eager.proof.signature import Key, Port, read_arguments, read_results
 from shardc.backends.eager.ranks import Ranks
-from shardc.backends.eager.recall import Recall
 from shardc.diagnostics.oracle import Deadlock
-from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.pipe.action import parse_action
 from shardc.dialects.pipe.action_op import find_stage
-from shardc.dialects.pipe.collective import parse_action
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule
 from shardc.runtime.kernels.loaders import Kernels as Library
 
-Key = tuple[str, str]
-Blocks = dict[Key, list[torch.Tensor]]
+Blocks = dict[Key, list[Tensor]]
 """Role and name -> a tensor for each device of one rank of the pipeline."""
 Messages = dict[tuple[int, int, str], list[Values]]
 """(sender, receiver, tag) -> what was sent."""
+Recall = Callable[[ir.Operation, int, list[Values], Callable[[], list[Values]]], list[Values]]
+"""(stage, micro-batch, inputs, what computes its results) -> the results, computed or remembered."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def read_pipeline(module: ir.Module) -> PipelineProgram | None:
 
 def run_pipeline(
     program: PipelineProgram,
-    blocks: Sequence[Mapping[Key, list[torch.Tensor]]],
+    blocks: Sequence[Mapping[Key, list[Tensor]]],
     *,
     widen: bool = False,
     observe: Observe | None = None,
@@ -87,103 +86,88 @@ def run_pipeline(
     :func:`shardc.backends.eager.interpreter.run` raises.
     """
     messages: Messages = {}
+    world, codec = program.mesh.world_size, ShardingCodec(program.module.context, program.mesh)
+    machine = Machine(Ranks(program.mesh, codec, world), widen, observe, library)
     ranks = []
     for number, ports in enumerate(program.arguments):
         inputs = [[widened(t) if widen else t for t in blocks[number][port.key]] for port in ports]
-        check_arguments(ports, inputs, program.mesh.world_size, program.mesh.world_size, widen)
-        ranks.append(_Rank(program, number, inputs, messages, widen, observe, library, recall))
+        check_arguments(ports, inputs, world, world, widen)
+        block = program.functions[number].regions[0].blocks[0]
+        values = dict(zip(block.arguments, inputs, strict=True))
+        body = read_block(block, machine.reader)
+        ranks.append(_Rank(program, number, body, values, messages, machine, recall))
     with computing(widen):
         while any(not rank.done for rank in ranks):
             if not any([rank.advance() for rank in ranks]):
                 raise Deadlock(waits="; ".join(rank.waits() for rank in ranks if not rank.done))
     given = [values for rank in blocks for values in rank.values()]
+    returned = ([rank.values[v] for v in rank.body[-1].op.operands] for rank in ranks)
     return [
-        {port.key: values for port, values in zip(ports, detached(rank.returned(), given), strict=True)}
-        for ports, rank in zip(program.results, ranks, strict=True)
+        {port.key: values for port, values in zip(ports, detached(results, given), strict=True)}
+        for ports, results in zip(program.results, returned, strict=True)
     ]
 
 
+@dataclass
 class _Rank:
-    """One rank's program and how far it has come."""
+    """One rank's program, ``at`` which instruction of its ``body`` it is, and the ``values`` that it has."""
 
-    def __init__(
-        self,
-        program: PipelineProgram,
-        number: int,
-        inputs: list[Values],
-        messages: Messages,
-        widen: bool,
-        observe: Observe | None,
-        library: Library | None,
-        recall: Recall | None,
-    ) -> None:
-        self.number = number
-        self._recall, self._texts = recall, dict[str, str]()
-        codec = ShardingCodec(program.module.context, program.mesh)
-        (time,) = [a for a in program.mesh.axes if a.kind == "time"]
-        self._micro: Axis = program.mesh.whole(time.name)
-        self._slices = program.slices
-        self._ranks = Ranks(program.mesh, codec, program.mesh.world_size)
-        self._machine = Machine(self._ranks, widen, observe, library)
-        block = program.functions[number].regions[0].blocks[0]
-        *self._body, self._end = read_block(block, self._machine.reader)
-        self._values: Environment = dict(zip(block.arguments, inputs, strict=True))
-        self._messages = messages
-        self._at = 0
+    program: PipelineProgram
+    number: int
+    body: list[Instruction]
+    values: Environment
+    messages: Messages
+    machine: Machine
+    recall: Recall | None
+    at: int = 0
 
     @property
     def done(self) -> bool:
-        return self._at == len(self._body)
+        return self.at == len(self.body) - 1
 
     def advance(self) -> bool:
         """Runs until the end or a message that is not there; whether anything ran."""
-        start = self._at
-        while not self.done and self._run(self._body[self._at]):
-            for value in self._body[self._at].dying:
-                self._values.pop(value, None)
-            self._at += 1
-        return self._at > start
+        start = self.at
+        while not self.done and self._run(self.body[self.at]):
+            for value in self.body[self.at].dying:
+                self.values.pop(value, None)
+            self.at += 1
+        return self.at > start
 
     def waits(self) -> str:
         """What the rank waits for, in words."""
-        attributes = self._body[self._at].op.attributes
+        attributes = self.body[self.at].op.attributes
         return f"rank {self.number} for {attributes['tag'].value} of rank {attributes['source'].value}"
-
-    def returned(self) -> list[Values]:
-        return [self._values[v] for v in self._end.op.operands]
 
     def _run(self, instruction: Instruction) -> bool:
         op = instruction.op
         if instruction.name == "pipe.send":
             message = self.number, op.attributes["to"].value, op.attributes["tag"].value
-            assert message not in self._messages, f"{message} is sent twice"
-            self._messages[message] = self._values[op.operands[0]]
+            assert message not in self.messages, f"{message} is sent twice"
+            self.messages[message] = self.values[op.operands[0]]
         elif instruction.name == "pipe.receive":
             message = op.attributes["source"].value, self.number, op.attributes["tag"].value
-            if message not in self._messages:
+            if message not in self.messages:
                 return False
-            self._values[op.results[0]] = self._messages.pop(message)
+            self.values[op.results[0]] = self.messages.pop(message)
         elif instruction.name == "pipe.action":
             made = self._run_action(op)
-            self._values.update((result, made) for result in op.results)
+            self.values.update((result, made) for result in op.results)
         else:
-            self._machine.run_instruction(instruction, self._values)
+            self.machine.run_instruction(instruction, self.values)
         return True
 
     def _run_action(self, op: ir.Operation) -> list[Values]:
-        action, name = parse_action(op.attributes["action"].value), op.attributes["stage"].value
-        number = (action.micro_batch or 0) // self._slices
-        stage = find_stage(op, name)
+        action = parse_action(op.attributes["action"].value)
+        stage = find_stage(op, op.attributes["stage"].value)
+        (time,) = [a for a in self.program.mesh.axes if a.kind == "time"]
+        number = (action.micro_batch or 0) // self.program.slices
         assert stage is not None
-        inputs = self._values[op.operands[0]] if len(op.operands) else []
+        inputs = self.values[op.operands[0]] if len(op.operands) else []
 
         def compute() -> list[Values]:
-            with self._ranks.at(self._micro, number):
-                (made,) = self._machine.run_block(stage.regions[0].blocks[0], inputs) or [[]]
+            with self.machine.ranks.at(self.program.mesh.whole(time.name), number):
+                (made,) = self.machine.run_block(stage.regions[0].blocks[0], inputs) or [[]]
             return made
 
-        if self._recall is None:
-            return compute()
-        if name not in self._texts:
-            self._texts[name] = stage.get_asm(assume_verified=True, use_local_scope=True)
-        return self._recall.results(self._texts[name], number, inputs, compute)
+        return compute() if self.recall is None else self.recall(stage, number, inputs, compute)

@@ -43,11 +43,9 @@ def blamed_on(op: ir.Operation) -> Iterator[None]:
 
 def find_step(module: ir.Module) -> ir.Operation | None:
     """The function ``@step`` of a module, None if it has none with a body."""
-    for op in module.body.operations:
-        op = op.operation
-        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == STEP:
-            return op if len(op.regions[0].blocks) else None
-    return None
+    functions = (view.operation for view in module.body.operations if view.operation.name == "func.func")
+    step = next((f for f in functions if f.attributes["sym_name"].value == STEP), None)
+    return step if step is not None and len(step.regions[0].blocks) else None
 
 
 def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
@@ -64,13 +62,9 @@ def read_block(block: ir.Block, reader: CallReader) -> list[Instruction]:
 
 def _read(op: ir.Operation, reader: CallReader) -> Instruction:
     name = op.name
-    if name.startswith("torch.") and not name.startswith("torch.prim.Tuple") and not _makes_integer(op):
+    is_call = name.startswith("torch.") and not name.startswith("torch.prim.Tuple")
+    if is_call and str(op.results[0].type) != "!torch.int":  # which is arithmetic on runtime integers
         with blamed_on(op):
             call = reader.read(op)
         return Instruction(op, name, call, call.operands)
     return Instruction(op, name, None, list(op.operands))
-
-
-def _makes_integer(op: ir.Operation) -> bool:
-    """Whether the op is arithmetic on runtime integers (``torch.aten.add.int``) and not an ATen call."""
-    return str(op.results[0].type) == "!torch.int"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 
 from torch_mlir import ir
 
@@ -14,18 +15,21 @@ from shardc.backends.torch.kernels import KERNEL, Kernels
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.schedule import Schedule
 from shardc.backends.torch.names import Names
-from shardc.backends.torch.source import SourceLines
 from shardc.backends.torch.step import Step
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import Order
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.kern.kernel import kernel_name
+from shardc.dialects.location import Place, place_of
+from shardc.passes.manager.attributes import observed
 
 Strides = Sequence[int] | Order | None
 """How a value is laid out; None for contiguous."""
 FREED_BYTES = 1024
 """Values smaller than this are left to the end of the function: a `del` for each would drown the program."""
+UNNAMED = "-"
+"""What MLIR calls a module that was parsed from a string: no file of the user's."""
 
 
 @dataclass
@@ -49,7 +53,8 @@ class Program:
     codec: ShardingCodec
     kernels: Kernels
     reader: CallReader = field(default_factory=CallReader)
-    sources: SourceLines = field(default_factory=SourceLines)
+    sources: dict[ir.Attribute, str | None] = field(default_factory=dict)
+    """Location -> the user's source line, ``model.py:12``: each distinct one is read once."""
     lines: list[str] = field(default_factory=list)
     values: dict[ir.Value, str] = field(default_factory=dict)
     place: tuple[str | None, str | None] = (None, None)
@@ -57,6 +62,13 @@ class Program:
     """How values lie that calls make, where that matters."""
     messages: Messages | None = None
     """Those between the ranks of a pipeline."""
+
+    def source(self, op: ir.Operation) -> str | None:
+        """The user's file name and line of an op; None if it has none."""
+        attribute = op.location.attr
+        if attribute not in self.sources:
+            self.sources[attribute] = _source(place_of(op.location))
+        return self.sources[attribute]
 
     @staticmethod
     def new(module: ir.Module, mesh: Mesh, names: Names, pooled: bool) -> Program:
@@ -92,7 +104,8 @@ class Block:
     def name_results(self, step: Step) -> list[str]:
         """Variables for what a step makes, ``_`` for what nobody reads."""
         values, names = self.program.values, self.program.names
-        given = _given_names(step.results[0].owner if step.name.startswith("kern.") else step.op)
+        named = observed(step.results[0].owner if step.name.startswith("kern.") else step.op)
+        given = {number: name.replace(":", "_") for name, number in reversed(named)}
         for number, value in enumerate(step.results):
             if value in values or value not in self.schedule.first:
                 continue
@@ -105,16 +118,11 @@ class Block:
         return size_bytes >= FREED_BYTES or (size_bytes > 0 and len(self.aliases.group(value).members) > 1)
 
 
-def _given_names(op: ir.Operation) -> dict[int, str]:
-    """The frontend's names of results: ``grad:layers.0.weight``, ``grad:layers.0.weight#1``, by commas."""
-    attributes = op.attributes
-    if "dist.name" not in attributes:
-        return {}
-    found: dict[int, str] = {}
-    for part in ir.StringAttr(attributes["dist.name"]).value.split(","):
-        name, _, number = part.partition("#")
-        found.setdefault(int(number or 0), name.replace(":", "_"))
-    return found
+def _source(place: Place | None) -> str | None:
+    name = UNNAMED if place is None else PurePath(place.file).name
+    if place is None or name == UNNAMED:
+        return None
+    return f"{name}:{place.line}" if place.line else name or None
 
 
 def _base_name(step: Step) -> str:

@@ -19,6 +19,7 @@ from shardc.backends.torch.step import Step
 from shardc.dialects.aten.python_numbers import is_python_number
 from shardc.dialects.aten.types import Order
 from shardc.dialects.kern.kernel import in_place
+from shardc.passes.manager.attributes import phase_of
 from shardc.runtime.first_run import type_text
 
 Store = tuple[ir.Value, ir.Value]
@@ -85,13 +86,8 @@ class Body(Block):
             reuse = step.name == "dist.all_reduce" and self._may_reuse(step.operands[0], position)
             text = program.dist.write(step.op, operands, reuse)
             self.aliases.add(step, reused=reuse, alone=step.starts and self._is_alone(step))
-        for member in step.members or (step,):
-            self.name_results(member)
-        unused = [v for v in step.results if v not in self.schedule.first]
-        if step.members:
-            names = ", ".join(f"({self._targets(member, unused)})" for member in step.members)
-        else:
-            names = self._targets(step, unused)
+        targets = [self._targets(member) for member in step.members or (step,)]
+        names = ", ".join(f"({each})" for each in targets) if step.members else targets[0]
         if step.starts and self.schedule.first[step.results[0]] == position + 1:
             text += ".wait()"
             self._waits[position + 1].remove(step.results[0])
@@ -99,7 +95,7 @@ class Body(Block):
         for value, dtype in _rounded(step).items():
             if value in self.schedule.first:
                 self.line(f"{self.name(value)} = {self.name(value)}.to({dtype})")
-        if any(map(self._is_worth_freeing, unused)):
+        if any(self._is_worth_freeing(v) for v in step.results if v not in self.schedule.first):
             self.line("del _")
 
     def _types(self, step: Step) -> str:
@@ -133,9 +129,9 @@ class Body(Block):
             return self.program.kernels.batch([member.op for member in step.members], texts)
         return self.program.kernels.call(step.op, texts[0])
 
-    def _targets(self, step: Step, unused: list[ir.Value]) -> str:
+    def _targets(self, step: Step) -> str:
         """The left side of a call: kernels give tuples."""
-        names = ["_" if v in unused else self.program.values[v] for v in step.results]
+        names = self.name_results(step)
         return ", ".join(names) + ("," if step.name == KERNEL and len(names) == 1 else "")
 
     def _whole_aliases(self) -> Aliases:
@@ -171,9 +167,8 @@ class Body(Block):
 
     def _write_place(self, op: ir.Operation) -> None:
         """Comments where the phase or the user's source line changes."""
-        attributes = op.attributes
-        phase = attributes["dist.phase"].value if "dist.phase" in attributes else self.program.place[0]
-        source = self.program.sources.of(op) or self.program.place[1]
+        phase = phase_of(op) or self.program.place[0]
+        source = self.program.source(op) or self.program.place[1]
         if (phase, source) == self.program.place:
             return
         if phase != self.program.place[0]:

@@ -44,13 +44,11 @@ class DistText:
             return self.axes.group(self.spanned(op))
         if key in ("source", "target"):
             return self._dims(self._layout(op, key))
-        if key != "reduction":
-            return str(_int(op, key))
-        reduction = ir.StringAttr(op.attributes[key]).value
-        return "" if reduction == "sum" else f'"{reduction}"'
+        value = op.attributes[key].value
+        return str(value) if key != "reduction" else "" if value == "sum" else f'"{value}"'
 
     def _slice(self, op: ir.Operation, x: str) -> str:
-        dim = _int(op, "dim")
+        dim = op.attributes["dim"].value
         type_ = read_type(op.results[0].type)
         assert type_ is not None
         size = type_.shape[dim]
@@ -60,10 +58,9 @@ class DistText:
         return f"{x} if {self.axes.index(self.axes_of(op))} == 0 else torch.zeros_like({x})"
 
     def _offset(self, op: ir.Operation, start: str | None = None) -> str:
-        factor = _int(op, "extent") * _int(op, "scale")
-        base = _int(op, "base")
+        extent, scale, base = (op.attributes[name].value for name in ("extent", "scale", "base"))
         terms = [start] if start else []
-        terms.append(_times(self.axes.index(self.axes_of(op)), factor))
+        terms.append(_times(self.axes.index(self.axes_of(op)), extent * scale))
         return " + ".join([*terms, str(base)] if base else terms)
 
     def _layout(self, op: ir.Operation, name: str) -> Sharding:
@@ -73,10 +70,6 @@ class DistText:
         """The axes of each dim, then those of the partial terms as if they cut one more."""
         lists = [*sharding.dims, tuple(a for _, a in sharding.partial)]
         return f"({', '.join(self.axes.name(a) for a in lists)},)"
-
-
-def _int(op: ir.Operation, name: str) -> int:
-    return ir.IntegerAttr(op.attributes[name]).value
 
 
 def _times(index: str, factor: int) -> str:

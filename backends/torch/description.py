@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernel_name, kernels
+from shardc.backends.eager.proof.signature import Port, merged, read_arguments, read_results
 from shardc.backends.torch.emit import step_function
-from shardc.backends.torch.step import yielded
 from shardc.dialects.aten.call import target_name
-from shardc.dialects.aten.types import read_type
-from shardc.dialects.dist.interleaving import ATTRIBUTE as INTERLEAVED
-from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
@@ -29,27 +24,18 @@ def describe_program(module: ir.Module) -> Json:
         raise ValueError("the module has no dist.mesh: it is not at level 3")
     codec = ShardingCodec(module.context, mesh)
     functions = rank_functions(module) or [step_function(module)]
-    arguments = [list(_edges(f, "arg_attrs", f.regions[0].blocks[0].arguments, codec)) for f in functions]
-    results = [list(_edges(f, "res_attrs", yielded(f.regions[0].blocks[0]), codec)) for f in functions]
+    arguments = [read_arguments(f, codec) for f in functions]
+    results = [read_results(f, codec) for f in functions]
     axis = pipeline_axis(module)
-    pipeline = [{"name": axis, "arguments": [[_key(e) for e in of] for of in arguments]}]
+    pipeline = [{"name": axis, "arguments": [[list(port.key) for port in of] for of in arguments]}]
     return {
         "mesh": [{"name": a.name, "size": a.size, "kind": a.kind} for a in mesh.axes],
-        "arguments": _merged(arguments),
-        "results": _merged(results),
+        "arguments": list(map(_entry, merged(arguments))),
+        "results": list(map(_entry, merged(results))),
         "operators": [{"name": name} for name in sorted(_custom_operators(module.body))],
         "kernels": describe_kernels(module),
         "pipeline": [] if axis is None else pipeline,
     }
-
-
-def _merged(entries: list[list[Json]]) -> list[Json]:
-    """The arguments or results of all ranks of a pipeline, each once."""
-    return list({tuple(_key(entry)): entry for of_rank in entries for entry in of_rank}.values())
-
-
-def _key(entry: Json) -> list[str]:
-    return [entry["role"], entry["name"]]
 
 
 def describe_kernels(module: ir.Module) -> list[Json]:
@@ -84,38 +70,23 @@ def edges(module: ir.Module) -> tuple[list[Json], list[Json], list[str]]:
     return described["mesh"], described["arguments"], whys
 
 
-def _edges(
-    function: ir.Operation, attribute: str, values: Iterable[ir.Value], codec: ShardingCodec
-) -> Iterator[Json]:
-    """The arguments or results of the step, as :class:`shardc.runtime.comm.layout.Leaf` reads them."""
-    for number, (attributes, value) in enumerate(zip(function.attributes[attribute], values, strict=True)):
-        whole = attributes["dist.global_type"] if "dist.global_type" in attributes else None
-        type_ = read_type(value.type if whole is None else ir.TypeAttr(whole).value)
-        if type_ is None:
-            raise ValueError(f"{attribute}[{number}] of @step is no tensor")
-        replicated = Sharding.replicated(len(type_.shape))
-        sharding = codec.read(attributes["dist.sharding"]) if "dist.sharding" in attributes else replicated
-        found: Json = {
-            "name": attributes["dist.name"].value,
-            "role": attributes["dist.role"].value,
-            "shape": list(type_.shape),
-            "dtype": str(type_.dtype).removeprefix("torch."),
-            "sharding": _sharding(sharding),
-        }
-        if "dist.padded" in attributes:
-            found["padded"] = list(attributes["dist.padded"])
-        if INTERLEAVED in attributes:
-            found["interleaved"] = _interleaved(attributes[INTERLEAVED])
-        yield found
-
-
-def _interleaved(attribute: ir.Attribute) -> Json:
-    found = Interleaving.read(attribute)
-    return {"dim": found.dim, "ways": found.parts.ways, "sizes": list(found.parts.sizes)}
-
-
-def _sharding(sharding: Sharding) -> Json:
-    return {
-        "dims": [[[a.name, a.pre, a.size] for a in dim] for dim in sharding.dims],
-        "partial": [[reduction, [a.name, a.pre, a.size]] for reduction, a in sharding.partial],
+def _entry(port: Port) -> Json:
+    """An argument or result of the step, as :class:`shardc.runtime.comm.layout.Leaf` reads it."""
+    type_, stored = port.global_type, port.interleaving
+    sharding = port.sharding or Sharding.replicated(len(type_.shape))
+    found: Json = {
+        "name": port.name,
+        "role": port.role,
+        "shape": list(type_.shape),
+        "dtype": str(type_.dtype).removeprefix("torch."),
+        "sharding": {
+            "dims": [[[a.name, a.pre, a.size] for a in dim] for dim in sharding.dims],
+            "partial": [[reduction, [a.name, a.pre, a.size]] for reduction, a in sharding.partial],
+        },
     }
+    if port.padded != type_.shape:
+        found["padded"] = list(port.padded)
+    if stored is not None:
+        parts = stored.parts
+        found["interleaved"] = {"dim": stored.dim, "ways": parts.ways, "sizes": list(parts.sizes)}
+    return found

@@ -9,23 +9,25 @@ last time, so that no step holds two copies of them; the other results (the loss
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch_mlir import ir
 
 from shardc.backends.body.extract import kernels
-from shardc.backends.torch.block import Program
+from shardc.backends.eager.program import find_step
+from shardc.backends.torch.block import Messages, Program
 from shardc.backends.torch.body import Body, Store
-from shardc.backends.torch.emit_pipeline import Text, write_stages
 from shardc.backends.torch.memory.aliases import Aliases
 from shardc.backends.torch.memory.schedule import schedule_block
 from shardc.backends.torch.names import Names, tuple_text
 from shardc.backends.torch.step import yielded
 from shardc.dialects.collection import collection_paused
-from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.tuples import packed
 from shardc.dialects.pipe.rank_function import function_name, pipeline_axis, rank_functions
-from shardc.dialects.roles import STATE_ROLES
+from shardc.dialects.pipe.schedule_op import find_schedule
+from shardc.dialects.pipe.stage import StageOp
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
+from shardc.runtime.check import STATE_ROLES
 
 HEAD = '''"""The step that every rank runs, written by shardc. Shapes are local; `rank` does the communication."""
 
@@ -34,13 +36,10 @@ from math import inf, nan
 '''  # noqa: E501
 
 
-@dataclass(frozen=True)
-class Edge:
-    """An argument or result of the step: its name and role, and its value in the function."""
-
-    name: str
-    role: str
-    value: ir.Value
+Text = tuple[str, list[str]]
+"""The line of a function's ``def`` and those of its body."""
+Edge = tuple[tuple[str, str], ir.Value]
+"""Role and name of an argument or result of the step, and its value in the function."""
 
 
 def emit_program(module: ir.Module) -> str:
@@ -68,7 +67,7 @@ def _emit(module: ir.Module) -> str:
     axis = pipeline_axis(module)
     if axis is None:
         return _assemble(program, [_write_step(program, step_function(module), "step")])
-    texts = write_stages(program, module, mesh, mesh.whole(axis))
+    texts = _write_stages(program, module, mesh, mesh.whole(axis))
     functions = rank_functions(module)
     for number, function in enumerate(functions):
         texts.append(_write_step(program, function, function_name(number)))
@@ -77,32 +76,65 @@ def _emit(module: ir.Module) -> str:
     return _assemble(program, texts) + f"\n\nSTEPS = [{steps}]\nACTIONS = [\n{actions}]\n"
 
 
+def _write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -> list[Text]:
+    """A function ``stage_0_F(rank, micro_batch, ...)`` for each ``pipe.stage``; it returns a tuple."""
+    schedule = find_schedule(module)
+    assert schedule is not None
+    messages = Messages(
+        program.dist.axes.group((axis,)), slices=ir.IntegerAttr(schedule.attributes["slices"]).value
+    )
+    program.messages = messages
+    (time,) = [a for a in mesh.axes if a.kind == "time"]
+    found = []
+    for op in (o.operation for o in module.body.operations):
+        if op.name == StageOp.OPERATION_NAME:
+            symbol = ir.StringAttr(op.attributes["sym_name"]).value
+            name = messages.stages[symbol] = program.names.exact(symbol)
+            found.append(_write_stage(program, op, name, program.dist.axes.enter_loop(mesh.whole(time.name))))
+    return found
+
+
+def _write_stage(program: Program, op: ir.Operation, name: str, micro_batch: str) -> Text:
+    block = op.regions[0].blocks[0]
+    arguments = list(block.arguments)
+    for value in arguments:
+        program.values[value] = program.names.numbered("x")
+    results = packed(yielded(block))
+    program.lines, program.place = [], (None, None)
+    schedule = schedule_block(block, program.reader, results)
+    schedule.need_at_end(results)
+    body = Body(program, schedule, Aliases(arguments), "    ", returned=results)
+    body.write()
+    body.line(f"return ({''.join(f'{body.name(v)}, ' for v in results).rstrip()})")
+    head = f"def {name}({', '.join(['rank', micro_batch, *(program.values[v] for v in arguments)])}):"
+    return head, program.lines
+
+
 def _actions(function: ir.Operation) -> list[str]:
     """What a rank of a pipeline runs, in order."""
     ops = (o.operation for o in function.regions[0].blocks[0].operations)
     return [ir.StringAttr(op.attributes["action"]).value for op in ops if op.name == "pipe.action"]
 
 
-def _write_step(program: Program, function: ir.Operation, name: str) -> Text:
+def _write_step(program: Program, function: ir.Operation, step: str) -> Text:
     block = function.regions[0].blocks[0]
     arguments = _edges(function, "arg_attrs", list(block.arguments))
     results = _edges(function, "res_attrs", yielded(block))
-    for edge in arguments:
-        program.values[edge.value] = program.names.exact(edge.name)
+    for (_, name), value in arguments:
+        program.values[value] = program.names.exact(name)
     stores, outputs = _split_results(arguments, results)
     program.lines, program.place = [], (None, None)
     _write_function(program, block, arguments, stores, outputs)
-    parameters = "".join(f"    {program.values[a.value]},\n" for a in arguments)
-    return f"def {name}(\n    rank,\n{parameters}):", program.lines
+    parameters = "".join(f"    {program.values[value]},\n" for _, value in arguments)
+    return f"def {step}(\n    rank,\n{parameters}):", program.lines
 
 
 def step_function(module: ir.Module) -> ir.Operation:
     """The module's ``func.func @step``. Raises ValueError if there is none."""
-    for view in module.body.operations:
-        op = view.operation
-        if op.name == "func.func" and op.attributes["sym_name"].value == "step":
-            return op
-    raise ValueError("the module has no function @step")
+    step = find_step(module)
+    if step is None:
+        raise ValueError("the module has no function @step")
+    return step
 
 
 def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> list[Edge]:
@@ -110,26 +142,25 @@ def _edges(function: ir.Operation, attribute: str, values: list[ir.Value]) -> li
     edges = []
     for number, (attributes, value) in enumerate(zip(found, values, strict=True)):
         read = {key: attributes[key].value for key in ("dist.name", "dist.role") if key in attributes}
-        edges.append(Edge(read.get("dist.name", f"value_{number}"), read.get("dist.role", ""), value))
+        edges.append(((read.get("dist.role", ""), read.get("dist.name", f"value_{number}")), value))
     return edges
 
 
 def _split_results(arguments: list[Edge], results: list[Edge]) -> tuple[list[Store], list[ir.Value]]:
     """(argument, new value) for state that changes, and the values to return."""
-    state = {(a.role, a.name): a.value for a in arguments if a.role in STATE_ROLES}
-    stores = [(state[r.role, r.name], r.value) for r in results if (r.role, r.name) in state]
-    outputs = [r.value for r in results if (r.role, r.name) not in state]
+    state = {key: value for key, value in arguments if key[0] in STATE_ROLES}
+    stores = [(state[key], value) for key, value in results if key in state]
+    outputs = [value for key, value in results if key not in state]
     return [(old, new) for old, new in stores if old != new], outputs
 
 
 def _write_function(
     program: Program, block: ir.Block, arguments: list[Edge], stores: list[Store], outputs: list[ir.Value]
 ) -> None:
-    values = [a.value for a in arguments]
+    values = [value for _, value in arguments]
     schedule = schedule_block(block, program.reader, [*outputs, *(new for _, new in stores)])
     schedule.need_at_end(outputs)
     _name_new_values(program, arguments, stores, schedule.made)
-    _check_copied(program, values, stores)
     body = Body(program, schedule, Aliases(values), "    ", stores, returned=outputs)
     body.write()
     if program.messages is not None:
@@ -140,19 +171,14 @@ def _write_function(
 def _name_new_values(
     program: Program, arguments: list[Edge], stores: list[Store], made: dict[ir.Value, int]
 ) -> None:
-    names = {a.value: a.name for a in arguments}
+    """Refuses one state argument as the new value of another, which no traced step has."""
+    names = {value: name for (_, name), value in arguments}
     for old, new in stores:
+        if new in names:
+            given, old_name = program.values[new], program.values[old]
+            raise ValueError(f"argument {given} is the new value of {old_name}: copy it in the program")
         if new in made and new not in program.values:
             program.values[new] = program.names.exact(f"new_{names[old]}")
-
-
-def _check_copied(program: Program, arguments: list[ir.Value], stores: list[Store]) -> None:
-    """Refuse one state argument as the new value of another, which no traced step has."""
-    given = set(arguments)
-    for old, new in stores:
-        if new in given:
-            names = program.values[new], program.values[old]
-            raise ValueError("argument {} is the new value of {}: copy it in the program".format(*names))
 
 
 def _assemble(program: Program, texts: list[Text]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from functools import cache
 
-from shardc.backends.eager.aten import MEMORY_FORMATS
+from shardc.backends.eager.aten import MEMORY_FORMATS, TOLERANT
 from shardc.backends.torch.names import Names
 from shardc.dialects.aten.call import Device, IntValue, OpCall
 from shardc.dialects.aten.python_numbers import is_python_number, text_of
@@ -14,10 +14,6 @@ from shardc.dialects.aten.schema import overload
 from shardc.dialects.aten.types import TensorType
 from shardc.runtime.kernels.pool import POOLED_BYTES
 from shardc.runtime.torch_private import schema_of
-
-# Strides are not part of the IR, so a view may meet memory that is laid out otherwise than when it was
-# traced. `reshape` is a view where it can be one and a copy where it must.
-TOLERANT = {"aten.view": "aten.reshape", "aten._unsafe_view": "aten.reshape"}
 
 WITH_OUT = {"aten.mm": "aten.mm.out", "aten.addmm": "aten.addmm.out", "aten.bmm": "aten.bmm.out"}
 """Calls whose result is contiguous, and their forms that write it to memory that they are given."""
@@ -118,8 +114,8 @@ def text(arg: object, operands: Iterator[str]) -> str:
     return repr(arg)
 
 
-class _Required:
-    """Stands for the default of a parameter that has none."""
+_REQUIRED = object()
+"""Stands for the default of a parameter that has none."""
 
 
 @cache
@@ -127,7 +123,7 @@ def _plan(target: str) -> tuple[Parameter, ...]:
     plan = []
     for a in schema_of(overload(target)).arguments:
         kind = str(a.real_type).removeprefix("Optional[").removesuffix("]")
-        default = a.default_value if a.has_default_value() else _Required
+        default = a.default_value if a.has_default_value() else _REQUIRED
         default = tuple(default) if isinstance(default, list) else default
         plan.append((a.name, kind, a.kwarg_only, default))
     return tuple(plan)

@@ -57,12 +57,7 @@ def _free_inits(outer: Block, position: int, loop: LoopValues) -> None:
 
 
 def _write_body(
-    outer: Block,
-    loop: LoopValues,
-    block: ir.Block,
-    carried: list[str],
-    parts: list[str],
-    write_block: WriteBlock,
+    outer: Block, loop: LoopValues, block: ir.Block, carried: list[str], parts: list[str], write: WriteBlock
 ) -> None:
     yielded = [*loop.following, *loop.rows]
     schedule = schedule_block(block, outer.program.reader, yielded)
@@ -71,7 +66,7 @@ def _write_body(
     for name, argument, value in zip(carried, arguments, loop.following, strict=False):
         if yielded.count(value) == 1 and _takes_place(schedule, argument, value):
             outer.program.values[value] = name
-    body = write_block(schedule, Aliases(arguments))
+    body = write(schedule, Aliases(arguments))
     for name, value in zip(parts, loop.rows, strict=True):
         body.line(f"{name}.append({body.name(value)})")
     _hand_on(body, carried, loop.following)

@@ -16,7 +16,7 @@ from shardc.dialects.pipe.action import Action
 
 def _action(body: Block, step: Step) -> None:
     messages = _messages(body)
-    action = Action.parse(_text(step, "action"))
+    action = Action.parse(step.op.attributes["action"].value)
     function = messages.stages[ir.FlatSymbolRefAttr(step.op.attributes["stage"]).value]
     number = str(action.micro_batch // messages.slices)
     arguments = ", ".join(["rank", number, *map(body.name, step.operands)])
@@ -26,27 +26,23 @@ def _action(body: Block, step: Step) -> None:
 
 
 def _send(body: Block, step: Step) -> None:
-    to, values = _int(step, "to"), ", ".join(map(body.name, step.operands))
-    body.line(f"rank.send(({values},), to={to}, axes={_messages(body).axes})  # {_text(step, 'tag')}")
+    body.line(f"rank.send(({', '.join(map(body.name, step.operands))},), {_way(body, step, 'to')}")
 
 
 def _post(body: Block, step: Step) -> None:
-    rest = f"source={_int(step, 'source')}, axes={_messages(body).axes})  # {_text(step, 'tag')}"
     types = [read_type(t) for t in element_types(step.op.results[0].type) or []]
     kinds = ", ".join(f"({type_.shape}, {type_.dtype})" for type_ in types if type_ is not None)
-    body.line(f"{_handle(body, step.op)} = rank.receive(({kinds},), {rest}")
+    body.line(f"{_handle(body, step.op)} = rank.receive(({kinds},), {_way(body, step, 'source')}")
+
+
+def _way(body: Block, step: Step, end: str) -> str:
+    """The last arguments of a transfer to or from a rank, and its tag."""
+    attributes = step.op.attributes
+    return f"{end}={attributes[end].value}, axes={_messages(body).axes})  # {attributes['tag'].value}"
 
 
 def _receive(body: Block, step: Step) -> None:
     body.line(f"{_assigned(body, step)}{_handle(body, step.op)}.wait()")
-
-
-def _int(step: Step, name: str) -> int:
-    return ir.IntegerAttr(step.op.attributes[name]).value
-
-
-def _text(step: Step, name: str) -> str:
-    return ir.StringAttr(step.op.attributes[name]).value
 
 
 def _assigned(body: Block, step: Step) -> str:

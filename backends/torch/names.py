@@ -5,7 +5,9 @@ from __future__ import annotations
 import builtins
 import keyword
 import re
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import chain, count
 
 GIVEN = {"rank", "torch", "inf", "nan", "step", "GROUPS", "kernel", "kernels", "empty"}
 RESERVED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | GIVEN
@@ -16,7 +18,7 @@ class Names:
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(RESERVED) | set(taken)
-        self._counts: dict[str, int] = {}
+        self._counts: defaultdict[str, count[int]] = defaultdict(count)
 
     def is_free(self, name: str) -> bool:
         return name not in self._taken
@@ -24,23 +26,16 @@ class Names:
     def exact(self, wanted: str) -> str:
         """``wanted`` as an identifier, with a number behind it if that is taken."""
         base = identifier(wanted)
-        name = base
-        number = 2
-        while name in self._taken:
-            name = f"{base}_{number}"
-            number += 1
-        self._taken.add(name)
-        return name
+        return self._first_free(chain([base], (f"{base}_{number}" for number in count(2))))
 
     def numbered(self, base: str) -> str:
         """``base_0``, ``base_1``, ... as they come."""
-        while True:
-            number = self._counts.get(base, 0)
-            self._counts[base] = number + 1
-            name = f"{base}_{number}"
-            if name not in self._taken:
-                self._taken.add(name)
-                return name
+        return self._first_free(f"{base}_{number}" for number in self._counts[base])
+
+    def _first_free(self, names: Iterable[str]) -> str:
+        name = next(filter(self.is_free, names))
+        self._taken.add(name)
+        return name
 
 
 def tuple_text(parts: Iterable[str]) -> str:

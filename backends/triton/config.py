@@ -11,21 +11,10 @@ from dataclasses import dataclass
 
 from shardc.cost.machine import Gpu
 
-
-@dataclass(frozen=True)
-class Limits:
-    """What decides which ops share a function."""
-
-    units: int
-    warp_size: int
-    persistent: int = 1 << 14
-    """Elements of a row that a program may hold at once: 1024 threads with 16 values each of every tensor."""
-    carried_rows: int = 256
-    """A sum over at least so many rows may be cut over programs."""
-
-
-def limits_of(target: Gpu) -> Limits:
-    return Limits(target.units, target.warp_size)
+PERSISTENT = 1 << 14
+"""Elements of a row that a program may hold at once: 1024 threads with 16 values each of every tensor."""
+CARRIED_ROWS = 256
+"""A sum over at least so many rows may be cut over programs."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +49,11 @@ class Extent:
     widest_bytes: int = 4
 
 
-def tile_of(e: Extent, limits: Limits, target: Gpu, config: Mapping[str, int]) -> Tile:
+def tile_of(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
     """The tile of a function."""
     if e.sums:
-        columns, sizes = max(1, e.columns), (e.item_bytes, e.widest_bytes)
-        return carried_tile(e.rows, columns, sizes, e.sums, limits, target, config, e.whole)
-    if not e.columns:
-        return flat_tile(e.rows, e.item_bytes, target, config)
-    return row_tile(e.rows, e.columns, e.item_bytes, e.wide, limits, target, config, e.across)
+        return _carried_tile(e, target, config)
+    return _row_tile(e, target, config) if e.columns else _flat_tile(e, target, config)
 
 
 def power_of_two(n: int) -> int:
@@ -75,66 +61,47 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def flat_tile(count: int, item_bytes: int, target: Gpu, config: Mapping[str, int]) -> Tile:
-    """Tile of ``count`` elements, the smallest of ``item_bytes``: a vector of each tensor for each thread.
+def _flat_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
+    """Tile of elements without rows: a vector of each tensor for each thread.
 
     Few elements are spread over all units first: a warp with one vector a thread is the least.
     """
-    vector = target.vector_bytes // item_bytes
+    vector = target.vector_bytes // e.item_bytes
     least, most = target.warp_size * vector, 8 * 32 * vector
-    block = config.get("block", min(most, max(least, power_of_two(count // (2 * target.units)))))
+    block = config.get("block", min(most, max(least, power_of_two(e.rows // (2 * target.units)))))
     return Tile(1, block, config.get("warps", _warps(block, vector, target)))
 
 
-def row_tile(
-    rows: int,
-    columns: int,
-    item_bytes: int,
-    wide: int,
-    limits: Limits,
-    target: Gpu,
-    config: Mapping[str, int],
-    across: bool = False,
-) -> Tile:
-    """Tile of rows, in registers where they fit. ``wide``: values of a row that live at once.
+def _row_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
+    """Tile of rows, in registers where they fit. ``e.wide`` values of a row live at once.
 
     Short rows share a program, as long as there are enough programs for all units; a thread has two vectors
-    of each tensor, more where rows are long. ``across``: rows lie side by side, and are read together.
+    of each tensor, more where rows are long. Rows that lie side by side are read together.
     """
-    vector = target.vector_bytes // item_bytes
-    whole = power_of_two(columns)
-    width = config.get("columns", whole if whole <= limits.persistent else 4096)
+    vector = target.vector_bytes // e.item_bytes
+    whole = power_of_two(e.columns)
+    width = config.get("columns", whole if whole <= PERSISTENT else 4096)
     height = max(1, 2048 // width)
-    while height > 1 and rows // height < 2 * target.units:
+    while height > 1 and e.rows // height < 2 * target.units:
         height //= 2
-    if across:
-        height = min(power_of_two(rows), max(height, limits.persistent // width if width > 512 else 32))
+    if e.across:
+        height = min(power_of_two(e.rows), max(height, PERSISTENT // width if width > 512 else 32))
     height = config.get("rows", height)
-    warps = _warps(height * width, max(vector, min(32, 96 // max(1, wide))), target)
+    warps = _warps(height * width, max(vector, min(32, 96 // max(1, e.wide))), target)
     return Tile(height, width, config.get("warps", warps))
 
 
-def carried_tile(
-    rows: int,
-    columns: int,
-    element_bytes: tuple[int, int],
-    sums: int,
-    limits: Limits,
-    target: Gpu,
-    config: Mapping[str, int],
-    whole: bool,
-) -> Tile:
-    """Tile of programs that each sum a share of the rows. ``element_bytes``: smallest and largest."""
-    item_bytes, widest_bytes = element_bytes
-    vector = target.vector_bytes // item_bytes
+def _carried_tile(e: Extent, target: Gpu, config: Mapping[str, int]) -> Tile:
+    """Tile of programs that each sum a share of the rows."""
+    vector, columns = target.vector_bytes // e.item_bytes, max(1, e.columns)
     every = power_of_two(columns)
-    width = config.get("columns", every if whole else min(every, max(128, 32 * vector)))
+    width = config.get("columns", every if e.whole else min(every, max(128, 32 * vector)))
     most = 4096 // width if width > 1 else 1024
-    height = config.get("rows", max(1, min(power_of_two(rows), most)))
-    blocks = -(-rows // height)
-    across = 1 if whole else -(-columns // width)
+    height = config.get("rows", max(1, min(power_of_two(e.rows), most)))
+    blocks = -(-e.rows // height)
+    across = 1 if e.whole else -(-columns // width)
     programs = max(1, min(-(-blocks // 2), 4 * target.units // across, 512))
-    each = max(vector, min(32, 48 // (1 + sums))) * 4 // max(4, widest_bytes)  # 8 bytes: two registers
+    each = max(vector, min(32, 48 // (1 + e.sums))) * 4 // max(4, e.widest_bytes)  # 8 bytes: two registers
     warps = _warps(height * width, max(1, each), target)
     return Tile(height, width, config.get("warps", warps), config.get("programs", programs))
 

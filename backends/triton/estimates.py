@@ -47,10 +47,6 @@ class Estimator:
         function = find_function(module)
         return [] if function is None else list(self._block(module, function.regions[0].blocks[0], 1, {}))
 
-    def seconds(self, module: ir.Module) -> float:
-        """Of the whole program: kernels and calls run one after the other."""
-        return sum(found.times * found.estimate.seconds for found in self.program(module))
-
     def _block(
         self, module: ir.Module, block: ir.Block, times: int, emitted: dict[str, Estimate | None]
     ) -> Iterator[Estimated]:
@@ -103,18 +99,9 @@ class Estimator:
         spec = CallReader().read(op).spec
         q, k, v = spec["q"], spec["k"], spec["v"]
         (batch, heads, queries, size), (keys, value_size) = q.shape, (k.shape[2], v.shape[3])
-        forward = Scores(
-            "forward",
-            batch * heads,
-            batch * heads,
-            queries,
-            keys,
-            padded(size),
-            padded(value_size),
-            q.dtype.itemsize,
-            0.5 if spec["causal"] else 1.0,
-            self._has_matrix(q.dtype),
-        )
+        sizes = batch * heads, batch * heads, queries, keys, padded(size), padded(value_size)
+        seen, matrix = 0.5 if spec["causal"] else 1.0, self._has_matrix(q.dtype)
+        forward = Scores("forward", *sizes, q.dtype.itemsize, seen, matrix)
         library = default_library(op) if self.target.backend == "cuda" else None
         return attention_call(forward, "_backward" in spec.target, library, self.target)
 

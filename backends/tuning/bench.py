@@ -27,13 +27,6 @@ Kernel = Callable[..., tuple[torch.Tensor, ...]]
 
 
 @dataclass(frozen=True)
-class Begin:
-    """Makes the inputs and the reference of a task."""
-
-    task: Task
-
-
-@dataclass(frozen=True)
 class Measure:
     """Request to check ``candidate`` and time it against ``incumbent``: gives Pairs, or what is wrong."""
 
@@ -44,6 +37,26 @@ class Measure:
 
 class NotBegun(Exception):
     """The process does not know the task yet."""
+
+
+class Job:
+    """What a runner's process calls: it keeps the bench, made by ``of``, of the last task that it got."""
+
+    def __init__(self, of: Callable[[Task], Bench]) -> None:
+        self._of = of
+        self._bench: Bench | None = None
+
+    def __call__(self, asked: Task | Measure) -> Pairs | str | None:
+        """Make the inputs and the reference of a task, or what Measure says. Raises NoReference, NotBegun,
+        BadTriton.
+        """
+        if isinstance(asked, Task):
+            self._bench = None  # its memory is free for the next
+            self._bench = self._of(asked)
+            return None
+        if self._bench is None:
+            raise NotBegun
+        return self._bench.measure(asked)
 
 
 class Bench(ABC):

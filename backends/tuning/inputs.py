@@ -110,22 +110,8 @@ def sum_lengths(function: ir.Operation) -> dict[int, int]:
 
 _VIEWS = frozenset(("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 _CASTS = ("arith.index_cast", "arith.extsi")
-_INDICES = frozenset(
-    (
-        "arith.index_cast",
-        "arith.index_castui",
-        "arith.extsi",
-        "arith.extui",
-        "arith.trunci",
-        "arith.select",
-        "arith.addi",
-        "arith.maxsi",
-        "arith.minsi",
-        "tensor.expand_shape",
-        "tensor.collapse_shape",
-        "tensor.extract_slice",
-    )
-)
+_SCALARS = "index_cast index_castui extsi extui trunci select addi maxsi minsi"
+_INDICES = _VIEWS | {f"arith.{name}" for name in _SCALARS.split()}
 """Ops whose results are indices where their operands are; a select's condition is not bounded."""
 
 

@@ -12,6 +12,7 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import NAME, Task
 from shardc.dialects.context import new_context
 from shardc.dialects.kern.config import config
+from shardc.dialects.kern.generic import GENERIC, GenericLoops
 from shardc.dialects.kern.kernel import kernel_name
 from shardc.dialects.kern.types import ELEMENTS, read_builtin
 
@@ -65,10 +66,8 @@ def _ops(kernel: ir.Operation) -> str:
 def _sizes(function: ir.Operation) -> str:
     """``1024x1024x1024 f32``: sizes of a contraction, else of the largest tensor, and its dtype."""
     block = function.regions[0].blocks[0]
-    tensors = [t for a in block.arguments if (t := read_builtin(a.type)) is not None]
-    tensors += [
-        t for v in list(block.operations)[-1].operation.operands if (t := read_builtin(v.type)) is not None
-    ]
+    values = [*block.arguments, *list(block.operations)[-1].operation.operands]
+    tensors = [t for v in values if (t := read_builtin(v.type)) is not None]
     if not tensors:
         return ""
     largest = max(tensors, key=lambda t: prod(n or 1 for n in t.shape))
@@ -79,18 +78,7 @@ def _sizes(function: ir.Operation) -> str:
 
 def _contraction(op: ir.Operation) -> tuple[int, ...]:
     """The sizes of the loops of a sum of products; none for anything else."""
-    if op.name != "linalg.generic" or not any(
-        "reduction" in str(kind) for kind in op.attributes["iterator_types"]
-    ):
+    if op.name != GENERIC or not any((loops := GenericLoops(op)).reduces) or len(op.operands) < 3:
         return ()
-    inner = {o.operation.name for o in op.regions[0].blocks[0].operations}
-    if "arith.mulf" not in inner or len(list(op.operands)) < 3:
-        return ()
-    sizes: dict[int, int] = {}
-    for value, attribute in zip(op.operands, op.attributes["indexing_maps"], strict=True):
-        if not isinstance(value.type, ir.RankedTensorType):
-            continue
-        for size, expression in zip(value.type.shape, ir.AffineMapAttr(attribute).value.results, strict=True):
-            if isinstance(expression, ir.AffineDimExpr):
-                sizes[ir.AffineDimExpr(expression).position] = size
-    return tuple(sizes[d] for d in sorted(sizes)) if all(n > 0 for n in sizes.values()) else ()
+    sizes = loops.typed_sizes(0)
+    return sizes if any(inner.name == "arith.mulf" for inner in loops.body_ops) and all(sizes) else ()

@@ -68,10 +68,8 @@ def bound_of(function: ir.Operation) -> float:
     dtype = _coarsest(function)
     generics = [o.operation for o in function.regions[0].blocks[0].operations if o.operation.name == GENERIC]
     longest = max((GenericLoops(op).reduced_size() for op in generics), default=1)
-    return (
-        own_precision(dtype).relative
-        + sqrt(longest) * torch.finfo(torch.promote_types(dtype, torch.float32)).eps
-    )
+    unit = torch.finfo(torch.promote_types(dtype, torch.float32)).eps
+    return own_precision(dtype).relative + sqrt(longest) * unit
 
 
 def _widened(value: torch.Tensor | int) -> torch.Tensor:
@@ -83,7 +81,6 @@ def _coarsest(function: ir.Operation) -> torch.dtype:
     """The floating dtype with the fewest bits among a body's tensors; f64 if it has none."""
     block = function.regions[0].blocks[0]
     values = [*block.arguments, *(r for view in block.operations for r in view.operation.results)]
-    types = [t.dtype for v in values if (t := read_builtin(v.type)) is not None]
-    return max(
-        (t for t in types if t.is_floating_point), key=lambda t: torch.finfo(t).eps, default=torch.float64
-    )
+    types = (t.dtype for v in values if (t := read_builtin(v.type)) is not None)
+    floats = (t for t in types if t.is_floating_point)
+    return max(floats, key=lambda t: torch.finfo(t).eps, default=torch.float64)

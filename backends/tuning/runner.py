@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from shardc.backends.tuning.bench import Begin, Measure
-from shardc.backends.tuning.built import Built
+from shardc.backends.tuning.bench import Measure
 from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome
+from shardc.backends.tuning.trial import Built, Outcome
 
 LIMIT_S = 60.0
 """Of checking and timing a candidate."""
@@ -35,26 +34,24 @@ class Runner:
         """Whether kernels for a target run here. Raises UnknownTarget."""
         return True
 
-    def start(self, threads: int) -> None:
+    def start(self, threads: int) -> Process:
         """Starts the process, before there is something to run."""
         if self._process is None or self._threads != threads:
             self.close()
             environment = self._environment | {"OMP_NUM_THREADS": str(threads)}
             self._process, self._threads = Process(self._job, environment), threads
         self._process.start()
+        return self._process
 
     def measure(
         self, task: Task, candidate: Built, incumbent: Path, rule: Rule
     ) -> Pairs | tuple[Outcome, str]:
         """Time candidate against incumbent. Raises Refused, Ended, TookTooLong without a reference."""
-        self._begin(task)
-        assert self._process is not None
+        process = self._begin(task)
         assert candidate.path is not None
         try:
-            found = self._process.ask(Measure(candidate.path, incumbent, rule), self._limit_s)
-        except Refused as error:
-            return self._failed(Outcome.CRASHED, str(error))
-        except Ended as error:
+            found = process.ask(Measure(candidate.path, incumbent, rule), self._limit_s)
+        except (Refused, Ended) as error:
             return self._failed(Outcome.CRASHED, str(error))
         except TookTooLong:
             return self._failed(Outcome.TIMED_OUT, f"it took more than {self._limit_s:g} s")
@@ -65,17 +62,16 @@ class Runner:
             self._process.end()
         self._process = self._task = None
 
-    def _begin(self, task: Task) -> None:
-        if self._task == task:
-            return
-        self.start(task.threads)
-        assert self._process is not None
-        self._task = None  # if the new one has no reference, the process has none of the old one either
-        self._process.ask(Begin(task), REFERENCE_S)
-        self._task = task
+    def _begin(self, task: Task) -> Process:
+        """The process, which knows the task."""
+        process = self.start(task.threads)
+        if self._task != task:
+            self._task = None  # if the new one has no reference, the process has none of the old one either
+            process.ask(task, REFERENCE_S)
+            self._task = task
+        return process
 
     def _failed(self, outcome: Outcome, said: str) -> tuple[Outcome, str]:
-        threads = self._threads
         self.close()
-        self.start(threads)
+        self.start(self._threads)
         return outcome, said

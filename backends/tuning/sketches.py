@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from shardc.backends.tuning.space import Parameter, Sketch
 
@@ -22,15 +23,8 @@ def legal(values: Values) -> None:
 
 def cache_of(effect: Callable[[Values], object]) -> Callable[[Values], object]:
     """``effect``, computed once for each of the values that it is asked for."""
-    known: dict[tuple[tuple[str, int], ...], object] = {}
-
-    def remembered(values: Values) -> object:
-        key = tuple(sorted(values.items()))
-        if key not in known:
-            known[key] = effect(values)
-        return known[key]
-
-    return remembered
+    known = cache(lambda items: effect(dict(items)))
+    return lambda values: known(tuple(sorted(values.items())))
 
 
 def together(sketches: Sequence[Sketch]) -> Sketch:

@@ -39,11 +39,10 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Space:
-    """Sketches, and a user's constraints: ``pinned`` values, ``forbidden`` and ``added`` points."""
+    """Sketches, and a user's constraints: ``pinned`` values, and ``added`` points."""
 
     sketches: tuple[Sketch, ...]
     pinned: Mapping[str, int] = field(default_factory=dict)
-    forbidden: frozenset[Point] = frozenset()
     added: tuple[Point, ...] = ()
 
     def points(self) -> Iterator[Point]:
@@ -56,21 +55,19 @@ class Space:
 
     def refusal(self, point: Point) -> str | None:
         """Why ``point`` is illegal here; None if it is legal."""
-        if point in self.forbidden:
-            return "forbidden by the user"
         wrong = [n for n, value in self.pinned.items() if point.config.get(n, value) != value]
         if wrong:
             return f"{wrong[0]} is pinned to {self.pinned[wrong[0]]}"
-        sketch = next((s for s in self.sketches if s.name == point.sketch), None)
+        sketch = self.sketch(point.sketch)
         return f"there is no sketch {point.sketch!r}" if sketch is None else sketch.refusal(point.config)
 
     def estimate_s(self, point: Point) -> float:
         """Seconds by the sketch's model."""
-        return next(s for s in self.sketches if s.name == point.sketch).estimate_s(point.config)
+        return self._of(point).estimate_s(point.config)
 
     def counts(self, point: Point) -> Mapping[str, float]:
         """Cycles and bytes that the sketch's model counts, by name."""
-        return next(s for s in self.sketches if s.name == point.sketch).counts(point.config)
+        return self._of(point).counts(point.config)
 
     def sample(self, draw: random.Random) -> Point:
         """Draw values, each as likely as its neighbours, until they are legal. Raises EmptySpace."""
@@ -95,6 +92,13 @@ class Space:
     def rank(self, point: Point) -> tuple[bool, float, Point]:
         """The user's own points first, then the smallest estimates."""
         return point not in self.added, self.estimate_s(point), point
+
+    def sketch(self, name: str) -> Sketch | None:
+        """The sketch of this name, if there is one."""
+        return next((s for s in self.sketches if s.name == name), None)
+
+    def _of(self, point: Point) -> Sketch:
+        return next(s for s in self.sketches if s.name == point.sketch)
 
     def _all(self, sketch: Sketch) -> Iterator[Point]:
         names = [p.name for p in sketch.parameters]

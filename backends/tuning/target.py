@@ -12,11 +12,11 @@ from typing import Protocol
 
 from torch_mlir import ir
 
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.runner import Runner
 from shardc.backends.tuning.sketches import Sketch
 from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Built
 
 
 class Builder(Protocol):

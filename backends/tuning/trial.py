@@ -1,10 +1,11 @@
-"""``Trial``: what became of one point."""
+"""``Built`` and ``Trial``: what became of compiling one point, and of trying it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from shardc.backends.tuning.point import Point
 
@@ -25,10 +26,27 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class Built:
+    """A built point (None: the kernel without configuration): ``path``, or None and why in ``said``. Two with
+    the same ``code`` are the same program.
+
+    ``figures`` of a GPU's binary: ``registers``, ``spill_bytes``, ``shared_bytes``, and counts of
+    instructions (``loads``, ``wide_loads``, ``stores``, ``wide_stores``, ``matrix_ops``).
+    """
+
+    point: Point | None
+    path: Path | None = None
+    code: str = ""
+    seconds: float = 0.0
+    said: str = ""
+    figures: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Trial:
     """``ratio``: the point's time over the untuned kernel's, in turns in one process, so that days compare;
     ``seconds``: the point's median; ``spread``: half the width of a bound on the ratio; None unless measured.
-    ``said``: why not. ``figures``: those of :class:`shardc.backends.tuning.built.Built`.
+    ``said``: why not. ``figures``: those of :class:`Built`.
     """
 
     point: Point

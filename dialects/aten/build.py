@@ -1,7 +1,5 @@
 """Building torch-dialect ops from ATen calls: the inverse of :mod:`shardc.dialects.aten.call`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,11 +11,7 @@ from shardc.dialects.aten.types import TensorType
 
 
 class CallBuilder:
-    """Builds calls at ``insertion`` points of one function; constants stand once each, at the head of its
-    body.
-
-    The number of constants stays small because they are shared; a program reads as calls, not as constants.
-    """
+    """Builds calls in one function; constants stand once each, at the head of its body, shared by all."""
 
     def __init__(self, body: ir.Block) -> None:
         self._body = body
@@ -29,10 +23,9 @@ class CallBuilder:
 
     def type(self, type_: TensorType | str) -> ir.Type:
         text = str(type_)
-        found = self._types.get(text)
-        if found is None:
-            found = self._types[text] = ir.Type.parse(text, self._context)
-        return found
+        if text not in self._types:
+            self._types[text] = ir.Type.parse(text, self._context)
+        return self._types[text]
 
     def call(
         self,
@@ -78,10 +71,9 @@ class CallBuilder:
 
     def _constant(self, value: object) -> ir.Value:
         key = (type(value), repr(value) if isinstance(value, float) else value)
-        found = self._constants.get(key)
-        if found is None:
-            found = self._constants[key] = self._make_constant(value)
-        return found
+        if key not in self._constants:
+            self._constants[key] = self._make_constant(value)
+        return self._constants[key]
 
     def _make_constant(self, value: object) -> ir.Value:
         name, type_, attribute = self._constant_parts(value)

@@ -5,8 +5,6 @@ tensors as their types) and which SSA values stand behind the tensors. Rules, th
 on it; none of them touches MLIR syntax.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

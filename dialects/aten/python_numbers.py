@@ -1,7 +1,5 @@
 """Arithmetic on run-time numbers, such as sizes, between ATen calls of ``torch.compile``'s graphs."""
 
-from __future__ import annotations
-
 import math
 import operator
 from typing import Any

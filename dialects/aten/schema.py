@@ -1,7 +1,5 @@
 """ATen operators by their names in the torch dialect: ``aten.add.Tensor``, ``shardc.attention``."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -43,22 +41,19 @@ def may_draw(target: str) -> bool:
 
 def target_of(op: object) -> str:
     """The inverse of :func:`overload`."""
-    name = str(op)
-    return name.removesuffix(".default")
+    return str(op).removesuffix(".default")
 
 
 @cache
 def parameters(target: str) -> tuple[tuple[str, str, bool], ...]:
     """(name, type, keyword-only) of each parameter in the operator's schema."""
-    schema = schema_of(overload(target))
-    return tuple((a.name, str(a.real_type), a.kwarg_only) for a in schema.arguments)
+    return tuple((a.name, str(a.real_type), a.kwarg_only) for a in schema_of(overload(target)).arguments)
 
 
 @cache
 def position(target: str, name: str) -> int:
     """Where ``name`` stands among the operator's parameters."""
-    names = [n for n, _, _ in parameters(target)]
-    return names.index(name)
+    return [n for n, _, _ in parameters(target)].index(name)
 
 
 # PyTorch's ScalarType numbers, as they stand in ``torch.constant.int`` for a dtype argument

@@ -61,6 +61,11 @@ class TensorType(NamedTuple):
         """The type of other ``sizes``, given as to :meth:`of`."""
         return TensorType.of(sizes, self.dtype)
 
+    def scaled(self, dim: int, times: int, ways: int = 1) -> TensorType:
+        """The type with dim ``dim`` ``times`` as long, over ``ways``."""
+        shape = self.shape
+        return self.with_shape((*shape[:dim], shape[dim] * times // ways, *shape[dim + 1 :]))
+
     def __str__(self) -> str:
         sizes = [str(size) if isinstance(size, int) else "?" for size in self.shape]
         return f"!torch.vtensor<[{','.join(sizes)}],{_NAMES[self.dtype]}>"

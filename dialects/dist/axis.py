@@ -21,16 +21,14 @@ class Axis:
     size: int
 
     def overlaps(self, other: "Axis") -> bool:
-        """Whether the two can't stand in one sharding: they have ways in common, or no whole part between
-        them.
+        """Whether they can't stand in one sharding: with ways in common, or no whole part between them.
 
         Of 6 ways the major 2 and the minor 2 overlap: between them there would be a part of 1.5.
         """
         if self.name != other.name or self.size == 1 or other.size == 1:
             return False
-        if self.pre <= other.pre:
-            return other.pre % (self.pre * self.size) != 0
-        return self.pre % (other.pre * other.size) != 0
+        low, high = sorted((self, other), key=lambda axis: axis.pre)
+        return high.pre % (low.pre * low.size) != 0
 
     def split(self, major: int) -> "tuple[Axis, Axis]":
         """The first ``major`` ways and the rest of this part."""
@@ -59,8 +57,7 @@ def refine(axes: tuple[Axis, ...], others: frozenset[Axis] | set[Axis]) -> tuple
     parts: list[Axis] = []
     for axis in axes:
         bounds = {b for o in others if o.name == axis.name for b in (o.pre, o.pre * o.size)}
-        cuts = sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size)
-        for cut in cuts:
+        for cut in sorted(b for b in bounds if axis.pre < b < axis.pre * axis.size):
             if cut % axis.pre or (axis.pre * axis.size) % cut:
                 continue
             head, axis = axis.split(cut // axis.pre)

@@ -1,6 +1,6 @@
 """What the builders of ``dist`` ops share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
 from torch_mlir import ir
@@ -19,6 +19,25 @@ def i64(value: int, context: ir.Context) -> ir.IntegerAttr:
 
 def string(text: str, context: ir.Context) -> ir.StringAttr:
     return ir.StringAttr.get(text, context)
+
+
+def attribute(value: object, context: ir.Context) -> ir.Attribute:
+    """A number, a text, a mapping with texts as keys, or a list of such values, as MLIR has it."""
+    if isinstance(value, int):
+        return i64(value, context)
+    if isinstance(value, str):
+        return string(value, context)
+    if isinstance(value, Mapping):
+        return ir.DictAttr.get(attributes(context, **value), context)
+    if isinstance(value, Iterable) and not isinstance(value, ir.Attribute):
+        return ir.ArrayAttr.get([attribute(item, context) for item in value], context)
+    assert isinstance(value, ir.Attribute), f"no attribute for {value!r}"
+    return value
+
+
+def attributes(context: ir.Context, **values: object) -> dict[str, ir.Attribute]:
+    """``values`` as attributes of an op; None is left out."""
+    return {name: attribute(value, context) for name, value in values.items() if value is not None}
 
 
 def segments(context: ir.Context, *groups: Sequence[object]) -> ir.DenseI32ArrayAttr:

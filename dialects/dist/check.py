@@ -1,7 +1,6 @@
 """What makes a list of axes or a sharding legal on a mesh, as texts that name what is wrong. No MLIR here."""
 
-from difflib import get_close_matches
-
+from shardc.diagnostics.text import did_you_mean
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import REDUCTIONS, Axes, Sharding
@@ -10,9 +9,7 @@ from shardc.dialects.dist.sharding import REDUCTIONS, Axes, Sharding
 def unknown_axis(name: str, mesh: Mesh) -> str:
     """The text for an axis that ``mesh`` lacks, with the nearest of those that it has."""
     known = [a.name for a in mesh.axes]
-    near = get_close_matches(name, known, n=1)
-    guess = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown axis {name!r}; the mesh has {', '.join(map(repr, known))}{guess}"
+    return f"unknown axis {name!r}; the mesh has {', '.join(map(repr, known))}{did_you_mean(name, known)}"
 
 
 def check_axis(axis: Axis, mesh: Mesh) -> str | None:

@@ -34,10 +34,10 @@ Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]
 def _annotated(function: ir.Operation) -> Iterator[Annotated]:
     block = function.regions[0].blocks[0]
     returned = list(block.operations)[-1].operation.operands
-    edges = ("arg_attrs", block.arguments, "argument"), ("res_attrs", returned, "result")
-    for which, values, what in edges:
+    for which, values, what in ("arg_attrs", block.arguments, "argument"), ("res_attrs", returned, "result"):
         if which in function.attributes:
-            shardings = [_sharding(ir.DictAttr(a)) for a in function.attributes[which]]
+            rows = map(ir.DictAttr, function.attributes[which])
+            shardings = [row["dist.sharding"] if "dist.sharding" in row else None for row in rows]
             yield function, list(values), shardings, what
     yield from _in_blocks([block])
 
@@ -52,10 +52,6 @@ def _in_blocks(blocks: Iterable[ir.Block]) -> Iterator[Annotated]:
                 yield inner, list(inner.results), shardings, "result"
             for region in inner.regions:
                 yield from _in_blocks(region.blocks)
-
-
-def _sharding(entries: ir.DictAttr) -> ir.Attribute | None:
-    return entries["dist.sharding"] if "dist.sharding" in entries else None
 
 
 def _check(site: Site, values: list[ir.Value], attributes: list[ir.Attribute | None], what: str) -> None:

@@ -1,5 +1,6 @@
 """``dist.mesh``: the named axes that a program is sharded over."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -7,7 +8,7 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.dialects.dist.axis import Axis, refine
-from shardc.dialects.dist.build import i64, string
+from shardc.dialects.dist.build import attribute, string
 from shardc.dialects.dist.dialect import Dist
 
 MESH_SYMBOL = "mesh"
@@ -98,8 +99,7 @@ def mesh_problem(op: ir.Operation) -> str | None:
     seen: set[str] = set()
     for axis in op.attributes["axes"]:
         parts = list(axis) if isinstance(axis, ir.ArrayAttr) else []
-        kinds = [type(p) for p in parts]
-        if kinds != [ir.StringAttr, ir.IntegerAttr, ir.StringAttr]:
+        if [type(p) for p in parts] != [ir.StringAttr, ir.IntegerAttr, ir.StringAttr]:
             return f'a mesh axis is ["name", size, "space" or "time"], not {axis}'
         name, size, kind = (p.value for p in parts)
         if name in seen:
@@ -125,21 +125,24 @@ def read_mesh_op(op: ir.Operation) -> Mesh:
 
 def find_mesh(op: ir.Operation) -> ir.Operation | None:
     """The ``dist.mesh`` of the module that ``op`` stands in or is, None if there is none."""
+    return next((found for found in beside(op) if found.name == "dist.mesh"), None)
+
+
+def beside(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The ops of the module that ``op`` stands in or is.
+
+    Also of those around that: one parsed from text stands for a moment in another, and is verified there.
+    """
     scope: ir.Operation | None = op
     while scope is not None:
         if scope.name == "builtin.module":
-            inside = (inner.operation for inner in scope.regions[0].blocks[0].operations)
-            found = next((inner for inner in inside if inner.name == "dist.mesh"), None)
-            if found is not None:
-                return found
-        # A module parsed from text stands for a moment inside another one, and is verified there.
+            yield from (inner.operation for inner in scope.regions[0].blocks[0].operations)
         scope = scope.parent
-    return None
 
 
 def write_mesh(module: ir.Module, mesh: Mesh) -> None:
     """Put ``mesh`` at the head of a module that has none."""
     with module.context, ir.Location.unknown(), ir.InsertionPoint.at_block_begin(module.body):
         context = module.context
-        axes = [[string(a.name, context), i64(a.size, context), string(a.kind, context)] for a in mesh.axes]
-        MeshOp(string(MESH_SYMBOL, context), ir.ArrayAttr.get([ir.ArrayAttr.get(a) for a in axes]))
+        axes = [(a.name, a.size, a.kind) for a in mesh.axes]
+        MeshOp(string(MESH_SYMBOL, context), attribute(axes, context))

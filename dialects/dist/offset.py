@@ -5,7 +5,7 @@ from typing import Unpack
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
-from shardc.dialects.dist.build import At, i64
+from shardc.dialects.dist.build import At, attributes
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Operand, Result, Site
@@ -41,22 +41,11 @@ class OffsetOp(Op, dialect=Dist, name="offset", traits=[ext.Pure]):
 
 
 def offset(
-    axes: Axes,
-    extent: int,
-    codec: ShardingCodec,
-    *,
-    scale: int = 1,
-    base: int | ir.Value = 0,
-    **at: Unpack[At],
+    axes: Axes, extent: int, codec: ShardingCodec, scale: int = 1, base: int | ir.Value = 0, **at: Unpack[At]
 ) -> ir.Value:
     """``base`` is a number or a value of type ``!torch.int``."""
     context = at["loc"].context
     start, number = ([base], 0) if isinstance(base, ir.Value) else ([], base)
-    attributes = {
-        "axes": codec.axes(axes),
-        "extent": i64(extent, context),
-        "scale": i64(scale, context),
-        "base": i64(number, context),
-    }
+    said = attributes(context, axes=codec.axes(axes), extent=extent, scale=scale, base=number)
     result = [ir.Type.parse("!torch.int", context)]
-    return ir.Operation.create(OffsetOp.OPERATION_NAME, result, start, attributes, **at).result
+    return ir.Operation.create(OffsetOp.OPERATION_NAME, result, start, said, **at).result

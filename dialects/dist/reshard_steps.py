@@ -1,7 +1,5 @@
 """The steps of a reshard, and what each does to a layout; ``cost/collective.py`` has what they send."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shardc.dialects.dist.axis import Axis, merge, refine

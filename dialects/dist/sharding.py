@@ -1,6 +1,5 @@
 """``#dist.sharding``: how one value lies on the mesh."""
 
-import functools
 from dataclasses import dataclass
 from math import prod
 
@@ -8,7 +7,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.sharding import NoSuchAxis
 from shardc.dialects.dist.axis import Axis, AxisAttr, merge
-from shardc.dialects.dist.build import i64
+from shardc.dialects.dist.build import attribute, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.mesh import MESH_SYMBOL, Mesh
 
@@ -166,11 +165,10 @@ class ShardingCodec:
         return AxisAttr.get(name, *numbers, context=self._context)
 
     def _encode(self, sharding: Sharding) -> ir.Attribute:
-        array = functools.partial(ir.ArrayAttr.get, context=self._context)
-        string = functools.partial(ir.StringAttr.get, context=self._context)
         pairs = zip(sharding.dims, sharding.open, strict=True)
-        dims = [array([*map(self._axis, dim), *[string(OPEN)] * opened]) for dim, opened in pairs]
+        dims = [[*map(self._axis, dim), *[OPEN] * opened] for dim, opened in pairs]
         terms = {r: [a for reduction, a in sharding.partial if reduction == r] for r in REDUCTIONS}
-        partial = [array([string(r), *map(self._axis, axes)]) for r, axes in terms.items() if axes]
+        partial = [[r, *map(self._axis, axes)] for r, axes in terms.items() if axes]
         mesh = ir.FlatSymbolRefAttr.get(MESH_SYMBOL, self._context)
-        return ShardingAttr.get(mesh, array(dims), array(partial), context=self._context)
+        parts = (attribute(part, self._context) for part in (dims, partial))
+        return ShardingAttr.get(mesh, *parts, context=self._context)

@@ -33,6 +33,5 @@ class SliceOp(Op, dialect=Dist, name="slice", traits=[ext.Pure]):
 
 
 def slice_block(x: ir.Value, dim: int, axes: Axes, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:
-    type_ = divided(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes))
-    out = write_type(type_, x.context)
+    out = write_type(divided(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes)), x.context)
     return SliceOp(x, i64(dim, x.context), codec.axes(axes), out, **at).out

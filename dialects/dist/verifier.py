@@ -1,5 +1,4 @@
-"""What the verifiers of ``dist`` ops share: reading an op's parts, and turning what is wrong into the op's
-error.
+"""What verifiers of ``dist`` ops share: reading an op's parts, turning what is wrong into the op's error.
 
 A verifier is a function of a :class:`Site` that raises :class:`Illegal`. It runs before MLIR checks that
 declared attributes are there and of their kind, so reading one that is not raises :class:`LeftToMlir`: MLIR's
@@ -144,9 +143,7 @@ class Site:
                 raise Illegal(f"works over devices, but {axis.name!r} is a time axis: use a dist.loop")
         return axes
 
-    def sharding(
-        self, name: str, rank: int, *, allow_open: bool = False, allow_time: bool = True
-    ) -> Sharding:
+    def sharding(self, name: str, rank: int, allow_open: bool = False, allow_time: bool = True) -> Sharding:
         """A sharding attribute of the op, for a tensor of this rank."""
         return self.sharding_of(self.attribute(name, ShardingAttr), name, rank, allow_open, allow_time)
 
@@ -260,10 +257,4 @@ def divided(type_: TensorType, dim: int, ways: int) -> TensorType:
     size = type_.shape[dim]
     if size % ways:
         raise Illegal(f"dim {dim} of size {size} does not divide into {ways} equal blocks")
-    return multiplied(type_, dim, 1, ways)
-
-
-def multiplied(type_: TensorType, dim: int, times: int, ways: int = 1) -> TensorType:
-    """``type_`` with dim ``dim`` ``times`` as long, over ``ways``."""
-    shape = type_.shape
-    return type_.with_shape((*shape[:dim], shape[dim] * times // ways, *shape[dim + 1 :]))
+    return type_.scaled(dim, 1, ways)

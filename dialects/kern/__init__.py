@@ -3,17 +3,10 @@
 Builders are functions of the op's module: ``from shardc.dialects.kern.kernel import kernel``.
 """
 
-# ruff: noqa: F401
-from shardc.dialects.kern import (
-    attention,
-    attention_backward,
-    config,
-    extern,
-    grouped_matmul,
-    kernel,
-    linear_cross_entropy,
-    linear_cross_entropy_backward,
-    scatter_add,
-    yield_op,
-)
-from shardc.dialects.kern.dialect import Kern
+from importlib import import_module
+from pkgutil import iter_modules
+
+from shardc.dialects.kern.dialect import Kern as Kern
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

@@ -1,14 +1,10 @@
 """``kern.attention``: scaled dot product attention in a kernel's body. Level 4."""
 
-from collections.abc import Sequence
-from typing import Unpack
-
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
-from shardc.dialects.dist.build import At
 from shardc.dialects.dist.verifier import Op, Operand, Result, Site
-from shardc.dialects.kern.attention_maps import Attention, Shapes, check_attention, read_attention
+from shardc.dialects.kern.attention_maps import check_attention
 from shardc.dialects.kern.dialect import Kern
 
 
@@ -43,20 +39,4 @@ class AttentionOp(Op, dialect=Kern, name="attention", traits=[ext.Pure]):
     mask: Operand | None = None
 
     def check(self, site: Site) -> None:
-        check_attention(site, attention_of)
-
-
-def attention_of(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
-    """What a ``kern.attention`` says. Raises Illegal."""
-    return read_attention(op, ["q", "k", "v"], ["out", "lse"], shapes)
-
-
-def attention(
-    operands: Sequence[ir.Value],
-    results: Sequence[ir.Type],
-    attributes: dict[str, ir.Attribute],
-    **at: Unpack[At],
-) -> list[ir.Value]:
-    """out and lse of q, k, v and maybe a mask, with the attributes of ``attention_attributes``."""
-    name = AttentionOp.OPERATION_NAME
-    return list(ir.Operation.create(name, results, operands, attributes, **at).results)
+        check_attention(site)

@@ -1,14 +1,10 @@
 """``kern.attention_backward``: the gradients of ``kern.attention`` in a kernel's body. Level 4."""
 
-from collections.abc import Sequence
-from typing import Unpack
-
 from torch_mlir import ir
 from torch_mlir.dialects import ext
 
-from shardc.dialects.dist.build import At
 from shardc.dialects.dist.verifier import Op, Operand, Result, Site
-from shardc.dialects.kern.attention_maps import Attention, Shapes, check_attention, read_attention
+from shardc.dialects.kern.attention_maps import check_attention
 from shardc.dialects.kern.dialect import Kern
 
 
@@ -40,20 +36,4 @@ class AttentionBackwardOp(Op, dialect=Kern, name="attention_backward", traits=[e
     mask: Operand | None = None
 
     def check(self, site: Site) -> None:
-        check_attention(site, attention_backward_of)
-
-
-def attention_backward_of(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
-    """What a ``kern.attention_backward`` says. Raises Illegal."""
-    return read_attention(op, ["grad_out", "q", "k", "v", "out", "lse"], ["dq", "dk", "dv"], shapes)
-
-
-def attention_backward(
-    operands: Sequence[ir.Value],
-    results: Sequence[ir.Type],
-    attributes: dict[str, ir.Attribute],
-    **at: Unpack[At],
-) -> list[ir.Value]:
-    """dq, dk and dv; ``attributes`` as of :func:`attention_maps.attention_attributes`."""
-    name = AttentionBackwardOp.OPERATION_NAME
-    return list(ir.Operation.create(name, results, operands, attributes, **at).results)
+        check_attention(site)

@@ -9,17 +9,19 @@ over any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Unpack
 
 import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 from shardc.dialects.kern.size import AnySize
-from shardc.dialects.kern.types import agree, read_builtin
+from shardc.dialects.kern.types import agree, check_dtype, read_builtin
 
 DIMS = "bhmnde"
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -29,6 +31,11 @@ ROLES = {
     **{"grad_out": "bhme", "dq": "bhmd", "dk": "bhnd", "dv": "bhne"},
 }
 """The dims of each tensor; only a mask may lack some of them."""
+PARTS = {
+    "kern.attention": (("q", "k", "v"), ("out", "lse")),
+    "kern.attention_backward": (("grad_out", "q", "k", "v", "out", "lse"), ("dq", "dk", "dv")),
+}
+"""The operands of each op, which a mask may follow, and its results."""
 KEYS = ("k", "v", "dk", "dv")
 """The tensors whose heads are shared by groups of query heads."""
 
@@ -122,18 +129,16 @@ Shapes = Sequence[tuple[AnySize, ...]]
 """Shapes of an op's operands and results, where its types do not say them."""
 
 
-def check_attention(site: Site, read: Callable[[ir.Operation], Attention]) -> None:
-    """Verifies either op, which ``read`` reads. Raises LeftToMlir, Illegal."""
+def check_attention(site: Site) -> None:
+    """Verifies either op. Raises LeftToMlir, Illegal."""
     if any(not site.has(name) for name in ("indexing_maps", "causal", "q_offset", "scale", "unseen_lse")):
         raise LeftToMlir
-    read(site.op)
+    read_attention(site.op)
 
 
-def read_attention(
-    op: ir.Operation, operands: Sequence[str], results: Sequence[str], shapes: Shapes | None = None
-) -> Attention:
-    """What an op with operands (the last maybe a mask) and results of these roles says. Raises Illegal."""
-    attributes = op.attributes
+def read_attention(op: ir.Operation, shapes: Shapes | None = None) -> Attention:
+    """What either op says. Raises Illegal."""
+    attributes, (operands, results) = op.attributes, PARTS[op.name]
     roles = [*operands, *["mask"][: len(op.operands) - len(operands)], *results]
     maps = [ir.AffineMapAttr(a).value for a in attributes["indexing_maps"]]
     values = [*op.operands, *op.results]
@@ -161,30 +166,34 @@ def read_attention(
 
 def _check_dtypes(tensors: Mapping[str, Layout]) -> None:
     dtype = tensors["q"].type.dtype
+    check_dtype("q", dtype, FLOATS)
     for role, layout in tensors.items():
         allowed = (*FLOATS, torch.bool) if role == "mask" else (torch.float32,) if role == "lse" else (dtype,)
-        if layout.type.dtype not in allowed or dtype not in FLOATS:
-            raise Illegal(f"{role} is of {layout.type.dtype}; it must be of {' or '.join(map(str, allowed))}")
+        check_dtype(role, layout.type.dtype, allowed)
 
 
-def attention_attributes(
+def write_attention(
+    name: str,
+    operands: Sequence[ir.Value],
+    results: Sequence[ir.Type],
     maps: Sequence[ir.AffineMap],
     causal: bool,
     q_offset: int,
     scale: float,
     unseen_lse: float,
-    loc: ir.Location,
-) -> dict[str, ir.Attribute]:
-    """The attributes of either op."""
-    context = loc.context
-    f64, i64 = ir.F64Type.get(context), ir.IntegerType.get_signless(64, context)
-    return {
+    **at: Unpack[At],
+) -> list[ir.Value]:
+    """The results of the op ``name``, one of :data:`PARTS`."""
+    loc, context = at["loc"], at["loc"].context
+    f64 = ir.F64Type.get(context)
+    attributes = {
         "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps], context),
         "causal": ir.BoolAttr.get(causal, context),
-        "q_offset": ir.IntegerAttr.get(i64, q_offset),
+        "q_offset": i64(q_offset, context),
         "scale": ir.FloatAttr.get(f64, scale, loc),
         "unseen_lse": ir.FloatAttr.get(f64, unseen_lse, loc),
     }
+    return list(ir.Operation.create(name, results, operands, attributes, **at).results)
 
 
 def map_of(dims: Sequence[str | None], group: int, context: ir.Context) -> ir.AffineMap:

@@ -8,10 +8,9 @@ from shardc.dialects.kern.types import read_builtin
 from shardc.dialects.kern.yield_op import PACK
 
 INDEX = frozenset(("arith.constant", "arith.muli", "arith.addi"))
-_KERN = "attention attention_backward grouped_matmul linear_cross_entropy linear_cross_entropy_backward"
-STRUCTURED = frozenset(
-    ("linalg.generic", "linalg.fill", "kern.scatter_add", *(f"kern.{name}" for name in _KERN.split()))
-)
+LINALG = frozenset(("linalg.generic", "linalg.fill"))
+NOT_INSIDE = frozenset(("kern.extern", "kern.kernel", "kern.yield"))
+"""The ops of ``kern`` that are not structured kernels."""
 TENSOR = frozenset(("tensor.empty", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"))
 IN_GENERIC = frozenset(("linalg.yield", "linalg.index", "tensor.extract"))
 SCALAR_DIALECTS = ("arith.", "math.")
@@ -25,7 +24,8 @@ def check_body_op(op: ir.Operation) -> None:
             raise Illegal(f"its body may pack values ({PACK}) for its kern.yield only")
         return
     on_index = name in INDEX and isinstance(op.results[0].type, ir.IndexType)
-    if name not in STRUCTURED and name not in TENSOR and name != "arith.constant" and not on_index:
+    structured = name.startswith("kern.") and name not in NOT_INSIDE
+    if not structured and name not in LINALG | TENSOR | {"arith.constant"} and not on_index:
         raise Illegal(f"its body may not hold {name}")
     for result in op.results:
         if isinstance(result.type, ir.RankedTensorType) and read_builtin(result.type) is None:

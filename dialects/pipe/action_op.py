@@ -6,12 +6,12 @@ from typing import Unpack
 from torch_mlir import ir
 
 from shardc.diagnostics.pipeline import BadAction
-from shardc.dialects.dist.build import At, i64, string
-from shardc.dialects.dist.regions.yield_op import expect_types
+from shardc.dialects.dist.build import At, attributes
+from shardc.dialects.dist.mesh import beside
+from shardc.dialects.dist.regions.yield_op import elements_of, expect_types
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, tuple_elements
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective, parse_action
+from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site
+from shardc.dialects.pipe.action import Action, Collective, parse_action
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.stage import StageOp, signature, stage_name
 
@@ -44,8 +44,8 @@ class ActionOp(Op, dialect=Pipe, name="action"):
         if kind != action.kind:
             raise Illegal(f"is {action}, but @{name} is of kind {kind}")
         reads, makes = signature(stage)
-        expect_types("operand", reads, _elements(site.op.operands))
-        expect_types("result", makes, _elements(site.op.results))
+        expect_types("operand", reads, elements_of(site.op.operands))
+        expect_types("result", makes, elements_of(site.op.results))
 
 
 def action_of(site: Site) -> Action | Collective:
@@ -62,20 +62,8 @@ def action_of(site: Site) -> Action | Collective:
 
 def find_stage(op: ir.Operation, name: str) -> ir.Operation | None:
     """The ``pipe.stage`` called ``name`` of the module that ``op`` stands in."""
-    scope = op.parent
-    while scope is not None:
-        if scope.name == "builtin.module":
-            for inner in scope.regions[0].blocks[0].operations:
-                found = inner.operation
-                if found.name == StageOp.OPERATION_NAME and found.attributes["sym_name"].value == name:
-                    return found
-        # A module parsed from text stands for a moment inside another one, and is verified there.
-        scope = scope.parent
-    return None
-
-
-def _elements(values: Sequence[ir.Value]) -> list[ir.Type]:
-    return tuple_elements(values[0].type) if len(values) else []
+    stages = (found for found in beside(op) if found.name == StageOp.OPERATION_NAME)
+    return next((found for found in stages if found.attributes["sym_name"].value == name), None)
 
 
 def run_action(
@@ -89,13 +77,8 @@ def run_action(
     """The results of ``stage`` (index, kind, slice) on ``values``; ``version``: of its weights."""
     context = at["loc"].context
     index, kind, *number = stage
-    attributes: dict[str, ir.Attribute] = {
-        "action": string(str(action), context),
-        "stage": ir.FlatSymbolRefAttr.get(stage_name(index, kind, *number), context),
-    }
-    if version is not None:
-        attributes["version"] = i64(version, context)
+    symbol = ir.FlatSymbolRefAttr.get(stage_name(index, kind, *number), context)
+    said = attributes(context, action=str(action), stage=symbol, version=version)
     types = [tuple_type(results, context)] if results else []
-    operands = pack(values, **at)
-    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, operands, attributes, **at)
+    op = ir.Operation.create(ActionOp.OPERATION_NAME, types, pack(values, **at), said, **at)
     return unpack(op.results[0] if types else None, **at)

@@ -4,17 +4,14 @@
 gradients.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import re
 from collections.abc import Iterable, Iterator
 
 from shardc.diagnostics.pipeline import BadSchedule, WrongStages
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import Action, Step, Steps, parse_step
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
-from shardc.dialects.pipe.transfer import Step, Steps, parse_step
 
 _OVERLAP = re.compile(r"\(([^)]*)\)OVERLAP_F_B")
 
@@ -57,10 +54,7 @@ def read_csv(
 
 
 def read_steps(text: str) -> Steps:
-    """Each rank's actions, transfers and collectives. Actions that overlap follow each other.
-
-    Raises BadAction.
-    """
+    """Each rank's actions, transfers and collectives; overlapping ones one by one. Raises BadAction."""
     return tuple(tuple(_steps(row)) for row in csv.reader(io.StringIO(text)))
 
 

@@ -1,7 +1,5 @@
 """What each action of a schedule needs: actions of other stages, and of its own."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 
@@ -19,11 +17,9 @@ class Dependences:
 
     def __init__(self, schedule: Schedule) -> None:
         self._slices = schedule.slices
-        self._route = schedule.route
         self._split = {(a.stage, a.micro_batch) for a in schedule.actions() if a.kind == "I"}
-        before = [dict(zip(route[1:], route, strict=False)) for route in schedule.routes]
-        behind = [dict(itertools.pairwise(route)) for route in schedule.routes]
-        self._before, self._behind = before, behind
+        self._before = [dict(zip(route[1:], route, strict=False)) for route in schedule.routes]
+        self._behind = [dict(itertools.pairwise(route)) for route in schedule.routes]
 
     def backward(self, stage: int, micro_batch: int) -> Action:
         """The action that gives the gradient of the stage's input."""

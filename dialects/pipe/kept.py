@@ -2,8 +2,6 @@
 and ``pipe.kept_bytes_before``, which it would keep without recomputation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

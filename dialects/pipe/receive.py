@@ -5,7 +5,7 @@ from typing import Unpack
 
 from torch_mlir import ir
 
-from shardc.dialects.dist.build import At, i64, string
+from shardc.dialects.dist.build import At, attributes
 from shardc.dialects.dist.tuples import element_types, tuple_type, unpack
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Op, Result, Site
 from shardc.dialects.pipe.dialect import Pipe
@@ -37,7 +37,6 @@ def check_message(site: Site, peer: str, values: Sequence[ir.Value]) -> None:
 
 
 def receive(types: Sequence[ir.Type], source: int, tag: str, **at: Unpack[At]) -> list[ir.Value]:
-    attributes = {"source": i64(source, at["loc"].context), "tag": string(tag, at["loc"].context)}
-    made = [tuple_type(types, at["loc"].context)]
-    op = ir.Operation.create(ReceiveOp.OPERATION_NAME, made, [], attributes, **at)
-    return unpack(op.result, **at)
+    context = at["loc"].context
+    made, said = [tuple_type(types, context)], attributes(context, source=source, tag=tag)
+    return unpack(ir.Operation.create(ReceiveOp.OPERATION_NAME, made, [], said, **at).result, **at)

@@ -1,7 +1,5 @@
 """Pipeline schedules as data: one ordered list of actions per rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

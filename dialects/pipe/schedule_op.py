@@ -1,11 +1,9 @@
 """``pipe.schedule``: the order of actions that a module's rank programs follow. Level 3."""
 
-from collections.abc import Iterable
-
 from torch_mlir import ir
 
 from shardc.diagnostics.pipeline import BadAction
-from shardc.dialects.dist.build import i64, string
+from shardc.dialects.dist.build import attributes
 from shardc.dialects.dist.verifier import Illegal, Op, Site
 from shardc.dialects.pipe.action import OPTIMIZER, Action
 from shardc.dialects.pipe.dialect import Pipe
@@ -97,23 +95,16 @@ def _action(text: ir.Attribute) -> Action:
 
 def write_schedule(module: ir.Module, schedule: Schedule, axis: str, ip: ir.InsertionPoint) -> None:
     """Puts ``schedule``, of the ranks along ``axis``, at ``ip`` in the module."""
-    context = module.context
-
-    def lists(rows: Iterable[Iterable[ir.Attribute]]) -> ir.ArrayAttr:
-        return ir.ArrayAttr.get([ir.ArrayAttr.get(list(row), context) for row in rows], context)
-
-    attributes: dict[str, ir.Attribute] = {
-        "sym_name": string(schedule.name, context),
-        "axis": string(axis, context),
-        "orders": lists((string(str(action), context) for action in order) for order in schedule.orders),
-        "routes": lists((i64(stage, context) for stage in route) for route in schedule.routes),
-        "slices": i64(schedule.slices, context),
+    said = {
+        "sym_name": schedule.name,
+        "axis": axis,
+        "orders": [map(str, order) for order in schedule.orders],
+        "routes": schedule.routes,
+        "slices": schedule.slices,
+        "updates": None if schedule.updates is None else schedule.updates._asdict(),
     }
-    if schedule.updates is not None:
-        said = {name: i64(n, context) for name, n in schedule.updates._asdict().items() if n is not None}
-        attributes["updates"] = ir.DictAttr.get(said, context)
-    loc = ir.Location.unknown(context)
-    ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], attributes, loc=loc, ip=ip)
+    given, loc = attributes(module.context, **said), ir.Location.unknown(module.context)
+    ir.Operation.create(ScheduleOp.OPERATION_NAME, [], [], given, loc=loc, ip=ip)
 
 
 def find_schedule(module: ir.Module) -> ir.Operation | None:

@@ -5,7 +5,7 @@ from typing import Unpack
 
 from torch_mlir import ir
 
-from shardc.dialects.dist.build import At, i64, string
+from shardc.dialects.dist.build import At, attributes
 from shardc.dialects.dist.tuples import pack
 from shardc.dialects.dist.verifier import Op, Operand, Site
 from shardc.dialects.pipe.dialect import Pipe
@@ -30,5 +30,5 @@ class SendOp(Op, dialect=Pipe, name="send"):
 
 
 def send(values: Sequence[ir.Value], to: int, tag: str, **at: Unpack[At]) -> None:
-    attributes = {"to": i64(to, at["loc"].context), "tag": string(tag, at["loc"].context)}
-    ir.Operation.create(SendOp.OPERATION_NAME, [], pack(values, **at), attributes, **at)
+    said = attributes(at["loc"].context, to=to, tag=tag)
+    ir.Operation.create(SendOp.OPERATION_NAME, [], pack(values, **at), said, **at)

@@ -6,11 +6,10 @@ from typing import Unpack
 from torch_mlir import ir
 from torch_mlir.dialects.ext import Region
 
-from shardc.dialects.dist.build import At, empty_body, i64, string
+from shardc.dialects.dist.build import At, attributes, empty_body
 from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.dist.verifier import Illegal, RegionOp, Site, tensor_type
-from shardc.dialects.pipe.action import KINDS, OPTIMIZER
-from shardc.dialects.pipe.collective import COLLECTIVE_KINDS
+from shardc.dialects.pipe.action import COLLECTIVE_KINDS, KINDS, OPTIMIZER
 from shardc.dialects.pipe.dialect import Pipe
 from shardc.dialects.pipe.yield_op import YieldOp
 
@@ -74,13 +73,7 @@ def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
 
 def stage(index: int, kind: str, arguments: Sequence[ir.Type], number: int = 0, **at: Unpack[At]) -> ir.Block:
     """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
-    context = at["loc"].context
-    attributes = {
-        "sym_name": string(stage_name(index, kind, number), context),
-        "index": i64(index, context),
-        "kind": string(kind, context),
-    }
-    if number:
-        attributes["slice"] = i64(number, context)
-    op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], attributes, regions=1, **at)
+    name, context = stage_name(index, kind, number), at["loc"].context
+    given = attributes(context, sym_name=name, index=index, kind=kind, slice=number or None)
+    op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], given, regions=1, **at)
     return empty_body(op, arguments)

@@ -6,8 +6,6 @@ its forward, which is therefore kept until then (weight stashing; Narayanan et a
 PipeDream-2BW, ICML 2021).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

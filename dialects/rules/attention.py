@@ -6,8 +6,6 @@ too, and cutting ``g`` leaves them whole. Rows ``q`` may be cut; columns ``k`` m
 them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shardc.dialects.aten.call import OpCall
@@ -55,9 +53,8 @@ def attention(call: OpCall) -> Rule:
 @rule_for("shardc.attention_backward")
 def attention_backward(call: OpCall) -> Rule:
     """``(grad_out, q, k, v, mask, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``q`` and ``g``."""
-    operands = (OUT, Q, K, V, *_mask(call["mask"]), OUT, LSE)
     return Rule(
-        operands,
+        (OUT, Q, K, V, *_mask(call["mask"]), OUT, LSE),
         (Q, K, V),
         _sizes(call),
         reduce={"g": "sum", "q": "sum"},

@@ -1,7 +1,5 @@
 """Tensors made from constants: every dim of the result is its own factor and each rank makes its block."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,7 +21,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.einsum import parse_rule
 from shardc.dialects.rules.proving.execution import call_of
 from shardc.dialects.rules.proving.proof import prove
-from shardc.dialects.rules.rule import Rule, add_rule, explain_declined, load_rules
+from shardc.dialects.rules.rule import Rule, add_rule, load_rules
 from shardc.runtime.torch_private import schema_of
 
 UserRule = Callable[[OpCall], Rule | str | None]
@@ -49,7 +49,6 @@ def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], U
         try:
             _check_operator(target)
             add_rule(target, _Custom(target, function, _proved(target, function, samples)), replace=_Custom)
-            explain_declined(target, "is called in a way that no sample of its rule has")
         except ShardcError as error:
             raise type(error)(where=error.where or where, **error.fields) from error.__cause__
         return function
@@ -64,6 +63,7 @@ class _Custom:
     target: str
     function: UserRule
     proved: frozenset[object]
+    declines: ClassVar[str] = "is called in a way that no sample of its rule has"
 
     def __call__(self, call: OpCall) -> Rule | None:
         found = _made(self.function, call)

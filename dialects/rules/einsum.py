@@ -7,8 +7,6 @@ first, ``1`` for a dim that no factor describes, or ``...`` for all dims that ar
 numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

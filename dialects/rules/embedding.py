@@ -4,8 +4,6 @@ A rank that has rows [offset, offset + size) of the table looks up the indices a
 the others, so that the ranks' results add up to the lookup (Shoeybi et al., "Megatron-LM", 2019, section 3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shardc.dialects.aten.call import OpCall
@@ -53,8 +51,7 @@ def _scatter_rows(local: Local) -> Sequence[object]:
         return [local.emit("aten.embedding_dense_backward", grad, indices, size, padding_idx, by_frequency)]
     rows, dropped = _local_rows(local, indices)
     if padding_idx >= 0:
-        padding = local.emit("aten.eq.Scalar", indices, padding_idx)
-        dropped = local.emit("aten.logical_or", dropped, padding)
+        dropped = local.emit("aten.logical_or", dropped, local.emit("aten.eq.Scalar", indices, padding_idx))
     rows = local.emit("aten.masked_fill.Scalar", rows, dropped, size)
     table = local.emit("aten.embedding_dense_backward", grad, rows, size + 1, size, by_frequency)
     return [local.emit("aten.slice.Tensor", table, 0, 0, size, 1)]

@@ -1,7 +1,5 @@
 """Rules of Fourier transforms: the dims that are transformed stay whole, the others are plain."""
 
-from __future__ import annotations
-
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.rules.pointwise import FIRST, aligned
 from shardc.dialects.rules.rule import Rule, rule_for

@@ -112,13 +112,11 @@ def scatter(call: OpCall) -> Rule | None:
     if len({len(t.shape) for t in call.tensors}) != 1:
         return None
     axis = _axis(call)
-    operands, sizes = _aligned(letters, axis)
+    dims, sizes = _aligned(letters, axis)
     whole, lower = _own(sizes), None
     if _writes_one(call, axis):
         whole, lower = whole - {f"s{axis}"}, partial(_write_own, axis)
-    return Rule(
-        tuple(operands), (operands[0],), sizes, replicate=whole, linear=_scatter_linear(call), lower=lower
-    )
+    return Rule(tuple(dims), (dims[0],), sizes, replicate=whole, linear=_scatter_linear(call), lower=lower)
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:
@@ -135,17 +133,14 @@ def _write_own(axis: int, local: Local) -> Sequence[object]:
     if local.ways(f"s{axis}") == 1:
         return [local.emit("aten.scatter.value", *local.args)]
     rows, inside = _local_index(local, axis)
-    kept = local.emit("aten.gather", own, axis, rows)
-    written = local.emit("aten.masked_fill.Scalar", kept, inside, value)
+    written = local.emit("aten.masked_fill.Scalar", local.emit("aten.gather", own, axis, rows), inside, value)
     return [local.emit("aten.scatter.src", own, axis, rows, written)]
 
 
 def _scatter_linear(call: OpCall) -> tuple[frozenset[int], ...]:
     if call.target == "aten.scatter.src":
         return _linear(call, 0, 2)
-    if call.target == "aten.scatter.value" and call["value"] == 0:
-        return _linear(call, 0)
-    return ()
+    return _linear(call, 0) if call.target == "aten.scatter.value" and call["value"] == 0 else ()
 
 
 @rule_for("aten.scatter_add")
@@ -163,8 +158,7 @@ _UNSEEN = {"sum": 0.0, "max": -inf, "min": inf}
 def scatter_reduce(call: OpCall) -> Rule | None:
     """As ``scatter_add``, or an extremum. Without ``include_self`` ranks can't tell what was written."""
     linear = _linear(call, 0, 2) if call["reduce"] in ("sum", "mean") else ()
-    kind = _KINDS.get(call["reduce"]) if call["include_self"] else None
-    return _combining(call, kind, linear)
+    return _combining(call, _KINDS.get(call["reduce"]) if call["include_self"] else None, linear)
 
 
 def _combining(call: OpCall, kind: str | None, linear: tuple[frozenset[int], ...]) -> Rule | None:

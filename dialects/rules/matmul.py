@@ -4,8 +4,6 @@ A product that adds a bias has it added by one rank only where the contracted di
 sums add up to the call's result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -33,8 +31,7 @@ def _contraction(
 ) -> tuple[Dims, Dims, Dims]:
     """Dims of ``left @ right``, as ``torch.matmul`` reads their shapes; the contracted factor is reduced."""
     rows, columns = len(left) > 1, len(right) > 1
-    ends = rows + columns
-    batch = factors.shape(result[: len(result) - ends])
+    batch = factors.shape(result[: len(result) - rows - columns])
     row = factors.shape(left[-2:-1] if rows else ())
     inner = factors.new(left[-1])
     column = factors.shape(right[-1:] if columns else ())

@@ -7,25 +7,15 @@ from math import inf
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.dialects.rules.rule import Dims, Local, Rule, emit_with, numbered, plain, rule_for
+from shardc.dialects.rules.rule import Dims, Linear, Local, Rule, emit_with, numbered, plain, rule_for
 
 IN_GRADIENT = (frozenset({0}),)
 """Gradients are linear in the gradient that they are given, always the first operand."""
 
 
 @rule_for("aten.native_layer_norm")
-def layer_norm(call: OpCall) -> Rule:
+def layer_norm(call: OpCall, reduce: str | None = None, linear: Linear = ()) -> Rule:
     """``(input [n..., d...], weight [d...], bias [d...]) -> (out [n..., d...], mean [n..., 1...], rstd)``."""
-    return _layer_norm(call)
-
-
-@rule_for("aten.native_layer_norm_backward")
-def layer_norm_backward(call: OpCall) -> Rule:
-    """``(grad_out, input, mean, rstd, weight, bias)``; gradients of weight and bias sum over outer dims."""
-    return _layer_norm(call, reduce="sum", linear=IN_GRADIENT)
-
-
-def _layer_norm(call: OpCall, reduce: str | None = None, linear: tuple[frozenset[int], ...] = ()) -> Rule:
     shape, inner_shape = call["input"].shape, tuple(call["normalized_shape"])
     outer = numbered("n", shape[: len(shape) - len(inner_shape)])
     inner = numbered("d", inner_shape)
@@ -35,9 +25,7 @@ def _layer_norm(call: OpCall, reduce: str | None = None, linear: tuple[frozenset
             return ()
         if type_.shape == shape:
             return plain((*outer, *inner))
-        if type_.shape == inner_shape:
-            return plain(inner)
-        return (*plain(outer), *(() for _ in inner))
+        return plain(inner) if type_.shape == inner_shape else (*plain(outer), *(() for _ in inner))
 
     return Rule(
         tuple(map(dims, call.tensors)),
@@ -47,6 +35,12 @@ def _layer_norm(call: OpCall, reduce: str | None = None, linear: tuple[frozenset
         replicate=frozenset(inner),
         linear=linear,
     )
+
+
+@rule_for("aten.native_layer_norm_backward")
+def layer_norm_backward(call: OpCall) -> Rule:
+    """``(grad_out, input, mean, rstd, weight, bias)``; gradients of weight and bias sum over outer dims."""
+    return layer_norm(call, reduce="sum", linear=IN_GRADIENT)
 
 
 def _group_sizes(call: OpCall) -> dict[str, int]:
@@ -61,8 +55,8 @@ def _image(sizes: dict[str, int]) -> Dims:
 
 
 def _fewer_groups(local: Local) -> Sequence[object]:
-    channels = local.size("g") * local.size("c")
-    return emit_with(local, N=local.size("n"), C=channels, group=local.size("g"))
+    n, groups, channels = map(local.size, "ngc")
+    return emit_with(local, N=n, C=groups * channels, group=groups)
 
 
 @rule_for("aten.native_group_norm")
@@ -97,22 +91,17 @@ def group_norm_backward(call: OpCall) -> Rule:
 
 
 @rule_for("aten._softmax", "aten._log_softmax")
-def softmax(call: OpCall) -> Rule:
-    """All dims but the normalised one may be cut."""
-    return _softmax(call, (), (-inf,))
-
-
-@rule_for("aten._softmax_backward_data", "aten._log_softmax_backward_data")
-def softmax_backward(call: OpCall) -> Rule:
-    """``(grad_output, output) -> grad_input``."""
-    return _softmax(call, IN_GRADIENT, (0.0, -inf if "_log_" in call.target else 0.0))
-
-
-def _softmax(call: OpCall, linear: tuple[frozenset[int], ...], neutral: tuple[float, ...]) -> Rule:
-    """``neutral`` is what padding of the normalised dim holds in each operand: nothing that has a share."""
+def softmax(call: OpCall, linear: Linear = (), neutral: tuple[float, ...] = (-inf,)) -> Rule:
+    """All dims but the normalised one may be cut; ``neutral``: what its padding holds in each operand."""
     sizes = numbered("n", call.result.shape)
     dims = plain(sizes)
     whole = {f"n{call['dim'] % len(sizes)}"} if sizes else set()
     operands = tuple(dims for _ in call.tensors)
     fills = dict.fromkeys(whole, neutral)
     return Rule(operands, (dims,), sizes, replicate=frozenset(whole), linear=linear, neutral=fills)
+
+
+@rule_for("aten._softmax_backward_data", "aten._log_softmax_backward_data")
+def softmax_backward(call: OpCall) -> Rule:
+    """``(grad_output, output) -> grad_input``."""
+    return softmax(call, IN_GRADIENT, (0.0, -inf if "_log_" in call.target else 0.0))

@@ -106,13 +106,9 @@ def pointwise(call: OpCall, sets: Iterable[tuple[int, ...]] = (), lower: Lower |
     return factors.rule(call, operands, results, sets, lower)
 
 
-def aligned(
-    call: OpCall, whole: Iterable[int] = (), sets: Iterable[tuple[int, ...]] = (), lower: Lower | None = None
-) -> Rule:
-    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, and
-    ``whole``, stay whole.
-
-    A tensor of another rank (the empty ones that ``cat`` allows) stays whole.
+def aligned(call: OpCall, whole: Iterable[int] = (), sets: Sets = (), lower: Lower | None = None) -> Rule:
+    """All tensors have the rank of the first result. Dims on which they agree are plain; the rest, ``whole``
+    and tensors of another rank (the empty ones that ``cat`` allows) stay whole.
     """
     factors = Factors()
     rank = len(results_of(call)[0].shape)
@@ -181,9 +177,7 @@ _register(((0, 2),), "masked_fill.Tensor")
 _register(((1,),), "copy fill.Tensor")
 
 
-@rule_for("prims.convert_element_type")
-def convert_element_type(call: OpCall) -> Rule:
-    return pointwise(call, FIRST)
+rule_for("prims.convert_element_type")(lambda call: pointwise(call, FIRST))
 
 
 @rule_for("aten.where.ScalarOther", "aten.where.ScalarSelf")
@@ -232,8 +226,7 @@ def foreach(call: OpCall, sets: Sets) -> Rule:
             members.append(range(len(operands), len(operands) + len(arg)))
             places = zip(dims, results_of(call), arg, strict=True)
             operands += (broadcast(d, r.shape, t.shape) for d, r, t in places)
-    linear = [tuple(i for arg in s for i in members[arg]) for s in sets]
-    return factors.rule(call, operands, dims, linear)
+    return factors.rule(call, operands, dims, [tuple(i for arg in s for i in members[arg]) for s in sets])
 
 
 for _sets, _names in _FOREACH.items():

@@ -3,8 +3,6 @@
 Pixels stay whole: neighbouring blocks would need each other's edges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 
@@ -34,10 +32,7 @@ LINEAR = {
         upsample_trilinear3d_backward
     """,
 }
-MAXIMA = {
-    2: "max_pool2d_with_indices adaptive_max_pool2d",
-    3: "max_pool3d_with_indices adaptive_max_pool3d",
-}
+MAXIMA = {2: "max_pool2d_with_indices adaptive_max_pool2d", 3: "max_pool3d_with_indices adaptive_max_pool3d"}
 
 
 def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rule:
@@ -47,21 +42,19 @@ def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rul
     sizes: dict[str, int] = {}
     dims: list[Dims] = []
     for tensor in tensors:
-        pixels = tensor.shape[-spatial:]
-        letter = letters.setdefault(pixels, "abc"[len(letters)])
+        letter = letters.setdefault(tensor.shape[-spatial:], "abc"[len(letters)])
         leading = [f"n{i}" for i in range(len(tensor.shape) - spatial)]
         names = [*leading, *(f"{letter}{i}" for i in range(spatial))]
         sizes.update(zip(names, tensor.shape, strict=True))
         dims.append(plain(names))
     count = len(call.tensors)
-    takes_size = any(name == "input_size" for name, _, _ in parameters(call.target))
     return Rule(
         tuple(dims[:count]),
         tuple(dims[count:]),
         sizes,
         replicate=frozenset(f for f in sizes if not f.startswith("n")),
         linear=linear,
-        lower=_local_size if takes_size else None,
+        lower=_local_size if any(name == "input_size" for name, _, _ in parameters(call.target)) else None,
     )
 
 

@@ -1,7 +1,5 @@
 """Rules of the random ops: every dim may be cut, as a number depends on its place in the whole alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shardc.dialects.aten.call import OpCall

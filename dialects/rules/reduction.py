@@ -1,7 +1,5 @@
 """Reductions over dims: sums and extrema leave partial results, others keep the reduced dims whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,11 +7,11 @@ from math import inf, prod
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
-from shardc.dialects.rules.pointwise import FIRST, Factors, results_of
+from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, results_of
 from shardc.dialects.rules.rule import Local, Rule, rule_for
 
 
-def reduce_dims(call: OpCall, kind: str | None, sets: Iterable[tuple[int, ...]] = ()) -> Rule:
+def reduce_dims(call: OpCall, kind: str | None, sets: Sets = ()) -> Rule:
     """The first operand reduced over the call's ``dim`` (all dims if it has none), with or without
     ``keepdim``.
 
@@ -47,15 +45,20 @@ def _reduced(call: OpCall) -> set[int]:
     return {d % rank for d in (dim if isinstance(dim, tuple) else (dim,))}
 
 
-@rule_for("aten.sum", "aten.sum.dim_IntList")
-def sum_(call: OpCall) -> Rule:
-    return reduce_dims(call, "sum", FIRST)
+def _register(kind: str | None, sets: Sets, names: str, neutral: float | None = None) -> None:
+    targets = (f"aten.{name}" for name in names.split())
+    rule_for(*targets)(lambda call: _with_neutral(reduce_dims(call, kind, sets), neutral))
 
 
-@rule_for("aten.nansum", "aten.count_nonzero", "aten.count_nonzero.dim_IntList")
-def counts(call: OpCall) -> Rule:
-    """Sums of what is not linear in the operand."""
-    return reduce_dims(call, "sum")
+_register("sum", FIRST, "sum sum.dim_IntList")
+_register("sum", (), "nansum count_nonzero count_nonzero.dim_IntList")  # of what is not linear in the operand
+_register("max", (), "amax max")
+_register("min", (), "amin min")
+_register("max", (), "any any.dim any.dims", 0.0)  # the largest and the least of truth values
+_register("min", (), "all all.dim all.dims", 1.0)
+# Results on parts do not combine by a sum or an extremum.
+_register(None, (), "aminmax argmax argmin max.dim min.dim median.dim mode prod prod.dim_int logsumexp")
+_register(None, (), "std.correction std_mean.correction var.correction var_mean.correction")
 
 
 @rule_for("aten.mean", "aten.mean.dim")
@@ -71,38 +74,17 @@ def _mean_local(reduced: Mapping[str, int], local: Local) -> Sequence[object]:
     return [made if part == 1 else local.emit("aten.mul.Scalar", made, part)]
 
 
-@rule_for("aten.amax", "aten.max")
-def largest(call: OpCall) -> Rule:
-    return reduce_dims(call, "max")
-
-
-@rule_for("aten.amin", "aten.min")
-def smallest(call: OpCall) -> Rule:
-    return reduce_dims(call, "min")
-
-
-@rule_for("aten.any", "aten.any.dim", "aten.any.dims")
-def any_(call: OpCall) -> Rule:
-    """The largest of truth values."""
-    return _with_neutral(reduce_dims(call, "max"), 0.0)
-
-
-@rule_for("aten.all", "aten.all.dim", "aten.all.dims")
-def all_(call: OpCall) -> Rule:
-    """The least of truth values."""
-    return _with_neutral(reduce_dims(call, "min"), 1.0)
-
-
-def _with_neutral(rule: Rule, number: float) -> Rule:
+def _with_neutral(rule: Rule, number: float | None) -> Rule:
+    if number is None:
+        return rule
     return replace(rule, neutral={f: (number,) * len(rule.operands) for f in rule.reduce})
 
 
 _NORM_KINDS = {inf: "max", -inf: "min", 1: "sum", 0: "sum"}
 
 
-@rule_for(
-    "aten.linalg_vector_norm", "aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype"
-)
+@rule_for("aten.linalg_vector_norm", "aten.norm.Scalar")
+@rule_for("aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
 def norm(call: OpCall) -> Rule:
     """Norms of order 1, 0 and infinity combine; others end in a root (decompose into sums of squares)."""
     order = call["ord"] if call.target == "aten.linalg_vector_norm" else call["p"]
@@ -119,13 +101,3 @@ def foreach_norm(call: OpCall) -> Rule:
     _combine(factors, factors.sizes, kind)
     rule = factors.rule(call, operands, [()] * len(results_of(call)))
     return _with_neutral(rule, inf if kind == "min" else 0.0)
-
-
-@rule_for("aten.aminmax", "aten.argmax", "aten.argmin", "aten.max.dim", "aten.min.dim", "aten.median.dim")
-@rule_for("aten.mode", "aten.prod", "aten.prod.dim_int", "aten.logsumexp")
-@rule_for(
-    "aten.std.correction", "aten.std_mean.correction", "aten.var.correction", "aten.var_mean.correction"
-)
-def whole(call: OpCall) -> Rule:
-    """Reductions whose results on parts do not combine by a sum or an extremum."""
-    return reduce_dims(call, None)

@@ -23,6 +23,8 @@ from shardc.dialects.dist.sharding import Axes, Sharding
 Dim = tuple[str, ...]
 """The factors of a dim, the most major first; () for size 1, or where no factor describes it."""
 Dims = tuple[Dim, ...]
+Linear = tuple[frozenset[int], ...]
+"""Sets of operands, by their numbers."""
 
 
 class Local(Protocol):
@@ -107,7 +109,7 @@ class Rule:
     sizes: Mapping[str, int]
     reduce: Mapping[str, str] = field(default_factory=dict)
     replicate: frozenset[str] = frozenset()
-    linear: tuple[frozenset[int], ...] = ()
+    linear: Linear = ()
     lower: Lower | None = None
     neutral: Mapping[str, tuple[float | None, ...] | None] = field(default_factory=dict)
 
@@ -131,10 +133,23 @@ class Rule:
         """The factors that may be cut, in order of first use."""
         return tuple(f for f in self.sizes if f not in self.replicate)
 
+    def operand_shardings(self, assignment: Assignment) -> list[Sharding]:
+        """What the call needs of its operands under ``assignment``."""
+        return [Sharding(dims_under(dims, assignment)) for dims in self.operands]
+
+    def result_shardings(self, assignment: Assignment) -> list[Sharding]:
+        """What it makes under ``assignment``: dims, and terms of reduced factors that a result lacks."""
+        made = []
+        for dims in self.results:
+            present = {f for dim in dims for f in dim}
+            reduced = [f for f in assignment if f not in present and f in self.reduce]
+            partial = tuple((self.reduce[f], axis) for f in reduced for axis in assignment[f])
+            made.append(Sharding(dims_under(dims, assignment)).with_partial(partial))
+        return made
+
     def __str__(self) -> str:
         text = f"({_tensors(self.operands)})->({_tensors(self.results)})"
-        kinds = sorted(set(self.reduce.values()))
-        for kind in kinds:
+        for kind in sorted(set(self.reduce.values())):
             name = "reduce" if kind == "sum" else f"reduce_{kind}"
             text += f" {name}={{{','.join(f for f in self.sizes if self.reduce.get(f) == kind)}}}"
         if self.replicate:
@@ -163,33 +178,9 @@ def representable(dims: Dims, assignment: Assignment, sizes: Mapping[str, int]) 
     """Whether blocks of dims can say the cut: factors more major than a cut one are cut whole."""
     for dim in dims:
         for major, minor in itertools.pairwise(dim):
-            if assignment.get(minor) and _ways(assignment.get(major, ())) != sizes[major]:
+            if assignment.get(minor) and prod(a.size for a in assignment.get(major, ())) != sizes[major]:
                 return False
     return True
-
-
-def _ways(axes: Axes) -> int:
-    return prod(a.size for a in axes)
-
-
-def operand_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
-    """What the call needs of its operands under ``assignment``."""
-    return [Sharding(dims_under(dims, assignment)) for dims in rule.operands]
-
-
-def result_shardings(rule: Rule, assignment: Assignment) -> list[Sharding]:
-    """What the call makes under ``assignment``: dims, and terms of reduced factors that a result lacks."""
-    made = []
-    for dims in rule.results:
-        present = {f for dim in dims for f in dim}
-        partial = tuple(
-            (rule.reduce[f], axis)
-            for f, axes in assignment.items()
-            if f not in present and f in rule.reduce
-            for axis in axes
-        )
-        made.append(Sharding(dims_under(dims, assignment)).with_partial(partial))
-    return made
 
 
 def factor_axes(dims: Dims, sharding: Sharding, sizes: Mapping[str, int]) -> dict[str, Axes]:
@@ -275,17 +266,9 @@ def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
     find_rule.cache_clear()
 
 
-_DECLINED: dict[str, str] = {}
-
-
-def explain_declined(target: str, text: str) -> None:
-    """Say, as a remark has it after the op's name, why a call of ``target`` has no rule."""
-    _DECLINED[target] = text
-
-
 def why_no_rule(call: OpCall) -> str:
-    """For a call without a rule: why it has none."""
-    return _DECLINED.get(call.target, "has no sharding rule")
+    """For a call without a rule: why it has none, as a remark has it after the op's name."""
+    return getattr(_RULES.get(call.target), "declines", "has no sharding rule")
 
 
 @lru_cache(maxsize=65536)
@@ -307,5 +290,4 @@ def replicated_rule(call: OpCall) -> Rule:
         return tuple(dims)
 
     operands = tuple(name(t) for t in call.tensors)
-    results = tuple(name(t) for t in call.results)
-    return Rule(operands, results, sizes, replicate=frozenset(sizes))
+    return Rule(operands, tuple(name(t) for t in call.results), sizes, replicate=frozenset(sizes))

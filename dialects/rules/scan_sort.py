@@ -1,7 +1,5 @@
 """Rules of scans, sorts and searches: all dims may be cut but the one along which they scan or sort."""
 
-from __future__ import annotations
-
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dims, Rule, numbered, plain, rule_for
@@ -9,19 +7,8 @@ from shardc.dialects.rules.rule import Dims, Rule, numbered, plain, rule_for
 
 @rule_for("aten.cumprod", "aten.cummax", "aten.cummin", "aten.logcumsumexp")
 @rule_for("aten.sort", "aten.sort.stable", "aten.argsort", "aten.argsort.stable", "aten.topk")
-def along_dim(call: OpCall) -> Rule:
+def along_dim(call: OpCall, linear: tuple[frozenset[int], ...] = ()) -> Rule:
     """``[n..., d] -> [n..., d]``; where ``topk`` leaves fewer, the result's dim is a factor ``k``."""
-    return _along_dim(call, ())
-
-
-@rule_for("aten.cumsum")
-def cumsum(call: OpCall) -> Rule:
-    """Linear, as long as it is a sum of floats."""
-    floats = all(t.dtype.is_floating_point for t in (*call.tensors, call.result))
-    return _along_dim(call, (frozenset({0}),) if floats else ())
-
-
-def _along_dim(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
     shape = call["self"].shape
     place = call["dim"] % max(len(shape), 1)
     sizes = {"d" if i == place else f"n{i}": size for i, size in enumerate(shape)}
@@ -32,6 +19,13 @@ def _along_dim(call: OpCall, linear: tuple[frozenset[int], ...]) -> Rule:
         made = tuple(("k",) if dim == ("d",) else dim for dim in operand)
     whole = frozenset(sizes) & {"d", "k"}
     return Rule((operand,), tuple(made for _ in call.results), sizes, replicate=whole, linear=linear)
+
+
+@rule_for("aten.cumsum")
+def cumsum(call: OpCall) -> Rule:
+    """Linear, as long as it is a sum of floats."""
+    floats = all(t.dtype.is_floating_point for t in (*call.tensors, call.result))
+    return along_dim(call, (frozenset({0}),) if floats else ())
 
 
 @rule_for("aten.searchsorted.Tensor")

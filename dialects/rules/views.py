@@ -5,15 +5,13 @@ first. Dims of which only a part is taken, or which are joined, stay whole; the 
 linear.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from math import gcd
 from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
-from shardc.dialects.rules.pointwise import FIRST, Factors, aligned, local_sizes, pointwise, results_of
+from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, aligned, local_sizes, pointwise, results_of
 from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, emit_with, rule_for
 
 _T = TypeVar("_T")
@@ -148,8 +146,7 @@ def _repeat_interleave_local(copies: Dim, local: Local) -> Sequence[object]:
 def permute(call: OpCall) -> Rule:
     factors = Factors()
     dims = factors.shape(call["self"].shape)
-    result = tuple(dims[d] for d in _order(call))
-    return _moved(call, factors, dims, result)
+    return _moved(call, factors, dims, tuple(dims[d] for d in _order(call)))
 
 
 def _order(call: OpCall) -> list[int]:
@@ -197,8 +194,7 @@ def _squeeze_local(local: Local) -> Sequence[object]:
 @rule_for("aten.slice.Tensor", "aten.slice_scatter")
 def slice_(call: OpCall) -> Rule:
     """A part of a dim stays whole; a slice of all of it is plain, and its end fits any rank's block."""
-    sets = FIRST if call.target == "aten.slice.Tensor" else ((0, 1),)
-    return aligned(call, sets=sets, lower=_slice_local)
+    return aligned(call, sets=FIRST if call.target == "aten.slice.Tensor" else ((0, 1),), lower=_slice_local)
 
 
 def _slice_local(local: Local) -> Sequence[object]:
@@ -218,9 +214,8 @@ def slice_backward(call: OpCall) -> Rule:
     return aligned(call, sets=FIRST, lower=_slice_local)
 
 
-@rule_for(
-    "aten.split.Tensor", "aten.split_with_sizes", "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes"
-)
+@rule_for("aten.split.Tensor", "aten.split_with_sizes")
+@rule_for("aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes")
 def split(call: OpCall) -> Rule:
     return aligned(call, whole=(call["dim"],), sets=FIRST)
 
@@ -244,14 +239,11 @@ _PADS = tuple(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") f
 def pad(call: OpCall) -> Rule:
     """Pads count from the last dim. Padding is linear, unless with a constant other than 0."""
     constant = call.target == "aten.constant_pad_nd"
-    amounts = call["pad" if constant else "padding"]
-    padded = [-1 - i // 2 for i, amount in enumerate(amounts) if amount != 0]
+    padded = [-1 - i // 2 for i, amount in enumerate(call["pad" if constant else "padding"]) if amount != 0]
     return aligned(call, whole=padded, sets=() if constant and call["value"] != 0 else ((0,),))
 
 
-def _along(
-    call: OpCall, large: tuple[int, ...], sets: Sequence[tuple[int, ...]], lower: Lower | None = None
-) -> Rule:
+def _along(call: OpCall, large: tuple[int, ...], sets: Sets, lower: Lower | None = None) -> Rule:
     """Tensors of shape ``large``, whole along the call's dim, and tensors that lack that dim."""
     factors = Factors()
     dim = call["dim"] % len(large)
@@ -305,8 +297,7 @@ def unfold(call: OpCall) -> Rule:
     dim = call["dim" if backward else "dimension"] % len(large)
     full = _whole_at(factors, large, {dim})
     windows = (*full[:dim], factors.whole(small[dim]), *full[dim + 1 :], factors.whole(small[-1]))
-    lower = local_sizes if backward else None
-    return _moved(call, factors, *_in_order(backward, full, windows), lower)
+    return _moved(call, factors, *_in_order(backward, full, windows), local_sizes if backward else None)
 
 
 @rule_for("aten.im2col", "aten.col2im")

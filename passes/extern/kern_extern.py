@@ -18,6 +18,7 @@ from shardc.passes.extern.match import Matched, find_contractions
 from shardc.passes.fuse.kern_fuse import step_blocks
 from shardc.passes.fuse.reading.values import owner_of, type_of
 from shardc.passes.ingest.torch_share import drop_unread
+from shardc.passes.manager.attributes import copy_attributes, drop_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions
 from shardc.runtime.torch_private import disable_current_modes
@@ -76,31 +77,23 @@ class _Writer:
     def write(self, match: Matched, calls: list[LibraryCall]) -> None:
         """``calls`` in place of the match; those of ATen after the first stay as they are in the program."""
         inside = match.epilogue is not None and len(calls) == 1
-        last = match.epilogue if inside and match.epilogue is not None else match.product
+        last = match.epilogue if match.epilogue is not None and inside else match.product
         loc, ip = last.location, ir.InsertionPoint(last)
         if inside:
             loc = ir.Location.fused([match.product.location, last.location], context=last.context)
         type_, product = type_of(last.results[0]), type_of(match.product.results[0])
         reads = {name: self._operand(match, slot, product, loc, ip) for name, slot in calls[0].reads.items()}
         (made,), op = extern(calls[0].target, reads, calls[0].arguments, [product], loc=loc, ip=ip)
-        if "dist.phase" in last.attributes:
-            op.attributes["dist.phase"] = last.attributes["dist.phase"]
+        copy_attributes(last, op, "dist.phase")
         result = made if type_ == product else self._seen_as(made, match, ip)
-        for name in ("dist.name", "dist.shardings"):
-            if name in last.attributes:
-                result.owner.attributes[name] = last.attributes[name]
+        copy_attributes(last, result.owner, "dist.name", "dist.shardings")
         last.results[0].replace_all_uses_with(result)
         for dead in [match.epilogue, *reversed(match.between), match.product] if inside else [match.product]:
             assert dead is not None
             dead.erase()
 
     def _operand(
-        self,
-        match: Matched,
-        slot: str,
-        product: TensorType,
-        loc: ir.Location,
-        ip: ir.InsertionPoint,
+        self, match: Matched, slot: str, product: TensorType, loc: ir.Location, ip: ir.InsertionPoint
     ) -> ir.Value:
         if slot == "right_t":
             return self._transposed(match.operands["right"], loc, ip)
@@ -122,6 +115,5 @@ class _Writer:
         """In the shape in which the epilogue read the product."""
         view = match.between[-1].clone(ip=ip)
         view.operands[0] = made
-        if "dist.name" in view.attributes:  # what has that name is gone
-            del view.attributes["dist.name"]
+        drop_attributes(view, "dist.name")  # what has that name is gone
         return view.results[0]

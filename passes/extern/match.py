@@ -20,9 +20,7 @@ MATMULS = ("aten.mm", "aten.addmm")
 
 @dataclass
 class Matched:
-    """A contraction in the program. ``operands``: its tensors by the names of :class:`LibraryCall`.
-    ``between``: the views from the product to the epilogue, if there is one.
-    """
+    """A contraction in the program: tensors named as in :class:`LibraryCall`, views before its epilogue."""
 
     contraction: Contraction
     product: ir.Operation
@@ -34,12 +32,10 @@ class Matched:
 def find_contractions(
     block: ir.Block, strides: Mapping[ir.Value, Strides], rounding: str
 ) -> Iterator[Matched]:
-    """The contractions of a block, last first, each as it is when it is asked for: one may become another's
-    operand.
+    """The contractions of a block, last first, each read when asked for: one may become another's operand.
 
     ``strides``: those of arguments that are not contiguous. Rows of a symbolic number are taken for a power
     of two, at least as many as they were in the traced call: what is measured then holds for numbers like it.
-
     Under the rounding ``eager``, 16-bit ones have no epilogue: eager rounds before it.
     """
     symbols = Symbols(block)
@@ -104,11 +100,7 @@ def _with_epilogue(match: Matched, reader: CallReader, symbols: Symbols) -> Matc
 
 
 def _joined(
-    match: Matched,
-    between: list[ir.Operation],
-    user: ir.Operation,
-    reader: CallReader,
-    symbols: Symbols,
+    match: Matched, between: list[ir.Operation], user: ir.Operation, reader: CallReader, symbols: Symbols
 ) -> Matched:
     target = target_name(user)
     if target not in POST_OPS and target != ADD:

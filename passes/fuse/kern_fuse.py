@@ -161,7 +161,7 @@ def _share_names(kernels: list[ir.Operation], bodies: Bodies) -> None:
     """
     names: dict[tuple[str, ...], ir.Attribute] = {}
     for op in kernels:
-        more = (str(op.attributes[name]) if name in op.attributes else "" for name in (IN_PLACE, SHAPES))
+        more = (str(op.attributes.get(name, "")) for name in (IN_PLACE, SHAPES))
         stem = kernel_name(op).rpartition("_")[0]
         name = string(f"{stem}_{len(names)}", op.context)
         op.attributes[NAME] = names.setdefault((bodies.text(op), *more), name)

@@ -107,14 +107,15 @@ class Rewrite:
     def _write(self, unit: Unit, results: list[Value], ip: ir.InsertionPoint) -> None:
         steps = [self._read.steps[number] for number in sorted(unit.calls)]
         loc = ir.Location.fused([step.op.location for step in steps], context=self._block.owner.context)
-        made, op = self._bodies.write(self._marks.name(steps), unit, results, self._read.symbols, loc, ip)
+        name, symbols = self._marks.name(steps), self._read.symbols
+        made, op = self._bodies.write(name, unit, results, symbols, loc=loc, ip=ip)
         self._marks.write(op, steps, phase_of(steps[0].op))
         checks = {n: v.node.check for n, v in enumerate(results) if v.node is not None and v.node.check}
         if checks:
             op.attributes[CHECKS] = write_checks(checks, op.context)
         unpack = made[0].owner
         name_results(unpack, results)
-        self._read.symbols.note(unpack, [value.type for value in results])
+        symbols.note(unpack, [value.type for value in results])
         for value, new in zip(results, made, strict=True):
             if value.ir is not None:
                 value.ir.replace_all_uses_with(new)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from torch_mlir import ir
@@ -15,6 +16,7 @@ from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Node, Program, find_function, read_program
 
 _VIEWS = ("aten.view", "aten.reshape", "aten._unsafe_view")
+Call = Callable[..., ir.Operation]
 
 
 @dataclass(frozen=True)
@@ -22,20 +24,17 @@ class TorchLiftBmm(Pass):
     """``view([B,H,M,N], bmm(view([B*H,M,K], q), view([B*H,K,N], k)))`` becomes ``matmul(q, k)`` on four dims.
 
     PyTorch computes ``q @ k`` of attention that is written out, or has dropout, so. A cut of the heads can't
-    be said of the joint dim ``B*H``, where the batch is more major: left as it is, it would keep every such
-    attention whole.
+    be said of the joint dim ``B*H``, where the batch is more major: such an attention would stay whole.
     """
 
     name: ClassVar[str] = "torch-lift-bmm"
 
     def run(self, module: ir.Module) -> None:
         function = find_function(module)
-        if function is None or all(
-            op.operation.name != "torch.aten.bmm" for op in function.regions[0].blocks[0]
-        ):
+        ops = [] if function is None else function.regions[0].blocks[0].operations
+        program = read_program(module) if any(o.operation.name == "torch.aten.bmm" for o in ops) else None
+        if program is None:
             return
-        program = read_program(module)
-        assert program is not None
         builder = CallBuilder(program.block)
         for node in program.nodes:
             if node.spec.target == "aten.bmm":
@@ -46,12 +45,12 @@ def _lift(program: Program, builder: CallBuilder, node: Node) -> None:
     left, right = (_four_dims(program, v) for v in node.operands)
     if left is None or right is None or program.types[left[0]].shape[:2] != program.types[right[0]].shape[:2]:
         return
-    batch = program.types[left[0]].shape[:2]
-    flat = program.types[node.results[0]]
-    lifted = flat.with_shape((*batch, *flat.shape[1:]))
-    lifter = _Lifter(program, builder, node)
-    operands = [lifter.source(*side) for side in (left, right)]
-    lifter.replace(lifter.call("aten.matmul", operands, lifted), lifted)
+    flat, op = program.types[node.results[0]], node.op
+    lifted = flat.with_shape((*program.types[left[0]].shape[:2], *flat.shape[1:]))
+    phase = attributes_of(op, "dist.phase")
+    call = partial(builder.call, loc=op.location, ip=ir.InsertionPoint(op), attributes=phase)
+    operands = [_source(program, call, *side) for side in (left, right)]
+    _replace(program, call, node, call("aten.matmul", operands, [lifted]).results[0], lifted)
 
 
 def _four_dims(program: Program, value: int) -> tuple[int, bool] | None:
@@ -76,41 +75,27 @@ def _exchanges(program: Program, node: Node) -> bool:
     return {d % 3 for d in node.spec.args[1:]} == {1, 2}
 
 
-class _Lifter:
-    """Builds calls before a ``bmm``, with its location and phase."""
+def _source(program: Program, call: Call, value: int, flipped: bool) -> ir.Value:
+    """What the product reads: a value on four dims, its last two exchanged if ``flipped``."""
+    made, type_ = program.values[value], program.types[value]
+    return call("aten.transpose.int", (made, 2, 3), [_turned(type_)]).results[0] if flipped else made
 
-    def __init__(self, program: Program, builder: CallBuilder, node: Node) -> None:
-        self._program, self._builder, self._node = program, builder, node
 
-    def call(self, target: str, args: Sequence[object], type_: TensorType) -> ir.Value:
-        op = self._node.op
-        place, phase = ir.InsertionPoint(op), attributes_of(op, "dist.phase")
-        return self._builder.call(target, args, [type_], op.location, place, phase).results[0]
-
-    def source(self, value: int, flipped: bool) -> ir.Value:
-        """What the product reads: a value on four dims, its last two exchanged if ``flipped``."""
-        made = self._program.values[value]
-        return self._exchanged(made, self._program.types[value]) if flipped else made
-
-    def _exchanged(self, value: ir.Value, type_: TensorType) -> ir.Value:
-        return self.call("aten.transpose.int", (value, 2, 3), _turned(type_))
-
-    def replace(self, product: ir.Value, lifted: TensorType) -> None:
-        """Views of the old result back to four dims read the product itself; others a flat view of it."""
-        program, result = self._program, self._node.results[0]
-        exchanged: ir.Value | None = None
-        for user in (program.nodes[n] for n in program.users[result]):
-            if _unfolds(program, user, lifted):
-                user.op.results[0].replace_all_uses_with(product)
-            elif _exchanges(program, user):
-                for last in (program.nodes[n] for n in program.users[user.results[0]]):
-                    if _unfolds(program, last, _turned(lifted)):
-                        exchanged = exchanged or self._exchanged(product, lifted)
-                        last.op.results[0].replace_all_uses_with(exchanged)
-        flat = program.types[result]
-        seen = self.call("aten.view", (product, flat.shape), flat)
-        copy_attributes(self._node.op, seen.owner, "dist.name")
-        self._node.op.results[0].replace_all_uses_with(seen)
+def _replace(program: Program, call: Call, node: Node, product: ir.Value, lifted: TensorType) -> None:
+    """Views of the old result back to four dims read the product itself; others a flat view of it."""
+    exchanged: ir.Value | None = None
+    for user in (program.nodes[n] for n in program.users[node.results[0]]):
+        if _unfolds(program, user, lifted):
+            user.op.results[0].replace_all_uses_with(product)
+        elif _exchanges(program, user):
+            for last in (program.nodes[n] for n in program.users[user.results[0]]):
+                if _unfolds(program, last, turned := _turned(lifted)):
+                    exchanged = exchanged or call("aten.transpose.int", (product, 2, 3), [turned]).results[0]
+                    last.op.results[0].replace_all_uses_with(exchanged)
+    flat = program.types[node.results[0]]
+    seen = call("aten.view", (product, flat.shape), [flat]).results[0]
+    copy_attributes(node.op, seen.owner, "dist.name")
+    node.op.results[0].replace_all_uses_with(seen)
 
 
 def _turned(type_: TensorType) -> TensorType:

@@ -22,8 +22,7 @@ APART = "dist.apart"
 
 @dataclass(frozen=True)
 class TorchShare(Pass):
-    """MLIR's ``cse``, told which ATen ops are pure: those with a sharding rule, which are functions of their
-    arguments.
+    """MLIR's ``cse``, told which ATen ops are pure: those with a sharding rule, functions of their arguments.
 
     Torch-MLIR leaves ATen ops without effects declared, so that ``cse`` alone merges nothing. Ops of ours and
     ``torch.operator`` stay as they are. A value seen by several users through equal views is one value

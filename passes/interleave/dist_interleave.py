@@ -32,8 +32,7 @@ from shardc.passes.partition.operands import set_operand
 
 @dataclass(frozen=True)
 class DistInterleave(ReadingPass):
-    """Stores a weight that is several in one (queries, keys and values; gate and up), and that the plan cuts
-    there, block by block.
+    """Stores a weight that is several in one (queries, keys, values; gate, up), and is cut, block by block.
 
     Cut as it is, a device would have all queries and no values. Stored are the first blocks of all parts,
     then the second ones, and so on, one for each device: a slice of a part is then a slice within each
@@ -64,8 +63,7 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
             fused = find_fused(program, value, dim) if ways > 1 else None
             if fused is not None and fused.divides(ways):
                 found[value] = {dim: Parts(ways, fused.sizes)}
-                sizes = ", ".join(map(str, fused.sizes))
-                parts = f"{len(fused.sizes)} parts ({sizes})"
+                parts = f"{len(fused.sizes)} parts ({', '.join(map(str, fused.sizes))})"
                 remark("Interleaved", f"dim {dim} of {name} is {parts}, each cut in {ways}")
                 break
     return found

@@ -14,9 +14,7 @@ from shardc.passes.propagate.blocks import block_size, factors_of, same_dims
 
 @dataclass(frozen=True)
 class Fused:
-    """The parts of a dim: the ``sizes`` of all, and of each that is read how many ``blocks`` (heads) it has.
-    ``slices`` are the numbers of the nodes that take them.
-    """
+    """The parts of a dim: ``sizes`` of all; ``blocks`` (heads) and slicing nodes of those that are read."""
 
     sizes: tuple[int, ...]
     blocks: tuple[int, ...]
@@ -32,8 +30,7 @@ def find_fused(program: Program, value: int, dim: int) -> Fused | None:
 
     None where nothing but slices, of several parts, reads it in the end.
     """
-    found = _slices(program, value, dim)
-    size = program.types[value].shape[dim]
+    found, size = _slices(program, value, dim), program.types[value].shape[dim]
     ends = sorted({0, size, *(end for _, *part in found for end in part)})
     if len(ends) < 3:
         return None

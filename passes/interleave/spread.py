@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shardc.dialects.dist.interleaving import Parts
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.interleave.moves import PartsMove, read_move
 from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import Node, Program, carried_values
 from shardc.passes.pad.call import placed_factors
+from shardc.runtime.check import STATE_ROLES
 
 Layout = dict[int, Parts]
 """The dims of a value that are stored as parts; none, for most values."""
@@ -64,10 +64,11 @@ class LayoutSpread:
             for tensors in (node.rule.operands, node.rule.results)
         )
         move = read_move(node)
-        large = None if move is None else (node.operands if move.takes else node.results)[0]
-        whole = None if move is None or large is None else self._now[large].get(move.dim)
-        parts = None if move is None or whole is None else move.parts(whole)
-        if move is None or whole is None or parts is None:
+        if move is None:
+            return CallLayouts(operands, results)
+        whole = self._now[(node.operands if move.takes else node.results)[0]].get(move.dim)
+        parts = None if whole is None else move.parts(whole)
+        if whole is None or parts is None:
             return CallLayouts(operands, results)
         big, small = (operands, results) if move.takes else (results, operands)
         big[0][move.dim] = whole

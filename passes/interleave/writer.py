@@ -41,13 +41,9 @@ class PartsWriter(CallWriter):
         return self._merged(padded, dim)
 
     def _taken(self, value: ir.Value, dim: int, ways: int, elements: tuple[int, int]) -> ir.Value:
-        start, end = elements
-        return self._merged(
-            self.call(
-                "aten.slice.Tensor", self._split(value, dim, ways), dim + 1, start // ways, end // ways, 1
-            ),
-            dim,
-        )
+        start, end = (n // ways for n in elements)
+        apart = self._split(value, dim, ways)
+        return self._merged(self.call("aten.slice.Tensor", apart, dim + 1, start, end, 1), dim)
 
     def _joined(self, pieces: list[ir.Value], dim: int) -> ir.Value:
         return self._merged(self.call("aten.cat", pieces, dim + 1), dim)
@@ -57,7 +53,5 @@ class PartsWriter(CallWriter):
         return self.call("aten.reshape", value, (*shape[:dim], ways, shape[dim] // ways, *shape[dim + 1 :]))
 
     def _merged(self, value: ir.Value, dim: int) -> ir.Value:
-        shape = type_of(value).shape
-        return self.call(
-            "aten.reshape", value, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])
-        )
+        before, (a, b, *after) = type_of(value).shape[:dim], type_of(value).shape[dim:]
+        return self.call("aten.reshape", value, (*before, a * b, *after))

@@ -61,6 +61,12 @@ def edge_attribute(function: ir.Operation, which: str, position: int, name: str)
     return row[name] if name in row else None
 
 
+def edge_key(function: ir.Operation, which: str, position: int) -> tuple[str, str]:
+    """(role, name) of an argument or a result; empty where the IR does not say."""
+    role, name = (edge_attribute(function, which, position, part) for part in ("dist.role", "dist.name"))
+    return ir.StringAttr(role).value if role else "", ir.StringAttr(name).value if name else ""
+
+
 def edge_attributes(function: ir.Operation, which: str, position: int) -> dict[str, ir.Attribute]:
     """All of them."""
     if which not in function.attributes:

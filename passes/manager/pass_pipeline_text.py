@@ -89,12 +89,11 @@ class _Reader:
 
     def element(self) -> Element:
         self.skip_space()
-        name = self.name()
-        element = Element(name)
+        element = Element(self.name())
         if self.text.startswith("{", self.at):
-            element = Element(name, options=self.balanced()[1:-1].strip())
+            element = Element(element.name, options=self.balanced()[1:-1].strip())
         elif self.take("("):
-            element = Element(name, children=self.elements())
+            element = Element(element.name, children=self.elements())
             if not self.take(")"):
                 raise self.error("a closing parenthesis is missing")
         self.skip_space()
@@ -102,15 +101,15 @@ class _Reader:
 
     def value(self) -> str:
         """An option's value, up to a space outside of brackets; quotes or braces around it are dropped."""
-        if self.at < len(self.text) and self.text[self.at] in "'\"":
-            end = self.text.find(self.text[self.at], self.at + 1)
+        start, first = self.at, self.text[self.at : self.at + 1]
+        if first in ("'", '"'):
+            end = self.text.find(first, start + 1)
             if end < 0:
                 raise self.error("a closing quote is missing")
-            value, self.at = self.text[self.at + 1 : end], end + 1
-            return value
-        if self.text.startswith("{", self.at):
+            self.at = end + 1
+            return self.text[start + 1 : end]
+        if first == "{":
             return self.balanced()[1:-1]
-        start = self.at
         while self.at < len(self.text) and not self.text[self.at].isspace():
             if self.text[self.at] in _CLOSING:
                 self.balanced()

@@ -1,7 +1,6 @@
 """A step function as the passes see it: values by number, calls with their rules, who uses what.
 
-Reading MLIR through Python costs microseconds an access; a pass reads the function once into this and works
-on integers.
+Reading MLIR from Python takes microseconds an access: a pass reads the function once and works on integers.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule, why_no_rule
-from shardc.passes.manager.attributes import edge_attribute
+from shardc.passes.manager.attributes import edge_attribute, edge_key
 
 STEP = "step"
 ABSENT = TensorType((), torch.bool)
@@ -76,7 +75,7 @@ class Program:
 
     def argument_key(self, argument: int) -> tuple[str, str]:
         """(role, name) of an argument; empty where the IR does not say."""
-        return _key(self.function, "arg_attrs", argument)
+        return edge_key(self.function, "arg_attrs", argument)
 
     def argument_keys(self) -> list[tuple[str, str]]:
         return [self.argument_key(position) for position in range(len(self.arguments))]
@@ -90,12 +89,7 @@ class Program:
     def state_of_results(self) -> list[int | None]:
         """For each result the argument of the same role and name: state that a step takes and gives back."""
         arguments = dict(zip(self.argument_keys(), self.arguments, strict=True)) | {("", ""): None}
-        return [arguments.get(_key(self.function, "res_attrs", i)) for i in range(len(self.returns))]
-
-
-def _key(function: ir.Operation, which: str, position: int) -> tuple[str, str]:
-    role, name = (edge_attribute(function, which, position, part) for part in ("dist.role", "dist.name"))
-    return ir.StringAttr(role).value if role else "", ir.StringAttr(name).value if name else ""
+        return [arguments.get(edge_key(self.function, "res_attrs", i)) for i in range(len(self.returns))]
 
 
 def find_function(module: ir.Module) -> ir.Operation | None:
@@ -153,13 +147,9 @@ def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
     for operand in dict.fromkeys(operands):
         program.users[operand].append(number)
     if rule is None:
-        size = sum(t.size_bytes for t in call.spec.results if t)
-        remark(
-            "ReplicatedOp",
-            f"{call.spec.target} {why_no_rule(call.spec)}, so every device computes all of it "
-            f"({size:,} bytes of results)",
-            source_line(op.location),
-        )
+        size = f"({sum(t.size_bytes for t in call.spec.results if t):,} bytes of results)"
+        why = f"{call.spec.target} {why_no_rule(call.spec)}, so every device computes all of it {size}"
+        remark("ReplicatedOp", why, source_line(op.location))
 
 
 def _read_call(op: ir.Operation, reader: CallReader) -> Call:

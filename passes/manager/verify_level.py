@@ -25,8 +25,7 @@ class VerifyLevel(ReadingPass):
 
     1: one function, every op of the torch dialect (or ``dist.constraint``), every argument with a role and a
     name. 2: besides, a mesh; a sharding on every op, argument and result; every operand is cut as its user's
-    rule needs. 3: a mesh; no ``dist.reshard`` or ``dist.constraint`` left; a sharding on every argument and
-    result.
+    rule needs. 3: a mesh, a sharding on every argument and result; no ``dist.reshard``, ``dist.constraint``.
     """
 
     name: ClassVar[str] = "verify-level"
@@ -36,17 +35,15 @@ class VerifyLevel(ReadingPass):
         function = find_function(reading.module)
         if function is None:
             raise LevelBroken(level=self.level, problem="the module has no function")
+        if self.level != 1 and read_mesh(reading.module) is None:
+            raise LevelBroken(level=self.level, problem="the module has no dist.mesh")
         if self.level == 1:
             _check_global(function)
-            return False
-        mesh = read_mesh(reading.module)
-        if mesh is None:
-            raise LevelBroken(level=self.level, problem="the module has no dist.mesh")
-        if self.level == 3:
+        elif self.level == 3:
             _check_rank(function)
-            return False
-        assert reading.program is not None
-        _LevelTwo(reading.program, mesh).check()
+        else:
+            mesh, program = reading.sharded(self.level)
+            _LevelTwo(program, mesh).check()
         return False
 
 
@@ -58,9 +55,8 @@ def _check_global(function: ir.Operation) -> None:
     for op in block.operations:
         name = op.operation.name
         if not name.startswith("torch.") and name not in ("func.return", "dist.constraint"):
-            raise LevelBroken(
-                level=1, problem=f"{name} is not an op of level 1", where=source_line(op.location)
-            )
+            problem = f"{name} is not an op of level 1"
+            raise LevelBroken(level=1, problem=problem, where=source_line(op.location))
 
 
 def _check_rank(function: ir.Operation) -> None:

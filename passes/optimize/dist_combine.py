@@ -14,7 +14,8 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions
 from shardc.passes.optimize.chains import KINDS, Chains, first_need, is_view
-from shardc.passes.optimize.packing import Packer, type_of
+from shardc.passes.optimize.packing import Packer
+from shardc.passes.partition.local_call import type_of
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,8 @@ class DistCombine(Pass):
     A bucket is sent where all its operands are there and none of its results is needed yet: gathers as late
     as they can wait, reductions as soon as they can start. A collective on the result of a reduction gives
     way to it: the reductions are packed first, then what follows them. Of a pipeline each stage, and each
-    rank's function, is packed by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it delays.
-    PyTorch's DistributedDataParallel (Li et al., VLDB 2020) does so for all-reduces; its 25 MiB is the
-    default.
+    rank's function, is packed by itself. ``bucket-bytes`` bounds what a bucket holds, and so what it delays:
+    by default 25 MiB, as in PyTorch's DistributedDataParallel (all-reduces alone; Li et al., VLDB 2020).
     """
 
     name: ClassVar[str] = "dist-combine"
@@ -54,14 +54,14 @@ class DistCombine(Pass):
         buckets = collect_buckets(ops, self.bucket_bytes, {v for v, d in chains.depth.items() if d == depth})
         if not buckets:
             return
-        packer = Packer(CallBuilder(block))
+        builder = CallBuilder(block)
         chains.forget({m.op.results[0] for bucket in buckets for m in bucket.members})
         packed = {id(m.op) for bucket in buckets for m in bucket.members}
         for bucket in buckets:
-            # A bucket may be sent after a packed op that stands where it could start: that op reads nothing
-            # of it.
+            # It may be sent after a packed op that stands where it could start: that op reads nothing of it.
             before = next(op for op in ops[bucket.place :] if id(op) not in packed)
-            packer.pack([m.op for m in bucket.members], before)
+            members = [m.op for m in bucket.members]
+            Packer.at(builder, members[0], ir.InsertionPoint(before)).pack(members)
         chains.settle()
 
 

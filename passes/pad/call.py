@@ -59,20 +59,20 @@ def _works(spec: OpCall, factors: tuple[tuple[str, Spans], ...]) -> bool:
 def placed_factors(spec: OpCall) -> frozenset[str]:
     """The factors of whose elements a call needs to know the positions; none if no rule lowers it."""
     rule = find_rule(spec)
-    if rule is None or rule.lower is None:
+    if rule is None:
         return frozenset()
     local = _Types(spec, fill(spec.args, list(spec.tensors)), spec.results, rule.sizes, cut=2)
     try:
-        return frozenset(_places(rule, local))
+        return _places(rule, local)
     except Exception:  # what it makes of such types may be anything, if it is a user's
         return frozenset(rule.sizes)
 
 
-def _places(rule: Rule, local: _Types) -> set[str]:
+def _places(rule: Rule, local: _Types) -> frozenset[str]:
     """The factors of whose elements the call needs to know the positions: padding must not move those."""
     if rule.lower is not None:
         rule.lower(local)
-    return local.placed
+    return frozenset(local.placed)
 
 
 @dataclass

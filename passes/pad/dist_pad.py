@@ -28,8 +28,7 @@ from shardc.passes.partition.local_call import MlirLocal
 
 @dataclass(frozen=True)
 class DistPad(ReadingPass):
-    """Pads the dims that the plan cuts into more equal blocks than they divide into, and all dims that hang
-    together with them.
+    """Pads dims that do not divide into the plan's equal blocks, and all dims that hang together with them.
 
     A batch of 3 over 2 devices becomes one of 4 in the whole step, so that everything after this pass
     divides. Padding may hold any value unless a reduction reads it; then it holds what the reduction does not
@@ -40,8 +39,7 @@ class DistPad(ReadingPass):
     name: ClassVar[str] = "dist-pad"
 
     def apply(self, reading: Reading) -> bool:
-        module = reading.module
-        mesh = read_mesh(module)
+        module, mesh = reading.module, read_mesh(reading.module)
         program = reading.program if mesh is not None else None
         if mesh is None or program is None:
             return False
@@ -70,14 +68,11 @@ class _Padder:
     """Rebuilds the step on padded shapes. ``_values`` are the new values, by the number of the old."""
 
     def __init__(self, program: Program, spread: PaddingSpread, codec: ShardingCodec) -> None:
-        self._program = program
-        self._spread = spread
-        self._codec = codec
+        self._program, self._spread, self._codec = program, spread, codec
         # State goes out as it came in; what a user gets is not padded.
-        pairs = zip(program.returns, program.state_of_results(), strict=True)
         self._results = [
             no_padding(len(program.types[v].shape)) if argument is None else spread.padding(argument)
-            for v, argument in pairs
+            for v, argument in zip(program.returns, program.state_of_results(), strict=True)
         ]
         block = self._new_function()
         self._builder = CallBuilder(block)
@@ -99,8 +94,7 @@ class _Padder:
 
     def _new_function(self) -> ir.Block:
         program = self._program
-        paddings = [self._spread.padding(v) for v in program.arguments]
-        inputs = [self._padded(v, p) for v, p in zip(program.arguments, paddings, strict=True)]
+        inputs = [self._padded(v, self._spread.padding(v)) for v in program.arguments]
         outputs = [self._padded(v, p) for v, p in zip(program.returns, self._results, strict=True)]
         changed = {
             "arg_attrs": self._edges("arg_attrs", program.arguments, inputs),
@@ -181,15 +175,14 @@ class _Padder:
         op, place = node.op, (node.op.location, self._ip)
         if op.name.startswith("dist."):
             types, attributes = [o.type for o in operands], dict(op.attributes.items())
-            return ir.Operation.create(
-                op.name, types, operands, attributes, loc=place[0], ip=place[1]
-            ).results
+            same = ir.Operation.create(op.name, types, operands, attributes, loc=op.location, ip=self._ip)
+            return same.results
         results = padded_types(node.rule.results, node.spec.results, node.rule, factors)
         args = fill(node.spec.args, operands)
         made: Sequence[ir.Value]
         if factors and node.rule.lower is not None:
-            call = (node.spec, padded_rule(node.rule, factors), {})
-            made = node.rule.lower(MlirLocal(self._builder, self._codec, place, call, args, results))
+            call = (node.spec, padded_rule(node.rule, factors), args, results)
+            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call))
         else:
             made = self._builder.call(node.spec.target, args, results, *place).results
         owners = {v.owner.results[0] for v in made}

@@ -16,8 +16,7 @@ from shardc.passes.pad.span import Span, Spans, of_dim
 PadValues = Mapping[tuple[int, Span], float | None]
 """The number in a value's padding, by dim and span, as far as it is known; None for unknown finite numbers.
 
-Elements that are padding of two dims at once do not count: whatever is made of them is padding of the other
-dim.
+Elements that are padding of two dims at once do not count: what is made of them is padding of the other dim.
 """
 
 _POINTING = ("aten.embedding", "aten.gather", "aten.index", "aten.scatter", "aten._unsafe_index", "aten.take")
@@ -94,8 +93,7 @@ def made_values(
 ) -> PadValues:
     """What a call leaves in the padding of a result.
 
-    Zeros where its linear operands hold zeros and no other may hold an infinity; a softmax has no share
-    there.
+    Zeros where its linear operands hold zeros and no other may be infinite; a softmax has no share there.
     """
     found: dict[tuple[int, Span], float | None] = {}
     type_ = node.spec.results[result]
@@ -117,8 +115,7 @@ def worth_filling(
 ) -> Iterator[tuple[int, Span]]:
     """The (dim, span) of a result's padding that should hold zeros although no reduction reads it.
 
-    Where it ceases to be finite; and where a gradient begins, which the loss's mean spreads or its mask
-    chooses, as all that follows is linear.
+    Where it ceases to be finite, and where a gradient begins (the loss's mean or mask): linear from there on.
     """
     phase, target = phase_of(node.op), node.spec.target
     type_ = node.spec.results[result]

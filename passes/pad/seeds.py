@@ -51,12 +51,9 @@ def _stored(shape: tuple[int, ...], cuts: tuple[Axes, ...], padding: Padding, ax
     """
     sizes = [padded_size(n, s) for n, s in zip(shape, padding, strict=True)]
     ways = [prod(a.size for a in (*axes, axis)) for axes in cuts]
-    if len(shape) < 2 or any(axis.overlaps(a) for axes in cuts for a in axes):
-        return padding
-    if any(n % w == 0 for n, w in zip(sizes, ways, strict=True)):
-        return padding
+    divides = any(n % w == 0 for n, w in zip(sizes, ways, strict=True))
     free = [d for d, n in enumerate(shape) if n >= axis.size and not cuts[d] and not padding[d]]
-    if not free:
+    if len(shape) < 2 or divides or not free or any(axis.overlaps(a) for axes in cuts for a in axes):
         return padding
     more = {d: -shape[d] % axis.size / shape[d] for d in free}
     best = next((d for d in free if more[d] <= MOST_PADDING), min(free, key=more.__getitem__))
@@ -75,13 +72,10 @@ def _spans(program: Program, value: int, dim: int, axes: Axes) -> Spans:
     if size % ways == 0:
         return ()
     if size < ways:
-        node = program.nodes[producer] if producer >= 0 else None
-        raise TooManyWays(
-            dim=dim,
-            name=node.spec.target if node else name,
-            size=size,
-            ways=ways,
-            axes=" x ".join(a.name for a in axes),
-            where=source_line(node.op.location) if node else None,
-        )
+        where = None
+        if producer >= 0:
+            node = program.nodes[producer]
+            name, where = node.spec.target, source_line(node.op.location)
+        over = " x ".join(a.name for a in axes)
+        raise TooManyWays(dim=dim, name=name, size=size, ways=ways, axes=over, where=where)
     return (Span(1, size, -(-size // ways) * ways),)

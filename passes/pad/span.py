@@ -36,10 +36,6 @@ class Span:
         """The elements of the dim from one of the span's repeats to the next."""
         return self.minor * self.size
 
-    def scaled(self, minor: int) -> Span:
-        """The same span where each of its elements stands for ``minor``."""
-        return replace(self, minor=self.minor * minor)
-
 
 Spans = tuple[Span, ...]
 """Of one dim (or factor), the most major first."""
@@ -98,7 +94,7 @@ def of_dim(dim: Dim, sizes: Mapping[str, int], factors: Mapping[str, Spans]) -> 
     minor = prod(sizes[f] for f in dim)
     for f in dim:
         minor //= sizes[f]
-        found += (s.scaled(minor) for s in factors.get(f, ()))
+        found += (replace(s, minor=s.minor * minor) for s in factors.get(f, ()))
     return tuple(found)
 
 

@@ -27,7 +27,11 @@ class PaddingSpread:
         self._edges = {*program.arguments, *program.returns, *named}
         self._refused: set[int] = set()
         self._links = carried_values(program)
-        self._steps_of = self._index()
+        self._steps_of: list[list[int]] = [[] for _ in program.types]
+        """For each value, the steps that it takes part in: calls by number, then links."""
+        for number, values in enumerate([*(n.values for n in program.nodes), *self._links]):
+            for value in dict.fromkeys(values):
+                self._steps_of[value].append(number)
         for value, padding in seeds.items():
             self._now[value] = padding
         self._run(seeds)
@@ -49,14 +53,6 @@ class PaddingSpread:
             self._refused.add(number)
             return {}
         return factors
-
-    def _index(self) -> list[list[int]]:
-        """For each value, the steps that it takes part in: calls by number, then links."""
-        found: list[list[int]] = [[] for _ in self._program.types]
-        for number, values in enumerate([*(n.values for n in self._program.nodes), *self._links]):
-            for value in dict.fromkeys(values):
-                found[value].append(number)
-        return found
 
     def _run(self, changed: Iterable[int]) -> None:
         queue = deque(dict.fromkeys(s for v in changed for s in self._steps_of[v]))

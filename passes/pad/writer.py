@@ -25,15 +25,12 @@ class PadWriter(CallWriter):
 
     def place(self, location: ir.Location, attributes: Mapping[str, ir.Attribute]) -> None:
         """Where the next ops belong in the user's source, and their phase."""
-        self._loc, self._attributes = location, attributes
+        self.loc, self.attributes = location, attributes
 
     def masked(
         self, value: ir.Value, dim: int, size: int, spans: Spans, span: Span, number: float
     ) -> ir.Value:
-        """``value`` with ``number`` in the padding of ``span``, one of a dim's ``spans``.
-
-        ``size`` is the dim's true size.
-        """
+        """``value`` with ``number`` in ``span``'s padding, one of the ``spans`` of a dim of true ``size``."""
         key = ("masked", value, dim, span, number)
         if key not in self._made:
             type_ = type_of(value)
@@ -49,12 +46,9 @@ class PadWriter(CallWriter):
         return self.call("aten.logical_or", self.call("aten.logical_not", keep), value)
 
     def converted(self, value: ir.Value, shape: tuple[int, ...], have: Padding, want: Padding) -> ir.Value:
-        """``value``, of true ``shape`` and padded as ``have``, with the padding ``want``.
-
-        What goes is cut off first, then zeros are put on.
-        """
+        """``value``, of true ``shape`` and padded as ``have``, with padding ``want``, zeros if it is new."""
         # In each phase anew: a parameter that is gathered for one need not live on for another.
-        key = ("converted", value, have, want, self._attributes.get("dist.phase"))
+        key = ("converted", value, have, want, self.attributes.get("dist.phase"))
         if key not in self._made:
             both = tuple(tuple(s for s in h if s in w) for h, w in zip(have, want, strict=True))
             trimmed = self._resized(value, shape, have, both)

@@ -22,8 +22,7 @@ def assign(rule: Rule, requests: Sequence[Request]) -> dict[str, Axes]:
     """An assignment that every tensor of the call can represent.
 
     An axis that two factors want goes to the one asked for in the earlier round; among equals to the one
-    whose tensors weigh more (moving the lighter one is cheaper), then to the first. Axes of one factor are
-    taken in order.
+    whose tensors weigh more (moving the lighter one is cheaper), then to the first.
     """
     tensors = rule.operands + rule.results
     claims: dict[tuple[str, Axes], tuple[int, int, int]] = {}

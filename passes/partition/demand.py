@@ -9,7 +9,6 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
-from shardc.dialects.rules.rule import operand_shardings, result_shardings
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
@@ -24,8 +23,7 @@ Rounds = tuple[tuple[str, int], ...]
 class Demands:
     """The sharding with which each value is made, and those that its uses need.
 
-    ``uses[v]`` lists (node, operand, sharding). The function's return counts as node ``RETURN`` with the
-    result's position as operand.
+    ``uses[v]`` lists (node, operand, sharding); (``RETURN``, result, sharding) for the function's return.
     """
 
     made: list[Sharding]
@@ -36,9 +34,7 @@ class DemandAnalysis:
     """Walks a propagated program once, in order, and decides each call's assignment."""
 
     def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
-        self._program = program
-        self._codec = codec
-        self._mesh = mesh
+        self._program, self._codec, self._mesh = program, codec, mesh
         self._wanted: list[Sharding] = []
         self._rounds: list[Rounds] = []
         self._returned = frozenset(program.returns)
@@ -98,8 +94,8 @@ class DemandAnalysis:
             sizes = [self._program.types[v].size_bytes for v in node.values]
             uncut = [_without(sharding, whole) for sharding in wanted]
             chosen = without(assign(node.rule, list(map(Request, uncut, rounds, sizes))), partial)
-            needs = [s.normal() for s in operand_shardings(node.rule, chosen)]
-            self._memo[key] = needs, [s.normal() for s in result_shardings(node.rule, chosen)]
+            needs = [s.normal() for s in node.rule.operand_shardings(chosen)]
+            self._memo[key] = needs, [s.normal() for s in node.rule.result_shardings(chosen)]
         return self._memo[key]
 
     def _passing(self, demands: Demands, node: Node) -> tuple[frozenset[int], Axes]:

@@ -58,9 +58,7 @@ class DistInsertReshards(ReadingPass):
 
 class _Inserter:
     def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh, demands: Demands) -> None:
-        self._program = program
-        self._codec = codec
-        self._demands = demands
+        self._program, self._codec, self._demands = program, codec, demands
         self._stored = stored_parameters(program)
         self._loops = any(a.kind == "time" for a in mesh.axes)
         self._refined = {v for n in program.nodes if "dist.refine" in n.op.attributes for v in n.results}

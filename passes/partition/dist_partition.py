@@ -25,8 +25,7 @@ from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
 
 @dataclass(frozen=True)
 class DistPartition(ReadingPass):
-    """Rebuilds the step on local shapes: each call as its rule says, each reshard as the cheapest chain of
-    collectives.
+    """Rebuilds the step on local shapes: calls as rules say, reshards as the cheapest chains of collectives.
 
     What is cut over a time axis runs in a ``dist.loop``; sums over iterations are its carried values.
     """
@@ -48,9 +47,7 @@ class DistPartition(ReadingPass):
 
 class _Partitioner:
     def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
-        self._program = program
-        self._codec = codec
-        self._mesh = mesh
+        self._program, self._codec, self._mesh = program, codec, mesh
         self._context = program.module.context
         self._shardings = [program.annotated(i, codec) for i in range(len(program.arguments))]
         for node in program.nodes:
@@ -86,16 +83,15 @@ class _Partitioner:
     def _call(self, node: Node) -> Sequence[ir.Value]:
         assignment = assignment_of(node.rule, [self._shardings[v] for v in node.values])
         args = fill(node.spec.args, [self._values[v] for v in node.operands])
-        results = tuple(
-            self._local(v) if made else None for v, made in zip(node.results, node.spec.results, strict=True)
-        )
+        pairs = zip(node.results, node.spec.results, strict=True)
+        results = tuple(self._local(v) if made else None for v, made in pairs)
         place = (node.op.location, self._ip)
         made: Sequence[ir.Value]
         if node.rule.lower is None or not assignment:
             made = self._builder.call(node.spec.target, args, results, *place).results
         else:
-            call = (node.spec, node.rule, assignment)
-            made = node.rule.lower(MlirLocal(self._builder, self._codec, place, call, args, results))
+            call = (node.spec, node.rule, args, results, assignment)
+            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call))
         self._label(node, list(made))
         return made
 
@@ -109,10 +105,10 @@ class _Partitioner:
         for op in owners.values():
             copy_attributes(node.op, op, "dist.phase")
             here = {i: made.index(r) for i, r in enumerate(op.results) if r in made}
-            whole = [Sharding.replicated(len(t.shape) if (t := read_type(r.type)) else 0) for r in op.results]
-            op.attributes["dist.shardings"] = self._codec.array(
-                [self._shardings[node.results[here[i]]] if i in here else s for i, s in enumerate(whole)]
-            )
+            lie = [Sharding.replicated(len(t.shape) if (t := read_type(r.type)) else 0) for r in op.results]
+            for i, at in here.items():
+                lie[i] = self._shardings[node.results[at]]
+            op.attributes["dist.shardings"] = self._codec.array(lie)
             own = [f"{name}#{i}" for i, at in here.items() for name, number in names if number == at]
             if own:
                 op.attributes["dist.name"] = ir.StringAttr.get(",".join(own), self._context)

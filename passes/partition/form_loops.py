@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -16,14 +17,15 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.regions.loop import loop
 from shardc.dialects.dist.regions.yield_op import yield_values
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.passes.manager.attributes import attributes_of, i64
-from shardc.passes.partition.local_call import type_of
+from shardc.passes.manager.attributes import i64
+from shardc.passes.partition.local_call import CallWriter, type_of
 from shardc.passes.partition.loop_plan import LoopPlan, plan_loops
 from shardc.passes.partition.reshard_lower import EDGE_KIND
 
 _MATMULS = ("aten.mm", "aten.bmm", "aten.addmm")
 _HEAVY = (*_MATMULS, "aten.convolution", "shardc.attention", "aten.embedding", "dist.")
 """Ops whose results are kept from one loop to a later one; anything else is computed again there."""
+Pair = tuple[ir.Value, ir.Value]
 
 
 def form_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> None:
@@ -50,10 +52,7 @@ class _Body:
 
 class _Former:
     def __init__(self, block: ir.Block, codec: ShardingCodec, axis: Axis, plan: LoopPlan) -> None:
-        self._block = block
-        self.codec = codec
-        self.axis = axis
-        self._plan = plan
+        self._block, self.codec, self.axis, self._plan = block, codec, axis, plan
         self._builder = CallBuilder(block)
         self._end = list(block.operations)[-1].operation
         self._bodies = [_Body(plan.inside[k]) for k in range(plan.loops)]
@@ -145,26 +144,21 @@ class _Former:
     def _build(self, k: int) -> None:
         body = self._bodies[k]
         location = body.ops[0].location
-        types = [_carried_type(e) for e in body.reduced]
         before = ir.InsertionPoint(self._end)
-        inits = [self._initial(e, t, before) for e, t in zip(body.reduced, types, strict=True)]
+        inits = [_initial(CallWriter(self._builder, e.location, before), e) for e in body.reduced]
         self._gather_captures(k)
         stacked = [(type_of(v), dim) for v, dim, _ in body.stacked]
         block, sums, stacks = loop(
             inits, body.captures, self.axis, self.codec, stacked=stacked, loc=location, ip=before
         )
         carried, captured = block.arguments[: len(inits)], block.arguments[len(inits) :]
-        _Filler(self, k, block, dict(zip(body.captures, captured, strict=True))).fill(body.ops)
-        inner = CallBuilder(block)
-        here = ir.InsertionPoint(block)
-        nexts = [
-            _combine(inner, acc, edge, type_, here)
-            for acc, edge, type_ in zip(carried, body.reduced, types, strict=True)
-        ]
+        inner, here = CallBuilder(block), ir.InsertionPoint(block)
+        _Filler(self, k, here, zip(body.captures, captured, strict=True)).fill(body.ops)
+        nexts = [_combine(inner, acc, edge, here) for acc, edge in zip(carried, body.reduced, strict=True)]
         yield_values(nexts, [v for v, _, _ in body.stacked], loc=location, ip=here)
         for edge, result in zip(body.reduced, sums, strict=True):
-            final = _cast(self._builder, result, type_of(edge.results[0]), edge.location, before)
-            edge.results[0].replace_all_uses_with(final)
+            writer = CallWriter(self._builder, edge.location, before)
+            edge.results[0].replace_all_uses_with(writer.cast(result, type_of(edge.results[0]).dtype))
         for (value, _, outside), result in zip(body.stacked, stacks, strict=True):
             if outside is None:
                 self.stacks[value] = result
@@ -188,14 +182,15 @@ class _Former:
             capture(op)
         self._bodies[k].captures = list(captures)
 
-    def _initial(self, edge: ir.Operation, type_: TensorType, ip: ir.InsertionPoint) -> ir.Value:
-        kind = edge.attributes[EDGE_KIND].value
-        start = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}[kind]
-        if not type_.dtype.is_floating_point:
-            limits = torch.iinfo(type_.dtype) if type_.dtype != torch.bool else None
-            start = 0 if kind == "sum" or limits is None else (limits.min if kind == "max" else limits.max)
-        args = (type_.shape, start, type_.dtype, None, DEVICE, False)
-        return self._builder.call("aten.full", args, [type_], edge.location, ip).results[0]
+
+def _initial(writer: CallWriter, edge: ir.Operation) -> ir.Value:
+    """What a sum, a maximum or a minimum over iterations starts from."""
+    type_, kind = _carried_type(edge), edge.attributes[EDGE_KIND].value
+    start = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}[kind]
+    if not type_.dtype.is_floating_point:
+        limits = torch.iinfo(type_.dtype) if type_.dtype != torch.bool else None
+        start = 0 if kind == "sum" or limits is None else (limits.min if kind == "max" else limits.max)
+    return writer.call("aten.full", type_.shape, start, type_.dtype, None, DEVICE, False)
 
 
 def _find_exits(body: _Body) -> None:
@@ -213,34 +208,18 @@ def _find_exits(body: _Body) -> None:
 _COMBINE = {"sum": ("aten.add.Tensor", (1,)), "max": ("aten.maximum", ()), "min": ("aten.minimum", ())}
 
 
-def _combine(
-    inner: CallBuilder, acc: ir.Value, edge: ir.Operation, type_: TensorType, ip: ir.InsertionPoint
-) -> ir.Value:
-    value = _cast(inner, edge.operands[0], type_, edge.location, ip)
+def _combine(inner: CallBuilder, acc: ir.Value, edge: ir.Operation, ip: ir.InsertionPoint) -> ir.Value:
+    value = CallWriter(inner, edge.location, ip).cast(edge.operands[0], type_of(acc).dtype)
     target, rest = _COMBINE[edge.attributes[EDGE_KIND].value]
-    phase = attributes_of(edge, "dist.phase")
-    return inner.call(target, (acc, value, *rest), [type_], edge.location, ip, phase).results[0]
-
-
-def _cast(
-    builder: CallBuilder, value: ir.Value, type_: TensorType, loc: ir.Location, ip: ir.InsertionPoint
-) -> ir.Value:
-    if type_of(value).dtype == type_.dtype:
-        return value
-    args = (value, type_.dtype, None, None, None, False, None)
-    return builder.call("aten._to_copy", args, [type_], loc, ip).results[0]
+    return CallWriter.at(inner, edge, ip).call(target, acc, value, *rest)
 
 
 class _Filler:
     """Moves a loop's ops into its body and makes them read what the body sees."""
 
-    def __init__(
-        self, former: _Former, k: int, block: ir.Block, mapping: dict[ir.Value, ir.BlockArgument]
-    ) -> None:
-        self._former = former
-        self._k = k
-        self._end = ir.InsertionPoint(block)
-        self._mapping: dict[ir.Value, ir.Value] = {**mapping}
+    def __init__(self, former: _Former, k: int, end: ir.InsertionPoint, seen: Iterable[Pair]) -> None:
+        self._former, self._k, self._end = former, k, end
+        self._mapping: dict[ir.Value, ir.Value] = dict(seen)
 
     def fill(self, ops: list[ir.Operation]) -> None:
         for op in ops:
@@ -272,12 +251,9 @@ class _Filler:
 
     def _cut_again(self, value: ir.OpResult) -> ir.Value:
         former, loc = self._former, value.owner.location
-        stack = self._mapping[former.stacks[value]]
-        dim = i64(former.stack_dim(value), value.context)
-        attributes = {"dim": dim, "axes": former.codec.axes((former.axis,))}
-        return ir.Operation.create(
-            "dist.slice", [value.type], [stack], attributes, loc=loc, ip=self._end
-        ).result
+        stack, dim = self._mapping[former.stacks[value]], i64(former.stack_dim(value), value.context)
+        attributes, types = {"dim": dim, "axes": former.codec.axes((former.axis,))}, [value.type]
+        return ir.Operation.create("dist.slice", types, [stack], attributes, loc=loc, ip=self._end).result
 
 
 def _heavy(op: ir.Operation) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from typing import Self
@@ -22,17 +23,14 @@ from shardc.runtime.torch_private import schema_of
 Types = tuple[TensorType | None, ...]
 
 
+@dataclass
 class CallWriter:
     """Builds calls at one place of a function; their result types are those of the meta kernels."""
 
-    def __init__(
-        self,
-        builder: CallBuilder,
-        loc: ir.Location,
-        ip: ir.InsertionPoint,
-        attributes: Mapping[str, ir.Attribute] | None = None,
-    ) -> None:
-        self._builder, self._loc, self._ip, self._attributes = builder, loc, ip, attributes or {}
+    builder: CallBuilder
+    loc: ir.Location
+    ip: ir.InsertionPoint
+    attributes: Mapping[str, ir.Attribute] = field(default_factory=dict)
 
     @classmethod
     def at(cls, builder: CallBuilder, op: ir.Operation, ip: ir.InsertionPoint | None = None) -> Self:
@@ -43,60 +41,54 @@ class CallWriter:
         """The first result of one call; trailing arguments may be left to their defaults."""
         full = with_defaults(target, args)
         types = infer_types(target, replace_leaves(full, _leaf_type))
-        return self._builder.call(target, full, types, self._loc, self._ip, self._attributes).results[0]
+        return self.builder.call(target, full, types, self.loc, self.ip, self.attributes).results[0]
+
+    def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
+        """``value`` itself if it has that dtype."""
+        if type_of(value).dtype == dtype:
+            return value
+        return self.call("aten._to_copy", value, dtype, None, None)
 
 
+@dataclass
 class MlirLocal:
     """One rank's version of a call, the :class:`~shardc.dialects.rules.rule.Local` of a rule.
 
     Builds the rule's local ops at one place of the rank program. Handles are SSA values.
     """
 
-    def __init__(
-        self,
-        builder: CallBuilder,
-        codec: ShardingCodec,
-        place: tuple[ir.Location, ir.InsertionPoint],
-        call: tuple[OpCall, Rule, dict[str, Axes]],
-        args: tuple[object, ...],
-        results: Types,
-    ) -> None:
-        self._builder = builder
-        self._codec = codec
-        self._loc, self._ip = place
-        self.spec, self._rule, self._assignment = call
-        self.args = args
-        self.results = results
+    builder: CallBuilder
+    codec: ShardingCodec
+    loc: ir.Location
+    ip: ir.InsertionPoint
+    spec: OpCall
+    rule: Rule
+    args: tuple[object, ...]
+    results: Types
+    assignment: Mapping[str, Axes] = field(default_factory=dict)
 
     def size(self, factor: str) -> int:
-        return self._rule.sizes[factor] // self.ways(factor)
+        return self.rule.sizes[factor] // self.ways(factor)
 
     def ways(self, factor: str) -> int:
-        return prod(a.size for a in self._assignment.get(factor, ()))
+        return prod(a.size for a in self.assignment.get(factor, ()))
 
     def offset(self, factor: str, scale: int = 1, base: int | ir.Value = 0) -> int | ir.Value:
-        axes = self._assignment.get(factor, ())
+        axes = self.assignment.get(factor, ())
         if not axes:
             return base
         operands, start = ([base], 0) if isinstance(base, ir.Value) else ([], base)
-        context = self._ip.block.owner.context
         numbers = {"extent": self.size(factor), "scale": scale, "base": start}
-        attributes = {name: i64(number, context) for name, number in numbers.items()}
-        return ir.Operation.create(
-            "dist.offset",
-            [self._builder.type("!torch.int")],
-            operands,
-            {"axes": self._codec.axes(axes), **attributes},
-            loc=self._loc,
-            ip=self._ip,
-        ).result
+        attributes = {name: i64(number, self.ip.block.owner.context) for name, number in numbers.items()}
+        given, types = {"axes": self.codec.axes(axes), **attributes}, [self.builder.type("!torch.int")]
+        return ir.Operation.create("dist.offset", types, operands, given, loc=self.loc, ip=self.ip).result
 
     def emit(self, target: str, *args: object) -> ir.Value | tuple[ir.Value, ...]:
         full = with_defaults(target, args)
         types = infer_types(target, replace_leaves(full, _leaf_type))
         if target == self.spec.target and len(types) == len(self.spec.results):
             types = self._corrected(types)
-        op = self._builder.call(target, full, types, self._loc, self._ip)
+        op = self.builder.call(target, full, types, self.loc, self.ip)
         return op.results[0] if len(types) == 1 else tuple(op.results)
 
     def _corrected(self, types: Types) -> Types:

@@ -100,8 +100,7 @@ def _rebuild(program: Program, demands: Demands, chain: Chain) -> None:
     for value in chain.leaves:
         groups.setdefault(_terms(program, demands, value), []).append(program.values[value])
     ordered = sorted(groups.items(), key=lambda group: bool(group[0]))
-    sums = [_sum(root, values) for _, values in ordered]
-    total = _sum(root, sums)
+    total = _sum(root, [_sum(root, values) for _, values in ordered])
     for name, attribute in root.attributes.items():
         total.owner.attributes[name] = attribute
     root.results[0].replace_all_uses_with(total)
@@ -115,10 +114,8 @@ def _sum(root: ir.Operation, values: list[ir.Value]) -> ir.Value:
     """The values added up from left to right, before ``root``."""
     total, *rest = values
     attributes = attributes_of(root, "dist.phase", "dist.shardings", "dist.priorities")
-    place = ir.InsertionPoint(root)
+    loc, ip, types = root.location, ir.InsertionPoint(root), [root.results[0].type]
     for value in rest:
         operands = [total, value, root.operands[2]]
-        total = ir.Operation.create(
-            root.name, [root.results[0].type], operands, attributes, loc=root.location, ip=place
-        ).result
+        total = ir.Operation.create(root.name, types, operands, attributes, loc=loc, ip=ip).result
     return total

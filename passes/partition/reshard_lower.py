@@ -10,17 +10,9 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist import reshard_steps
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.reshard_steps import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Permute,
-    ReduceScatter,
-    Slice,
-    Step,
-    ToPartial,
-)
+from shardc.dialects.dist.reshard_steps import Slice, Step, ToPartial
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.passes.manager.attributes import i64
 from shardc.passes.partition.reshard_plan import plan_reshard
@@ -33,17 +25,6 @@ EDGE_KIND = "dist.edge"
 
 
 @dataclass(frozen=True)
-class EnterLoop:
-    """Take the current iteration's block of ``dim``."""
-
-    dim: int
-    axes: Axes
-
-    def apply(self, sharding: Sharding) -> Sharding:
-        return _with_dim(sharding, self.dim, (*sharding.dims[self.dim], *self.axes))
-
-
-@dataclass(frozen=True)
 class StackLoop:
     """Put the blocks of all iterations together again along ``dim``, after the loop."""
 
@@ -51,7 +32,9 @@ class StackLoop:
     axes: Axes
 
     def apply(self, sharding: Sharding) -> Sharding:
-        return _with_dim(sharding, self.dim, tuple(a for a in sharding.dims[self.dim] if a not in self.axes))
+        dims = list(sharding.dims)
+        dims[self.dim] = tuple(a for a in dims[self.dim] if a not in self.axes)
+        return Sharding(tuple(dims), sharding.partial)
 
 
 @dataclass(frozen=True)
@@ -65,11 +48,8 @@ class ReduceLoop:
         return sharding.with_partial(tuple(t for t in sharding.partial if t[1] not in self.axes))
 
 
-TimeStep = EnterLoop | StackLoop | ReduceLoop
-
-
-def _with_dim(sharding: Sharding, dim: int, axes: Axes) -> Sharding:
-    return Sharding(tuple(axes if d == dim else old for d, old in enumerate(sharding.dims)), sharding.partial)
+TimeStep = StackLoop | ReduceLoop
+"""Ways out of a loop; the way in is a Slice over time axes."""
 
 
 def plan_steps(
@@ -80,13 +60,12 @@ def plan_steps(
     Terms of iterations are summed on each device before devices communicate (one collective after the loop).
     With ``reduce_first`` they communicate in every iteration, so that what the loop carries is cut already.
     """
-    if time_dims(source, mesh) == time_dims(target, mesh) and (
-        time_terms(source, mesh) == time_terms(target, mesh)
-    ):
+    cut, terms = time_dims(source, mesh), time_terms(source, mesh)
+    if (cut, terms) == (time_dims(target, mesh), time_terms(target, mesh)):
         return list(_space_steps(source, target, shape, mesh))
     steps: list[Step | TimeStep] = []
     here, entry = source, space_part(target, mesh)
-    if reduce_first and (time_dims(source, mesh) or time_terms(source, mesh)):
+    if reduce_first and (cut or terms):
         inside = join_time(entry, source, mesh)
         steps += _space_steps(here, inside, shape, mesh)
         here = inside
@@ -94,7 +73,7 @@ def plan_steps(
         steps.append(step)
         here = step.apply(here)
     steps += _space_steps(here, entry, shape, mesh)
-    steps += [EnterLoop(d, axes) for d, axes in time_dims(target, mesh).items()]
+    steps += [Slice(d, axes) for d, axes in time_dims(target, mesh).items()]
     return steps
 
 
@@ -106,20 +85,19 @@ def _space_steps(source: Sharding, target: Sharding, shape: tuple[int, ...], mes
 
 
 def _exits(sharding: Sharding, mesh: Mesh) -> list[TimeStep]:
-    steps: list[TimeStep] = [StackLoop(d, axes) for d, axes in time_dims(sharding, mesh).items()]
+    stacks = [StackLoop(d, axes) for d, axes in time_dims(sharding, mesh).items()]
     terms = time_terms(sharding, mesh)
-    for reduction in sorted({r for r, _ in terms}):
-        steps.append(ReduceLoop(tuple(a for r, a in terms if r == reduction), reduction))
-    return steps
+    reductions = sorted({reduction for reduction, _ in terms})
+    return [*stacks, *(ReduceLoop(tuple(a for r, a in terms if r == each), each) for each in reductions)]
 
 
+@dataclass(frozen=True)
 class ReshardLowering:
     """Builds the ops of a chain of steps."""
 
-    def __init__(self, builder: CallBuilder, codec: ShardingCodec, context: ir.Context) -> None:
-        self._builder = builder
-        self._codec = codec
-        self._context = context
+    builder: CallBuilder
+    codec: ShardingCodec
+    context: ir.Context
 
     def build(
         self,
@@ -137,26 +115,26 @@ class ReshardLowering:
             here = step.apply(here)
             if isinstance(step, ToPartial) and step.reduction != "sum":
                 continue  # equal terms of a maximum are the maximum
-            local = self._builder.type(type_.with_shape(here.local_shape(type_.shape)))
+            local = self.builder.type(type_.with_shape(here.local_shape(type_.shape)))
             name, own = self._op(step)
-            given = {**own, **attributes, "dist.shardings": self._codec.array([here])}
+            given = {**own, **attributes, "dist.shardings": self.codec.array([here])}
             value = ir.Operation.create(name, [local], [value], given, loc=loc, ip=ip).result
         return value
 
     def _op(self, step: Step | TimeStep) -> tuple[str, dict[str, ir.Attribute]]:
         match step:
-            case AllReduce(axes, reduction):
+            case reshard_steps.AllReduce(axes, reduction):
                 return "dist.all_reduce", self._attributes(axes, reduction=reduction)
-            case AllGather(dim, axes):
+            case reshard_steps.AllGather(dim, axes):
                 return "dist.all_gather", self._attributes(axes, dim=dim)
-            case ReduceScatter(dim, axes, reduction):
+            case reshard_steps.ReduceScatter(dim, axes, reduction):
                 return "dist.reduce_scatter", self._attributes(axes, dim=dim, reduction=reduction)
-            case AllToAll(split_dim, concat_dim, axes):
+            case reshard_steps.AllToAll(split_dim, concat_dim, axes):
                 return "dist.all_to_all", self._attributes(axes, split_dim=split_dim, concat_dim=concat_dim)
-            case Permute(source, target):
+            case reshard_steps.Permute(source, target):
                 layouts = {"source": source, "target": target}
-                return "dist.permute", {name: self._codec.write(s) for name, s in layouts.items()}
-            case Slice(dim, axes) | EnterLoop(dim, axes):
+                return "dist.permute", {name: self.codec.write(s) for name, s in layouts.items()}
+            case Slice(dim, axes):
                 return "dist.slice", self._attributes(axes, dim=dim)
             case ToPartial(axes, _):
                 return "dist.partial", self._attributes(axes)
@@ -166,8 +144,8 @@ class ReshardLowering:
                 return EDGE, self._attributes(axes, **{EDGE_KIND: reduction})
 
     def _attributes(self, axes: Axes, **values: int | str) -> dict[str, ir.Attribute]:
-        made: dict[str, ir.Attribute] = {"axes": self._codec.axes(axes)}
+        made: dict[str, ir.Attribute] = {"axes": self.codec.axes(axes)}
         for name, value in values.items():
             is_text = isinstance(value, str)
-            made[name] = ir.StringAttr.get(value, self._context) if is_text else i64(value, self._context)
+            made[name] = ir.StringAttr.get(value, self.context) if is_text else i64(value, self.context)
         return made

@@ -2,8 +2,7 @@
 
 Axes of both layouts are cut to a common refinement and numbered; a state says which stand on each dim, in
 order, and which hold partial terms. Moves lead towards the target: axes are added only where it has them, and
-every collective takes as many neighbouring axes at once as it can, so one collective over two axes is one
-move.
+a collective takes as many neighbouring axes as it can: over two axes it is one move.
 """
 
 from __future__ import annotations
@@ -13,17 +12,8 @@ from itertools import combinations, islice, permutations
 from math import prod
 from typing import NamedTuple
 
+from shardc.dialects.dist import reshard_steps as steps
 from shardc.dialects.dist.axis import Axis, merge, refine
-from shardc.dialects.dist.reshard_steps import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Permute,
-    ReduceScatter,
-    Slice,
-    Step,
-    ToPartial,
-)
 from shardc.dialects.dist.sharding import Axes, Sharding, normal_partial
 
 MAX_REARRANGED = 4
@@ -53,9 +43,8 @@ class Move(NamedTuple):
 class Moves:
     """The moves between ``source`` and ``target``, both normal, which divide the tensor's global ``shape``.
 
-    With ``scatter_anywhere`` reduce-scatters may put axes where the target lacks them: with links of
-    different speed it can pay to divide a reduction among the devices of a fast axis, and to gather the
-    result.
+    With ``scatter_anywhere`` reduce-scatters may put axes where the target lacks them: where links differ, it
+    can pay to divide a reduction among the devices of a fast axis, and to gather the result.
     """
 
     def __init__(
@@ -131,7 +120,7 @@ class Moves:
         plain = tuple(x for x in pending if x not in scattered)
         for axes in dict.fromkeys((pending, plain, *_subsets(pending))):
             if axes:
-                yield Move(AllReduce, (), axes, _combined(state, axes))
+                yield Move(steps.AllReduce, (), axes, _combined(state, axes))
 
     def _to_partials(self, state: State) -> Iterator[Move]:
         target = self.target
@@ -140,7 +129,7 @@ class Moves:
         new = self._unused(state, target.partial)
         if new:
             partial = tuple(sorted(state.partial + new))
-            yield Move(ToPartial, (), new, State(state.dims, partial, target.reduction))
+            yield Move(steps.ToPartial, (), new, State(state.dims, partial, target.reduction))
 
     def _moves_onto(self, state: State, dim: int) -> Iterator[Move]:
         """Slices and reduce-scatters that cut ``dim`` further, by axes that the target has there."""
@@ -152,7 +141,7 @@ class Moves:
         for axes in _subsets(ready):
             if self._divides(state, dim, axes):
                 to = _put(_combined(state, axes), dim, state.dims[dim] + axes)
-                yield Move(ReduceScatter, (dim,), axes, to)
+                yield Move(steps.ReduceScatter, (dim,), axes, to)
 
     def _exchanges(self, state: State, dim: int, inner: int) -> Iterator[Move]:
         """All-to-alls that move the ``inner`` innermost axes of ``dim`` elsewhere."""
@@ -160,7 +149,7 @@ class Moves:
         without = _put(state, dim, state.dims[dim][:-inner])
         for other in range(len(state.dims)):
             if other != dim and self._divides(state, other, axes):
-                yield Move(AllToAll, (other, dim), axes, _put(without, other, state.dims[other] + axes))
+                yield Move(steps.AllToAll, (other, dim), axes, _put(without, other, state.dims[other] + axes))
 
     def _permutes(self, state: State) -> Iterator[Move]:
         """Permutes to the target, or to layouts from which a cheaper step leads there."""
@@ -225,23 +214,23 @@ class Moves:
 
     def _gather(self, state: State, dim: int, inner: int) -> Move:
         axes = state.dims[dim]
-        return Move(AllGather, (dim,), axes[-inner:], _put(state, dim, axes[:-inner]))
+        return Move(steps.AllGather, (dim,), axes[-inner:], _put(state, dim, axes[:-inner]))
 
     def _slice(self, state: State, dim: int, axes: Numbers) -> Move:
-        return Move(Slice, (dim,), axes, _put(state, dim, state.dims[dim] + axes))
+        return Move(steps.Slice, (dim,), axes, _put(state, dim, state.dims[dim] + axes))
 
     def _permute(self, state: State, to: State) -> Move:
         before, after = (*state.dims, state.partial), (*to.dims, to.partial)
         moved = {x for old, new in zip(before, after, strict=True) if old != new for x in old + new}
-        return Move(Permute, (), tuple(sorted(moved)), to)
+        return Move(steps.Permute, (), tuple(sorted(moved)), to)
 
-    def step(self, move: Move, state: State) -> Step:
+    def step(self, move: Move, state: State) -> steps.Step:
         """The step that ``move`` stands for, made from ``state``."""
-        if move.kind is Permute:
-            return Permute(self._sharding(state), self._sharding(move.to))
+        if move.kind is steps.Permute:
+            return steps.Permute(self._sharding(state), self._sharding(move.to))
         axes = merge(tuple(self.axes[x] for x in move.axes))
-        reduction = {AllReduce: state.reduction, ReduceScatter: state.reduction, ToPartial: move.to.reduction}
-        given = (reduction[move.kind],) if move.kind in reduction else ()
+        reduces = move.kind in (steps.AllReduce, steps.ReduceScatter, steps.ToPartial)
+        given = (state.reduction or move.to.reduction,) if reduces else ()
         return move.kind(*move.dims, axes, *given)
 
     def _sharding(self, state: State) -> Sharding:
@@ -251,9 +240,8 @@ class Moves:
 
 def common(axes: Numbers, others: Numbers) -> int:
     """How many axes both begin with."""
-    return next(
-        (i for i, (x, y) in enumerate(zip(axes, others, strict=False)) if x != y), min(len(axes), len(others))
-    )
+    pairs = enumerate(zip(axes, others, strict=False))
+    return next((i for i, (x, y) in pairs if x != y), min(len(axes), len(others)))
 
 
 def _put(state: State, dim: int, axes: Numbers) -> State:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding
-from shardc.dialects.rules.rule import assignment_of, operand_shardings, result_shardings
+from shardc.dialects.rules.rule import assignment_of
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.demand import RETURN, Demands
@@ -55,5 +55,5 @@ def _before(node: Node, need: Sharding) -> Sharding | None:
         return None
     nothing = Sharding.replicated(len(node.rule.operands[0]))
     chosen = assignment_of(node.rule, [nothing, need])
-    (before,), (after,) = operand_shardings(node.rule, chosen), result_shardings(node.rule, chosen)
+    (before,), (after,) = node.rule.operand_shardings(chosen), node.rule.result_shardings(chosen)
     return before.normal() if after.normal() == need else None

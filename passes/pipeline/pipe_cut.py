@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -39,7 +39,7 @@ from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_slic
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
 from shardc.passes.pipeline.stages.step_program import read_step
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
-from shardc.passes.pipeline.stages.weight_updates import StageUpdate, find_updates, write_update
+from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFinder, write_update
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,13 @@ class PipeCut(Pass):
 def cut_pipeline(module: ir.Module, axis: str, options: Pipeline) -> None:
     """Cut the step of level 3 into stages along the mesh axis ``axis``.
 
-    Raises UnknownSchedule, BadScheduleFile, WrongRecompute, NoCutFits and what :func:`cut_into_stages`
-    raises.
+    Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages` raise.
     """
     schedule, path = options.schedule, options.schedule_path
     if path is not None:
         schedule = _from_file(path)
     elif isinstance(schedule, str):
-        schedule = schedule_for(module, axis, schedule, options.stage_count)
+        schedule = _named(module, axis, schedule, options.stage_count)
     assert isinstance(schedule, Schedule)
     cut_into_stages(
         module,
@@ -112,11 +111,8 @@ def _from_file(path: Path) -> Schedule:
         raise BadScheduleFile(path=path, problem=str(error), where=str(path)) from None
 
 
-def schedule_for(module: ir.Module, axis: str, name: str, stages: int = 0) -> Schedule:
-    """The schedule ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for the fewest.
-
-    Raises what :func:`shardc.passes.pipeline.schedules.by_name.schedule` raises.
-    """
+def _named(module: ir.Module, axis: str, name: str, stages: int) -> Schedule:
+    """The schedule ``name`` for the pipeline of ``module`` along ``axis``; ``stages``: 0 for the fewest."""
     ranks, micro_batches = pipeline_sizes(module, axis)
     fewest = 1 if name == AUTO else named_schedule(name).fewest
     return by_name.schedule(name, stages or fewest * ranks, micro_batches, ranks=ranks)
@@ -137,23 +133,24 @@ def cut_into_stages(
     """Rewrite the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
     ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all
-    stages or one for each. ``memory_limit_bytes``: what a device may hold of parameters, gradients, optimizer
-    state and activations of micro-batches in flight; 0 for any amount. ``stale_weights``: whether the
-    schedule may change the mathematics. ``gather``: one of :data:`shardc.options.pipeline.Gather`, what
-    parameters that are cut are gathered for. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
+    stages or one for each. ``memory_limit_bytes``: 0 for any amount. The other options are those of
+    :class:`shardc.options.pipeline.Pipeline`. Raises BadSchedule, WrongStages, WrongRecompute, NoCutFits,
     ScheduleNotYet, ChangesMathematics, OneRouteOnly, OneUpdateForAll, NotCausal, TooFewTokens, and what
     reading and cutting the step raise.
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
-    _check_kind(schedule, stale_weights)
+    if schedule.changes_mathematics and not stale_weights:
+        raise ChangesMathematics(schedule=schedule.name)
+    if schedule.changes_mathematics and len(schedule.routes) > 1:
+        raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
+    for why in _not_yet(schedule, policies, memory_limit_bytes, gather):
+        raise ScheduleNotYet(schedule=schedule.name, why=why)
     _expect(schedule, "ranks", schedule.ranks, ranks)
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
     check_schedule(schedule)
     policies = policies_of(policies, stages)
-    _check_memory(schedule, policies, memory_limit_bytes)
-    _check_gather(schedule, gather, memory_limit_bytes)
     program = read_step(module)
     forward = forward_of(program)
     kinds: dict[int, set[str]] = {}
@@ -183,7 +180,7 @@ def cut_into_stages(
     updates: dict[int, StageUpdate] = {}
     if schedule.changes_mathematics:
         returned = [(value, key) for value, key, _ in results_of(program)]
-        updates = find_updates(program, bodies.bodies.values(), assignment.folds, returned)
+        updates = UpdateFinder(program, bodies.bodies.values(), assignment.folds, returned).find()
     for update in updates.values():
         write_update(program, update, ip)
     results = [value for value, _, _ in results_of(program)]
@@ -195,42 +192,26 @@ def cut_into_stages(
     module.operation.verify()
 
 
-def _check_kind(schedule: Schedule, stale_weights: bool) -> None:
-    """Raises ScheduleNotYet, ChangesMathematics, OneRouteOnly for what a schedule may not be."""
-    if schedule.slices > 1:
-        wrong = {
-            "splits their backward": any(action.kind in ("I", "W") for action in schedule.actions()),
-            "has several routes": len(schedule.routes) > 1,
-            "keeps old weights": schedule.changes_mathematics,
-        }
-        for what in (what for what, is_so in wrong.items() if is_so):
-            raise ScheduleNotYet(schedule=schedule.name, why=f"it cuts sequences into slices, and {what}")
-    if schedule.changes_mathematics and not stale_weights:
-        raise ChangesMathematics(schedule=schedule.name)
-    if schedule.changes_mathematics and len(schedule.routes) > 1:
-        raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
-
-
-def _check_memory(schedule: Schedule, policies: Sequence[str], memory_limit_bytes: float) -> None:
-    """Raise ScheduleNotYet where the memory of parts of micro-batches, or of old weights, matters."""
-    if schedule.slices > 1 and any(policy != "none" for policy in policies):
-        why = "it cuts sequences into slices, and recomputes what they keep"
-        raise ScheduleNotYet(schedule=schedule.name, why=why)
-    if memory_limit_bytes and (schedule.slices > 1 or schedule.changes_mathematics):
-        what = "slices of sequences" if schedule.slices > 1 else "old weights"
-        why = f"it holds {what}, which a cap on memory does not count"
-        raise ScheduleNotYet(schedule=schedule.name, why=why)
-
-
-def _check_gather(schedule: Schedule, gather: str, memory_limit_bytes: float) -> None:
-    """Raise ScheduleNotYet where parameters cannot stay gathered."""
-    if gather == "step" and (schedule.slices > 1 or schedule.changes_mathematics):
-        what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
-        why = f"it {what}, and parameters are to be gathered once a step"
-        raise ScheduleNotYet(schedule=schedule.name, why=why)
+def _not_yet(
+    schedule: Schedule, policies: str | Sequence[str], memory_limit_bytes: float, gather: str
+) -> Iterator[str]:
+    """Why a schedule can't be cut, or not with these options."""
+    sliced, stale = schedule.slices > 1, schedule.changes_mathematics
+    also = {
+        "splits their backward": any(action.kind in ("I", "W") for action in schedule.actions()),
+        "has several routes": len(schedule.routes) > 1,
+        "keeps old weights": stale,
+        "recomputes what they keep": policies != "none" and set(policies) != {"none"},
+    }
+    yield from (f"it cuts sequences into slices, and {what}" for what in also if sliced and also[what])
+    if memory_limit_bytes and (sliced or stale):
+        what = "slices of sequences" if sliced else "old weights"
+        yield f"it holds {what}, which a cap on memory does not count"
+    if gather == "step" and (sliced or stale):
+        what = "cuts sequences into slices" if sliced else "keeps old weights"
+        yield f"it {what}, and parameters are to be gathered once a step"
     if gather == "step" and memory_limit_bytes:
-        why = "parameters that stay gathered are not counted under a cap on memory"
-        raise ScheduleNotYet(schedule=schedule.name, why=why)
+        yield "parameters that stay gathered are not counted under a cap on memory"
 
 
 def pipeline_sizes(module: ir.Module, axis: str) -> tuple[int, int]:

@@ -35,11 +35,9 @@ class DistApplyPlan(Pass):
     def run(self, module: ir.Module) -> None:
         if self.mesh and read_mesh(module) is None:
             write_mesh(module, Mesh(tuple(self._axes())))
-        mesh = read_mesh(module)
-        program = read_program(module)
-        if mesh is None or program is None:
-            return
-        apply_plan(program, mesh, preset_plan(self.plan, program, mesh))
+        mesh, program = read_mesh(module), read_program(module)
+        if mesh is not None and program is not None:
+            apply_plan(program, mesh, preset_plan(self.plan, program, mesh))
 
     def _axes(self) -> Iterator[MeshAxis]:
         """The axes that the option ``mesh`` names. Raises BadPassOption."""
@@ -48,9 +46,8 @@ class DistApplyPlan(Pass):
             name, _, size = entry.partition("=")
             if not name.isidentifier() or name in seen or not size.isdecimal() or int(size) < 1:
                 expected = "different axes with sizes from 1, such as data=2,tensor=2"
-                raise BadPassOption(
-                    pass_name=self.name, option="mesh", text=",".join(self.mesh), expected=expected
-                )
+                text = ",".join(self.mesh)
+                raise BadPassOption(pass_name=self.name, option="mesh", text=text, expected=expected)
             seen.add(name)
             yield MeshAxis(name, int(size))
 

@@ -12,7 +12,7 @@ from shardc.passes.plan.plan import Argument, DimNames, Plan
 from shardc.passes.plan.plan_check import dims_problem
 from shardc.passes.plan.presets import Setting, close_inputs
 
-PLANNED_ROLES = ("param", "input", "opt_state", "buffer")
+PLANNED_ROLES = frozenset(("param", "input", "opt_state", "buffer"))
 
 
 def read_patterns(
@@ -27,9 +27,8 @@ def read_patterns(
     """
     plan = Plan("mapping")
     for pattern, entries in patterns.items():
-        planned = [
-            a for a in arguments if a.role in PLANNED_ROLES and (a.role != "opt_state" or "/" in pattern)
-        ]
+        roles = PLANNED_ROLES if "/" in pattern else PLANNED_ROLES - {"opt_state"}
+        planned = [a for a in arguments if a.role in roles]
         matches = [a for a in planned if fnmatchcase(a.name, pattern)]
         if not matches:
             names = [a.name for a in planned]
@@ -51,8 +50,7 @@ def read_dims(argument: Argument, entries: Sequence[object], mesh: Mesh) -> DimN
         raise TooManyDims(name=argument.name, given=len(entries), shape=list(argument.shape))
     given = tuple(_axes(argument, entry) for entry in entries)
     dims = given + ((),) * (len(argument.shape) - len(given))
-    problem = dims_problem(argument, dims, mesh, entries)
-    if problem is not None:
+    if problem := dims_problem(argument, dims, mesh, entries):
         raise problem
     return dims
 

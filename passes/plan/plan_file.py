@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from shardc.diagnostics.plan import BadPlanFile
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
-from shardc.options.plan_file import SCHEMA, VERSION, check_plan_version, load_plan_file
+from shardc.options.plan_file import SCHEMA, VERSION, load_plan_file
 from shardc.passes.plan.plan import Argument, Entry, Plan
 
 
@@ -30,30 +31,14 @@ def plan_to_json(plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> dict[
         "text": plan.text,
         "pipeline": plan.pipeline,
         "entries": [
-            {
-                "role": role,
-                "name": name,
-                "dims": None if entry.dims is None else [list(d) for d in entry.dims],
-                "closed": entry.closed,
-                "refine": [list(r) for r in entry.refine],
-                "why": entry.why,
-            }
-            for (role, name), entry in plan.entries.items()
+            {"role": role, "name": name, **asdict(entry)} for (role, name), entry in plan.entries.items()
         ],
     }
 
 
-def write_plan(path: Path, plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> None:
-    path.write_text(json.dumps(plan_to_json(plan, mesh, arguments), indent=1) + "\n")
-
-
 def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
     """A saved plan for this step on this mesh. Raises BadPlanFile saying what does not fit."""
-    return plan_from_json(load_plan_file(path), mesh, arguments, path)
-
-
-def plan_from_json(data: Mapping[str, Any], mesh: Mesh, arguments: Sequence[Argument], path: Path) -> Plan:
-    check_plan_version(data, path)
+    data: dict[str, Any] = {**load_plan_file(path)}
     if data.get("model") != fingerprint(arguments):
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
     try:

@@ -12,8 +12,7 @@ from shardc.passes.manager.program import Node, Program
 def block_size(program: Program, value: int, dim: int) -> int:
     """How many neighbouring elements of a dim stay together where a forward call first splits it, or 1.
 
-    Rows [24] of a projection that are viewed as [3, 8] are blocks of 8: cut elsewhere, they had to be
-    gathered first.
+    Rows [24] of a projection that are viewed as [3, 8] are blocks of 8: cut elsewhere, they are gathered.
     """
     queue, seen = deque([(value, dim)]), {(value, dim)}
     while queue:

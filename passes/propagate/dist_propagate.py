@@ -20,14 +20,12 @@ from shardc.passes.propagate.state import PropagationState
 
 @dataclass(frozen=True)
 class DistPropagate(ReadingPass):
-    """Spreads shardings from annotated arguments and constraints through the function, both ways, to a fixed
-    point.
+    """Spreads shardings from annotated arguments and constraints, both ways, to a fixed point.
 
     Round 0 starts from every ``dist.sharding``; arguments without one are open and take what reaches them.
     Then arguments are closed, and the ``dist.refine`` annotations are applied round by round: a later round
     never overrides what an earlier one gave, so refinements (ZeRO's cut of the state, the sequence dim) never
-    get in the way. Leaves ``dist.sharding`` on arguments and ``dist.shardings`` on every op: what each value
-    should be.
+    get in the way. Writes ``dist.sharding`` of arguments, ``dist.shardings`` of ops: what values should be.
     """
 
     name: ClassVar[str] = "dist-propagate"
@@ -60,18 +58,13 @@ def propagate(program: Program, codec: ShardingCodec, mesh: Mesh) -> Propagation
 
 def _annotate(program: Program, state: PropagationState, codec: ShardingCodec) -> list[int]:
     """Take over the annotations of arguments and constraints. Return the values that have one."""
-    annotations = [
-        (value, program.attribute(position, "dist.sharding"))
-        for position, value in enumerate(program.arguments)
-    ]
+    given = [(v, program.attribute(i, "dist.sharding")) for i, v in enumerate(program.arguments)]
     constraints = [n for n in program.nodes if n.op.name == "dist.constraint"]
-    annotations += [(n.results[0], n.op.attributes["sharding"]) for n in constraints]
-    found = []
-    for value, attribute in annotations:
-        if attribute is not None:
-            state.set(value, codec.read(attribute))
-            found.append(value)
-    return found
+    given += [(n.results[0], n.op.attributes["sharding"]) for n in constraints]
+    annotated = {value: attribute for value, attribute in given if attribute is not None}
+    for value, attribute in annotated.items():
+        state.set(value, codec.read(attribute))
+    return list(annotated)
 
 
 def _refine(program: Program, state: PropagationState, mesh: Mesh, refinement: Refinement) -> bool:

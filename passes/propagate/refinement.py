@@ -45,7 +45,6 @@ def _read(value: int, attribute: ir.Attribute | None) -> list[Refinement]:
 
 def refinement_attribute(context: ir.Context, entries: Iterable[tuple[int, str, int]]) -> ir.ArrayAttr:
     """The attribute for (priority, axis, dim) entries."""
-    rows = [
-        [i64(p, context), ir.StringAttr.get(axis, context), i64(dim, context)] for p, axis, dim in entries
-    ]
+    text = ir.StringAttr.get
+    rows = [[i64(p, context), text(axis, context), i64(dim, context)] for p, axis, dim in entries]
     return ir.ArrayAttr.get([ir.ArrayAttr.get(row, context) for row in rows], context)

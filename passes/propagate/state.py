@@ -22,13 +22,11 @@ class PropagationState:
         self.program = program
         self._table: list[Sharding] = []
         self._numbers: dict[Sharding, int] = {}
-        self._memo: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._memo: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         ranks = [len(t.shape) for t in program.types]
         self._now = [self._number(Sharding(((),) * rank, (), (True,) * rank)) for rank in ranks]
         self.origin = [-1] * len(program.types)
         self.priority: dict[tuple[int, str], int] = {}
-        self._rules: list[Rule] = []
-        self._rule_numbers: dict[int, int] = {}
         self._steps = self._make_steps()
 
     def sharding(self, value: int) -> Sharding:
@@ -55,11 +53,11 @@ class PropagationState:
             step = queue.popleft()
             waiting.discard(step)
             rule, values, node = self._steps[step]
-            key = (rule, *(self._now[v] for v in values))
-            if key not in self._memo:
-                self._memo[key] = self._work_out(rule, key[1:])
-            after = self._memo[key]
-            for value, old, new in zip(values, key[1:], after, strict=True):
+            before = tuple(self._now[v] for v in values)
+            if (id(rule), before) not in self._memo:
+                self._memo[id(rule), before] = self._work_out(rule, before)
+            after = self._memo[id(rule), before]
+            for value, old, new in zip(values, before, after, strict=True):
                 if old == new or self._now[value] == new:
                     continue
                 self._note(value, self._table[new], priority)
@@ -72,8 +70,8 @@ class PropagationState:
                         queue.append(other)
         return touched
 
-    def _work_out(self, rule: int, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        found = propagate_through(self._rules[rule], tuple(self._table[n] for n in numbers))
+    def _work_out(self, rule: Rule, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        found = propagate_through(rule, tuple(self._table[n] for n in numbers))
         return tuple(self._number(s) for s in found)
 
     def _number(self, sharding: Sharding) -> int:
@@ -89,22 +87,15 @@ class PropagationState:
                 if axis.name not in before:
                     self.priority[value, axis.name] = priority
 
-    def _make_steps(self) -> list[tuple[int, tuple[int, ...], int]]:
+    def _make_steps(self) -> list[tuple[Rule, tuple[int, ...], int]]:
         """(rule, its values, node) for each call, and for each argument that comes back as a result."""
-        steps = [(self._rule(n.rule), n.values, number) for number, n in enumerate(self.program.nodes)]
+        steps = [(n.rule, n.values, number) for number, n in enumerate(self.program.nodes)]
         same: dict[tuple[int, ...], Rule] = {}
         for argument, result in carried_values(self.program):
             type_ = self.program.types[argument]
-            rule = same.setdefault(type_.shape, same_rule(type_))
-            steps.append((self._rule(rule), (argument, result), -1))
+            steps.append((same.setdefault(type_.shape, same_rule(type_)), (argument, result), -1))
         self._steps_of: list[list[int]] = [[] for _ in self.program.types]
         for number, (_, values, _) in enumerate(steps):
             for value in dict.fromkeys(values):
                 self._steps_of[value].append(number)
         return steps
-
-    def _rule(self, rule: Rule) -> int:
-        if id(rule) not in self._rule_numbers:
-            self._rule_numbers[id(rule)] = len(self._rules)
-            self._rules.append(rule)
-        return self._rule_numbers[id(rule)]

@@ -27,8 +27,7 @@ from shardc.passes.propagate.state import PropagationState
 
 @dataclass(frozen=True)
 class TorchSplitSoftmax(ReadingPass):
-    """Rewrites each ``_softmax`` and ``_log_softmax`` that ``dist-propagate`` would find cut along the dim
-    that it normalises.
+    """Rewrites each ``_softmax`` and ``_log_softmax`` that will be cut along the dim that it normalises.
 
     Runs before ``dist-propagate``, and propagates on the side to see the cuts. Gradients that read such a
     softmax are rewritten with it. Everything else stays: on one device the native operator is faster.
@@ -65,11 +64,6 @@ class _RowWriter(CallWriter):
     """Calls on rows along ``dim``."""
 
     dim = -1
-
-    def cast(self, value: ir.Value, dtype: torch.dtype) -> ir.Value:
-        return (
-            value if type_of(value).dtype == dtype else self.call("aten._to_copy", value, dtype, None, None)
-        )
 
     def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
         return self.call("aten.sub.Tensor", a, b, 1)

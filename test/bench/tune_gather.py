@@ -23,7 +23,7 @@ from tune_tasks import OTHERS, TASKS, Named
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Trial
 from shardc.diagnostics.base import ShardcError
-from shardc.tuner.database import Database, open_database
+from shardc.tuner.database.database import Database, open_database
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.space.of_task import space_of
 

@@ -36,7 +36,7 @@ from shardc.backends.tuning.reference import make_reference
 from shardc.backends.tuning.task import NAME, Task
 from shardc.commands.tune import tune_jobs
 from shardc.runtime.kernels.library import Library, sealed
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.session import Budget
 from shardc.tuner.task_scheduler import Job

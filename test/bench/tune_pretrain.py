@@ -13,7 +13,7 @@ trials held out (a tenth of the tasks at a time).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
@@ -24,7 +24,7 @@ from recall import attained, recall, spearman
 from tune_tasks import OTHERS
 
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees, Example, Trees, target_of
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.space.of_task import space_of
 
 ROUNDS = 200
@@ -71,9 +71,15 @@ def ranking(of: Sequence[Example]) -> Trees:
     ordered = [e for group in groups for e in group]
     grades = np.concatenate([_grades([e.target for e in group]) for group in groups])
     sizes = [len(group) for group in groups]
-    return Trees.train(
-        [e.features for e in ordered], grades, ROUNDS, group=sizes, objective="lambdarank", sign=-1.0
-    )
+    rows = [e.features for e in ordered]
+    return _Reversed(Trees.train(rows, grades, ROUNDS, group=sizes, objective="lambdarank").booster)
+
+
+class _Reversed(Trees):
+    """Trees that give large numbers to what is good."""
+
+    def predict(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
+        return -super().predict(rows)
 
 
 def _by_task(of: Sequence[Example]) -> list[list[Example]]:
@@ -135,7 +141,7 @@ def main() -> None:
             print(table(["held out", *names[1:]], each))
     print(table(["learned", *names[1:]], rows))
     if options.write:
-        regression([e for own in found.values() for e in own]).save(PRETRAINED)
+        regression([e for own in found.values() for e in own]).booster.save_model(str(PRETRAINED))
         print(f"wrote {PRETRAINED.name}, {PRETRAINED.stat().st_size >> 10} KiB")
 
 

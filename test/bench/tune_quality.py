@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import mean, median
 
 import torch
+from by_estimate import Estimates
 from machine import heading, table
 from recall import recall, spearman
 from tune_tasks import OTHERS, TASKS, Named
@@ -31,10 +32,9 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
-from shardc.tuner.cost_model.base import CostModel, Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, BoostedTrees
-from shardc.tuner.database import open_database
-from shardc.tuner.session import Budget, tune
+from shardc.tuner.database.database import open_database
+from shardc.tuner.session import Budget, Session
 from shardc.tuner.space.of_task import space_of
 from shardc.tuner.task_scheduler import Job
 
@@ -135,13 +135,14 @@ def _scaled(trial: Trial, scale: float) -> Trial:
     return Trial(trial.point, trial.outcome, ratio, trial.seconds, trial.spread, trial.said, trial.figures)
 
 
-def search(of: Table, strategy: str, budget: Budget, seed: int, model: CostModel) -> list[float]:
+def search(
+    of: Table, strategy: str, budget: Budget, seed: int, model: BoostedTrees | Estimates
+) -> list[float]:
     """The share of the best that it has come to before any trial and after each. A search proposes the same
     points whatever its budget, so that one answers for all smaller ones.
     """
     spaces = {of.task: of.space}
-    result = tune(
-        [Job(of.task)],
+    session = Session(
         _Nothing(),
         of,
         spaces=spaces.__getitem__,
@@ -150,6 +151,7 @@ def search(of: Table, strategy: str, budget: Budget, seed: int, model: CostModel
         strategy=strategy,
         seed=seed,
     )
+    result = session.tune([Job(of.task)])
     shares = [
         0.0 if strategy == PEER else of.share(result.tasks[0].analytic)
     ]  # random search knows nothing before
@@ -174,16 +176,13 @@ def trials_to(runs: list[list[float]], share: float) -> float:
     return median(next((n for n, s in enumerate(run) if s >= share), math.inf) for run in runs)
 
 
-def zero_trials(of: Table, model: CostModel) -> list[object]:
+def zero_trials(of: Table, model: BoostedTrees | Estimates) -> list[object]:
     """Without any trial: what is chosen, and how the model ranks."""
     points = [p for p, t in of.trials.items() if t.ok]
     times = [ratio for p in points if (ratio := of.trials[p].ratio) is not None]
     assert len(times) == len(points)
-    chosen = (
-        tune([Job(of.task)], _Nothing(), of, spaces=lambda _: of.space, model=model, budget=Budget(trials=0))
-        .tasks[0]
-        .chosen
-    )
+    session = Session(_Nothing(), of, spaces=lambda _: of.space, model=model, budget=Budget(trials=0))
+    chosen = session.tune([Job(of.task)]).tasks[0].chosen
     assert chosen is not None
     scores = model.scores(of.task, of.space, points)
     failed = sum(t.outcome is not Outcome.MEASURED for t in of.trials.values())
@@ -295,7 +294,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
 
-    def model() -> CostModel:
+    def model() -> BoostedTrees | Estimates:
         if options.model == "estimates":
             return Estimates()
         return BoostedTrees(PRETRAINED if options.model == "pretrained" else None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import torch
 from models import BATCH, LENGTH, TRAININGS, VOCAB, Batch, Training, sgd, sum_of_squares
+from recall import Recall
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_mlir import ir
@@ -15,7 +17,6 @@ from training import BOUND, Captured, Values, capture, errors, train_eagerly
 
 from shardc.backends.eager.pipeline import Blocks, read_pipeline, run_pipeline
 from shardc.backends.eager.proof.blocks import cut, join
-from shardc.backends.eager.recall import Recall
 from shardc.passes.pipeline.pipe_cut import PipeCut
 from shardc.step.values import batch_leaves, example_inputs
 
@@ -141,16 +142,25 @@ class PipelineRanks:
     def __init__(self, step: Captured, module: ir.Module, recall: Recall | None = None) -> None:
         program = read_pipeline(module)
         assert program is not None
-        self._recall = recall
+        self._recall, self._texts = recall, dict[str, str]()
         self._step, self.program, self._seed = step, program, 0
         self._blocks: list[Blocks] = [{} for _ in program.functions]
+
+    def _results(
+        self, stage: ir.Operation, micro_batch: int, inputs: Sequence[Any], compute: Callable[[], list[Any]]
+    ) -> list[Any]:
+        name = stage.attributes["sym_name"].value
+        if name not in self._texts:
+            self._texts[name] = stage.get_asm(assume_verified=True, use_local_scope=True)
+        return self._recall.results(self._texts[name], micro_batch, inputs, compute)
 
     def train(self, batches: Sequence[Batch]) -> tuple[list[Values], float]:
         """Loss and state after each batch, and by how much ranks differ that hold the same."""
         made, spread = [], 0.0
         for batch in batches:
             self._take(batch)
-            results = run_pipeline(self.program, self._blocks, widen=True, recall=self._recall)
+            recall = None if self._recall is None else self._results
+            results = run_pipeline(self.program, self._blocks, widen=True, recall=recall)
             whole: Values = {}
             for ports, found, blocks in zip(self.program.results, results, self._blocks, strict=True):
                 for port in ports:

@@ -110,7 +110,7 @@ def test_hosts_do_not_choose_apart(
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, str(value))
     options = step_options(CpuTarget(), "fused", "auto", FusionConstraints())
     assert options.libraries == options.tuned == (options.device is not None) == measured
-    choice = region_choice(CpuTarget(), options.matmuls, options.device)
+    choice = region_choice(CpuTarget(), options)
     assert isinstance(choice, MeasuredRegions) if measured else choice == "extern"
 
 

@@ -15,11 +15,10 @@ from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.oracle import Deadlock
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.tuples import element_types
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import Action, Step, Steps, Transfer
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
-from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 from shardc.passes.pipeline.checks.check_transfers import check_transfers
 from shardc.passes.pipeline.pipe_cut import PipeCut
 from shardc.passes.pipeline.ranks.transfers import place_transfers, transfer

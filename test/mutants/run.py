@@ -5,9 +5,9 @@ is applied to a copy of the tree; the tests nearest to the patched file run firs
 it. A failure counts if the same test passes in the copy without the patch. Tests that are not marked ``slow``
 are those of ``make test``; the slow ones run only if these let the mutant through.
 
-Results go to ``out/mutants/results.json`` after each mutant, keyed by the patch's bytes: an interrupted run
-goes on where it stopped, and a changed patch is tried anew (``--again`` tries all). The table goes to
-``test/mutants/table.md``.
+Results go to ``test/mutants/results.json`` after each mutant, with a hash of the patch: an interrupted run
+goes on where it stopped, and a changed patch is tried anew. ``--again`` tries all, each with the test that
+caught it before first. The table goes to ``test/mutants/table.md``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,8 +31,10 @@ sys.path.append(str(HERE.parent))
 
 from imports import import_graph, imported, module_files  # noqa: E402
 
-TABLE = HERE / "table.md"
+TABLE, RESULTS = HERE / "table.md", HERE / "results.json"
 FAST, ALL = "make test", "make test-all"
+LIT = str(Path(sys.executable).with_name("lit"))
+"""The command: ``python -m lit.main`` runs nothing."""
 LIMIT_S = 1800
 """For one group of tests: a mutant may make a program wait for ever, which counts as caught."""
 GROUP = 12
@@ -49,6 +51,10 @@ class Mutant:
     file: str
 
     @property
+    def place(self) -> str:
+        return f"{self.area}/{self.name}"
+
+    @property
     def key(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
@@ -60,11 +66,11 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``test`` caught a mutant (empty: none did), which ``tier`` has, after ``seconds``."""
+    """``test`` caught the mutant with that ``key`` (empty: none did), which ``tier`` has."""
 
+    key: str
     test: str
     tier: str
-    seconds: float
 
 
 def read_mutants(folder: Path = HERE) -> list[Mutant]:
@@ -130,25 +136,29 @@ def nearest_tests(file: str) -> list[list[str]]:
 class Runner:
     """Runs tests in a copy of the tree with a mutant in it."""
 
-    def __init__(self, tree: Path, jobs: int) -> None:
-        self._tree, self._jobs = tree, jobs
+    def __init__(self, tree: Path, jobs: int, limit_s: float) -> None:
+        self._tree, self._jobs, self._limit_s = tree, jobs, limit_s
         self._sound: dict[str, bool] = {}
 
-    def try_mutant(self, mutant: Mutant) -> Outcome:
-        """Raises RuntimeError if the patch does not apply."""
-        start = time.monotonic()
+    def try_mutant(self, mutant: Mutant, before: str) -> Outcome:
+        """``before``: a test that caught it before, if any, which is tried first.
+
+        Raises RuntimeError if the patch does not apply, and TimeoutError if it takes too long.
+        """
         self._patch(mutant)
         try:
-            found = next(self._catches(mutant), ("", ""))
+            found = next(self._catches(mutant, [[before]] if before else []), ("", ""))
         finally:
             self._patch(mutant, "--reverse")
-        return Outcome(*found, time.monotonic() - start)
+        return Outcome(mutant.key, *found)
 
-    def _catches(self, mutant: Mutant) -> Iterator[tuple[str, str]]:
+    def _catches(self, mutant: Mutant, first: list[list[str]]) -> Iterator[tuple[str, str]]:
         """Tests that fail for the mutant, each with its tier."""
-        groups = nearest_tests(mutant.file)
+        groups, end = first + nearest_tests(mutant.file), time.monotonic() + self._limit_s
         for tier, marks in ((FAST, "not slow"), (ALL, "slow")):
             for names in groups:
+                if time.monotonic() > end:
+                    raise TimeoutError(f"no test caught it in {self._limit_s:.0f} s")
                 for test in self._failures(names, marks):
                     if self._is_sound(test, mutant):
                         yield test, tier
@@ -179,7 +189,7 @@ class Runner:
         return failed[1] if failed else None
 
     def _lit_failures(self, names: list[str]) -> Iterator[str]:
-        text = self._run("-m", "lit.main", "-j", str(self._jobs), "--max-failures=1", *names) or ""
+        text = self._run(LIT, "-j", str(self._jobs), "--max-failures=1", *names) or ""
         for name in re.findall(r"^FAIL: shardc :: (\S+)", text, re.MULTILINE):
             yield f"test/filecheck/{name}"
 
@@ -212,7 +222,7 @@ class Runner:
 
 def table(mutants: Iterable[Mutant], results: dict[str, Outcome]) -> str:
     """The results in Markdown, by area."""
-    known = [(mutant, results[mutant.key]) for mutant in mutants if mutant.key in results]
+    known = [(mutant, results[mutant.place]) for mutant in mutants if is_known(mutant, results)]
     fast = sum(outcome.tier == FAST for _, outcome in known)
     caught = sum(bool(outcome.test) for _, outcome in known)
     lines = [
@@ -237,25 +247,36 @@ def main() -> None:
     )
     parser.add_argument("--only", default="", help="part of AREA/NAME of the mutants to try")
     parser.add_argument("--jobs", type=int, default=2)
+    limit = "seconds after which a mutant is left for another run (default: none)"
+    parser.add_argument("--limit-s", type=float, default=float("inf"), help=limit)
     parser.add_argument("--again", action="store_true", help="also those whose result is known")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants")
     given = parser.parse_args()
-    mutants, file = read_mutants(), given.out / "results.json"
-    known = json.loads(file.read_text()) if file.exists() else {}
-    results = {key: Outcome(**value) for key, value in known.items()}
-    asked = [m for m in mutants if given.only in f"{m.area}/{m.name}"]
-    chosen = [m for m in asked if given.again or m.key not in results]
+    mutants, found = read_mutants(), json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = {place: Outcome(**value) for place, value in found.items()}
+    asked = [m for m in mutants if given.only in m.place]
+    chosen = [m for m in asked if given.again or not is_known(m, results)]
     copy_tree(given.out / "tree")
-    runner = Runner(given.out / "tree", given.jobs)
+    runner = Runner(given.out / "tree", given.jobs, given.limit_s)
     for number, mutant in enumerate(chosen, 1):
-        outcome = results[mutant.key] = runner.try_mutant(mutant)
-        file.write_text(json.dumps({key: asdict(value) for key, value in results.items()}, indent=1) + "\n")
+        place, start = f"{number}/{len(chosen)} {mutant.place}", time.monotonic()
+        before = results.get(mutant.place)
+        try:
+            outcome = results[mutant.place] = runner.try_mutant(mutant, before.test if before else "")
+        except TimeoutError as error:
+            print(f"{place} left: {error}", flush=True)
+            continue
+        RESULTS.write_text(json.dumps({p: asdict(o) for p, o in sorted(results.items())}, indent=1) + "\n")
         TABLE.write_text(table(mutants, results))
         caught = f"{outcome.tier}: {outcome.test}" if outcome.test else "NOT CAUGHT"
-        place = f"{number}/{len(chosen)} {mutant.area}/{mutant.name}"
-        print(f"{place} {outcome.seconds:.0f} s  {caught}", flush=True)
-    missed = [m.name for m in asked if m.key in results and not results[m.key].test]
+        print(f"{place} {time.monotonic() - start:.0f} s  {caught}", flush=True)
+    missed = [m.name for m in asked if is_known(m, results) and not results[m.place].test]
     raise SystemExit(f"not caught: {', '.join(missed)}" if missed else 0)
+
+
+def is_known(mutant: Mutant, results: Mapping[str, Outcome]) -> bool:
+    """Whether this very patch has been tried."""
+    return mutant.place in results and results[mutant.place].key == mutant.key
 
 
 if __name__ == "__main__":

@@ -12,21 +12,24 @@ from math import inf
 from torch_mlir import ir
 from torch_mlir.dialects import arith, math, scf
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.cpu.attention.mask import seen_blocks
 from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
 from shardc.backends.cpu.emit.buffers import Emitted
 from shardc.backends.cpu.emit.loops import barrier, carrying_loop, when
 from shardc.backends.cpu.lanes.lanes import Matrix
-from shardc.dialects.kern.attention_backward import attention_backward_of
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.attention_maps import read_attention
 from shardc.dialects.kern.size import hint
 
 INPUTS = ["grad_out", "q", "k", "v", "out", "lse", "mask"]
 
 
+@handles(AttentionBackwardOp)
 def emit_backward(body: Structured, module: ir.Module) -> Emitted:
     """Adds the function of a ``kern.attention_backward`` to ``module``."""
-    spec = attention_backward_of(body.op, body.shapes)
+    spec = read_attention(body.op, body.shapes)
     blocks = Blocks(body, spec, INPUTS, ["dq", "dk", "dv"], module)
     with ir.InsertionPoint(blocks.block):
         backward = _Backward(blocks)

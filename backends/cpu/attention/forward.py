@@ -7,18 +7,21 @@ from math import inf
 from torch_mlir import ir
 from torch_mlir.dialects import arith, math, scf
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.cpu.attention.mask import seen_blocks
 from shardc.backends.cpu.attention.shared import Blocks, Keys, Rows
 from shardc.backends.cpu.emit.buffers import Emitted
 from shardc.backends.cpu.emit.loops import carrying_loop
 from shardc.backends.cpu.lanes.lanes import Matrix
-from shardc.dialects.kern.attention import attention_of
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_maps import read_attention
 
 
+@handles(AttentionOp)
 def emit_forward(body: Structured, module: ir.Module) -> Emitted:
     """Adds the function of a ``kern.attention`` to ``module``. Threads take blocks of queries in turn."""
-    spec = attention_of(body.op, body.shapes)
+    spec = read_attention(body.op, body.shapes)
     blocks = Blocks(body, spec, ["q", "k", "v", "mask"], ["out", "lse"], module)
     lanes = blocks.lanes
     with ir.InsertionPoint(blocks.block):

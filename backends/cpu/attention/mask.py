@@ -31,7 +31,9 @@ def seen_blocks(
 
 def _fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Value:
     """``scores[key, query]`` = the mask, if it shows any, and whether it does. Lanes may repeat a query."""
-    source = _source(blocks, rows, keys)
+    b, h, m, n = (blocks.spec.tensors["mask"].stride(dim) for dim in "bhmn")
+    start = blocks.lanes.sum((rows.b, b), (rows.h, h), (rows.first, m), (keys.first, n))
+    source = Matrix(blocks.memory["mask"], start, m, n)
     count = rows.count if source.row_stride != 0 else blocks.lanes.index(1)
     seen = _any_seen(blocks, source, count, keys.count)
     with when(seen):
@@ -41,13 +43,6 @@ def _fill_mask(blocks: Blocks, rows: Rows, keys: Keys, scores: Matrix) -> ir.Val
         else:
             _spread(blocks, source, keys, scores)
     return seen
-
-
-def _source(blocks: Blocks, rows: Rows, keys: Keys) -> Matrix:
-    layout = blocks.spec.tensors["mask"]
-    b, h, m, n = (layout.stride(dim) for dim in "bhmn")
-    start = blocks.lanes.sum((rows.b, b), (rows.h, h), (rows.first, m), (keys.first, n))
-    return Matrix(blocks.memory["mask"], start, m, n)
 
 
 def _reader(blocks: Blocks) -> Read:

@@ -142,7 +142,7 @@ class Blocks:
 
         def finish(value: ir.Value, start: ir.Value) -> ir.Value:
             scaled = value if scale == 1.0 else arith.mulf(value, lanes.splat(scale))
-            return lanes.before(scaled, arith.subi(rows.count, start), 0.0)
+            return lanes.where("slt", arith.subi(rows.count, start), scaled, 0.0)
 
         source = self.tensor(role, rows.b, rows.h, rows.first)
         Turning(lanes, rows.count, columns, self.queries).into_lanes(source, into, finish)
@@ -207,7 +207,7 @@ class Blocks:
             for start in self.lane_starts():
                 at = scores.at(self.lanes, n, start)
                 score = self.lanes.load(scores.buffer, at)
-                seen = self.lanes.since(score, self.lanes.sum(beyond, -start), -inf)
+                seen = self.lanes.where("sge", self.lanes.sum(beyond, -start), score, -inf)
                 self.lanes.store(seen, scores.buffer, at)
 
     # Products

@@ -25,9 +25,9 @@ class Buffers:
     """The function ``@name_body`` and its arguments: thread number, thread count, ``sizes`` sizes, memory of
     the types ``memory``, then the buffers that the workspace is cut into.
 
-    ``shared``, ``private`` and ``partial`` hold the sizes, in bytes (to be rounded up, where symbolic), of
-    buffers of which there is one; one for each thread, seen by it alone; one with a part for each thread,
-    seen whole by all. ``kinds`` gives the order of arguments.
+    ``sizes`` are those, in bytes (to be rounded up, where symbolic), of ``shared`` buffers, of which there is
+    one; ``private`` ones, one for each thread, seen by it alone; ``partial`` ones, with a part for each
+    thread, seen whole by all. ``kinds`` gives the order of arguments.
     """
 
     def __init__(self, name: str, sizes: int, memory: Sequence[ir.Type], module: ir.Module) -> None:
@@ -36,14 +36,12 @@ class Buffers:
             self.function = func.FuncOp(f"{name}_body", ([*[index] * (2 + sizes), *memory], []))
         self.block: ir.Block = self.function.add_entry_block()
         self.thread, self.threads = self.block.arguments[0], self.block.arguments[1]
-        self.shared: list[AnySize] = []
-        self.private: list[AnySize] = []
-        self.partial: list[AnySize] = []
+        self.sizes: dict[str, list[AnySize]] = {"shared": [], "private": [], "partial": []}
         self.kinds: list[tuple[str, int]] = []
 
     def add(self, kind: str, count: AnySize, element: ir.Type) -> ir.Value:
         """A buffer of ``count`` elements; for a *partial* one, of each thread's part (see :func:`padded`)."""
-        sizes = getattr(self, kind)
+        sizes = self.sizes[kind]
         self.kinds.append((kind, len(sizes)))
         if isinstance(count, int):
             sizes.append(-(-max(1, count) * width_bytes(element) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,16 +27,10 @@ class Place:
     """A place in the loops: where the axes stand, and what is already computed there or around it."""
 
     axes: dict[Axis, ir.Value] = field(default_factory=dict)
-    known: dict[object, ir.Value] = field(default_factory=dict)
-    around: Place | None = None
+    known: ChainMap[object, ir.Value] = field(default_factory=ChainMap[object, ir.Value])
 
     def inside(self, axes: dict[Axis, ir.Value]) -> Place:
-        return Place({**self.axes, **axes}, {}, self)
-
-    def find(self, key: object) -> ir.Value | None:
-        if key in self.known:
-            return self.known[key]
-        return None if self.around is None else self.around.find(key)
+        return Place({**self.axes, **axes}, self.known.new_child())
 
 
 @dataclass(eq=False)
@@ -93,7 +88,7 @@ class Elements:
 
     def position(self, expression: Linear, place: Place) -> ir.Value:
         """The value of an index expression."""
-        if (found := place.find(expression)) is not None:
+        if (found := place.known.get(expression)) is not None:
             return found
         total: ir.Value | None = None
         terms = [(place.axes[a], factor) for a, factor in expression.terms if a not in self.merged]
@@ -110,7 +105,7 @@ class Elements:
         """Element ``index`` of ``value``, computed at most once in each place."""
         if isinstance(value, Splat):
             return self.scalar(value.scalar)
-        if (found := place.find((value, index))) is not None:
+        if (found := place.known.get((value, index))) is not None:
             return found
         if kept := self.kept.get((value, index)):
             position = self.position(kept.offset, place)
@@ -186,7 +181,7 @@ class Elements:
     def part(self, generic: Generic, value: ir.Value, dims: Index, place: Place) -> ir.Value:
         """A scalar, without accumulators, on the way to what the body of ``generic`` yields at ``dims``."""
         key = (generic, value)
-        if (found := place.find(key)) is not None:
+        if (found := place.known.get(key)) is not None:
             return found
         if isinstance(value, ir.BlockArgument) and value.owner == generic.block:
             number = value.arg_number

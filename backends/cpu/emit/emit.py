@@ -1,6 +1,4 @@
-"""A graph becomes a function of loops over memory:
-``@name_body(thread, threads, sizes..., inputs..., outputs..., workspace...)``.
-"""
+"""A graph becomes loops: ``@name_body(thread, threads, sizes..., inputs..., outputs..., workspace...)``."""
 
 from __future__ import annotations
 

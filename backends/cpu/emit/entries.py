@@ -135,12 +135,12 @@ def _plain_entry(kernel: Emitted) -> str:
 
 def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
     """Where each buffer begins: shared ones, then each thread's private ones, then parts of all threads."""
-    privates = arithmetic.at("%workspace", arithmetic.total(buffers.shared))
-    private = arithmetic.total(buffers.private)
+    privates = arithmetic.at("%workspace", arithmetic.total(buffers.sizes["shared"]))
+    private = arithmetic.total(buffers.sizes["private"])
     mine = arithmetic.at(privates, arithmetic.times("%thread", private))
     found = []
     for kind, number in buffers.kinds:
-        before = arithmetic.total(getattr(buffers, kind)[:number])
+        before = arithmetic.total(buffers.sizes[kind][:number])
         if kind == "partial":
             offset = arithmetic.times("%threads", arithmetic.plus(private, before))
             found.append(arithmetic.at(privates, offset))
@@ -150,8 +150,8 @@ def _workspace(arithmetic: _Arithmetic, buffers: Buffers) -> list[str]:
 
 
 def _info(kernel: Emitted) -> str:
-    buffers = kernel.buffers
-    shared, thread = _bound(buffers.shared), _bound(buffers.private + buffers.partial)
+    sizes = kernel.buffers.sizes
+    shared, thread = _bound(sizes["shared"]), _bound(sizes["private"] + sizes["partial"])
     bytes_ = [hint(shared), hint(thread)]
     figures = [kernel.inputs, kernel.outputs, kernel.max_threads, *bytes_, kernel.elements_per_thread]
     name, value = f"@{kernel.name}{INFO_SUFFIX}", f"dense<{figures}> : tensor<{len(figures)}xi64>"

@@ -117,7 +117,7 @@ class Row:
             if self._fetches(loop):
                 self._fetch(loop, place, first, end)
             with carrying_loop(elements, first, end, list(pieces.inner_iter_args)) as (position, steps):
-                inside = Place({**place.axes, axis: position}, {_FIRST: first}, place)
+                inside = Place({**place.axes, axis: position}, place.known.new_child({_FIRST: first}))
                 scf.YieldOp(self._nested(loop, parts, inside, list(steps.inner_iter_args)))
             if carry:
                 interleave(steps, self.config.sums)
@@ -169,9 +169,7 @@ class Row:
         streams = {stream.root: stream for stream in self.streams.get(loop, ())}
         for result, value in zip(stored, made, strict=True):
             if stream := streams.get(result.root):
-                first = place.find(_FIRST)
-                assert first is not None
-                elements.store(value, stream.buffer, stream.at(elements, place, first))
+                elements.store(value, stream.buffer, stream.at(elements, place, place.known[_FIRST]))
             else:
                 elements.store(value, self.targets[result], elements.position(result.offset, place))
 

@@ -16,13 +16,14 @@ import torch
 from torch_mlir import ir
 from torch_mlir.dialects import arith, memref, scf
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.cpu.config import Config
 from shardc.backends.cpu.emit.buffers import Buffers, Emitted, memory, memory_of, width_bytes
 from shardc.backends.cpu.emit.element import Elements
 from shardc.backends.cpu.emit.loops import barrier, bounded_loop, carrying_loop, share, when
 from shardc.backends.cpu.emit.streams import LINE_BYTES
-from shardc.dialects.kern.scatter_add import scatter_add_of
+from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import AnySize, hint
 from shardc.runtime.kernels.kernel_call import FINE
 
@@ -30,6 +31,7 @@ FEW_ROWS = 64
 """With fewer rows than this, rows are cut into pieces as short as a cache line."""
 
 
+@handles(ScatterAddOp)
 def emit_scatter(body: Structured, module: ir.Module) -> Emitted:
     """Adds the loops of a ``kern.scatter_add`` to ``module``. Raises KernelNotSupported."""
     return _Scatter(body, module).emit()

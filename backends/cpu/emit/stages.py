@@ -46,9 +46,11 @@ def find_stages(nest: Nest, roots: Roots, reads: dict[Root, Reads], config: Conf
     for root in nest.roots:
         before = [roots.of[v] for v, _ in reads[root].ends if not isinstance(v, Argument)]
         level[root] = max((level[r] + 1 for r in before if r in level), default=0)
-    stages: list[list[Loop]] = [[] for _ in range(max(level.values()) + 1)]
+    loops: dict[tuple[int, *tuple[Axis, ...]], Loop] = {}
     for root in nest.roots:
-        _loop(stages[level[root]], nest.inner(root)).roots.append(root)
+        axes = nest.inner(root)
+        loops.setdefault((level[root], *axes), Loop(axes, [])).roots.append(root)
+    stages = [[loop for key, loop in loops.items() if key[0] == n] for n in range(max(level.values()) + 1)]
     _look_ahead(nest, stages, roots, reads, config)
     return Stages(stages, _keep(nest, stages, roots, reads, config.recompute_cost))
 
@@ -81,13 +83,6 @@ def _look_ahead(
             plain = all(a in nest.sizes for a, _ in offset.terms)  # no place that is itself read from memory
             if plain and offset.factor(axis) == 1 and offset.factor(nest.rows[0]) != 0:
                 fetching.ahead.append((value, index))
-
-
-def _loop(stage: list[Loop], axes: list[Axis]) -> Loop:
-    found = next((loop for loop in stage if loop.axes == axes), None)
-    if found is None:
-        stage.append(found := Loop(axes, []))
-    return found
 
 
 def _keep(

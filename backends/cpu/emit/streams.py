@@ -29,21 +29,16 @@ from shardc.cost.machine import Cpu
 LINE_BYTES = Cpu.line_bytes
 
 
-def read_again(nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root]) -> set[Root]:
-    """The roots of a nest that are not written past the caches: those that are read again (``read_later``: by
-    other nests), and those that are written where an operand was.
-    """
-    in_place = {r for r in nest.roots if any(n in graph.in_place for stored in r.stores for n in stored)}
-    return {*read_later, *in_place, *stages.again.values()}
-
-
 def streams_of(
     nest: Nest, stages: Stages, graph: Graph, read_later: Collection[Root], far_bytes: int
 ) -> dict[Loop, list[Root]]:
-    """What each loop of a nest writes past the caches."""
+    """What each loop of a nest writes past the caches: not what is read again (``read_later``: by other
+    nests), nor what is written where an operand was.
+    """
     if architecture() != "x86_64" or nest.transposed or graph.flat:
         return {}
-    near = read_again(nest, stages, graph, read_later)
+    in_place = {r for r in nest.roots if any(n in graph.in_place for stored in r.stores for n in stored)}
+    near = {*read_later, *in_place, *stages.again.values()}
     return {loop: found for loop in stages.loops if (found := streamed(nest, loop, near, far_bytes))}
 
 

@@ -91,19 +91,14 @@ class Lanes:
         is_bad = arith.cmpf(arith.CmpFPredicate.OEQ, value, self.splat(bad))
         return arith.select(is_bad, self.splat(good), value)
 
-    def before(self, value: ir.Value, number: ir.Value, others: float) -> ir.Value:
-        """``value`` in the lanes before ``number``, an index that may be any, and ``others`` in the rest."""
-        return arith.select(self._numbered(arith.CmpIPredicate.slt, number), value, self.splat(others))
-
-    def since(self, value: ir.Value, number: ir.Value, others: float) -> ir.Value:
-        """``value`` in the lanes from ``number`` on."""
-        return arith.select(self._numbered(arith.CmpIPredicate.sge, number), value, self.splat(others))
-
-    def _numbered(self, predicate: arith.CmpIPredicate, number: ir.Value) -> ir.Value:
+    def where(self, order: str, number: ir.Value, value: ir.Value, others: float) -> ir.Value:
+        """``value`` in the lanes whose number is ``slt`` or ``sge`` to an index, else ``others``."""
         i32 = ir.IntegerType.get_signless(32)
         lanes = self.of(i32)
         numbers = arith.constant(lanes, ir.Attribute.parse(f"dense<{list(range(self.width))}> : {lanes}"))
-        return arith.cmpi(predicate, numbers, vector.broadcast(lanes, arith.index_cast(i32, number)))
+        bound = vector.broadcast(lanes, arith.index_cast(i32, number))
+        chosen = arith.cmpi(getattr(arith.CmpIPredicate, order), numbers, bound)
+        return arith.select(chosen, value, self.splat(others))
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ reweighted until it is even. Errors, in ulp against f64, are asserted in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import inf, ldexp, pi
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.lanes.scalars import OEQ, OGT, OLT, ULT, Scalars
+from shardc.backends.cpu.lanes.scalars import OEQ, OGT, OLT, ULT, Expansion, Scalars
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
 
 _LOG2_E = 1.44269504088896341
@@ -29,6 +29,11 @@ _PARTS_OF_INVERSE_TURN = [
     for end in range(2 + _PART_BITS, _INVERSE_TURN_BITS + 1, _PART_BITS)
 ]
 
+_LOG = [
+    *(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1),
+    *(-1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+]
+"""(log(1 + f) - f + f**2 / 2) / f**3."""
 _EXP = [1.3814534759e-3, 8.3687454462e-3, 4.1668392718e-2, 1.6666521132e-1, 4.9999994040e-1]
 """(exp(r) - 1 - r) / r**2 for |r| up to ln(2) / 2: exp(r) to 3.1e-9."""
 
@@ -80,22 +85,8 @@ def _log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 def _log_of(s: Scalars, e: ir.Value, f: ir.Value) -> ir.Value:
     """e ln 2 + log(1 + f)."""
-    p = s.polynomial(
-        f,
-        [
-            7.0376836292e-2,
-            -1.1514610310e-1,
-            1.1676998740e-1,
-            -1.2420140846e-1,
-            1.4249322787e-1,
-            -1.6668057665e-1,
-            2.0000714765e-1,
-            -2.4999993993e-1,
-            3.3333331174e-1,
-        ],
-    )
     square = s.mul(f, f)
-    tail = s.fma(s.mul(p, square), f, s.mul(e, s.number(-2.12194440e-4)))
+    tail = s.fma(s.mul(s.polynomial(f, _LOG), square), f, s.mul(e, s.number(-2.12194440e-4)))
     tail = s.fma(square, s.number(-0.5), tail)
     return s.fma(e, s.number(0.693359375), s.add(f, tail))
 
@@ -108,17 +99,19 @@ def _log_edges(s: Scalars, x: ir.Value, zero: float, result: ir.Value) -> ir.Val
     return s.select(bad, s.number(float("nan")), result)
 
 
-def _log(s: Scalars, x: ir.Value) -> ir.Value:
+def _wide_log_parts(s: Scalars, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """As :func:`_log_parts`, of subnormals too."""
     tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
     e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
-    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
-    return _log_edges(s, x, 0.0, _log_of(s, e, f))
+    return s.select(tiny, s.sub(e, s.number(25.0)), e), f
+
+
+def _log(s: Scalars, x: ir.Value) -> ir.Value:
+    return _log_edges(s, x, 0.0, _log_of(s, *_wide_log_parts(s, x)))
 
 
 def _log2(s: Scalars, x: ir.Value) -> ir.Value:
-    tiny = s.compare(OLT, x, s.number(1.1754943508222875e-38))
-    e, f = _log_parts(s, s.select(tiny, s.mul(x, s.number(2.0**25)), x))
-    e = s.select(tiny, s.sub(e, s.number(25.0)), e)
+    e, f = _wide_log_parts(s, x)
     part = _log_of(s, s.number(0.0), f)
     return _log_edges(s, x, 0.0, s.fma(part, s.number(1.4426950408889634), e))
 
@@ -135,42 +128,22 @@ def _log1p(s: Scalars, x: ir.Value) -> ir.Value:
 def _erf(s: Scalars, x: ir.Value) -> ir.Value:
     """An odd polynomial near 0; beyond, 1 - exp of a polynomial, which keeps 1 - |erf| as small as it is."""
     t, q = s.clamp(s.arithmetic("math.absf", x), 0.0, 4.0), s.mul(x, x)
-    outer = s.polynomial(
-        t,
-        [
-            -1.72853470e-5,
-            3.83197126e-4,
-            -3.88396438e-3,
-            2.42546219e-2,
-            -1.06777877e-1,
-            -6.34846687e-1,
-            -1.28717512e-1,
-        ],
-    )
-    n, minus_one = _exp_parts(
-        s, s.fma(outer, t, s.arithmetic("arith.negf", t))
-    )  # of -20 to 0: a normal number
+    far = [-1.72853470e-5, 3.83197126e-4, -3.88396438e-3, 2.42546219e-2, -1.06777877e-1, -6.34846687e-1]
+    outer = s.polynomial(t, [*far, -1.28717512e-1])
+    # of -20 to 0: a normal number
+    n, minus_one = _exp_parts(s, s.fma(outer, t, s.arithmetic("arith.negf", t)))
     outer = s.sub(s.number(1.0), s.mul(s.add(minus_one, s.number(1.0)), s.power_of_two(n)))
-    inner = s.polynomial(
-        q, [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
-    )
-    far = s.compare(OGT, t, s.number(0.927734375))
-    return s.select(far, s.arithmetic("math.copysign", outer, x), s.fma(inner, x, x))
+    near = [-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1]
+    inner, is_far = s.polynomial(q, near), s.compare(OGT, t, s.number(0.927734375))
+    return s.select(is_far, s.arithmetic("math.copysign", outer, x), s.fma(inner, x, x))
 
 
 def _tanh(s: Scalars, x: ir.Value) -> ir.Value:
     """The polynomials' quotient is near 1 where x is subnormal, and times x it is more than 1 at 9.7."""
     t = s.clamp(x, -9.7, 9.7)
     q = s.mul(t, t)
-    above = [
-        -2.76076847742355e-16,
-        2.00018790482477e-13,
-        -8.60467152213735e-11,
-        5.12229709037114e-08,
-        1.48572235717979e-05,
-        6.37261928875436e-04,
-        4.89352455891786e-03,
-    ]
+    above = [-2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08]
+    above += [1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03]
     below = [1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03]
     return s.clamp(s.mul(t, s.div(s.polynomial(q, above), s.polynomial(q, below))), -1.0, 1.0)
 
@@ -219,7 +192,7 @@ def _rsqrt(s: Scalars, x: ir.Value) -> ir.Value:
     return s.div(s.number(1.0), s.arithmetic("math.sqrt", x))
 
 
-EXPANSIONS: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
+EXPANSIONS: dict[str, Expansion] = {
     "math.exp": _exp,
     "math.exp2": _exp2,
     "math.expm1": _expm1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch_mlir import ir
 
@@ -121,6 +121,10 @@ class Scalars:
     def intrinsic(self, name: str, *operands: ir.Value) -> ir.Value:
         """LLVM's function of that name, whose result has its first operand's type."""
         return call_intrinsic(name, [operands[0].type], operands).result
+
+
+Expansion = Callable[[Scalars, ir.Value], ir.Value]
+"""Writes arithmetic that computes a function of a value."""
 
 
 def call_intrinsic(name: str, results: Sequence[ir.Type], operands: Sequence[ir.Value]) -> ir.Operation:

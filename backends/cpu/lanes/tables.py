@@ -14,7 +14,7 @@ from math import cos, erf, expm1, log, pi
 
 from torch_mlir import ir
 
-from shardc.backends.cpu.lanes.scalars import OGT, ROUNDER, Scalars
+from shardc.backends.cpu.lanes.scalars import OGT, ROUNDER, Expansion, Scalars
 
 LANES = 16
 _EXACT, _TO_NEAREST = -1, 4  # all lanes; the rounding mode of the control register
@@ -72,11 +72,7 @@ def _erf(s: Scalars, x: ir.Value) -> ir.Value:
     return s.arithmetic("math.copysign", s.fma(found, u, start), x)
 
 
-TABLED: dict[str, Callable[[Scalars, ir.Value], ir.Value]] = {
-    "math.exp": _exp,
-    "math.exp2": _exp2,
-    "math.erf": _erf,
-}
+TABLED: dict[str, Expansion] = {"math.exp": _exp, "math.exp2": _exp2, "math.erf": _erf}
 """Replacements of :data:`~shardc.backends.cpu.lanes.polynomials.EXPANSIONS` in vectors of ``LANES``."""
 
 

@@ -20,7 +20,7 @@ from shardc.backends.cpu.emit.result import Result
 from shardc.backends.cpu.emit.row import Targets
 from shardc.backends.cpu.matmul.microkernel import register_tile
 from shardc.backends.cpu.matmul.pack import At, Left, Lines, Packing, Right
-from shardc.backends.cpu.matmul.product import Operand, as_it_lies, find_product, packed_element
+from shardc.backends.cpu.matmul.product import Operand, as_it_lies, find_product
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class Matmul:
         p, config, (left, right) = self.product, self.config, self.operands
         self.batch, self.m, self.n, self.k = p.batch, p.m, p.n, p.k
         self.element, self.alone, self.tiles = self.value.element, p.alone(config), p.tiles(config)
-        packed = packed_element(p, self.value)
+        packed = self.element if p.terms == 1 else ir.BF16Type.get()
         self.packing = Packing(self.elements, self.buffers, self.tiles, packed)
         self.left_lies = left.lies if p.reads_left(config) else None
         self.right_lies = right.lies if p.reads_right(self.tiles, config) else None
@@ -93,7 +93,9 @@ class Matmul:
         else:
             width = arith.minui(step, arith.subi(number(self.n), n))
             panels = arith.ceildivui(width, number(tiles.n))
-        mine = (number(0), panels) if self.alone else self._part(panels)
+        mine = (number(0), panels)
+        if not self.alone:
+            mine = share(e, panels, self.buffers.thread, self.buffers.threads)
         if self.right_lies is None:
             self._pack_right(place, n, mine)
         by_columns = not self.alone and self.product.by_columns(tiles, self.config)
@@ -179,13 +181,6 @@ class Matmul:
 
     def _partial(self, p: ir.Value) -> ir.Value:
         return arith.muli(p, self.elements.number(self.tiles.block_m * self.tiles.n))
-
-    def _part(self, total: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """This thread's part of so many panels."""
-        one = self.elements.number(1)
-        bounds = (self.buffers.thread, arith.addi(self.buffers.thread, one))
-        low, high = (arith.divui(arith.muli(total, t), self.buffers.threads) for t in bounds)
-        return low, high
 
     def _finish(self, place: Place, rows: tuple[ir.Value, ir.Value], n: ir.Value, at: ir.Value) -> None:
         """Stores a panel of the result, and what other roots make of it."""

@@ -1,6 +1,4 @@
-"""What a contraction is as a product of matrices, and who computes which part of it: all that follows from
-its sizes and the configuration, before a loop is written.
-"""
+"""What a contraction is as a product of matrices, and who computes which part of it: before the loops."""
 
 from __future__ import annotations
 
@@ -97,11 +95,6 @@ def find_product(
     )
     lie = left.lies is not None, right.lies is not None
     return Product(batch, m, n, k, width(value.element) // 8, terms, *lie), left, right
-
-
-def packed_element(product: Product, value: Computed) -> ir.Type:
-    """Of packed operands."""
-    return value.element if product.terms == 1 else ir.BF16Type.get()
 
 
 def _along_k(factor: Factor, axes: list[Axis], root: Root, roots: Roots) -> bool:

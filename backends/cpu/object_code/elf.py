@@ -41,16 +41,10 @@ class _Symbol:
     value: int
     size: int
 
-    @property
-    def is_global(self) -> bool:
-        return self.info >> 4 != 0
-
 
 def link_object(content: bytes) -> bytes:
     """The shared object of an object file. Symbols that it lacks are found in the process when it is loaded.
-
-    Raises:
-        LinkFailed: a relocation of a kind that LLVM has not made so far.
+    Raises LinkFailed for a relocation of a kind that LLVM has not made so far.
     """
     return _Linker(_sections(content)).image()
 
@@ -61,7 +55,7 @@ class _Linker:
     def __init__(self, sections: list[_Section]) -> None:
         self.sections = sections
         self.symbols = list(_symbols(sections))
-        self.exported = [s for s in self.symbols if s.is_global and s.section and s.name]
+        self.exported = [s for s in self.symbols if s.info >> 4 and s.section and s.name]  # global ones
         undefined = [s.name for s in self.symbols if not s.section and s.name not in ("", GOT_SYMBOL)]
         self.missing = list(dict.fromkeys(undefined))
         self.relocations = [

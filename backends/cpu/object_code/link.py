@@ -17,10 +17,7 @@ LINKERS = ("ld", "ld.lld", "mold", "cc", "gcc", "clang")
 
 def system_linker() -> list[str] | None:
     """The command that links here: ``$SHARDC_LINKER``, if it is set; none on x86-64, which ``elf.py`` links
-    for itself; elsewhere the first of :data:`LINKERS` on the path.
-
-    Raises:
-        NoLinker: one is needed and there is none.
+    for itself; elsewhere the first of :data:`LINKERS` on the path. Raises NoLinker where there is none.
     """
     if named := LINKER.get():
         return named
@@ -33,9 +30,7 @@ def system_linker() -> list[str] | None:
 
 
 def shared_object(content: bytes, linker: list[str] | None) -> bytes:
-    """The shared object of an object file, made by :func:`system_linker`. What is not defined in it is found
-    in the process that loads it. Raises LinkFailed.
-    """
+    """An object file as a shared object, whose process has what it lacks. Raises LinkFailed."""
     if linker is None:
         return link_object(content)
     with tempfile.TemporaryDirectory(prefix="shardc-") as folder:

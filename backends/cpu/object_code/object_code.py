@@ -37,9 +37,8 @@ def start_worker() -> None:
 
 def object_code(module: ir.Module, entries: str, without: str) -> bytes:
     """The object file of ``module``'s functions and of ``entries``, without the instruction sets that
-    :func:`shardc.backends.cpu.host.without` names.
-
-    Raises:     KernelNotLowered: MLIR or LLVM refused the module, or ended its process.
+    :func:`shardc.backends.cpu.host.without` names. Raises KernelNotLowered where MLIR or LLVM refused the
+    module, or ended its process.
     """
     return _made_by(_ask_worker, module, entries, without)
 

@@ -1,6 +1,4 @@
-"""Attention, forward and backward: blocks of queries in vector lanes, blocks of keys, and parts of a head's
-keys (``backends/cpu/attention/shared.py``).
-"""
+"""Attention and its backward: blocks of queries in lanes, blocks of keys, and parts of a head's keys."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
+from shardc.backends.tuning.trial import Built
 
 LIMIT_S = 60.0
 """A compile that takes longer is given up."""

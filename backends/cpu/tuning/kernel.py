@@ -14,26 +14,24 @@ from shardc.backends.body.structured import read_structured
 from shardc.backends.cpu.emit.buffers import width_bytes
 from shardc.backends.cpu.emit.nests import Nest, find_nests, read_later
 from shardc.backends.cpu.emit.stages import cost
+from shardc.backends.cpu.host import this_machine
 from shardc.backends.cpu.matmul.product import Operand, find_product, read_by
 from shardc.backends.cpu.tuning import attention, matmul, rows, scatter
 from shardc.backends.cpu.tuning.body import Loops, made_once
-from shardc.backends.cpu.tuning.machine import this_machine
 from shardc.backends.tuning.sketches import together
 from shardc.backends.tuning.space import Sketch
 from shardc.cost.machine import Cpu
 from shardc.diagnostics.kernels import KernelNotSupported
-from shardc.dialects.kern.attention import AttentionOp, attention_of
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.attention_maps import read_attention
 from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import hint
 
 
-def sketches(functions: ir.Module, threads: int, machine: Cpu | None = None) -> tuple[Sketch, ...]:
-    """The sketches of a module of :func:`shardc.backends.body.extract.extract` with one function. Raises
-    KernelNotSupported as the backend does.
-    """
-    machine = machine or this_machine()
-    function = functions.body.operations[0].operation
+def sketches(functions: ir.Module, threads: int) -> tuple[Sketch, ...]:
+    """The sketches of a module of ``extract`` with one function. Raises KernelNotSupported."""
+    machine, function = this_machine(), functions.body.operations[0].operation
     body = read_structured(function)
     if body is not None:
         if body.op.name == ScatterAddOp.OPERATION_NAME:
@@ -41,7 +39,7 @@ def sketches(functions: ir.Module, threads: int, machine: Cpu | None = None) -> 
         if body.op.name not in (AttentionOp.OPERATION_NAME, AttentionBackwardOp.OPERATION_NAME):
             raise KernelNotSupported(what=body.op.name)
         backward = body.op.name != AttentionOp.OPERATION_NAME
-        spec = (attention_backward_of if backward else attention_of)(body.op, body.shapes)
+        spec = read_attention(body.op, body.shapes)
         return (attention.sketch(spec, backward, threads, machine),)
     graph = read_graph(function)
     with recursion(1000 + 20 * len(graph.generics)):

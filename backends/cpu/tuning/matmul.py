@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from math import gcd
 
 from shardc.backends.cpu.config import Config
@@ -125,7 +124,7 @@ class _Matmul:
 
     def _cycles(self, t: Tiles, config: Config) -> dict[str, float]:
         """By what they go to."""
-        p, machine, cost = self.product, self.machine, partial(_bytes_cycles, self.machine)
+        p, machine, cost = self.product, self.machine, self.machine.cycles
         item = p.sum_bytes // p.terms
         alone, by_columns = p.alone(config), p.by_columns(t, config)
         lies = p.reads_left(config), p.reads_right(t, config)
@@ -186,7 +185,7 @@ class _Matmul:
 
     def _right(self, t: Tiles, item: int, together: int, block: float, row_blocks: int, lies: bool) -> float:
         """Cycles to bring the right operand near: packed in blocks of ``block`` bytes, or in place."""
-        p, cost, (_, read) = self.product, partial(_bytes_cycles, self.machine), self.operands.read_bytes
+        p, cost, (_, read) = self.product, self.machine.cycles, self.operands.read_bytes
         columns = -(-p.n // t.n) * t.n / together
         if lies:
             return row_blocks * cost(p.n * p.k * read, p.n * p.k * read)
@@ -195,15 +194,10 @@ class _Matmul:
 
     def _left(self, blocks: int, rows: int, t: Tiles, lies: bool) -> float:
         """The same of the left one, for each block of columns."""
-        p, cost = self.product, partial(_bytes_cycles, self.machine)
+        p, cost = self.product, self.machine.cycles
         held = p.m * p.k * self.operands.read_bytes[0]
         read = rows * p.k * self.operands.read_bytes[0]
         made = rows * p.k * (0.7 + self.operands.work[0] / t.lanes)
         later = min(held, self.machine.caches[2] / 2)
         again = (blocks - 1) * cost(read, later)
         return cost(read, held) + (BEHIND * again if lies else blocks * made + again)
-
-
-def _bytes_cycles(machine: Cpu, bytes_: float, held: float) -> float:
-    """Cycles to move so many bytes, of so many that are held."""
-    return bytes_ / machine.rate(held)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import torch
 
-from shardc.backends.tuning.bench import SETS, Begin, Bench, Kernel, Measure, NotBegun
-from shardc.backends.tuning.decision import Pairs
+from shardc.backends.tuning.bench import SETS, Bench, Job, Kernel
 from shardc.backends.tuning.task import NAME, Task
 from shardc.runtime.kernels.library import Library
 
@@ -19,21 +18,6 @@ what writes past the caches would seem to cost nothing.
 """
 SAMPLE_S = 2e-4
 """Calls of short kernels are timed together, for about so long."""
-
-
-def run(asked: Begin | Measure) -> Pairs | str | None:
-    """What is asked; Begin answers None. Raises NoReference."""
-    global _bench
-    if isinstance(asked, Begin):
-        _bench = None
-        _bench = CpuBench(asked.task)
-        return None
-    if _bench is None:
-        raise NotBegun
-    return _bench.measure(asked)
-
-
-_bench: CpuBench | None = None
 
 
 class CpuBench(Bench):
@@ -62,6 +46,9 @@ class CpuBench(Bench):
                     _read(result)
             alive(results)
         return (self._clock() - start) / calls
+
+
+run = Job(CpuBench)
 
 
 def _read(result: torch.Tensor) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
-from shardc.dialects.kern.attention import AttentionOp, attention_of
-from shardc.dialects.kern.attention_backward import attention_backward_of
-from shardc.dialects.kern.attention_maps import ROLES, Attention
+from shardc.backends.body.handlers import handles
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.attention_maps import ROLES, Attention, read_attention
 from shardc.runtime.operators.attention import Problem, plain_attention, plain_attention_backward
 
-Tensor = torch.Tensor
 
-
+@handles(AttentionOp, AttentionBackwardOp)
 def run_attention(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:
     """The results of either op. ``widen``: every floating type stands for f64."""
     forward = op.name == AttentionOp.OPERATION_NAME
-    spec = attention_of(op) if forward else attention_backward_of(op)
+    spec = read_attention(op)
     roles = list(spec.tensors)
     given = {role: _in_order(spec, role, value) for role, value in zip(roles, operands, strict=False)}
     mask = given.get("mask")

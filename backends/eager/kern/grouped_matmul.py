@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
-from shardc.dialects.kern.grouped_matmul import TURNED, grouped_matmul_of
+from shardc.backends.body.handlers import handles
+from shardc.dialects.kern.grouped_matmul import TURNED, GroupedMatmulOp, grouped_matmul_of
 
-Tensor = torch.Tensor
 
-
+@handles(GroupedMatmulOp)
 def run_grouped_matmul(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> Tensor:
     """The result of the op. ``widen``: every floating type stands for f64."""
     spec, dtype = grouped_matmul_of(op), torch.float64 if widen else torch.float32

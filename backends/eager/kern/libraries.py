@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
-
-Tensor = torch.Tensor
 
 _ACTIVATIONS: dict[str, Callable[..., Tensor]] = {
     "none": lambda x, _: x,

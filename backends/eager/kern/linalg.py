@@ -12,20 +12,17 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
+from shardc.backends.body.handlers import handlers
 from shardc.backends.eager.aten import WIDE
-from shardc.backends.eager.kern.attention import run_attention
-from shardc.backends.eager.kern.grouped_matmul import run_grouped_matmul
-from shardc.backends.eager.kern.linear_cross_entropy import run_linear_cross_entropy
 from shardc.backends.eager.kern.scalar_ops import EVALUATE, REDUCE, attribute_value
-from shardc.backends.eager.kern.scatter import run_scatter_add
 from shardc.dialects.kern.generic import GenericLoops, Join, loop_of
 from shardc.dialects.kern.kernel import checks, kernel_body
 from shardc.dialects.kern.types import read_builtin
 from shardc.runtime.kernels.kernel_call import check
 
-Tensor = torch.Tensor
 Environment = dict[ir.Value, Any]
 
 
@@ -103,14 +100,9 @@ class _Body:
                 return torch.full_like(out, value.item() if isinstance(value, Tensor) else value)
             case "linalg.generic":
                 return self._generic(op)
-            case "kern.attention" | "kern.attention_backward":
-                return run_attention(op, [self._values[v] for v in op.operands], self._widen)
-            case "kern.linear_cross_entropy" | "kern.linear_cross_entropy_backward":
-                return run_linear_cross_entropy(op, [self._values[v] for v in op.operands], self._widen)
-            case "kern.grouped_matmul":
-                return run_grouped_matmul(op, [self._values[v] for v in op.operands], self._widen)
-            case "kern.scatter_add":
-                return run_scatter_add(op, [self._values[v] for v in op.operands])
+        structured = handlers(__package__).get(op.name)
+        if structured is not None:
+            return structured(op, [self._values[v] for v in op.operands], self._widen)
         raise NotImplementedError(f"the oracle does not know {op.name} in a kernel")
 
     def _shape(self, value: ir.Value, sizes: Sequence[ir.Value]) -> list[int]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
+from shardc.backends.body.handlers import handles
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
-from shardc.dialects.kern.linear_cross_entropy_backward import given_roles
+from shardc.dialects.kern.linear_cross_entropy_backward import LinearCrossEntropyBackwardOp, given_roles
 from shardc.runtime.kernels.kernel_call import FINE
 
-Tensor = torch.Tensor
 
-
+@handles(LinearCrossEntropyOp, LinearCrossEntropyBackwardOp)
 def run_linear_cross_entropy(op: ir.Operation, operands: Sequence[Tensor], widen: bool) -> list[Tensor]:
     """The results of either op. ``widen``: every floating type stands for f64."""
     dtype = torch.float64 if widen else torch.float32

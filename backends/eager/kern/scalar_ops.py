@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager.aten import WIDE
 
-Tensor = torch.Tensor
 Evaluate = Callable[..., Tensor]
 
 _FLOATS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64}
@@ -49,10 +49,6 @@ def _cast(op: ir.Operation, widen: bool, x: Tensor) -> Tensor:
 def _truncate_int(op: ir.Operation, widen: bool, x: Tensor) -> Tensor:
     dtype = _dtype(op.results[0].type, widen)
     return (x & 1).bool() if dtype == torch.bool else x.to(dtype)
-
-
-def _float_to_int(op: ir.Operation, widen: bool, x: Tensor) -> Tensor:
-    return x.trunc().to(_dtype(op.results[0].type, widen))
 
 
 def _plain(function: Callable[..., Tensor]) -> Evaluate:
@@ -116,12 +112,11 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
 _POWERS = ["exp", "exp2", "expm1", "log", "log1p", "log2", "rsqrt", "sqrt"]
 _SAME_NAME = [*_POWERS, "ceil", "copysign", "cos", "erf", "floor", "sin", "tan", "tanh", "trunc"]
 """Ops of ``math`` that torch has by the same name."""
-_CASTS = ["extf", "extsi", "extui", "index_cast", "sitofp", "truncf", "uitofp"]
+_CASTS = ["extf", "extsi", "extui", "fptosi", "index_cast", "sitofp", "truncf", "uitofp"]
 
 EVALUATE: dict[str, Evaluate] = {
     "arith.cmpf": _compare_floats,
     "arith.cmpi": _compare_ints,
-    "arith.fptosi": _float_to_int,
     "arith.trunci": _truncate_int,
     **{f"arith.{name}": _cast for name in _CASTS},
     **{f"math.{name}": _plain(getattr(torch, name)) for name in _SAME_NAME},

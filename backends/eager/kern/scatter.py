@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
-from shardc.dialects.kern.scatter_add import scatter_add_of
+from shardc.backends.body.handlers import handles
+from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.runtime.kernels.kernel_call import FINE
-
-Tensor = torch.Tensor
 
 _SUMS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
-def run_scatter_add(op: ir.Operation, operands: Sequence[Tensor]) -> list[Tensor]:
-    """out and wrong, in the dtype that updates come in."""
+@handles(ScatterAddOp)
+def run_scatter_add(op: ir.Operation, operands: Sequence[Tensor], widen: bool = False) -> list[Tensor]:
+    """out and wrong, in the dtype that updates come in. ``widen`` makes no difference."""
     spec = scatter_add_of(op)
     index, updates, *init = operands
     count, rows = index.numel(), init[0].shape[spec.dim] if init else spec.rows

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
+from torch import Tensor
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.proof.tolerance import difference
@@ -16,8 +15,7 @@ from shardc.runtime.comm.layout import with_padding
 
 def without_time(sharding: Sharding, mesh: Mesh) -> Sharding:
     """The part of a sharding that ranks see: a block that a loop cuts further lies whole on its rank."""
-    dims = tuple(tuple(a for a in dim if not mesh.is_time(a)) for dim in sharding.dims)
-    return Sharding(dims, tuple((r, a) for r, a in sharding.partial if not mesh.is_time(a)))
+    return collectives.restricted(sharding, lambda axis: not mesh.is_time(axis))
 
 
 def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
@@ -26,53 +24,42 @@ def adds_over_time(sharding: Sharding, mesh: Mesh) -> bool:
 
 
 def cut(
-    tensor: torch.Tensor,
-    sharding: Sharding,
-    mesh: Mesh,
-    padded: tuple[int, ...],
-    interleaving: Interleaving | None = None,
-) -> list[torch.Tensor]:
+    tensor: Tensor, sharding: Sharding, mesh: Mesh, padded: tuple[int, ...], parts: Interleaving | None = None
+) -> list[Tensor]:
     """The block of each rank of ``tensor``, with zeros at the end of its dims up to the shape ``padded``."""
-    stored = with_padding(as_stored(tensor, interleaving), padded)
-    return collectives.scatter(stored, without_time(sharding, mesh), mesh)
+    whole = with_padding(as_stored(tensor, parts), padded)
+    return collectives.scatter(whole, without_time(sharding, mesh), mesh)
 
 
-def as_stored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.Tensor:
+def as_stored(tensor: Tensor, interleaving: Interleaving | None) -> Tensor:
     """``tensor`` with the parts of a dim interleaved."""
     if interleaving is None:
         return tensor
     return tensor.index_select(interleaving.dim, _order(interleaving))
 
 
-def restored(tensor: torch.Tensor, interleaving: Interleaving | None) -> torch.Tensor:
+def restored(tensor: Tensor, interleaving: Interleaving | None) -> Tensor:
     """The other way round."""
     if interleaving is None:
         return tensor
     return tensor.index_select(interleaving.dim, torch.argsort(_order(interleaving)))
 
 
-def _order(interleaving: Interleaving) -> torch.Tensor:
+def _order(interleaving: Interleaving) -> Tensor:
     return torch.tensor([n for run in interleaving.parts.runs() for n in run])
 
 
-def without_padding(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The part of ``tensor`` that has ``shape``, from the beginning of each dim; a view."""
-    for dim, size in enumerate(shape):
-        tensor = tensor.narrow(dim, 0, size)
-    return tensor
-
-
 def join(
-    blocks: Sequence[torch.Tensor],
+    blocks: list[Tensor],
     sharding: Sharding,
     mesh: Mesh,
     shape: tuple[int, ...],
     interleaving: Interleaving | None = None,
-) -> tuple[torch.Tensor, float]:
+) -> tuple[Tensor, float]:
     """The whole tensor, and the largest difference between ranks that should hold the same block."""
     sharding = without_time(sharding, mesh)
     axes = sharding.used
-    first: dict[int, torch.Tensor] = {}
+    first: dict[int, Tensor] = {}
     chosen = [first.setdefault(mesh.index(rank, axes), block) for rank, block in enumerate(blocks)]
     spread = max(0.0 if a is b else difference(a, b) for a, b in zip(blocks, chosen, strict=True))
     return restored(collectives.gather(chosen, sharding, mesh, shape), interleaving), spread

@@ -8,24 +8,24 @@ from difflib import get_close_matches
 from functools import partial
 from math import prod
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
-from shardc.backends.eager.interpreter import observed_names, run
+from shardc.backends.eager.collectives import without_padding
+from shardc.backends.eager.interpreter import run
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.proof import tolerance as measure
-from shardc.backends.eager.proof.blocks import (
-    adds_over_time,
-    as_stored,
-    cut,
-    join,
-    restored,
-    without_padding,
-    without_time,
-)
+from shardc.backends.eager.proof.blocks import adds_over_time, as_stored, cut, join, restored, without_time
 from shardc.backends.eager.proof.comparison import Comparison, Proof, Row
-from shardc.backends.eager.proof.signature import Port, holds_blocks, read_arguments, read_results
+from shardc.backends.eager.proof.signature import (
+    Key,
+    Port,
+    holds_blocks,
+    merged,
+    read_arguments,
+    read_results,
+)
 from shardc.backends.eager.proof.stale_weights import StaleStep, asynchronous_schedule, stages_of_state
 from shardc.backends.eager.proof.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
@@ -33,12 +33,11 @@ from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.roles import STATE_ROLES
+from shardc.passes.manager.attributes import observed
+from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.loaders import Kernels as Library
 
-Key = tuple[str, str]
-"""The role and name of an argument, result or observed value."""
 STALE = (
     "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "
     "pipeline with that step run on the old weights of each micro-batch"
@@ -48,7 +47,7 @@ STALE = (
 def compare_step(
     global_module: ir.Module,
     rank_module: ir.Module,
-    inputs: Mapping[Key, torch.Tensor],
+    inputs: Mapping[Key, Tensor],
     *,
     steps: int = 1,
     widen: bool = True,
@@ -83,7 +82,7 @@ def compare_step(
     _check_same(whole, ranked)
     if tolerance is None:
         tolerance = in_f64() if widen else own_precision(coarsest_dtype(whole.step))
-    values: dict[Key, torch.Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
+    values: dict[Key, Tensor] = {port.key: _input(port, inputs) for port in whole.arguments}
     hyper = {name: float(t.abs().max()) for (role, name), t in values.items() if role == "hyper"}
     rates = [value for name, value in hyper.items() if name.rpartition(".")[2] == "lr"]
     rate = whole.updates * max(rates, default=0.0)
@@ -106,7 +105,7 @@ def compare_step(
 def prove_step(
     global_module: ir.Module,
     rank_module: ir.Module,
-    inputs: Mapping[Key, torch.Tensor],
+    inputs: Mapping[Key, Tensor],
     *,
     steps: int = 1,
     library: Library | None = None,
@@ -129,14 +128,14 @@ class _Value:
     ``copies`` are the blocks that other ranks of a pipeline have of it.
     """
 
-    blocks: list[torch.Tensor]
+    blocks: list[Tensor]
     sharding: Sharding | None
     mesh: Mesh
     shape: tuple[int, ...]
-    copies: list[list[torch.Tensor]] = field(default_factory=list)
+    copies: list[list[Tensor]] = field(default_factory=list)
     interleaving: Interleaving | None = None
 
-    def join(self, shape: tuple[int, ...]) -> tuple[torch.Tensor, float]:
+    def join(self, shape: tuple[int, ...]) -> tuple[Tensor, float]:
         """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
         if self.sharding is None:
             return restored(without_padding(self.blocks[0], shape), self.interleaving), 0.0
@@ -165,22 +164,22 @@ class _Program:
         self.mesh = self.pipeline.mesh if self.pipeline else read_mesh(module) or Mesh(())
         self.codec = ShardingCodec(module.context, self.mesh)
         if self.pipeline is not None:
-            self.arguments, self.results = _merged(self.pipeline.arguments), _merged(self.pipeline.results)
+            self.arguments, self.results = merged(self.pipeline.arguments), merged(self.pipeline.results)
         else:
             self.arguments, self.results = read_arguments(step, self.codec), read_results(step, self.codec)
         self._stored = {port.name: port.interleaving for port in self.arguments if port.role == "param"}
         self.is_ranked = holds_blocks([*self.arguments, *self.results], self.mesh)
 
-    def cut(self, values: Mapping[Key, torch.Tensor]) -> dict[Key, list[torch.Tensor]]:
+    def cut(self, values: Mapping[Key, Tensor]) -> dict[Key, list[Tensor]]:
         return {port.key: self._blocks(port, values[port.key]) for port in self.arguments}
 
     def run(
-        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+        self, blocks: Mapping[Key, list[Tensor]], widen: bool, library: Library | None = None
     ) -> dict[Key, _Value]:
         """The results and the observed values of one step."""
         made: dict[Key, _Value] = {}
 
-        def observe(name: str, values: list[torch.Tensor], op: ir.Operation) -> None:
+        def observe(name: str, values: list[Tensor], op: ir.Operation) -> None:
             role, _, rest = name.partition(":")
             value = self._observed(name, values, op)
             known = made.get((role, rest))
@@ -200,22 +199,22 @@ class _Program:
             made[port.key] = self._value(port, first, others)
         return made
 
-    def _value(self, port: Port, blocks: list[torch.Tensor], copies: list[list[torch.Tensor]]) -> _Value:
+    def _value(self, port: Port, blocks: list[Tensor], copies: list[list[Tensor]]) -> _Value:
         sharding = port.sharding if self.is_ranked else None
         return _Value(blocks, sharding, self.mesh, port.global_type.shape, copies, port.interleaving)
 
-    def _blocks(self, port: Port, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def _blocks(self, port: Port, tensor: Tensor) -> list[Tensor]:
         if self.is_ranked and port.sharding:
             return cut(tensor, port.sharding, self.mesh, port.padded, port.interleaving)
         return [with_padding(as_stored(tensor, port.interleaving), port.padded)]
 
-    def _observed(self, name: str, values: list[torch.Tensor], op: ir.Operation) -> _Value:
+    def _observed(self, name: str, values: list[Tensor], op: ir.Operation) -> _Value:
         shape, stored = tuple(values[0].shape), self._stored.get(name.partition(":")[2])
         if not self.is_ranked:
             return _Value(values, None, self.mesh, shape, interleaving=stored)
         if "dist.shardings" not in op.attributes:
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
-        index = dict(observed_names(op))[name]
+        index = dict(observed(op))[name]
         sharding = self.codec.read(op.attributes["dist.shardings"][index])
         ways = (prod(axis.size for axis in axes) for axes in without_time(sharding, self.mesh).dims)
         shape = tuple(n * parts for n, parts in zip(shape, ways, strict=True))
@@ -229,26 +228,17 @@ class _Stale(_Program):
         super().__init__(uncut)
         assert schedule.updates is not None
         self.updates = schedule.micro_batches // schedule.updates.every
-        self._stale = StaleStep(uncut, schedule, stages_of_state(pipeline))
+        self._schedule, self._stages = schedule, stages_of_state(pipeline)
 
     def run(
-        self, blocks: Mapping[Key, list[torch.Tensor]], widen: bool, library: Library | None = None
+        self, blocks: Mapping[Key, list[Tensor]], widen: bool, library: Library | None = None
     ) -> dict[Key, _Value]:
-        found = self._stale.run(blocks, widen)
+        found = StaleStep(self.module, self._schedule, self._stages, blocks, widen).run()
         return {port.key: self._value(port, found[port.key], []) for port in self.results}
 
 
-def _merged(ports: list[list[Port]]) -> list[Port]:
-    """The ports of all ranks of a pipeline, each once."""
-    return list({port.key: port for of_rank in ports for port in of_rank}.values())
-
-
 def _rows(
-    step: int,
-    wanted: Mapping[Key, torch.Tensor],
-    found: Mapping[Key, _Value],
-    tolerance: Tolerance,
-    moved: float,
+    step: int, wanted: Mapping[Key, Tensor], found: Mapping[Key, _Value], tolerance: Tolerance, moved: float
 ) -> list[Row]:
     """One row for each value, and one more for a value whose replicas differ."""
     sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
@@ -277,7 +267,7 @@ def _kind(key: Key) -> str:
     return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
 
 
-def _input(port: Port, inputs: Mapping[Key, torch.Tensor]) -> torch.Tensor:
+def _input(port: Port, inputs: Mapping[Key, Tensor]) -> Tensor:
     if port.key in inputs:
         return inputs[port.key]
     names = [name for _, name in inputs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from textwrap import indent
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,6 @@ class Proof:
     def render(self, limit: int = 8) -> str:
         """Both verdicts with tables of the ``limit`` worst rows."""
         lines = [self.of, ""] if self.of else []
-        lines += ["in float64 (the proof)", _indented(self.exact, limit)]
-        lines += ["", "in the program's own precision", _indented(self.own, limit)]
+        lines += ["in float64 (the proof)", indent(self.exact.render(limit), "  ")]
+        lines += ["", "in the program's own precision", indent(self.own.render(limit), "  ")]
         return "\n".join(lines)
-
-
-def _indented(comparison: Comparison, limit: int) -> str:
-    return "\n".join(f"  {line}" for line in comparison.render(limit).splitlines())

@@ -13,6 +13,9 @@ from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 
+Key = tuple[str, str]
+"""The role and name of an argument, result or observed value."""
+
 
 @dataclass(frozen=True)
 class Port:
@@ -33,7 +36,7 @@ class Port:
     interleaving: Interleaving | None = None
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         return self.role, self.name
 
     def __str__(self) -> str:
@@ -50,6 +53,11 @@ def read_results(step: ir.Operation, codec: ShardingCodec) -> list[Port]:
     """Return the results in order. Raises BadArguments for one that is not a tensor."""
     types = ir.FunctionType(ir.TypeAttr(step.attributes["function_type"]).value).results
     return _ports(step, "result", types, "res_attrs", codec)
+
+
+def merged(ports: list[list[Port]]) -> list[Port]:
+    """The ports of all ranks of a pipeline, each once."""
+    return list({port.key: port for of_rank in ports for port in of_rank}.values())
 
 
 def _ports(

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.backends.eager.dist_ops import Values
 from shardc.backends.eager.interpreter import Environment, Machine, computing, widened
 from shardc.backends.eager.program import read_block
+from shardc.backends.eager.proof.signature import Key
 from shardc.backends.eager.ranks import Ranks
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
-from shardc.dialects.pipe.action import OPTIMIZER, Action
+from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, parse_action
 from shardc.dialects.pipe.action_op import ActionOp
-from shardc.dialects.pipe.collective import Collective, parse_action
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.dialects.pipe.weight_versions import forward_weights
-from shardc.passes.pipeline.stages.step_program import StepProgram, read_step, reads
-
-Key = tuple[str, str]
-"""Role and name."""
+from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of, read_step, reads
 
 
 def asynchronous_schedule(module: ir.Module) -> Schedule | None:
@@ -42,16 +39,11 @@ def stages_of_state(module: ir.Module) -> dict[Key, int]:
     found: dict[Key, int] = {}
     for function in rank_functions(module):
         returned = function.regions[0].blocks[0].operations[-1].operation.operands
-        for value, key in zip(returned, _result_keys(function), strict=True):
+        for value, key in zip(returned, keys_of(function, "res_attrs"), strict=True):
             action = _action(value)
             if action is not None and action.kind == OPTIMIZER:
                 found[key] = action.stage
     return found
-
-
-def _result_keys(function: ir.Operation) -> list[Key]:
-    attributes = [ir.DictAttr(a) for a in function.attributes["res_attrs"]]
-    return [(ir.StringAttr(a["dist.role"]).value, ir.StringAttr(a["dist.name"]).value) for a in attributes]
 
 
 def _action(value: ir.Value) -> Action | Collective | None:
@@ -64,58 +56,51 @@ def _action(value: ir.Value) -> Action | Collective | None:
 
 
 class StaleStep:
-    """The step of level 3 in ``module`` on old weights of ``schedule``. ``stages``: state -> its stage."""
+    """One step of level 3 in ``module`` on old weights of ``schedule``: ``versions[v]`` is all state behind v
+    updates. ``stages``: state -> its stage.
+    """
 
-    def __init__(self, module: ir.Module, schedule: Schedule, stages: Mapping[Key, int]) -> None:
-        assert schedule.updates is not None
-        self._program = read_step(module)
-        self._every = schedule.updates.every
-        self._micro_batches = schedule.micro_batches
-        self._stages = stages
-        self._uses = {(u.action.stage, u.action.micro_batch): u.version for u in forward_weights(schedule)}
+    def __init__(
+        self,
+        module: ir.Module,
+        schedule: Schedule,
+        stages: Mapping[Key, int],
+        arguments: Mapping[Key, list[Tensor]],
+        widen: bool,
+    ) -> None:
         mesh = read_mesh(module)
-        assert mesh is not None
+        assert schedule.updates is not None and mesh is not None
         (time,) = [axis for axis in mesh.axes if axis.kind == "time"]
-        self._axis = mesh.whole(time.name)
-        self._mesh, self._codec = mesh, ShardingCodec(module.context, mesh)
-        self._grouped = _sums_for(self._program, stages)
-
-    def run(self, arguments: Mapping[Key, list[torch.Tensor]], widen: bool) -> dict[Key, list[torch.Tensor]]:
-        """The results of one step by role and name, a tensor for each rank."""
-        ranks = Ranks(self._mesh, self._codec, self._mesh.world_size)
-        machine = Machine(ranks, widen, None, None)
-        given = {k: [widened(t) for t in values] if widen else values for k, values in arguments.items()}
-        with computing(widen):
-            return _Run(self, machine, ranks, given).steps()
-
-
-class _Run:
-    """One step: ``versions[v]`` is all state behind v updates."""
-
-    def __init__(self, step: StaleStep, machine: Machine, ranks: Ranks, given: Mapping[Key, Values]) -> None:
-        self._step, self._program = step, step._program
-        self._machine, self._ranks, self._given = machine, ranks, given
-        *self._instructions, self._end = read_block(self._program.block, machine.reader)
+        self._axis, self._widen = mesh.whole(time.name), widen
+        self._ranks = Ranks(mesh, ShardingCodec(module.context, mesh), mesh.world_size)
+        self._machine = Machine(self._ranks, widen, None, None)
+        self._program = read_step(module)
+        *self._instructions, self._end = read_block(self._program.block, self._machine.reader)
         self._at = next(i for i, found in enumerate(self._instructions) if found.op == self._program.loop)
-        self.versions = [{key: given[key] for key in step._stages}]
+        self._every, self._micro_batches = schedule.updates.every, schedule.micro_batches
+        self._uses = {(u.action.stage, u.action.micro_batch): u.version for u in forward_weights(schedule)}
+        self._stages, self._grouped = stages, _sums_for(self._program, stages)
+        self._given = {k: [widened(t) for t in v] if widen else v for k, v in arguments.items()}
+        self.versions = [{key: self._given[key] for key in stages}]
 
-    def steps(self) -> dict[Key, list[torch.Tensor]]:
-        step = self._step
+    def run(self) -> dict[Key, list[Tensor]]:
+        """The results by role and name, a tensor for each rank."""
         sums: list[Values] | None = None
         results: dict[Key, Values] = {}
-        for m in range(step._micro_batches):
-            state = {key: self.versions[step._uses[stage, m]][key] for key, stage in step._stages.items()}
-            values = self._before(state)
-            inits = [values[v] for v in self._program.values.inits]
-            if sums is None:
-                sums = inits
-            elif m % step._every == 0:
-                both = enumerate(zip(inits, sums, strict=True))
-                sums = [init if n in step._grouped else s for n, (init, s) in both]
-            sums = self._micro_batch(m, sums, values)
-            if (m + 1) % step._every == 0:
-                results = self._after(sums)
-                self.versions.append({key: results[key] for key in step._stages})
+        with computing(self._widen):
+            for m in range(self._micro_batches):
+                seen = {key: self._uses[stage, m] for key, stage in self._stages.items()}
+                values = self._before({key: self.versions[version][key] for key, version in seen.items()})
+                inits = [values[v] for v in self._program.values.inits]
+                if sums is None:
+                    sums = inits
+                elif m % self._every == 0:
+                    both = enumerate(zip(inits, sums, strict=True))
+                    sums = [init if n in self._grouped else s for n, (init, s) in both]
+                sums = self._micro_batch(m, sums, values)
+                if (m + 1) % self._every == 0:
+                    results = self._after(sums)
+                    self.versions.append({key: results[key] for key in self._stages})
         return results
 
     def _before(self, state: Mapping[Key, Values]) -> Environment:
@@ -127,7 +112,7 @@ class _Run:
 
     def _micro_batch(self, number: int, sums: list[Values], values: Environment) -> list[Values]:
         captures = [self._machine.value_of(v, values) for v in self._program.values.captures]
-        with self._ranks.at(self._step._axis, number):
+        with self._ranks.at(self._axis, number):
             (made,) = self._machine.run_block(self._program.body, [*sums, *captures])
         return made
 
@@ -138,13 +123,13 @@ class _Run:
         for instruction in self._instructions[self._at + 1 :]:
             self._machine.run_instruction(instruction, values)
         found = [self._machine.value_of(v, values) for v in self._end.op.operands]
-        return dict(zip(_result_keys(self._program.function), found, strict=True))
+        return dict(zip(keys_of(self._program.function, "res_attrs"), found, strict=True))
 
 
 def _sums_for(program: StepProgram, stages: Mapping[Key, int]) -> set[int]:
     """The numbers of the sums that updates of state read."""
     returned = program.block.operations[-1].operation.operands
-    keys = _result_keys(program.function)
+    keys = keys_of(program.function, "res_attrs")
     needed = {value for value, key in zip(returned, keys, strict=True) if key in stages}
     for op in reversed(program.outside):
         if any(result in needed for result in op.results):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import read_type
@@ -66,13 +67,13 @@ def coarsest_dtype(step: ir.Operation) -> torch.dtype:
     return max(floating, key=lambda d: torch.finfo(d).eps, default=torch.float64)
 
 
-def magnitude(tensor: torch.Tensor) -> float:
+def magnitude(tensor: Tensor) -> float:
     """The largest finite absolute value, 0 for an empty tensor."""
     finite = wide(tensor).abs().nan_to_num(nan=0.0, posinf=0.0)
     return float(finite.max()) if finite.numel() else 0.0
 
 
-def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+def difference(a: Tensor, b: Tensor) -> float:
     """``max|a - b|``; infinite if the shapes differ, an infinity stands in only one, or there is any NaN.
 
     Two NaNs are not equal: programs that both fail to compute a loss have proved nothing.
@@ -90,6 +91,6 @@ def relative(gap: float, scale: float) -> float:
     return gap / max(scale, _TINY)
 
 
-def wide(tensor: torch.Tensor) -> torch.Tensor:
+def wide(tensor: Tensor) -> Tensor:
     """The tensor in the widest dtype of its kind, so that taking differences rounds nothing that matters."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)

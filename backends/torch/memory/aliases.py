@@ -36,10 +36,9 @@ class Aliases:
 
     def group(self, value: ir.Value) -> Group:
         """All that may share memory with ``value``, itself included."""
-        found = self._groups.get(value)
-        if found is None:
-            found = self._groups[value] = Group([value])
-        return found
+        if value not in self._groups:
+            self._groups[value] = Group([value])
+        return self._groups[value]
 
     def add(self, step: Step, reused: bool = False, alone: bool = False) -> None:
         """Note what a step's results share. ``reused``: the operand's memory; ``alone``: a group of one."""

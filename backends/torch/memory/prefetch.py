@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch_mlir import ir
 
 from shardc.backends.torch.kernels import KERNEL
+from shardc.backends.torch.step import Step
 from shardc.cost.memory import PREFETCH_BYTES
 from shardc.dialects.aten.types import read_type
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.partition.storage import VIEWS
-
-if TYPE_CHECKING:
-    from shardc.backends.torch.step import Step
 
 PREPARING = VIEWS | {"aten.cat", "aten._to_copy"}
 """What a gather's operand is made of: views, a bucket of parameters, a cast; or a kernel of these."""

@@ -103,22 +103,16 @@ def _compiled(kernel: Emitted, target: Gpu, folder: Path, worker: Process, limit
     }
     try:
         found = tuple(Figures(**f) for f in worker.ask(asked, limit_s))
-    except Refused as error:
-        return _failed(kernel, target, str(error))
-    except TookTooLong:
-        return _failed(kernel, target, f"it took more than {limit_s:g} s")
-    except Ended as error:
-        return _failed(kernel, target, f"its process ended with {error}")
+    except (Refused, TookTooLong, Ended) as error:
+        late, ended = f"it took more than {limit_s:g} s", f"its process ended with {error}"
+        reason = {Refused: str(error), TookTooLong: late, Ended: ended}[type(error)]
+        failed = TritonCompileFailed(name=kernel.name, target=target.name, reason=reason)
+        return Compiled(kernel, target, error=failed)
     needed, limit = max((f.shared_bytes for f in found), default=0), target.shared_bytes
     if needed <= limit:
         return Compiled(kernel, target, found)
     error = TooMuchSharedMemory(name=kernel.name, target=target.name, needed_bytes=needed, shared_bytes=limit)
     return Compiled(kernel, target, found, error)
-
-
-def _failed(kernel: Emitted, target: Gpu, reason: str) -> Compiled:
-    error = TritonCompileFailed(name=kernel.name, target=target.name, reason=reason)
-    return Compiled(kernel, target, error=error)
 
 
 @cache

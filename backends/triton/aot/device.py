@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from triton import knobs
 
 from shardc.cost.machine import GPUS, Gpu
 from shardc.diagnostics.kernels import UnknownTarget
@@ -19,14 +18,14 @@ _LIKE = {8: "sm_80", 9: "sm_90", 10: "sm_100", 12: "sm_80"}
 def device_target(device: torch.device) -> Gpu:
     """Return a known target with this device's units and memories. Raises UnknownTarget, DriverTooOld."""
     found = torch.cuda.get_device_properties(device)
-    if torch.version.hip is not None:
-        return _amd(found.gcnArchName.partition(":")[0], found.multi_processor_count)
-    major, minor = found.major, found.minor
-    name = f"sm_{major}{minor}"
-    if major not in _LIKE:
+    is_amd, major, minor = torch.version.hip is not None, found.major, found.minor
+    name = found.gcnArchName.partition(":")[0] if is_amd else f"sm_{major}{minor}"
+    like = GPUS.get(name if is_amd else _LIKE.get(major, ""))
+    if like is None:
         raise UnknownTarget(target=name, known=", ".join(GPUS))
-    check_driver(triton_kernels.driver_version(), "ptxas_blackwell" if major >= 10 else "ptxas")
-    like = GPUS[_LIKE[major]]
+    if is_amd:
+        return replace(like, units=found.multi_processor_count)
+    check_driver(triton_kernels.driver_version(), major >= 10)
     return replace(
         like,
         name=name,
@@ -38,17 +37,8 @@ def device_target(device: torch.device) -> Gpu:
     )
 
 
-def _amd(name: str, units: int) -> Gpu:
-    if name not in GPUS:
-        raise UnknownTarget(target=name, known=", ".join(GPUS))
-    return replace(GPUS[name], units=units)
-
-
-def check_driver(found: int, assembler: str = "ptxas") -> None:
-    """Raise DriverTooOld unless a driver (12040: CUDA 12.4) loads what Triton's assembler makes.
-
-    A driver for some CUDA runs the machine code of every CUDA with the same major number.
-    """
-    made_for = getattr(knobs.nvidia, assembler).version
-    if found // 1000 < int(made_for.partition(".")[0]):
-        raise DriverTooOld(found=f"{found // 1000}.{found % 1000 // 10}", needed=made_for)
+def check_driver(driver: int, is_late: bool = False) -> None:
+    """Raise DriverTooOld unless a driver (12040: CUDA 12.4) loads what Triton's assembler makes."""
+    lacking = triton_kernels.lacking_cuda(driver, is_late)
+    if lacking is not None:
+        raise DriverTooOld(found=lacking[0], needed=lacking[1])

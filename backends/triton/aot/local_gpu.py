@@ -30,11 +30,9 @@ def device_gpu(device: torch.device) -> Gpu | None:
     """Return the GPU that Triton compiles for on a device; None, with a warning, where it cannot."""
     if device.type != "cuda":
         return None
-    # not at the top: CPUs need neither, and the second imports Triton
-
     try:
         check_triton(str(device))
-        from shardc.backends.triton.aot.device import device_target
+        from shardc.backends.triton.aot.device import device_target  # imports Triton
 
         return device_target(device)
     except ShardcError as error:

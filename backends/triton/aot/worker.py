@@ -1,12 +1,12 @@
 """What a process that compiles Triton modules ahead of time calls. It needs Triton alone, and no GPU."""
 
-import importlib.util
 import itertools
 import json
 import re
 import subprocess
 from pathlib import Path
-from types import ModuleType
+
+from shardc.runtime.python_file import imported_file
 
 KEY = "key"
 """The file beside a binary with Triton's key of it, which ``runtime.kernels.triton_kernels`` reads."""
@@ -20,7 +20,8 @@ def compile_module(asked: dict) -> list[dict]:
     """
     from triton.backends.compiler import GPUTarget
 
-    module = load(Path(asked["path"]))
+    path = Path(asked["path"])
+    module = imported_file(path.stem, path)
     target = GPUTarget(asked["backend"], asked["arch"], asked["warp_size"])
     return [
         compile_function(getattr(module, f["name"]), f, sizes, target)
@@ -36,15 +37,6 @@ def variants(form: dict) -> list[list[str]]:
         return [sizes, []]
     cases = itertools.product((True, False), repeat=len(sizes))
     return [[name for name, whole in zip(sizes, case, strict=True) if whole] for case in cases]
-
-
-def load(path: Path) -> ModuleType:
-    """The module in a file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def compile_function(function, form: dict, sizes: list[str], target) -> dict:

@@ -13,11 +13,6 @@ from shardc.backends.triton.attention.shared import Writer, indented
 _BLOCKS = "BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_E: tl.constexpr,"
 
 
-def steps(w: Writer) -> list[str]:
-    """The functions ``name_dkdv_rows`` and ``name_dq_keys``: the steps of one block."""
-    return [_dkdv_rows(w), _dq_keys(w)]
-
-
 def delta(w: Writer) -> list[str]:
     """The body of ``name_delta``: ``delta[batch, head, query]`` is the sum of grad_out * out."""
     return [
@@ -32,16 +27,15 @@ def delta(w: Writer) -> list[str]:
 
 def _row(w: Writer) -> list[str]:
     """The lines that load ``top``, a query's lse in powers of 2, and ``part``, its delta."""
-    lines = [
-        f"top = {w.load_row(w.at('lse'))} * LOG2E",
-        f"part = {w.load_row('delta + m')}",
-    ]
+    lines = [f"top = {w.load_row(w.at('lse'))} * LOG2E", f"part = {w.load_row('delta + m')}"]
     if w.hides_rows:
         lines.insert(1, 'top = tl.where(top == float("-inf"), 0.0, top)  # a query that sees nothing')
     return lines
 
 
-def _dkdv_rows(w: Writer) -> str:
+def dkdv_rows(w: Writer) -> str:
+    """The function ``name_dkdv_rows``: the step of one block of queries."""
+    causal = ["if EDGE:", '    score = tl.where(n[:, None] <= m[None, :] + OFFSET, score, float("-inf"))']
     body = [
         *w.sizes(),
         "m = start + tl.arange(0, BLOCK_M)",
@@ -52,7 +46,7 @@ def _dkdv_rows(w: Writer) -> str:
         *_row(w),
         f"score = tl.dot(key, tl.trans(query){w.precision}) * (SCALE * LOG2E)  # [keys, queries]",
         *w.masked(True, "m[None, :]", "n[:, None]"),
-        *_causal(w),
+        *causal * w.spec.causal,
         "weight = tl.exp2(score - top[None, :])",
         f"dv_block = tl.dot({w.cast('weight')}, grad, dv_block{w.precision})",
         f"slope = weight * (tl.dot(value, tl.trans(grad){w.precision}) - part[None, :])",
@@ -69,12 +63,6 @@ def {w.name}_dkdv_rows(
     Queries beyond the last have a grad_out of 0 and add nothing.
     """
 {indented(body)}'''
-
-
-def _causal(w: Writer) -> list[str]:
-    if not w.spec.causal:
-        return []
-    return ["if EDGE:", '    score = tl.where(n[:, None] <= m[None, :] + OFFSET, score, float("-inf"))']
 
 
 def dkdv(w: Writer) -> list[str]:
@@ -140,7 +128,8 @@ def dkdv(w: Writer) -> list[str]:
     ]
 
 
-def _dq_keys(w: Writer) -> str:
+def dq_keys(w: Writer) -> str:
+    """The function ``name_dq_keys``: the step of one block of keys."""
     body = [
         *w.sizes(),
         "n = start + tl.arange(0, BLOCK_N)",

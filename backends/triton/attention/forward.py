@@ -65,13 +65,13 @@ def hidden(w: Writer) -> list[str]:
 
 
 def key_range(w: Writer) -> list[str]:
-    """The lines that set ``whole``, the end of the keys all queries see, and ``last``, of those any sees."""
-    return [*_causal_range(w), *(_shown(w) if w.ranges else [])]
-
-
-def _shown(w: Writer) -> list[str]:
-    """Of these those that the mask shows, from ``low`` on."""
+    """The lines that set ``whole``, the end of the keys all queries see, and ``last``, of those any sees; of
+    these those that the mask shows, from ``low`` on, where ranges are known.
+    """
+    if not w.ranges:
+        return _causal_range(w)
     return [
+        *_causal_range(w),
         f"low = tl.load({entry(w, 'm')}) // BLOCK_N * BLOCK_N  # of what the mask shows",
         f"high = tl.load({entry(w, 'm')} + 1)",
         *["whole = tl.minimum(whole, high // BLOCK_N * BLOCK_N)"] * (not w.loops_once),

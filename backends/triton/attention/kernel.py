@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch_mlir import ir
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.triton.attention import backward as attention_backward
 from shardc.backends.triton.attention import forward as attention_forward
@@ -24,9 +25,9 @@ from shardc.cost.attention import blocks as blocks_of
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.dialects.kern.attention import AttentionOp, attention_of
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
-from shardc.dialects.kern.attention_maps import Attention
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.attention_maps import Attention, read_attention
 from shardc.dialects.kern.size import AnySize, hint
 from shardc.dialects.kern.types import ELEMENTS
 
@@ -37,11 +38,12 @@ _ROLES = {
 }
 
 
+@handles(AttentionOp, AttentionBackwardOp)
 def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
     op, shapes, symbols, config = body.op, body.shapes, body.symbols, body.config
     forward = op.name == FORWARD
-    spec = attention_of(op, shapes) if forward else attention_backward_of(op, shapes)
+    spec = read_attention(op, shapes)
     memory = _memory(op, spec, [f"n{s.number}" for s in symbols])
     names = {s: name for s, name in zip(symbols, memory.sizes, strict=True)}
     kinds = ("forward",) if forward else ("dkdv", "dq")
@@ -49,15 +51,14 @@ def emit_attention(body: Structured, said: Said, target: Gpu, *, tf32: bool = Fa
     writer = Writer(said.name, spec, names, tf32, _has_ranges(spec, blocks))
     module = Module(said.name, said.title, memory)
     module.sizes = writer.constants()
-    owns = {"dkdv": "n", "dq": "m", "forward": "m"}
     if not forward:
         sizes = spec.sizes
         memory.works.append(Work(Pointer("delta", "delta", "f32"), sizes["b"] * sizes["h"] * sizes["m"]))
         module.parts.append(_delta(writer, target))
     for kind in kinds:
         if writer.ranges:
-            module.parts.append(_ranges(writer, owns[kind], blocks[kind], memory, target))
-    module.helpers = [attention_forward.step(writer)] if forward else attention_backward.steps(writer)
+            module.parts.append(_ranges(writer, _KINDS[kind][2], blocks[kind], memory, target))
+    module.helpers = [_KINDS[kind][0](writer) for kind in kinds]
     for kind in kinds:
         seconds = estimate_s(blocks[kind], scores_of(kind, spec, tf32), target)
         module.parts.append(replace(_part(writer, kind, blocks[kind]), seconds=seconds))
@@ -96,13 +97,9 @@ def _blocks(kind: str, spec: Attention, target: Gpu, config: Mapping[str, int], 
     if not blocks_of(scores, target):
         heads = f"heads of size {spec.sizes['d']} and {spec.sizes['e']}"
         raise TritonKernelNotSupported(what=f"attention with {heads}")
-    return configured(choose(scores, target), kind, config)
-
-
-def configured(chosen: Blocks, kind: str, values: Mapping[str, int]) -> Blocks:
-    """What ``#kern.config`` says, for the rest what was chosen."""
     names = ("queries", "keys", "warps", "stages")
-    return replace(chosen, **{n: values[f"{kind}_{n}"] for n in names if f"{kind}_{n}" in values})
+    asked = {name: config[f"{kind}_{name}"] for name in names if f"{kind}_{name}" in config}
+    return replace(choose(scores, target), **asked)
 
 
 def _has_ranges(spec: Attention, blocks: Mapping[str, Blocks]) -> bool:
@@ -131,15 +128,18 @@ def _ranges(w: Writer, own: str, blocks: Blocks, memory: Memory, target: Gpu) ->
 def _part(w: Writer, kind: str, blocks: Blocks) -> Part:
     constants = {"BLOCK_M": blocks.queries, "BLOCK_N": blocks.keys}
     constants |= {"BLOCK_D": padded(w.size("d")), "BLOCK_E": padded(w.size("e"))}
-    if kind == "dkdv":
-        grid = _grid(w, "n", "BLOCK_N", w.spec.kv_heads)
-    else:
-        grid = _grid(w, "m", "BLOCK_M", w.size("h"))
+    _, body, own = _KINDS[kind]
+    grid = _grid(w, own, w.spec.kv_heads if kind == "dkdv" else w.size("h"))
     name = w.name if kind == "forward" else f"{w.name}_{kind}"
-    return Part(name, _BODIES[kind](w), constants, grid, blocks.warps, _SAYS[kind], blocks.stages)
+    return Part(name, body(w), constants, grid, blocks.warps, _SAYS[kind], blocks.stages)
 
 
-_BODIES = {"forward": attention_forward.main, "dkdv": attention_backward.dkdv, "dq": attention_backward.dq}
+_KINDS = {
+    "forward": (attention_forward.step, attention_forward.main, "m"),
+    "dkdv": (attention_backward.dkdv_rows, attention_backward.dkdv, "n"),
+    "dq": (attention_backward.dq_keys, attention_backward.dq, "m"),
+}
+"""What writes the step of a kernel's loop and its body, and the dim of which a program takes a block."""
 _SAYS = {
     "forward": "A program: BLOCK_M queries of one head, past which the keys that they see go by in blocks "
     "of BLOCK_N.",
@@ -157,14 +157,14 @@ _SAYS = {
 
 def _delta(w: Writer, target: Gpu) -> Part:
     constants = {"BLOCK_M": 32, "BLOCK_E": padded(w.spec.sizes["e"])}
-    grid = _grid(w, "m", "BLOCK_M", w.spec.sizes["h"])
+    grid = _grid(w, "m", w.spec.sizes["h"])
     rows = hint(prod(w.spec.sizes[d] for d in "bhm"))
     seconds = stream_s(2 * hint(w.spec.tensors["out"].type.size_bytes) + 4 * rows, -(-rows // 32), 4, target)
     body = attention_backward.delta(w)
     return Part(f"{w.name}_delta", body, constants, grid, 4, _SAYS["delta"], 1, seconds)
 
 
-def _grid(w: Writer, rows: str, block: str, heads: AnySize) -> str:
+def _grid(w: Writer, own: str, heads: AnySize) -> str:
     names = list(w.symbols.values())
-    batch, count = (size_text(n, names) for n in (prod((w.size("b"), heads)), w.size(rows)))
-    return f"(triton.cdiv({count}, {block}) * {batch},)"
+    batch, count = (size_text(n, names) for n in (prod((w.size("b"), heads)), w.size(own)))
+    return f"(triton.cdiv({count}, {attention_ranges.BLOCKS[own]}) * {batch},)"

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import torch
 
-from shardc.backends.triton.emit.text import VALUES, factor_text, precision_line
+from shardc.backends.triton.emit.text import VALUES, factor_text, precision_lines, precision_of
 from shardc.dialects.kern.attention_maps import KEYS, ROLES, Attention
 from shardc.dialects.kern.size import AnySize, Size, Symbol
 from shardc.dialects.kern.types import ELEMENTS
@@ -21,7 +21,7 @@ FAR = 1 << 31
 """Elements from which on offsets take 64 bits."""
 
 SIZES = {"b": "BATCH", "h": "HEADS", "m": "QUERIES", "n": "KEYS", "d": "SIZE", "e": "VALUE_SIZE"}
-_MEANINGS = {"d": "of a query and a key", "e": "of a value"}
+_MEANINGS = {"d": "  # of a query and a key", "e": "  # of a value"}
 
 
 def padded(size: AnySize) -> int:
@@ -50,16 +50,16 @@ class Writer:
     @cached_property
     def type(self) -> str:
         """Of queries, keys and values."""
-        return VALUES[ELEMENTS[self.spec.tensors["q"].type.dtype]]
+        return VALUES[self.element]
 
     @cached_property
-    def is_f32(self) -> bool:
-        return self.type == "tl.float32"
+    def element(self) -> str:
+        return ELEMENTS[self.spec.tensors["q"].type.dtype]
 
     @cached_property
     def precision(self) -> str:
         """What each ``tl.dot`` is told besides its operands."""
-        return ", input_precision=PRECISION" if self.is_f32 else ""
+        return precision_of(self.element)
 
     @cached_property
     def mask(self) -> str:
@@ -81,11 +81,11 @@ class Writer:
         """Whether blocks that no mask touches share a loop with the others: without matrix instructions
         products cost more than masks, and a second loop of one step would hold registers throughout.
         """
-        return self.is_f32 and not self.tf32
+        return self.element == "f32" and not self.tf32
 
     def cast(self, value: str) -> str:
         """A value in f32 as a tensor in memory or a ``tl.dot`` takes it."""
-        if self.is_f32:
+        if self.element == "f32":
             return value
         return f"{value}.to({self.type})" if value.isidentifier() else f"({value}).to({self.type})"
 
@@ -94,18 +94,15 @@ class Writer:
     def constants(self) -> list[str]:
         """The lines that define sizes and settings of the module."""
         spec = self.spec
-        lines = [self._constant(dim) for dim in "bhmnde" if not isinstance(self.size(dim), Size)]
+        sizes = {dim: size for dim in "bhmnde" if not isinstance(size := self.size(dim), Size)}
+        lines = [f"{SIZES[d]} = tl.constexpr({n}){_MEANINGS.get(d, '')}" for d, n in sizes.items()]
         lines += ["LOG2E = tl.constexpr(1.4426950408889634)"]
         lines += [f"SCALE = tl.constexpr({spec.scale!r})  # of scores"]
         if spec.group > 1:
             lines += [f"GROUP = tl.constexpr({spec.group})  # query heads that share a head of keys"]
         if spec.causal:
             lines += [f"OFFSET = tl.constexpr({spec.q_offset})  # query m sees the keys up to m + OFFSET"]
-        return [*lines, *([precision_line(self.tf32)] if self.is_f32 else [])]
-
-    def _constant(self, dim: str) -> str:
-        meaning = f"  # {_MEANINGS[dim]}" if dim in _MEANINGS else ""
-        return f"{SIZES[dim]} = tl.constexpr({self.size(dim)}){meaning}"
+        return [*lines, *precision_lines(self.element, self.tf32)]
 
     def sizes(self) -> list[str]:
         """The lines that name a function's symbolic sizes."""
@@ -121,33 +118,29 @@ class Writer:
         """Where the rows of one head begin, at ``batch`` and ``head`` (of queries) or ``kv_head``."""
         if self.spec.group > 1 and role in KEYS and head == "head":
             head = "head // GROUP"
-        batch = "batch.to(tl.int64)" if self._is_far(role, "b") else "batch"
         stride = self.spec.tensors[role].stride
-        return self._sum(role, ((batch, stride("b")), (head, stride("h"))))
+        return self._sum(role, ((self._far("batch", role, "b"), stride("b")), (head, stride("h"))))
 
     def to_head(self, *roles: str) -> list[str]:
         """The lines that move pointers to the head of a program."""
         return [f"{role} = {text}" for role in roles if self.has(role) and (text := self.head(role)) != role]
 
-    def _is_far(self, role: str, dim: str) -> bool:
-        """Whether offsets along a dim may take more than 31 bits."""
-        layout = self.spec.tensors[role]
-        reach = layout.stride(dim) * self.size(dim)
-        return isinstance(reach, Size) or reach >= FAR
+    def _far(self, index: str, role: str, dim: str) -> str:
+        """An index along a dim, in 64 bits where offsets may take more than 31."""
+        reach = self.spec.tensors[role].stride(dim) * self.size(dim)
+        return f"{index}.to(tl.int64)" if isinstance(reach, Size) or reach >= FAR else index
 
     def delta(self) -> str:
         """Where the deltas of one query head begin."""
-        batch = "batch.to(tl.int64)" if self._is_far("lse", "b") else "batch"
-        return f"delta + ({batch} * HEADS + head) * QUERIES"
+        return f"delta + ({self._far('batch', 'lse', 'b')} * HEADS + head) * QUERIES"
 
     def at(self, role: str, *, across: bool = False) -> str:
         """The elements of a block of rows: ``[row, column]``, or ``[column, row]`` if ``across``."""
         layout, (row, *column) = self.spec.tensors[role], ROLES[role][2:]
-        wide = ".to(tl.int64)" if self._is_far(role, row) else ""
         if not column:
-            return self._sum(role, ((f"{row}{wide}", layout.stride(row)),))
+            return self._sum(role, ((self._far(row, role, row), layout.stride(row)),))
         names = [f"{d}[None, :]" if (d == row) == across else f"{d}[:, None]" for d in (row, *column)]
-        names[0] += wide
+        names[0] = self._far(names[0], role, row)
         return self._sum(role, zip(names, (layout.stride(d) for d in (row, *column)), strict=True))
 
     def _sum(self, start: str, terms: Iterable[tuple[str, AnySize]]) -> str:
@@ -195,8 +188,7 @@ class Writer:
     def mask_at(self, m: str, n: str) -> str:
         """The elements of a head's mask at queries ``m`` and keys ``n``."""
         layout = self.spec.tensors["mask"]
-        wide = ".to(tl.int64)" if self._is_far("mask", "m") else ""
-        return self._sum("mask", ((m + wide, layout.stride("m")), (n, layout.stride("n"))))
+        return self._sum("mask", ((self._far(m, "mask", "m"), layout.stride("m")), (n, layout.stride("n"))))
 
     @cached_property
     def hides_rows(self) -> bool:

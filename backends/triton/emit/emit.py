@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -12,13 +12,13 @@ from shardc.backends.body.axes import join_axes
 from shardc.backends.body.contraction import find_contraction
 from shardc.backends.body.extract import extract_kernels
 from shardc.backends.body.graph import Argument, Graph, Value
+from shardc.backends.body.handlers import handlers
 from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import Nest, check_in_place, recursion
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.roots import Reads, Root, Roots, base, find_roots
 from shardc.backends.body.structured import read_structured
-from shardc.backends.triton.attention.kernel import emit_attention
-from shardc.backends.triton.config import Extent, Limits, Tile, limits_of, power_of_two, tile_of
+from shardc.backends.triton.config import Extent, Tile, power_of_two, tile_of
 from shardc.backends.triton.emit.code import Code
 from shardc.backends.triton.emit.element import Elements
 from shardc.backends.triton.emit.emitted import Emitted
@@ -28,35 +28,19 @@ from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said, said_of, said_of_function
 from shardc.backends.triton.emit.nests import Function, find_functions, with_scalars
 from shardc.backends.triton.emit.reduce import Joins, combiner_of, init_of, result_name
-from shardc.backends.triton.emit.scatter import emit_scatter
 from shardc.backends.triton.emit.text import Expr, Names
 from shardc.backends.triton.emit.traffic import element_bytes, read_bytes, result_element, written_bytes
-from shardc.backends.triton.losses.cross_entropy_kernel import emit_cross_entropy
 from shardc.backends.triton.matmul.contraction import Matmul
-from shardc.backends.triton.matmul.grouped_matmul import emit_grouped_matmul
-from shardc.backends.triton.matmul.kernel import add_matmul, matmul_nest, waits
+from shardc.backends.triton.matmul.kernel import add_matmul, all_after, matmul_nest
 from shardc.backends.triton.matmul.product import product_of
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 from shardc.cost.matmul import Product
 from shardc.diagnostics.triton import TritonKernelNotSupported
-from shardc.dialects.kern.attention import AttentionOp
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp
-from shardc.dialects.kern.grouped_matmul import GroupedMatmulOp
-from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropyOp
-from shardc.dialects.kern.linear_cross_entropy_backward import LinearCrossEntropyBackwardOp
-from shardc.dialects.kern.scatter_add import ScatterAddOp
 from shardc.dialects.kern.size import AnySize, hint, symbols_of
 
-STRUCTURED: dict[str, Callable[..., Emitted]] = {
-    AttentionOp.OPERATION_NAME: emit_attention,
-    AttentionBackwardOp.OPERATION_NAME: emit_attention,
-    GroupedMatmulOp.OPERATION_NAME: emit_grouped_matmul,
-    LinearCrossEntropyOp.OPERATION_NAME: emit_cross_entropy,
-    LinearCrossEntropyBackwardOp.OPERATION_NAME: emit_cross_entropy,
-    ScatterAddOp.OPERATION_NAME: emit_scatter,
-}
-"""What writes a kernel that is one op of ``kern``."""
+WRITERS = tuple(f"shardc.backends.triton.{name}" for name in ("attention", "emit", "losses", "matmul"))
+"""The packages of what writes a kernel that is one op of ``kern``."""
 INT32 = (1 << 31) - (1 << 17)
 """Indices from here on take 64 bits: a tile may reach beyond the last element."""
 
@@ -76,7 +60,7 @@ def emit_function(function: ir.Operation, said: Said, target: Gpu, *, tf32: bool
     with function.context, ir.Location.unknown():
         body = read_structured(function)
         if body is not None:
-            return STRUCTURED[body.op.name](body, said, target, tf32=tf32)
+            return handlers(*WRITERS)[body.op.name](body, said, target, tf32=tf32)
         graph = read_graph(function)
         with recursion(1000 + 40 * len(graph.generics)):  # elements are asked for along chains of ops
             return Kernel(graph, target, said, tf32).emit()
@@ -105,10 +89,9 @@ class Kernel:
         self.roots: Roots = find_roots(self.graph)
         join_axes(self.roots)
         self.reads: dict[Root, Reads] = {root: self.roots.reads(root) for root in self.roots.items}
-        self.limits: Limits = limits_of(self.target)
         self.matmul: Nest | None = matmul_nest(self.roots, self.reads)
         inside = self.matmul.roots if self.matmul else []
-        self.functions = find_functions(self.roots, self.reads, self.limits, without=inside)
+        self.functions = find_functions(self.roots, self.reads, self.target, without=inside)
         check_in_place(self.roots, self.reads, [*self.functions, *([self.matmul] if self.matmul else [])])
         if self.graph.flat:
             self.functions = with_scalars(self.functions)
@@ -120,7 +103,8 @@ class Kernel:
         self.module = Module(self.said.name, self.said.title, self.memory, self.joins, numbers=numbers)
 
     def emit(self) -> Emitted:
-        behind = [f for f in self.functions if self._waits(f)]
+        late = all_after(self.matmul.roots[0], self.roots, self.reads) if self.matmul else set()
+        behind = [f for f in self.functions if late.intersection(f.roots)]
         for number, function in enumerate(self.functions):
             if function not in behind:
                 self._function(function, number)
@@ -131,16 +115,8 @@ class Kernel:
         if self.graph.flat:
             return self.module.finish_flat()
         self._estimate()
-        if self.matmul:
-            return self.module.finish("matmul")
-        return self.module.finish(
-            "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
-        )
-
-    def _waits(self, function: Function) -> bool:
-        """Whether a function must run after the matmul."""
-        nest = self.matmul
-        return nest is not None and any(waits(r, nest, self.roots, self.reads) for r in function.roots)
+        kind = "reduction" if any(r.is_reduction for r in self.roots.items) else "pointwise"
+        return self.module.finish("matmul" if self.matmul else kind)
 
     def _estimate(self) -> None:
         """Notes what the kernel takes: every tensor that it is given, and every result, once."""
@@ -154,7 +130,7 @@ class Kernel:
     def _function(self, function: Function, number: int) -> None:
         several = len(self.functions) > 1 or self.matmul is not None
         name = self.module.name + (f"_{number}" if several else "")
-        tile = tile_of(self.extent(function), self.limits, self.target, self.graph.config)
+        tile = tile_of(self.extent(function), self.target, self.graph.config)
         targets, partials = self._targets(function), self._partials(function, tile)
         elements, flat = self._elements(function), self.graph.flat
         writer = FunctionWriter(function, tile, elements, self.joins, targets, partials, self.computed, flat)
@@ -182,19 +158,10 @@ class Kernel:
         """The contraction, and the memory of each result of its nest that has some."""
         product, targets = nest.roots[0], self._targets(nest)
         assert product.generic is not None
-        found = Matmul(
-            self.module.name,
-            nest,
-            self.roots,
-            find_contraction(product, nest.order),
-            self.computed[product.generic, 0],
-            self.target,
-            self.memory,
-            {key: t.name for key, t in targets.items()},
-            self.graph.sizes,
-            self.tf32,
-        )
-        return found, targets
+        contraction, value = find_contraction(product, nest.order), self.computed[product.generic, 0]
+        names, sizes = {key: t.name for key, t in targets.items()}, self.graph.sizes
+        given = (contraction, value, self.target, self.memory, names, sizes, self.tf32)
+        return Matmul(self.module.name, nest, self.roots, *given), targets
 
     def _written(self, targets: Mapping[Key, Pointer]) -> None:
         """What functions after this one find in memory."""
@@ -218,7 +185,7 @@ class Kernel:
         for root in function.roots:
             inner = function.inner(root)
             for argument, _ in self.roots.written(root):
-                readers = [r for r in function.roots if self._is_read(argument, r)]
+                readers = [r for r in function.roots if argument.position in self._arguments(r)]
                 late = any(
                     level[r] > level[root] or (level[r] == level[root] and function.inner(r) != inner)
                     for r in readers
@@ -227,9 +194,9 @@ class Kernel:
                     later = "a result in the memory of an operand that is read later"
                     raise TritonKernelNotSupported(what=later)
 
-    def _is_read(self, argument: Argument, root: Root) -> bool:
-        ends = (value for value, _ in self.reads[root].ends)
-        return any(isinstance(v, Argument) and v.position == argument.position for v in ends)
+    def _arguments(self, root: Root) -> set[int]:
+        """The positions of those that a root reads."""
+        return {v.position for v, _ in self.reads[root].ends if isinstance(v, Argument)}
 
     def _elements(self, function: Function) -> Elements:
         counts = [prod(v.shape) for v in self.memory.of]
@@ -327,7 +294,8 @@ class Kernel:
             groups.setdefault(prod(root.result_shape(n)), []).append((root, n))
         programs, parts = writer.tile.programs, power_of_two(writer.tile.programs)
         for at, (count, keys) in enumerate(groups.items()):
-            code, block = self._join_body(writer, count, keys), _join_block(count, parts)
+            code = self._join_body(writer, count, keys)
+            block = max(1, min(power_of_two(hint(count)), 8192 // parts))  # results that a program joins
             constants = {"BLOCK": block, "BLOCK_PARTS": parts, "PARTS": programs}
             warps = power_of_two(max(1, min(8, block * parts // (8 * self.target.warp_size))))
             grid, says = f"(triton.cdiv({writer.text(count)}, BLOCK),)", "Joins the parts of each program."
@@ -380,8 +348,3 @@ class Kernel:
 
 def _keys(function: Nest) -> list[Key]:
     return [(r, n) for r in function.roots for n in range(r.result_count())]
-
-
-def _join_block(count: AnySize, parts: int) -> int:
-    """Results that a program joins."""
-    return max(1, min(power_of_two(hint(count)), 8192 // parts))

@@ -41,9 +41,6 @@ class Emitted:
     name: str
     text: str
     functions: tuple[Jit, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    sizes: tuple[str, ...] = ()
     flat: bool = False
     kind: str = "pointwise"
     estimate: Estimate | None = None

@@ -67,10 +67,8 @@ class FunctionWriter:
         """The orders of a row's elements; one longer than a tile is a loop, unless rows are shared."""
         found = []
         for number, axes in enumerate(self.function.spaces()):
-            total, tag = (
-                prod(self.function.sizes[a] for a in axes),
-                f"column_{number + 1}" if number else "column",
-            )
+            total = prod(self.function.sizes[a] for a in axes)
+            tag = f"column_{number + 1}" if number else "column"
             found.append(Space(axes, total, tag, not self.is_whole(total) and not self.is_carried))
         return found
 
@@ -102,18 +100,17 @@ class FunctionWriter:
         """Programs that take rows in turn, and add up what they see of each column."""
         for space in self.spaces:
             self._column(space, "tl.program_id(1)")
-        for root in self.function.roots:
-            if self.function.carried(root):
-                for n in range(root.result_count()):
-                    self._open(root, n)
+        roots = [r for r in self.function.roots if self.function.carried(r)]
+        carried = [(r, n) for r in roots for n in range(r.result_count())]
+        for key in carried:
+            self._open(*key)
         blocks = f"tl.cdiv({self.text(self.row_count)}, BLOCK_ROWS)"
         span = f"0, {blocks}" if self.tile.programs == 1 else f"tl.program_id(0), {blocks}, PROGRAMS"
         with self.code.block(f"for block in range({span}):"):
             self._row("block")
             self._stages()
-        for root, n in list(self.sums):
-            if self.function.carried(root):
-                self._close_carried(root, n)
+        for key in carried:
+            self._close_carried(*key)
 
     def _row(self, block: str) -> None:
         """The rows of this program, and their mask."""

@@ -82,10 +82,7 @@ class Module:
             *(_definition(p, jit, self.numbers) for p, jit in zip(self.parts, functions, strict=True)),
             self._launch(functions),
         ]
-        read = tuple(p.argument for p in memory.inputs)
-        made = tuple(p.argument for p in memory.new_outputs)
-        jits, sizes, estimate = tuple(functions), tuple(memory.sizes), self.estimate
-        return Emitted(self.name, self._text(text), jits, read, made, sizes, kind=kind, estimate=estimate)
+        return Emitted(self.name, self._text(text), tuple(functions), kind=kind, estimate=self.estimate)
 
     def finish_flat(self) -> Emitted:
         """Of a kernel of any number of elements."""
@@ -94,9 +91,8 @@ class Module:
         block, warps = part.constants["BLOCK"], part.num_warps
         constants = f"BLOCK = {block}\nINPUTS = {len(read)}\nOUTPUTS = {len(made)}"
         functions = flat.functions_text(part.name, [*read, *made], part.lines, warps)
-        names = tuple(p.argument for p in read), tuple(p.argument for p in made)
         jits = flat.jits(part.name, [*read, *made], block, warps)
-        return Emitted(self.name, self._text([constants, functions]), jits, *names, flat=True)
+        return Emitted(self.name, self._text([constants, functions]), jits, flat=True)
 
     def _text(self, parts: Sequence[str]) -> str:
         """The whole module, with the imports that it needs."""

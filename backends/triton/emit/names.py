@@ -24,8 +24,8 @@ class Said:
 
 def said_of(kernel: ir.Operation) -> Said:
     """Of a kernel in a program."""
-    results = ["out"] * len(result_types(kernel))
-    return Said(symbol_of(kernel), title(kernel), argument_names(kernel), results)
+    arguments = [_value_name(v) for v in kernel_operands(kernel)[: len(operand_types(kernel))]]
+    return Said(symbol_of(kernel), title(kernel), arguments, ["out"] * len(result_types(kernel)))
 
 
 def said_of_function(function: ir.Operation) -> Said:
@@ -34,11 +34,6 @@ def said_of_function(function: ir.Operation) -> Said:
     tensors = [a for a in function.regions[0].blocks[0].arguments if isinstance(a.type, ir.RankedTensorType)]
     results = list(function.regions[0].blocks[0].operations)[-1].operation.operands
     return Said(name, f"{name}.", ["x"] * len(tensors), ["out"] * len(results))
-
-
-def argument_names(kernel: ir.Operation) -> list[str]:
-    """Names of the tensors read: ``weight`` for ``model.layers.0.norm.weight``, ``mm`` for a matmul's."""
-    return [_value_name(v) for v in kernel_operands(kernel)[: len(operand_types(kernel))]]
 
 
 def title(kernel: ir.Operation) -> str:
@@ -60,6 +55,7 @@ def user_line(location: ir.Location) -> str | None:
 
 
 def _value_name(value: ir.Value) -> str:
+    """``weight`` for ``model.layers.0.norm.weight``, ``mm`` for a matmul's."""
     if isinstance(value, ir.BlockArgument):
         function = value.owner.owner
         if "arg_attrs" in function.attributes:

@@ -9,7 +9,8 @@ from math import prod
 from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import Nest, components, fast_axis, members_of, merge_axes, offsets_of
 from shardc.backends.body.roots import Reads, Root, Roots
-from shardc.backends.triton.config import Limits
+from shardc.backends.triton.config import CARRIED_ROWS, PERSISTENT
+from shardc.cost.machine import Gpu
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.dialects.kern.size import hint
 
@@ -34,7 +35,7 @@ class Function(Nest):
 
 
 def find_functions(
-    roots: Roots, reads: dict[Root, Reads], limits: Limits, without: Sequence[Root] = ()
+    roots: Roots, reads: dict[Root, Reads], target: Gpu, without: Sequence[Root] = ()
 ) -> list[Function]:
     """Cut all roots but those ``without`` into functions that can run in this order.
 
@@ -49,9 +50,11 @@ def find_functions(
             raise TritonKernelNotSupported(what="a reduction that does more than to join terms")
     while remaining:
         close = [r for r in remaining if near[r] == near[remaining[0]]]
-        candidates = _candidates(close, reads, limits)
-        tried = [_function(rows, close, done, roots, reads, limits) for rows in candidates]
-        best = max(tried, key=lambda f: (bool(f.roots), _is_read_in_lines(f, limits), len(f.roots)))
+        candidates = _candidates(close, reads, target)
+        fits = {rows: [r for r in close if _fits(rows, r)] for rows in candidates}
+        members = {rows: members_of(rows, fits[rows], done, roots, reads) for rows in candidates}
+        tried = [_function(rows, members[rows], roots, reads) for rows in candidates]
+        best = max(tried, key=lambda f: (bool(f.roots), _is_read_in_lines(f, target), len(f.roots)))
         if not best.roots:
             raise TritonKernelNotSupported(what="an order of reductions that wait for each other's rows")
         found.append(best)
@@ -60,11 +63,11 @@ def find_functions(
     return found
 
 
-def _is_read_in_lines(function: Function, limits: Limits) -> bool:
+def _is_read_in_lines(function: Function, target: Gpu) -> bool:
     """Whether tiles over rows that lie side by side can be high enough to read whole lines of memory."""
     summed = [r for r in function.roots if r.reduced - set(function.rows)]
     widths = [prod(function.sizes[a] for a in function.inner(r)) for r in summed]
-    return not function.across or max(map(hint, widths)) * limits.warp_size <= limits.persistent
+    return not function.across or max(map(hint, widths)) * target.warp_size <= PERSISTENT
 
 
 def with_scalars(functions: list[Function]) -> list[Function]:
@@ -78,7 +81,7 @@ def with_scalars(functions: list[Function]) -> list[Function]:
     return rows
 
 
-def _candidates(near: list[Root], reads: dict[Root, Reads], limits: Limits) -> list[frozenset[Axis]]:
+def _candidates(near: list[Root], reads: dict[Root, Reads], target: Gpu) -> list[frozenset[Axis]]:
     """Sets of row axes to try, the better of equal ones first."""
     found: list[frozenset[Axis]] = []
     for root in near:
@@ -88,27 +91,18 @@ def _candidates(near: list[Root], reads: dict[Root, Reads], limits: Limits) -> l
             found.append(root.reduced)
         else:
             count = hint(prod(root.loops[a] for a in root.parallel))
-            side_by_side = limits.warp_size if fast_axis([root], reads) in root.parallel else 1
-            enough = count >= 2 * limits.units * side_by_side
-            long = hint(prod(root.loops[a] for a in root.reduced)) >= limits.carried_rows
+            side_by_side = target.warp_size if fast_axis([root], reads) in root.parallel else 1
+            enough = count >= 2 * target.units * side_by_side
+            long = hint(prod(root.loops[a] for a in root.reduced)) >= CARRIED_ROWS
             found += [root.reduced, root.parallel] if long and not enough else [root.parallel, root.reduced]
     return list(dict.fromkeys(found))
 
 
-def _function(
-    rows: frozenset[Axis],
-    near: list[Root],
-    done: set[Root],
-    roots: Roots,
-    reads: dict[Root, Reads],
-    limits: Limits,
-) -> Function:
-    fits = [r for r in near if _fits(rows, r)]
-    members = members_of(rows, fits, done, roots, reads)
+def _function(rows: frozenset[Axis], members: list[Root], roots: Roots, reads: dict[Root, Reads]) -> Function:
     inside = [r for r in members if r.is_reduction and r.reduced - rows]
     widths = (hint(prod(size for a, size in r.loops.items() if a not in rows)) for r in members)
     width = max(widths, default=1)
-    if inside and width > limits.persistent:  # a sum over rows that sees sums in a row needs all of a row
+    if inside and width > PERSISTENT:  # a sum over rows that sees sums in a row needs all of a row
         shared = [r for r in members if r.is_reduction and rows <= r.reduced]
         members = [r for r in members if r not in shared] if len(shared) < len(members) else shared[:1]
     sizes = {axis: size for root in members for axis, size in root.loops.items()}

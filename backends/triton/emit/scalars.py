@@ -19,29 +19,11 @@ _ORDERED = ("==", ">", ">=", "<", "<=", "one", "ord")
 _UNORDERED = ("ueq", "ugt", "uge", "ult", "ule", "!=", "uno")
 _FLOAT_PREDICATES = ("", *_ORDERED, *_UNORDERED, "")
 _INT_PREDICATES = ("==", "!=", "<", "<=", ">", ">=", "u<", "u<=", "u>", "u>=")
-_COMPARE = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+_RELATIONS = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)
+_COMPARE = dict(zip(_INT_PREDICATES[:6], _RELATIONS, strict=True))
 _FOLD = {"arith.addi": operator.add, "arith.subi": operator.sub, "arith.muli": operator.mul}
-_INFIX = {
-    "arith.addf": "+",
-    "arith.addi": "+",
-    "arith.subf": "-",
-    "arith.subi": "-",
-    "arith.mulf": "*",
-    "arith.muli": "*",
-    "arith.andi": "&",
-    "arith.ori": "|",
-    "arith.xori": "^",
-    "arith.shli": "<<",
-    "arith.divsi": "//",
-    "arith.remsi": "%",
-}
+_SIGNS = "+ addf addi, - subf subi, * mulf muli, & andi, | ori, ^ xori, << shli, // divsi, % remsi"
+_INFIX = {f"arith.{op}": sign for sign, *ops in map(str.split, _SIGNS.split(",")) for op in ops}
 _CALLS = {
     "math.absf": "tl.abs",
     "math.absi": "tl.abs",

@@ -8,8 +8,9 @@ leave parts, which a second function adds up in order. A row that everybody name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured, scatter_in_place
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emit.emitted import Emitted
@@ -19,7 +20,7 @@ from shardc.backends.triton.emit.names import Said
 from shardc.backends.triton.emit.text import VALUES, factor_text, size_text
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
-from shardc.dialects.kern.scatter_add import ScatterAdd, scatter_add_of
+from shardc.dialects.kern.scatter_add import ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import AnySize, Size, hint
 from shardc.dialects.kern.types import ELEMENTS
 from shardc.runtime.kernels.kernel_call import FINE
@@ -27,36 +28,28 @@ from shardc.runtime.kernels.kernel_call import FINE
 RUN, COLUMNS, INDICES = 32, 128, 1024
 """Positions and columns of a program, at most, and indices of one that looks at these alone."""
 _SUMS = {"f16": "f32", "bf16": "f32"}
+_SORT = "torch.sort(rows, stable=True, out=(sorted_rows, order))"
 _ADD = '''@triton.jit
 def add_within(total, begins, term, begins_here):
     """Joins two spans of positions: the sum begins anew where a row begins."""
     return tl.where(begins_here != 0, term, total + term), begins | begins_here'''
 
 
+@handles(ScatterAddOp)
 def emit_scatter(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. ``tf32`` makes no difference. Raises KernelNotSupported."""
-    spec, sizes = scatter_add_of(body.op, body.shapes), [f"n{s.number}" for s in body.symbols]
-    checks, in_place = len(body.results) > 1, scatter_in_place(body)
-    return _Scatter(said, spec, checks, in_place, sizes, body.config, target).emit()
+    return _Scatter(body, said, target).emit()
 
 
 class _Scatter:
-    def __init__(
-        self,
-        said: Said,
-        spec: ScatterAdd,
-        checks: bool,
-        in_place: bool,
-        sizes: list[str],
-        config: Mapping[str, int],
-        target: Gpu,
-    ) -> None:
-        self.name, self.spec, self.checks, self.target = said.name, spec, checks, target
+    def __init__(self, body: Structured, said: Said, target: Gpu) -> None:
+        spec, in_place = scatter_add_of(body.op, body.shapes), scatter_in_place(body)
+        self.name, self.spec, self.checks, self.target = said.name, spec, len(body.results) > 1, target
         self.element = ELEMENTS[spec.out.dtype]
         self.sum = _SUMS.get(self.element, self.element)
-        self.columns = config.get("columns", min(COLUMNS, power_of_two(hint(spec.inner))))
-        self.run = config.get("rows", RUN)
-        self.memory = self._memory(in_place, sizes)
+        self.columns = body.config.get("columns", min(COLUMNS, power_of_two(hint(spec.inner))))
+        self.run = body.config.get("rows", RUN)
+        self.memory = self._memory(in_place, [f"n{s.number}" for s in body.symbols])
         self.module = Module(self.name, said.title, self.memory)
         self.copies = spec.has_init and not in_place
         self.constants = {"RUN": self.run, "COLUMNS": self.columns}
@@ -84,7 +77,8 @@ class _Scatter:
         ]
         if self.copies or not spec.has_init:
             module.before = ["out.copy_(init)" if self.copies else "out.zero_()"]
-        module.parts = [self._rows(), *([self._wrong()] if self.checks else []), self._runs(), self._joins()]
+        parts = [self._rows(), *([self._wrong()] if self.checks else []), self._runs(), self._joins()]
+        module.parts = [replace(part, lines=self._symbolic(part.lines)) for part in parts]
         module.estimated(0, self.target.matmul_flop_s, self._moved_bytes(), self.target)
         return module.finish("reduction")
 
@@ -124,7 +118,7 @@ class _Scatter:
         seconds += 4 * stream_s(24 * count, 1024, 4, self.target)  # the sort
         says = "The row that each index names; ROWS where it adds nothing."
         grid = f"(triton.cdiv({self._text(self.spec.count)}, BLOCK),)"
-        return self._part("_rows", lines, {"BLOCK": INDICES}, grid, 4, says, seconds)
+        return Part(f"{self.name}_rows", lines, {"BLOCK": INDICES}, grid, 4, says, seconds=seconds)
 
     def _wrong(self) -> Part:
         lines = [
@@ -140,7 +134,7 @@ class _Scatter:
         count, block = hint(self.spec.count), 4 * INDICES
         seconds = stream_s(8 * count, 1, 8, self.target, steps=-(-count // block))
         says = "The largest index that is out of range."
-        return self._part("_wrong", lines, {"BLOCK": block}, "(1,)", 8, says, seconds)
+        return Part(f"{self.name}_wrong", lines, {"BLOCK": block}, "(1,)", 8, says, seconds=seconds)
 
     # Sums
 
@@ -221,9 +215,8 @@ class _Scatter:
         if self.module.before and (filled := hint(spec.out.size_bytes) * (2 if self.copies else 1)):
             seconds += stream_s(filled, 1024, 4, self.target)
         says = "A program: RUN positions in the order of their rows, and COLUMNS columns."
-        part = self._part("", lines, self.constants, self._grid(), power_of_two(warps), says, seconds)
-        part.before = ("torch.sort(rows, stable=True, out=(sorted_rows, order))",)
-        return part
+        grid, warps = self._grid(), power_of_two(warps)
+        return Part(self.name, lines, self.constants, grid, warps, says, seconds=seconds, before=(_SORT,))
 
     def _joins(self) -> Part:
         lines = [
@@ -247,21 +240,7 @@ class _Scatter:
         says = "A program: the row that begins in one run and goes on in the next ones, added up in order."
         moved = hint(self.spec.updates.size_bytes) // self.run
         seconds = stream_s(moved, self.programs, 1, self.target, steps=2)
-        return self._part("_join", lines, self.constants, self._grid(), 1, says, seconds)
-
-    def _part(
-        self,
-        suffix: str,
-        lines: list[str],
-        constants: dict[str, int],
-        grid: str,
-        warps: int,
-        says: str,
-        seconds: float,
-    ) -> Part:
-        """A part with the lines that define its symbolic sizes."""
-        lines = self._symbolic(lines)
-        return Part(f"{self.name}{suffix}", lines, constants, grid, warps, says, seconds=seconds)
+        return Part(f"{self.name}_join", lines, self.constants, self._grid(), 1, says, seconds=seconds)
 
     def _moved_bytes(self) -> int:
         """Bytes of indices, updates, and named rows; of all rows where nothing is there yet."""

@@ -95,9 +95,15 @@ def factor_text(size: AnySize, names: list[str] | None = None) -> str:
     return text if text.isdigit() or text.isidentifier() else f"({text})"
 
 
-def precision_line(tf32: bool) -> str:
-    """The line that defines PRECISION, which products of f32 take."""
-    return f'PRECISION = tl.constexpr("{"tf32" if tf32 else "ieee"}")  # of products, as torch was set'
+def precision_lines(element: str, tf32: bool) -> list[str]:
+    """The line that defines PRECISION, which products of f32 take; none for another ``element``."""
+    line = f'PRECISION = tl.constexpr("{"tf32" if tf32 else "ieee"}")  # of products, as torch was set'
+    return [line] * (element == "f32")
+
+
+def precision_of(element: str) -> str:
+    """What each ``tl.dot`` of factors of ``element`` is told besides its operands."""
+    return ", input_precision=PRECISION" if element == "f32" else ""
 
 
 class Names:

@@ -7,7 +7,7 @@ from math import prod
 
 from torch_mlir import ir
 
-from shardc.backends.body.graph import Argument, Computed, Generic, Value
+from shardc.backends.body.graph import Argument, Computed, Value
 from shardc.backends.body.roots import Reads, Root, Roots, base
 from shardc.cost.work import FUNCTION_INSTRUCTIONS
 from shardc.dialects.kern.size import hint
@@ -54,10 +54,6 @@ def result_element(root: Root, n: int) -> ir.Type:
 
 def instructions(values: Iterable[Computed]) -> int:
     """Instructions of one element of what is computed on the way to a place where it is needed."""
-    return sum(_of(generic) for generic in dict.fromkeys(v.generic for v in values))
-
-
-def _of(generic: Generic) -> int:
-    names = [op.name for op in generic.body_ops]
-    dear = sum(name.startswith("math.") or name in _DEAR for name in names)
-    return len(names) + dear * (FUNCTION_INSTRUCTIONS - 1)
+    ops = [op.name for generic in dict.fromkeys(v.generic for v in values) for op in generic.body_ops]
+    dear = sum(name.startswith("math.") or name in _DEAR for name in ops)
+    return len(ops) + dear * (FUNCTION_INSTRUCTIONS - 1)

@@ -9,6 +9,7 @@ integers of its bits.
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -95,16 +96,11 @@ def _library(function):
 def _fold(self, inputs):
     """All of the first value along a dim, one slice after the other."""
     (value,) = inputs
-    data = value.handle.data
-    axis = self.axis
+    data, axis = value.handle.data, self.axis
     if axis is None:
         data, axis = data.reshape(-1), 0
-    slices = [
-        self.to_tensor(np.ascontiguousarray(data.take(n, axis)), value.dtype) for n in range(data.shape[axis])
-    ]
-    total = slices[0]
-    for part in slices[1:]:
-        total = self.combine_fn.fn(total, part)
+    slices = (self.to_tensor(np.ascontiguousarray(s), value.dtype) for s in np.moveaxis(data, axis, 0))
+    total = reduce(self.combine_fn.fn, slices)
     found = np.asarray(total.handle.data).reshape(np.delete(data.shape, axis))
     return [self.to_tensor(np.expand_dims(found, axis) if self.keep_dims else found, value.dtype)]
 
@@ -134,18 +130,13 @@ def run(folder: Path) -> str:
     """
     torch.set_num_threads(1)
     try:
-        with patch():
-            _run(folder)
+        modules = Modules(folder)
+        names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
+        with patch(), np.errstate(all="ignore"):
+            exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
+            inputs = torch.load(folder / "inputs.pt")
+            results = names["graph"](SimpleNamespace(device=torch.device("cpu")), inputs)
+        torch.save(list(results), folder / "results.pt")
     except Exception as error:
         return f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
     return ""
-
-
-def _run(folder: Path) -> None:
-    modules = Modules(folder)
-    names = {"kernel": modules.kernel, "kernels": modules.batch, "empty": modules.empty}
-    exec(compile((folder / "program.py").read_text(), str(folder / "program.py"), "exec"), names)
-    inputs = torch.load(folder / "inputs.pt")
-    with np.errstate(all="ignore"):
-        results = names["graph"](SimpleNamespace(device=torch.device("cpu")), inputs)
-    torch.save(list(results), folder / "results.pt")

@@ -10,19 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from shardc.backends.triton.emit.text import VALUES, precision_line
+from shardc.backends.triton.emit.text import precision_lines, precision_of
+from shardc.backends.triton.matmul.tiles import cast, masked_load
 from shardc.cost.matmul import Tiling
 from shardc.dialects.kern.linear_cross_entropy import LinearCrossEntropy
 from shardc.dialects.kern.types import ELEMENTS
 from shardc.runtime.kernels.kernel_call import FINE
-
-
-def _load(pointer: str, *conditions: tuple[str, int]) -> str:
-    """A load, masked by the conditions whose remainder behind the last whole block is not 0."""
-    masks = [f"({text})" for text, rest in conditions if rest]
-    return f"tl.load({pointer}, mask={' & '.join(masks)}, other=0.0)" if masks else f"tl.load({pointer})"
 
 
 @dataclass(frozen=True)
@@ -42,12 +35,10 @@ class Writer:
 
     @property
     def _precision(self) -> str:
-        return ", input_precision=PRECISION" if self.spec.dtype == torch.float32 else ""
+        return precision_of(ELEMENTS[self.spec.dtype])
 
     def _cast(self, value: str) -> str:
-        return (
-            value if self.spec.dtype == torch.float32 else f"{value}.to({VALUES[ELEMENTS[self.spec.dtype]]})"
-        )
+        return cast(value, self.spec.dtype)
 
     def constants(self) -> list[str]:
         """The lines that define sizes and settings of the module."""
@@ -63,18 +54,12 @@ class Writer:
                 f"CHUNK = tl.constexpr({self.chunk})  # classes whose slopes are in memory at a time",
                 f"SCALE = tl.constexpr({self.scale!r})  # of grad",
             ]
-        if spec.dtype == torch.float32:
-            lines.append(precision_line(self.tf32))
-        return lines
+        return [*lines, *precision_lines(ELEMENTS[spec.dtype], self.tf32)]
 
     def logits(self, t: Tiling) -> str:
         """The function ``name_logits``."""
         rest = self.spec.size % t.block_k
-        bias = (
-            "\n    total += tl.load(bias_ptr + tl.minimum(n, CLASSES - 1)).to(tl.float32)[None, :]"
-            if self._bias
-            else ""
-        )
+        bias = "\n    total += tl.load(bias_ptr + tl.minimum(n, CLASSES - 1)).to(tl.float32)[None, :]"
         return f'''@triton.jit
 def {self.name}_logits(
     rows_ptr, weight_ptr, {self._bias}m, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -85,9 +70,9 @@ def {self.name}_logits(
     right = weight_ptr + tl.minimum(n, CLASSES - 1)[None, :].to(tl.int64) * SIZE + k[:, None]
     total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for start in tl.range(0, SIZE, BLOCK_K):
-        row = {_load("left + start", ("start + k[None, :] < SIZE", rest))}
-        column = {_load("right + start", ("start + k[:, None] < SIZE", rest))}
-        total = tl.dot(row, column, total{self._precision}){bias}
+        row = {masked_load("left + start", ("start + k[None, :] < SIZE", rest))}
+        column = {masked_load("right + start", ("start + k[:, None] < SIZE", rest))}
+        total = tl.dot(row, column, total{self._precision}){bias * bool(self._bias)}
     return total'''  # noqa: E501
 
     # Forward
@@ -185,11 +170,8 @@ def {self.name}_logits(
 
     def _slope(self) -> list[str]:
         """The gradients of logits, from ``grad``, ``hit`` and ``share``."""
-        spread = (
-            ["spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)"]
-            if "spread" in self.spec.tensors
-            else []
-        )
+        spread = ["spread = tl.load(spread_ptr + m, mask=m < ROWS, other=0.0)"]
+        spread *= "spread" in self.spec.tensors
         if "sums" in self.spec.tensors:
             added = "spread[:, None] + " if spread else ""
             return [
@@ -215,8 +197,8 @@ def {self.name}_logits(
             "right = rows_ptr + step[:, None] * SIZE + k[None, :]",
             "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
             "for start in tl.range(0, ROWS, BLOCK_K):",
-            f"    slope = {_load('left', ('start + step[None, :] < ROWS', terms))}",
-            f"    value = {_load('right', ('start + step[:, None] < ROWS', terms), k_limit)}",
+            f"    slope = {masked_load('left', ('start + step[None, :] < ROWS', terms))}",
+            f"    value = {masked_load('right', ('start + step[:, None] < ROWS', terms), k_limit)}",
             f"    total = tl.dot(slope, value, total{self._precision})",
             "    left += BLOCK_K * CHUNK",
             "    right += BLOCK_K * SIZE",
@@ -256,7 +238,7 @@ def {self.name}_logits(
             "classes = tl.minimum(CHUNK, CLASSES - first)",
             "for start in tl.range(0, classes, BLOCK_K):",
             "    slope = tl.load(left + start)",
-            f"    value = {_load('right', ('start + step[:, None] < classes', terms), k_limit)}",
+            f"    value = {masked_load('right', ('start + step[:, None] < classes', terms), k_limit)}",
             f"    total = tl.dot(slope, value, total{self._precision})",
             "    right += BLOCK_K * SIZE",
             "inside = (m[:, None] < ROWS) & (k[None, :] < SIZE)",

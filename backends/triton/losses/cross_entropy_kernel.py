@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch_mlir import ir
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.triton.emit.emitted import Emitted
-from shardc.backends.triton.emit.memory import Memory, Pointer, pointer
+from shardc.backends.triton.emit.memory import Memory, pointer
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
 from shardc.backends.triton.losses.cross_entropy import Writer
@@ -56,6 +57,7 @@ BIASES = {"BLOCK_M": 128, "BLOCK_N": 32}
 """Rows that a program adds up at a time, and classes whose sums it makes."""
 
 
+@handles(LinearCrossEntropyOp, LinearCrossEntropyBackwardOp)
 def emit_cross_entropy(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
     op, made = body.op, [_MADE[body.op.name][number] for number in body.results]
@@ -79,8 +81,8 @@ class _CrossEntropy:
 
     def emit(self) -> Emitted:
         spec, name = self.spec, self.said.name
-        given, made = ([self._pointer(role) for role in roles] for roles in (self.given, self.made))
-        self.memory = Memory(given, made)
+        pointers = {role: pointer(role, ELEMENTS[t.dtype]) for role, t in spec.tensors.items()}
+        self.memory = Memory([pointers[r] for r in self.given], [pointers[r] for r in self.made])
         module = Module(name, self.said.title, self.memory)
         forward = "lse" not in self.given
         if forward:
@@ -98,9 +100,6 @@ class _CrossEntropy:
         moved = sum(spec.tensors[role].size_bytes for role in (*self.given, *self.made))
         module.estimated(times * product.flops, product.flop_s(self.target), moved, self.target)
         return module.finish("matmul")
-
-    def _pointer(self, role: str) -> Pointer:
-        return pointer(role, ELEMENTS[self.spec.tensors[role].dtype])
 
     def _product(self, m: int, n: int, k: int, read: int = 0, written: int = 0, work: int = 0) -> Product:
         """``read`` and ``written``: bytes for each element of the result."""
@@ -150,12 +149,9 @@ class _CrossEntropy:
         small = [c for c in CHUNKS if 2 * c <= self.spec.classes]
         if not small:
             return max(16, 1 << ((self.spec.classes - 1) // 2).bit_length())
-        seconds = {c: self._seconds(c) for c in small}
+        each = {c: sum(estimate_s(t, p, self.target) for p, t in self._tilings(c).values()) for c in small}
+        seconds = {c: -(-self.spec.classes // c) * each[c] for c in small}
         return next(c for c in small if seconds[c] <= NEAR * min(seconds.values()))
-
-    def _seconds(self, chunk: int) -> float:
-        times = -(-self.spec.classes // chunk)
-        return times * sum(estimate_s(t, p, self.target) for p, t in self._tilings(chunk).values())
 
     def _tilings(self, chunk: int) -> dict[str, tuple[Product, Tiling]]:
         spec, size = self.spec, self.spec.dtype.itemsize

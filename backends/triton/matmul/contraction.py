@@ -10,12 +10,12 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.backends.body.contraction import Contraction
-from shardc.backends.body.graph import Computed, Generic, Value
+from shardc.backends.body.graph import Computed, Generic
 from shardc.backends.body.linear import Axis
 from shardc.backends.body.nest import Nest
 from shardc.backends.body.roots import Root, Roots
 from shardc.backends.triton.emit.memory import Memory
-from shardc.backends.triton.emit.text import precision_line, size_text
+from shardc.backends.triton.emit.text import precision_lines, size_text
 from shardc.cost.machine import Gpu
 from shardc.dialects.kern.size import AnySize, Size
 
@@ -84,17 +84,13 @@ class Matmul:
         counts = [prod(shape) for shape in shapes]
         return any(isinstance(n, Size) or n >= 1 << 31 for n in counts)
 
-    def pointer(self, value: Value) -> str:
-        """The parameter of a value that lies in memory."""
-        return self.memory.of[value].name
-
     # Lines that several functions begin with
 
     def constants(self) -> list[str]:
         """The sizes, at the top of the module."""
         sizes = {x: self.size(x) for x in LETTERS if self.axes[x]}
         lines = [f"{SIZES[x]} = tl.constexpr({n})" for x, n in sizes.items() if not isinstance(n, Size)]
-        return [*lines, *([precision_line(self.tf32)] if self.element == "f32" else [])]
+        return [*lines, *precision_lines(self.element, self.tf32)]
 
     def symbolic(self) -> list[str]:
         """Sizes that are known at the call alone."""

@@ -57,7 +57,7 @@ def find_descriptor(matmul: Matmul, side: int) -> Descriptor | None:
         return None
     if 1 not in (row, term) or not all(_is_aligned(n, matmul) for n in (row * term, *steps)):
         return None
-    name, pointer = ("left_tiles", "right_tiles")[side], matmul.pointer(argument)
+    name, pointer = ("left_tiles", "right_tiles")[side], matmul.memory.of[argument].name
     start = f"{pointer} + {offset.constant}" if offset.constant != 0 else pointer
     far = ".to(tl.int64)" if matmul.is_far else ""
     start += "".join(f" + batch{far} * {n}" for n in batch.values() if n != 0)

@@ -55,9 +55,14 @@ class Forms:
 
     def _job(self, number: str) -> list[str]:
         """The lines that say which tile, and of which matmul, has a number."""
-        if not self.batch:
-            return self._where(number)
-        return [f"batch = {number} // tiles", *self._where(f"{number} % tiles")]
+        tile = f"{number} % tiles" if self.batch else number
+        return [
+            *[f"batch = {number} // tiles"] * bool(self.batch),
+            f"row, column = {self.name}_place({tile}, {self.symbols}BLOCK_M, BLOCK_N, GROUP)",
+            "first_m, first_n = row * BLOCK_M, column * BLOCK_N",
+            self.matmul.index("m", "first_m + tl.arange(0, BLOCK_M)"),
+            self.matmul.index("n", "first_n + tl.arange(0, BLOCK_N)"),
+        ]
 
     def _place(self) -> str:
         lines = [
@@ -92,15 +97,6 @@ class Forms:
 
     def _call_finish(self) -> str:
         return f"{self.name}_finish(total, {self.finish_given}".rstrip(", ") + ")"
-
-    def _where(self, number: str) -> list[str]:
-        """The lines that say where the tile of a number is."""
-        return [
-            f"row, column = {self.name}_place({number}, {self.symbols}BLOCK_M, BLOCK_N, GROUP)",
-            "first_m, first_n = row * BLOCK_M, column * BLOCK_N",
-            self.matmul.index("m", "first_m + tl.arange(0, BLOCK_M)"),
-            self.matmul.index("n", "first_n + tl.arange(0, BLOCK_N)"),
-        ]
 
     def _part(self, name: str, lines: list[str], constants: dict[str, int], grid: str, says: str) -> Part:
         lines = [*self.matmul.symbolic(), *lines]

@@ -15,21 +15,23 @@ from dataclasses import dataclass
 
 import torch
 
+from shardc.backends.body.handlers import handles
 from shardc.backends.body.structured import Structured
 from shardc.backends.triton.config import power_of_two
 from shardc.backends.triton.emit.emitted import Emitted
 from shardc.backends.triton.emit.memory import Memory, pointer
 from shardc.backends.triton.emit.module import Module, Part
 from shardc.backends.triton.emit.names import Said
-from shardc.backends.triton.emit.text import VALUES, precision_line
+from shardc.backends.triton.emit.text import precision_lines, precision_of
 from shardc.backends.triton.matmul.descriptor import ALIGNMENT_BYTES, HAS_DESCRIPTORS, read_by_descriptors
-from shardc.backends.triton.matmul.tiles import blocks, place_text, whole_tiling
+from shardc.backends.triton.matmul.tiles import blocks, cast, masked_load, place_text, whole_tiling
 from shardc.cost.machine import Gpu
 from shardc.cost.matmul import Product, Tiling, estimate_s
-from shardc.dialects.kern.grouped_matmul import GroupedMatmul, grouped_matmul_of
+from shardc.dialects.kern.grouped_matmul import GroupedMatmul, GroupedMatmulOp, grouped_matmul_of
 from shardc.dialects.kern.types import ELEMENTS
 
 
+@handles(GroupedMatmulOp)
 def emit_grouped_matmul(body: Structured, said: Said, target: Gpu, *, tf32: bool = False) -> Emitted:
     """The module of a kernel. Raises TritonKernelNotSupported where no tile fits."""
     return _Grouped(said, grouped_matmul_of(body.op), body.config, target, tf32).emit()
@@ -73,8 +75,7 @@ class _Grouped:
         given = [pointer("left", element), pointer("right", element), pointer("ends", "i32")]
         module = Module(name, self.said.title, Memory(given, [pointer("out", element)]))
         module.sizes = [f"{dim.upper()} = tl.constexpr({spec.sizes[dim]})" for dim in "gmnk"]
-        if spec.dtype == torch.float32:
-            module.sizes.append(precision_line(self.tf32))
+        module.sizes += precision_lines(element, self.tf32)
         module.helpers = [place_text(name)]
         if self.by_descriptor:
             read_by_descriptors(module, ["left", "right"])
@@ -91,39 +92,26 @@ class _Grouped:
         has = self.target.arch in HAS_DESCRIPTORS and not self.config.get("pointers")
         return has and is_direct(self.spec) and (self.target.arch != 100 or self.spec.dtype.itemsize == 2)
 
-    def _at(self, dims: str, dim: str) -> str:
-        """``" * stride"`` of a dim of a tensor, nothing where that is 1."""
-        behind = dims[dims.index(dim) + 1 :]
-        return "".join(f" * {other.upper()}" for other in behind)
-
     def _sum(self, t: Tiling) -> list[str]:
         """The lines that add up ``total`` from ``left`` and ``right`` over the terms ``first`` to ``end``."""
-        spec = self.spec
-        precision = ", input_precision=PRECISION" if spec.dtype == torch.float32 else ""
+        spec, precision = self.spec, precision_of(ELEMENTS[self.spec.dtype])
         head = [
             "total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)",
             "for start in tl.range(first, end, BLOCK_K):",
         ]
         if self.by_descriptor:
-            x, y = (
-                _tile(role, dims, way)
-                for role, dims, way in (("left", spec.left, "mk"), ("right", spec.right, "kn"))
-            )
+            x, y = _tile("left", spec.left, "mk"), _tile("right", spec.right, "kn")
             return [*head, f"    total = tl.dot({x}, {y}, total{precision})"]
         terms = spec.shared == "k" or spec.sizes["k"] % t.block_k
-        row, column = ("start + k[None, :] < end", "start + k[:, None] < end") if terms else ("", "")
-        masks = {"left": [row] if row else [], "right": [column] if column else []}
-        if spec.shared != "m" and spec.sizes["m"] % t.block_m:
-            masks["left"].append("m[:, None] < M")
-        if spec.shared != "n" and spec.sizes["n"] % t.block_n:
-            masks["right"].append("n[None, :] < N")
+        row = "m[:, None] < M", spec.sizes["m"] % t.block_m if spec.shared != "m" else 0
+        column = "n[None, :] < N", spec.sizes["n"] % t.block_n if spec.shared != "n" else 0
         return [
             *head,
-            f"    x = {_load('left', masks['left'])}",
-            f"    y = {_load('right', masks['right'])}",
+            f"    x = {masked_load('left', ('start + k[None, :] < end', terms), row)}",
+            f"    y = {masked_load('right', ('start + k[:, None] < end', terms), column)}",
             f"    total = tl.dot(x, y, total{precision})",
-            f"    left += BLOCK_K{self._at(spec.left, 'k')}",
-            f"    right += BLOCK_K{self._at(spec.right, 'k')}",
+            f"    left += BLOCK_K{_at(spec.left, 'k')}",
+            f"    right += BLOCK_K{_at(spec.right, 'k')}",
         ]
 
     def _factors(self, m: str, n: str, left: str, right: str) -> list[str]:
@@ -132,41 +120,33 @@ class _Grouped:
         if self.by_descriptor:
             terms = "tl.maximum(end, 1)" if spec.shared == "k" else "K"
             return [
-                f"{role}_tiles = {_descriptor(base, dims, terms)}"
-                for role, base, dims in (("left", left, spec.left), ("right", right, spec.right))
+                f"left_tiles = {_descriptor(left, spec.left, terms)}",
+                f"right_tiles = {_descriptor(right, spec.right, terms)}",
             ]
-        of_left, of_right = (
-            f"{index}.to(tl.int64){self._at(dims, dim)}"
-            for index, dims, dim in ((m, spec.left, "m"), (n, spec.right, "n"))
-        )
         return [
             "k = tl.arange(0, BLOCK_K)",
-            f"left = {left} + {of_left} + k[None, :]{self._at(spec.left, 'k')}",
-            f"right = {right} + {of_right} + k[:, None]{self._at(spec.right, 'k')}",
+            f"left = {left} + {m}.to(tl.int64){_at(spec.left, 'm')} + k[None, :]{_at(spec.left, 'k')}",
+            f"right = {right} + {n}.to(tl.int64){_at(spec.right, 'n')} + k[:, None]{_at(spec.right, 'k')}",
         ]
 
     def _store(self, to: str, inside: str) -> str:
-        value = (
-            "total" if self.spec.dtype == torch.float32 else f"total.to({VALUES[ELEMENTS[self.spec.dtype]]})"
-        )
+        value = cast("total", self.spec.dtype)
         return f"tl.store({to} + m[:, None].to(tl.int64) * N + n[None, :], {value}, mask={inside})"
 
     def _rows(self, t: Tiling) -> Part:
         """Groups share rows; or columns, and then it is the same with the two sides changed."""
         spec, rows = self.spec, self.spec.shared
-        across = "n" if rows == "m" else "m"
+        across, matrix = ("n", "right") if rows == "m" else ("m", "left")
+        own, other = (t.block_m, t.block_n) if rows == "m" else (t.block_n, t.block_m)
         block, size = f"BLOCK_{rows.upper()}", rows.upper()
         many = f"{size} // {block} + G + 1"
-        matrix = "right" if rows == "m" else "left"
         bases = {"left": "left_ptr", "right": "right_ptr"}
         which = "tl.minimum(group, G - 1)" if self.by_descriptor else "group"
         bases[matrix] = f"{matrix}_ptr + {which}.to(tl.int64) * ({across.upper()} * K)"
-        limited = f"tl.minimum({rows}, {size} - 1)"
-        index = {"m": "m[:, None]", "n": "n[None, :]"} | {
-            rows: limited + ("[:, None]" if rows == "m" else "[None, :]")
-        }
-        inside = f"({'m[:, None]' if rows == 'm' else 'n[None, :]'} < last)"
-        if spec.sizes[across] % (t.block_n if rows == "m" else t.block_m):
+        sides = {"m": "[:, None]", "n": "[None, :]"}
+        index = {across: across + sides[across], rows: f"tl.minimum({rows}, {size} - 1){sides[rows]}"}
+        inside = f"({rows}{sides[rows]} < last)"
+        if spec.sizes[across] % other:
             inside += f" & ({index[across]} < {across.upper()})"
         lines = [
             f"columns = tl.cdiv({across.upper()}, BLOCK_{across.upper()})",
@@ -189,24 +169,19 @@ class _Grouped:
             *self._sum(t),
             self._store("out_ptr", inside),
         ]
-        sizes = spec.sizes
-        most = sizes[rows] // (t.block_m if rows == "m" else t.block_n) + sizes["g"] + 1
-        constants = blocks(t) | {"BLOCK_G": power_of_two(sizes["g"] + 1)}
-        grid = f"({most} * triton.cdiv({sizes[across]}, BLOCK_{across.upper()}),)"
+        most = spec.sizes[rows] // own + spec.sizes["g"] + 1
+        constants = blocks(t) | {"BLOCK_G": power_of_two(spec.sizes["g"] + 1)}
+        grid = f"({most} * triton.cdiv({spec.sizes[across]}, BLOCK_{across.upper()}),)"
         says = f"A tile of the {'rows' if rows == 'm' else 'columns'} of one group."
         return Part(self.said.name, lines, constants, grid, t.warps, says, t.stages)
 
     def _terms(self, t: Tiling) -> Part:
         """Groups share the terms of sums."""
         spec, sizes = self.spec, self.spec.sizes
-        left, right = (
-            ("left_ptr", "right_ptr")
-            if self.by_descriptor
-            else (
-                f"{role}_ptr + first.to(tl.int64){self._at(dims, 'k')}"
-                for role, dims in (("left", spec.left), ("right", spec.right))
-            )
-        )
+        left, right = "left_ptr", "right_ptr"
+        if not self.by_descriptor:
+            left += f" + first.to(tl.int64){_at(spec.left, 'k')}"
+            right += f" + first.to(tl.int64){_at(spec.right, 'k')}"
         ragged = {"(m[:, None] < M)": sizes["m"] % t.block_m, "(n[None, :] < N)": sizes["n"] % t.block_n}
         whole = [condition for condition, rest in ragged.items() if rest]
         lines = [
@@ -228,6 +203,11 @@ class _Grouped:
         return Part(self.said.name, lines, blocks(t), grid, t.warps, says, t.stages)
 
 
+def _at(dims: str, dim: str) -> str:
+    """``" * stride"`` of a dim of a tensor, nothing where that is 1."""
+    return "".join(f" * {other.upper()}" for other in dims[dims.index(dim) + 1 :])
+
+
 def _descriptor(start: str, dims: str, terms: str) -> str:
     """Of a factor from ``start`` on, or of one group's matrix in it; its terms end at ``terms``."""
     dims = dims[-2:]
@@ -241,11 +221,6 @@ def _tile(role: str, dims: str, way: str) -> str:
     dims = dims[-2:]
     at = ", ".join("start" if dim == "k" else f"first_{dim}" for dim in dims)
     return f"{role}_tiles.load([{at}])" + ("" if dims == way else ".T")
-
-
-def _load(pointer: str, conditions: list[str]) -> str:
-    masks = " & ".join(f"({text})" for text in conditions)
-    return f"tl.load({pointer}, mask={masks}, other=0.0)" if masks else f"tl.load({pointer})"
 
 
 def _limited(end: str, size: str) -> str:

@@ -19,15 +19,13 @@ from shardc.cost.tilings import choose, refusal, tilings
 from shardc.diagnostics.triton import TilingNotLegal, TooMuchSharedMemory, TritonKernelNotSupported
 from shardc.dialects.kern.size import hint
 
-_POWERS_OF_TWO = ("block_m", "block_n", "block_k", "warps")
-
 
 def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
     """The kernel's contraction with the roots over its result, and those that it reads; or None."""
     product = next((r for r in roots.items if is_contraction(r)), None)
     if product is None:
         return None
-    after = _after(product, roots, reads)
+    after = all_after(product, roots, reads)
     index = product.result_index(0)
 
     def reads_here(root: Root) -> bool:
@@ -39,7 +37,8 @@ def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
     beside = [
         r for r in roots.items if not r.is_reduction and r.parallel == product.parallel and reads_here(r)
     ]
-    members = [product, *(r for r in beside if r in after or not _is_read(r, product, roots, reads))]
+    awaited = {roots.of.get(v) for v, _ in reads[product].ends}
+    members = [product, *(r for r in beside if r in after or r not in awaited)]
     sizes = {axis: size for root in members for axis, size in root.loops.items()}
     offsets = offsets_of(members, dict(reads))
     slowest = {axis: max((hint(o.factor(axis)) for o in offsets), default=0) for axis in sizes}
@@ -48,23 +47,13 @@ def matmul_nest(roots: Roots, reads: Mapping[Root, Reads]) -> Nest | None:
     return nest
 
 
-def _after(product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> set[Root]:
+def all_after(product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> set[Root]:
     """The contraction and every root that reads it, however far behind."""
     found = {product}
     for root in roots.items:
         if any(v in roots.of and roots.of[v] in found for v, _ in reads[root].ends):
             found.add(root)
     return found
-
-
-def _is_read(root: Root, product: Root, roots: Roots, reads: Mapping[Root, Reads]) -> bool:
-    """Whether the contraction waits for a root."""
-    return any(roots.of.get(v) is root for v, _ in reads[product].ends)
-
-
-def waits(root: Root, nest: Nest, roots: Roots, reads: Mapping[Root, Reads]) -> bool:
-    """Whether a root that is not in the contraction's nest must run after it."""
-    return root in _after(nest.roots[0], roots, reads)
 
 
 def add_matmul(module: Module, matmul: Matmul, product: Product, config: Mapping[str, int]) -> None:
@@ -95,7 +84,7 @@ def _tiling(name: str, product: Product, target: Gpu, config: Mapping[str, int])
     if {"block_m", "block_n", "block_k"} <= asked.keys():  # all of a tile: its form is said, too
         chosen = replace(chosen, split=1, persistent=0)
     tiling = replace(chosen, **asked)
-    for part in _POWERS_OF_TWO:
+    for part in ("block_m", "block_n", "block_k", "warps"):
         if (n := getattr(tiling, part)) & (n - 1) or (part != "warps" and n < 16):
             problem = f"{part} = {n} must be a power of 2, blocks at least 16"
             raise TilingNotLegal(name=name, target=target.name, problem=problem)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardc.backends.body.linear import row_major
 from shardc.backends.triton.emit.code import Code
 from shardc.backends.triton.emit.element import Elements
-from shardc.backends.triton.emit.text import VALUES, Expr, Names, factor_text
+from shardc.backends.triton.emit.text import VALUES, Expr, Names, factor_text, precision_of
 from shardc.backends.triton.matmul.contraction import SIZES, Matmul
 from shardc.backends.triton.matmul.descriptor import find_descriptor, is_read, reads_by_descriptor
 from shardc.cost.matmul import Tiling
@@ -89,7 +89,7 @@ class TileFunctions:
                 for line in self.spread("k"):
                     code.line(line)
                 left, right = self._factor(code, 0, "mk"), self._factor(code, 1, "kn")
-            precision = ", input_precision=PRECISION" if matmul.element == "f32" else ""
+            precision = precision_of(matmul.element)
             out = f", out_dtype={dtype}" if matmul.total == "f64" else ""
             code.line(f"total = tl.dot({left}, {right}, total{precision}{out})")
         code.line("return total")

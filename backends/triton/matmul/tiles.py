@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
+
+from shardc.backends.triton.emit.text import VALUES
 from shardc.cost.machine import Gpu
 from shardc.cost.matmul import Product, Tiling, accumulators, estimate_s, registers
 from shardc.cost.tilings import tilings
 from shardc.diagnostics.triton import TritonKernelNotSupported
+from shardc.dialects.kern.types import ELEMENTS
 
 SUMS = 128
 """Accumulators a thread may have; half as many where values are held beside them, and again on sm_80 and AMD,
@@ -35,6 +39,17 @@ def whole_tiling(p: Product, target: Gpu, config: Mapping[str, int], beside: boo
 def blocks(t: Tiling) -> dict[str, int]:
     """The constants of a function under a tiling."""
     return {"BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "GROUP": t.group}
+
+
+def masked_load(pointer: str, *conditions: tuple[str, int]) -> str:
+    """A load, masked by the conditions whose remainder behind the last whole block is not 0."""
+    masks = " & ".join(f"({text})" for text, rest in conditions if rest)
+    return f"tl.load({pointer}, mask={masks}, other=0.0)" if masks else f"tl.load({pointer})"
+
+
+def cast(value: str, dtype: torch.dtype) -> str:
+    """A value in f32 as a tensor of ``dtype`` in memory takes it."""
+    return value if dtype == torch.float32 else f"{value}.to({VALUES[ELEMENTS[dtype]]})"
 
 
 def place_text(name: str) -> str:

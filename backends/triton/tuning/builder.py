@@ -16,10 +16,10 @@ from shardc.backends.triton.aot.compile import Compiled, Figures, compile_kernel
 from shardc.backends.triton.emit.emit import emit_function
 from shardc.backends.triton.emit.emitted import Emitted
 from shardc.backends.triton.emit.names import said_of_function
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.kernel_text import configured
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import NAME, Task
+from shardc.backends.tuning.trial import Built
 from shardc.cost.machine import Gpu, find_gpu
 from shardc.cost.matmul import SPILL_BOUND
 from shardc.diagnostics.base import ShardcError
@@ -59,10 +59,12 @@ class GpuBuilder:
                 made[number] = Built(point, said=str(error))
         codes = {number: _code(each) for number, each in emitted.items()}
         first = {code: number for number, code in reversed(codes.items())}
-        compiled = dict(zip(first, self._compile([emitted[n] for n in first.values()], target), strict=True))
+        asked, folder = [emitted[n] for n in first.values()], Path(self._folder.name)
+        found = compile_kernels(asked, [target], folder, self._processes, self._limit_s) if asked else []
+        compiled = dict(zip(first, found, strict=True))
         seconds = (time.monotonic() - started) / max(1, len(points))
         for number, code in codes.items():
-            path = Path(self._folder.name, f"{compiled[code].kernel.name}.py")
+            path = folder / f"{compiled[code].kernel.name}.py"
             made[number] = _built(points[number], code, compiled[code], path, seconds)
         for number in range(len(points)):
             yield made[number]
@@ -78,11 +80,6 @@ class GpuBuilder:
             function.attributes["sym_name"] = ir.StringAttr.get(f"{NAME}_{self._count}")
         tf32 = torch.get_float32_matmul_precision() != "highest"
         return emit_function(function, said_of_function(function), target, tf32=tf32)
-
-    def _compile(self, kernels: Sequence[Emitted], target: Gpu) -> list[Compiled]:
-        if not kernels:
-            return []
-        return compile_kernels(kernels, [target], Path(self._folder.name), self._processes, self._limit_s)
 
 
 def _code(emitted: Emitted) -> str:

@@ -16,8 +16,9 @@ from shardc.backends.tuning.space import Parameter, Sketch
 from shardc.cost.kernel import stream_s
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.kernels import KernelNotSupported
-from shardc.dialects.kern.attention import AttentionOp, attention_of
-from shardc.dialects.kern.attention_backward import AttentionBackwardOp, attention_backward_of
+from shardc.dialects.kern.attention import AttentionOp
+from shardc.dialects.kern.attention_backward import AttentionBackwardOp
+from shardc.dialects.kern.attention_maps import read_attention
 from shardc.dialects.kern.scatter_add import ScatterAdd, ScatterAddOp, scatter_add_of
 from shardc.dialects.kern.size import hint
 
@@ -36,12 +37,12 @@ def sketches(functions: ir.Module, target: Gpu, *, tf32: bool = False) -> tuple[
         if body.op.name not in (AttentionOp.OPERATION_NAME, AttentionBackwardOp.OPERATION_NAME):
             raise KernelNotSupported(what=body.op.name)
         backward = body.op.name != AttentionOp.OPERATION_NAME
-        spec = (attention_backward_of if backward else attention_of)(body.op, body.shapes)
+        spec = read_attention(body.op, body.shapes)
         return (attention.sketch(spec, backward, target, tf32),)
     kernel = read_kernel(function, target, tf32=tf32)
     if kernel.matmul is not None:
         return matmul.sketches(product_of(kernel.find_matmul(kernel.matmul)[0]), target)
-    found = [rows.sketch(kernel.extent(f), kernel.limits, target) for f in kernel.functions if f.order]
+    found = [rows.sketch(kernel.extent(f), target) for f in kernel.functions if f.order]
     return (together(found),)
 
 

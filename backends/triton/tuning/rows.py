@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardc.backends.triton.config import Extent, Limits, Tile, power_of_two, tile_of
+from shardc.backends.triton.config import Extent, Tile, power_of_two, tile_of
 from shardc.backends.tuning.sketches import NEAR
 from shardc.backends.tuning.space import Parameter, Sketch
 from shardc.cost.kernel import stream_s
@@ -17,12 +17,12 @@ REGISTERS = 128
 """Of a thread, for the values of a tile that live at once: as many again are for what is computed."""
 
 
-def sketch(extent: Extent, limits: Limits, target: Gpu) -> Sketch:
+def sketch(extent: Extent, target: Gpu) -> Sketch:
     """Of one function."""
     warps = Parameter(
         "warps", tuple(n for n in (1, 2, 4, 8, 16, 32) if n * target.warp_size <= target.program_threads)
     )
-    default = tile_of(extent, limits, target, {})
+    default = tile_of(extent, target, {})
     rows = Parameter("rows", _powers(1, min(1024, power_of_two(extent.rows)), default.rows))
     if not extent.sums and not extent.columns:
         name, parameters = "flat", (Parameter("block", _powers(64, 8192, default.columns)), warps)
@@ -34,23 +34,18 @@ def sketch(extent: Extent, limits: Limits, target: Gpu) -> Sketch:
         if extent.sums:
             programs = Parameter("programs", tuple(sorted({1, 16, 32, 64, 128, 256, 512, default.programs})))
             name, parameters = "columns", (rows, columns, warps, programs)
-    function = _Function(extent, limits, target, parameters, default)
+    function = _Function(extent, target, parameters, default)
     return Sketch(name, parameters, function.refusal, function.estimate_s)
 
 
 def _powers(least: int, most: int, also: int) -> tuple[int, ...]:
     """The powers of 2 between two of them, and one more value."""
-    found, n = {also}, least
-    while n <= most:
-        found.add(n)
-        n *= 2
-    return tuple(sorted(found))
+    return tuple(sorted({also, *(1 << n for n in range(least.bit_length() - 1, most.bit_length()))}))
 
 
 @dataclass(frozen=True)
 class _Function:
     extent: Extent
-    limits: Limits
     target: Gpu
     parameters: tuple[Parameter, ...]
     default: Tile
@@ -96,4 +91,4 @@ class _Function:
         )
 
     def _tile(self, values: Mapping[str, int]) -> Tile:
-        return tile_of(self.extent, self.limits, self.target, values)
+        return tile_of(self.extent, self.target, values)

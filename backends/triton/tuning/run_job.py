@@ -9,25 +9,10 @@ from pathlib import Path
 
 from shardc.backends.benchmark.clocks import Clock, HostClock
 from shardc.backends.triton.clock import DeviceClock
-from shardc.backends.tuning.bench import Begin, Bench, Kernel, Measure, NotBegun
+from shardc.backends.tuning.bench import Bench, Job, Kernel, Measure
 from shardc.backends.tuning.decision import Pairs
 from shardc.backends.tuning.task import Task
 from shardc.runtime.kernels.triton_kernels import Modules, interprets
-
-
-def run(asked: Begin | Measure) -> Pairs | str | None:
-    """What is asked; Begin answers None. Raises NoReference, BadTriton."""
-    global _bench
-    if isinstance(asked, Begin):
-        _bench = None
-        _bench = GpuBench(asked.task)
-        return None
-    if _bench is None:
-        raise NotBegun
-    return _bench.measure(asked)
-
-
-_bench: GpuBench | None = None
 
 
 class GpuBench(Bench):
@@ -61,3 +46,6 @@ class GpuBench(Bench):
     @cached_property
     def _clock(self) -> Clock:
         return HostClock() if self.device.type == "cpu" else DeviceClock(self.device)
+
+
+run = Job(GpuBench)

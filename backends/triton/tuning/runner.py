@@ -8,11 +8,10 @@ from pathlib import Path
 import torch
 from torch import cuda
 
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.runner import LIMIT_S, Runner
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome
+from shardc.backends.tuning.trial import Built, Outcome
 from shardc.cost.machine import Gpu, find_gpu
 from shardc.diagnostics.kernels import UnknownTarget
 from shardc.diagnostics.triton import DriverTooOld
@@ -22,13 +21,8 @@ from shardc.diagnostics.tuner import GpuNotHere
 class GpuRunner(Runner):
     """Runs modules on the current GPU, or in the interpreter if ``environment`` says TRITON_INTERPRET=1."""
 
-    def __init__(
-        self,
-        limit_s: float = LIMIT_S,
-        job: str = "shardc.backends.triton.tuning.run_job:run",
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(job, limit_s, environment)
+    def __init__(self, limit_s: float = LIMIT_S, environment: Mapping[str, str] | None = None) -> None:
+        super().__init__("shardc.backends.triton.tuning.run_job:run", limit_s, environment)
         self._interprets = (environment or {}).get("TRITON_INTERPRET") == "1"
 
     def runs(self, target: str) -> bool:

@@ -10,7 +10,7 @@ from shardc.dialects.aten.types import write_type
 from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.dialects.dist.verifier import Op, Operand, Result, Site, multiplied, tensor_type
+from shardc.dialects.dist.verifier import Op, Operand, Result, Site, tensor_type
 
 
 class AllGatherOp(Op, dialect=Dist, name="all_gather", traits=[ext.Pure]):
@@ -32,10 +32,9 @@ class AllGatherOp(Op, dialect=Dist, name="all_gather", traits=[ext.Pure]):
         type_ = site.operand()
         dim = site.dim(len(type_.shape))
         ways = prod(a.size for a in site.axes())
-        site.expect_result(multiplied(type_, dim, ways), f"dim {dim} is gathered from {ways} devices")
+        site.expect_result(type_.scaled(dim, ways), f"dim {dim} is gathered from {ways} devices")
 
 
 def all_gather(x: ir.Value, dim: int, axes: Axes, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:
-    type_ = multiplied(tensor_type(x.type, "operand 0"), dim, prod(a.size for a in axes))
-    out = write_type(type_, x.context)
+    out = write_type(tensor_type(x.type, "operand 0").scaled(dim, prod(a.size for a in axes)), x.context)
     return AllGatherOp(x, i64(dim, x.context), codec.axes(axes), out, **at).out

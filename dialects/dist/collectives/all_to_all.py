@@ -10,7 +10,7 @@ from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.build import At, i64
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
-from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, divided, multiplied, tensor_type
+from shardc.dialects.dist.verifier import Illegal, Op, Operand, Result, Site, divided, tensor_type
 
 
 class AllToAllOp(Op, dialect=Dist, name="all_to_all", traits=[ext.Pure]):
@@ -41,7 +41,7 @@ class AllToAllOp(Op, dialect=Dist, name="all_to_all", traits=[ext.Pure]):
 
 
 def _exchanged(type_: TensorType, split: int, concat: int, ways: int) -> TensorType:
-    return multiplied(divided(type_, split, ways), concat, ways)
+    return divided(type_, split, ways).scaled(concat, ways)
 
 
 def all_to_all(

@@ -27,8 +27,7 @@ class BroadcastOp(Op, dialect=Dist, name="broadcast", traits=[ext.Pure]):
 
     def check(self, site: Site) -> None:
         site.expect_result(site.operand(), "a broadcast keeps the shape")
-        ways = prod(a.size for a in site.axes())
-        site.integer("root", 0, ways - 1)
+        site.integer("root", 0, prod(a.size for a in site.axes()) - 1)
 
 
 def broadcast(x: ir.Value, axes: Axes, root: int, codec: ShardingCodec, **at: Unpack[At]) -> ir.Value:

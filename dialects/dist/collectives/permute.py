@@ -82,5 +82,4 @@ def _ranks_by_block(sharding: Sharding, mesh: Mesh) -> dict[tuple[int, ...], lis
 def permute(
     x: ir.Value, source: Sharding, target: Sharding, codec: ShardingCodec, **at: Unpack[At]
 ) -> ir.Value:
-    layouts = codec.write(source.closed()), codec.write(target.closed())
-    return PermuteOp(x, *layouts, x.type, **at).out
+    return PermuteOp(x, codec.write(source.closed()), codec.write(target.closed()), x.type, **at).out

@@ -9,22 +9,13 @@ from torch_mlir.dialects.ext import Region
 
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
-from shardc.dialects.dist.build import At, empty_body, i64, segments
+from shardc.dialects.dist.build import At, attributes, empty_body, segments
 from shardc.dialects.dist.check import check_axis
 from shardc.dialects.dist.dialect import Dist
 from shardc.dialects.dist.regions.yield_op import expect_types, group_types, yielded
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import (
-    Illegal,
-    LeftToMlir,
-    Operand,
-    RegionOp,
-    Result,
-    Site,
-    multiplied,
-    tensor_type,
-)
+from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Operand, RegionOp, Result, Site, tensor_type
 
 
 class LoopOp(RegionOp, dialect=Dist, name="loop", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
@@ -66,8 +57,7 @@ class LoopOp(RegionOp, dialect=Dist, name="loop", traits=[ir.IsIsolatedFromAbove
         op = site.op
         carried, captured = group_types(op.operands, op.attributes, "operandSegmentSizes")
         following, stacked = yielded(site)
-        arguments = site.body().arguments
-        expect_types("body argument", [*carried, *captured], [a.type for a in arguments])
+        expect_types("body argument", [*carried, *captured], [a.type for a in site.body().arguments])
         expect_types("carried value", carried, following)
         dims = [d.value for d in site.attribute("stack_dims", ir.ArrayAttr)]
         if len(dims) != len(stacked):
@@ -92,7 +82,7 @@ def _stacked(type_: ir.Type, index: int, dim: int, ways: int) -> TensorType:
     tensor = tensor_type(type_, f"stacked value {index}")
     if not 0 <= dim < len(tensor.shape):
         raise Illegal(f"stack_dims[{index}] is {dim}, which {tensor} does not have")
-    return multiplied(tensor, dim, ways)
+    return tensor.scaled(dim, ways)
 
 
 def loop(
@@ -111,16 +101,13 @@ def loop(
     """
     context = at["loc"].context
     groups = [pack(group, **at) for group in (inits, captures)]
-    stacks = [write_type(multiplied(type_, dim, axis.size), context) for type_, dim in stacked]
+    stacks = [write_type(type_.scaled(dim, axis.size), context) for type_, dim in stacked]
     results = [[v.type for v in groups[0]], [tuple_type(stacks, context)] if stacks else []]
-    attributes = {
-        "axis": codec.axes((axis,))[0],
-        "stack_dims": ir.ArrayAttr.get([i64(dim, context) for _, dim in stacked], context),
-        "operandSegmentSizes": segments(context, *groups),
-        "resultSegmentSizes": segments(context, *results),
-    }
+    said = attributes(context, axis=codec.axes((axis,))[0], stack_dims=[dim for _, dim in stacked])
+    said["operandSegmentSizes"] = segments(context, *groups)
+    said["resultSegmentSizes"] = segments(context, *results)
     operands, types = [*groups[0], *groups[1]], [*results[0], *results[1]]
-    op = ir.Operation.create(LoopOp.OPERATION_NAME, types, operands, attributes, regions=1, **at)
+    op = ir.Operation.create(LoopOp.OPERATION_NAME, types, operands, said, regions=1, **at)
     body = empty_body(op, [v.type for v in (*inits, *captures)])
     tuples = list(op.results)
     carried = unpack(tuples.pop(0), **at) if inits else []

@@ -1,7 +1,5 @@
 """The values of a ``dist.loop`` one by one: its groups are tuples in the IR."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch_mlir import ir
@@ -32,8 +30,7 @@ class LoopValues:
 def loop_values(op: ir.Operation) -> LoopValues:
     """The values of a ``dist.loop``, by group."""
     inits, captures = _groups(op)
-    body = op.regions[0].blocks[0]
-    following, rows = _groups(list(body.operations)[-1].operation)
+    following, rows = _groups(list(op.regions[0].blocks[0].operations)[-1].operation)
     results = iter(op.results)
     sizes = op.attributes["resultSegmentSizes"]
     carried, stacked = (unpacked([next(results) for _ in range(size)]) for size in sizes)

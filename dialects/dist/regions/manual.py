@@ -13,19 +13,10 @@ from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.build import At, empty_body
 from shardc.dialects.dist.dialect import Dist
-from shardc.dialects.dist.regions.yield_op import expect_types, yielded
+from shardc.dialects.dist.regions.yield_op import elements_of, expect_types, yielded
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.tuples import pack, tuple_type, unpack
-from shardc.dialects.dist.verifier import (
-    Illegal,
-    Operand,
-    RegionOp,
-    Result,
-    Site,
-    divided,
-    tensor_type,
-    tuple_elements,
-)
+from shardc.dialects.dist.verifier import Illegal, Operand, RegionOp, Result, Site, divided, tensor_type
 
 
 class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromAboveTrait, ext.Pure]):
@@ -71,10 +62,8 @@ class ManualOp(RegionOp, dialect=Dist, name="manual", traits=[ir.IsIsolatedFromA
 def _check_draws(block: ir.Block) -> None:
     for op in (o.operation for o in block.operations):
         if draws(op):
-            text = (
-                f"draws random numbers in its body ({target_name(op)}); draw them before it and pass them in"
-            )
-            raise Illegal(text, op.location)
+            problem = f"draws random numbers in its body ({target_name(op)})"
+            raise Illegal(f"{problem}; draw them before it and pass them in", op.location)
         for region in op.regions:
             for inner in region.blocks:
                 _check_draws(inner)
@@ -82,7 +71,7 @@ def _check_draws(block: ir.Block) -> None:
 
 def _locals(site: Site, values: Sequence[ir.Value], name: str, axes: Axes) -> list[TensorType]:
     """The types, inside the body, of the blocks of a tuple of values."""
-    types = tuple_elements(values[0].type) if len(values) else []
+    types = elements_of(values)
     attributes = list(site.attribute(name, ir.ArrayAttr))
     if len(attributes) != len(types):
         raise Illegal(f"must have {len(types)} {name}, one for each value, not {len(attributes)}")
@@ -139,6 +128,5 @@ def manual(
         "out_shardings": codec.array([s.closed() for s in out_shardings]),
     }
     results = [tuple_type([write_type(t, context) for t in out_types], context)] if out_types else []
-    operands = pack(ins, **at)
-    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, operands, attributes, regions=1, **at)
+    op = ir.Operation.create(ManualOp.OPERATION_NAME, results, pack(ins, **at), attributes, regions=1, **at)
     return empty_body(op, blocks), unpack(op.results[0] if results else None, **at)

@@ -49,6 +49,11 @@ def yielded(site: Site) -> tuple[list[ir.Type], list[ir.Type]]:
     return values, stacked
 
 
+def elements_of(values: Sequence[ir.Value]) -> list[ir.Type]:
+    """The element types of a group of one tuple, or of none. Raises Illegal."""
+    return tuple_elements(values[0].type) if len(values) else []
+
+
 def group_types(values: Sequence[ir.Value], attributes: ir.OpAttributeMap, sizes: str) -> list[list[ir.Type]]:
     """The element types of each group of an op whose groups are optional tuples. Raises Illegal."""
     if sizes not in attributes:

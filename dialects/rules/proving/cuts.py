@@ -1,7 +1,5 @@
 """The cuts that a proof runs: each factor, each pair, all at once, and factors cut over parts of an axis."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from math import prod
@@ -56,8 +54,7 @@ def over_one_axis(cut: Cut) -> Assignment:
 
 
 def _divisors(size: int, ways: Iterable[int]) -> list[int]:
-    fitting = [n for n in ways if size % n == 0]
-    return fitting or [next(n for n in range(2, size + 1) if size % n == 0)]
+    return [n for n in ways if size % n == 0] or [next(n for n in range(2, size + 1) if size % n == 0)]
 
 
 def _with_majors(rule: Rule, cut: Cut) -> dict[str, int] | None:

@@ -3,8 +3,6 @@
 A coordinate says where a rank stands on each axis; a placement, which axes cut which factor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -25,12 +23,7 @@ from shardc.runtime.torch_private import schema_of
 Coordinate = Mapping[Axis, int]
 """Where a rank stands on each axis."""
 
-_MEMORY_FORMATS = (
-    torch.contiguous_format,
-    torch.preserve_format,
-    torch.channels_last,
-    torch.channels_last_3d,
-)
+_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
 @dataclass
@@ -66,7 +59,7 @@ def run_operator(target: str, args: Sequence[object]) -> Any:
         elif isinstance(arg, int) and "Layout" in kind:
             arg = torch.strided
         elif isinstance(arg, int) and "MemoryFormat" in kind:
-            arg = _MEMORY_FORMATS[arg]
+            arg = _FORMATS[arg]
         if keyword_only:
             keywords[name] = arg
         else:
@@ -87,8 +80,7 @@ def call_of(target: str, args: Sequence[object]) -> tuple[OpCall, tuple[Any, ...
     defaults = [a.default_value for a in schema_of(overload(target)).arguments]
     full = tuples((*args, *defaults[len(args) :]))
     whole = results_list(run_operator(target, full))
-    spec = replace_leaves(full, _as_in_ir)
-    return OpCall(target, spec, tuple(map(type_of, whole))), full, whole
+    return OpCall(target, replace_leaves(full, _as_in_ir), tuple(map(type_of, whole))), full, whole
 
 
 def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed: int = 0) -> Tensor:

@@ -6,8 +6,6 @@ index 0). A call whose operator refuses padded operands, or makes results of oth
 is not padded by ``dist-pad`` either, and proves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import inf, nan, prod
 

@@ -13,8 +13,6 @@ Cuts are of dims that divide. Dims that don't are padded by the partitioner, whi
 a proof of that has to cut with ``-(-size // ways)`` in :meth:`EagerLocal.size` and is not made here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """One call under proof: cut, run on every rank, put together and compared."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,16 +27,7 @@ from shardc.dialects.rules.proving.execution import (
     tensor_leaves,
     type_of,
 )
-from shardc.dialects.rules.rule import (
-    Assignment,
-    Dims,
-    Rule,
-    dims_under,
-    factor_axes,
-    operand_shardings,
-    representable,
-    result_shardings,
-)
+from shardc.dialects.rules.rule import Assignment, Dims, Rule, dims_under, factor_axes, representable
 
 TOLERANCES = {torch.float64: 1e-9, torch.complex128: 1e-9, torch.float32: 1e-4, torch.complex64: 1e-4}
 """Relative to the largest magnitude of the whole result, or to 1 if that is less."""
@@ -47,8 +36,8 @@ HUGE = 1e12  # what masks fill with is larger
 COMBINE = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum}
 
 
-Made = list[list[tuple[Coordinate, Any]]]
-"""For each result, each rank's coordinate and its value."""
+OfRanks = list[tuple[Coordinate, Any]]
+"""Each rank's coordinate and its value of one result."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,7 @@ class Trial:
         cut = {f: prod(a.size for a in axes) for f, axes in (assignment or {}).items()}
         text = ", ".join(f"{f} into {n}" for f, n in cut.items()) or "nothing"
         if assignment is not None:
-            shardings = operand_shardings(self.rule, over_own_axes(cut))
+            shardings = self.rule.operand_shardings(over_own_axes(cut))
             text += f"\n  sample: {_shown(self.call.tensors, shardings)}"
         text += f"\n  found: {example}" if example else ""
         return UnsoundRule(op=self.call.target, rule=self.rule, problem=problem, cut=text)
@@ -125,14 +114,13 @@ class Trial:
                 problem = f"is read as {read}, not as the cut that made it"
                 raise self.fail(f"the sharding of a tensor [{dims}] {problem}", assignment)
 
-    def run(self, assignment: Assignment, args: tuple[Any, ...]) -> Made:
+    def run(self, assignment: Assignment, args: tuple[Any, ...]) -> list[OfRanks]:
         """Run the call on every rank."""
         axes = [axis for cut in assignment.values() for axis in cut]
-        operands = operand_shardings(self.rule, assignment)
-        shardings = result_shardings(self.rule, assignment)
-        pairs = zip(self.call.results, shardings, strict=True)
+        operands = self.rule.operand_shardings(assignment)
+        pairs = zip(self.call.results, self.rule.result_shardings(assignment), strict=True)
         local_types = tuple(type_ and type_.with_shape(s.local_shape(type_.shape)) for type_, s in pairs)
-        made: Made = [[] for _ in self.call.results]
+        made: list[OfRanks] = [[] for _ in self.call.results]
         for place in itertools.product(*(range(axis.size) for axis in axes)):
             coordinate = dict(zip(axes, place, strict=True))
             tensors = [block(t, s, coordinate) for t, s in zip(tensor_leaves(args), operands, strict=True)]
@@ -169,14 +157,12 @@ class Trial:
 
     def _assembled(self, assignment: Assignment, args: tuple[Any, ...]) -> Iterator[tuple[int, Tensor]]:
         """Number and value of each whole result that is made, from what all ranks make of ``args``."""
-        shardings = result_shardings(self.rule, assignment)
+        shardings = self.rule.result_shardings(assignment)
         for r, made in enumerate(self.run(assignment, args)):
             if self.whole[r] is not None:
                 yield r, self._assemble(r, shardings[r], made, assignment)
 
-    def _assemble(
-        self, r: int, sharding: Sharding, made: list[tuple[Coordinate, Any]], assignment: Assignment
-    ) -> Tensor:
+    def _assemble(self, r: int, sharding: Sharding, made: OfRanks, assignment: Assignment) -> Tensor:
         """One tensor from all ranks' blocks: replicas checked, terms combined, blocks in their places."""
         kinds = {reduction for reduction, _ in sharding.partial}
         if len(kinds) > 1:
@@ -192,11 +178,10 @@ class Trial:
             if self.values and not torch.equal(known.nan_to_num(), value.nan_to_num()):
                 said = {a.name for a in sharding.used}
                 lacking = ", ".join(f for f, axes in assignment.items() if not {a.name for a in axes} & said)
-                example = _first_difference(f"result {r}", known, value, ("one rank", "another"))
                 raise self.fail(
                     f"result {r} lacks {lacking}, which is not reduced, but ranks disagree on it",
                     assignment,
-                    example,
+                    _first_difference(f"result {r}", known, value, ("one rank", "another")),
                 )
         out = torch.empty_like(self.whole[r])
         for place, terms in blocks.items():
@@ -262,14 +247,12 @@ def _shown(types: Sequence[TensorType], shardings: Sequence[Sharding]) -> str:
     return "; ".join(shown) or "no tensors"
 
 
-def _first_difference(
-    what: str, one: Tensor, other: Tensor, names: tuple[str, str], limit: float = 0.0
-) -> str:
+def _first_difference(what: str, one: Tensor, two: Tensor, names: tuple[str, str], limit: float = 0.0) -> str:
     """The first element, row-major, in which two tensors differ by more than ``limit`` of their magnitude."""
     wide = torch.complex128 if one.dtype.is_complex else torch.float64
-    a, b = one.to(wide), other.to(wide)
+    a, b = one.to(wide), two.to(wide)
     finite = a.abs()[a.isfinite()]
     bound = limit * max(1.0, float(finite.max()) if finite.numel() else 1.0)
     differ = ~(((a - b).abs() <= bound) | (a == b) | (a.isnan() & b.isnan()))
     at = tuple(int(i) for i in differ.nonzero()[0])
-    return f"{what} at {list(at)}: {names[0]} {one[at].item():.9g}, {names[1]} {other[at].item():.9g}"
+    return f"{what} at {list(at)}: {names[0]} {one[at].item():.9g}, {names[1]} {two[at].item():.9g}"

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Unpack
 
 from torch_mlir import ir
 
+from shardc.dialects.dist.build import At
 from shardc.dialects.kern.kernel import kernel, kernel_like, kernel_name
 from shardc.dialects.kern.size import Symbol
 from shardc.dialects.kern.types import builtin_type
@@ -45,25 +47,19 @@ class Bodies:
         self._by_name: dict[str, Written] = {}
 
     def write(
-        self,
-        name: str,
-        unit: Unit,
-        results: Sequence[Value],
-        symbols: Symbols,
-        loc: ir.Location,
-        ip: ir.InsertionPoint,
+        self, name: str, unit: Unit, results: Sequence[Value], symbols: Symbols, **at: Unpack[At]
     ) -> tuple[list[ir.Value], ir.Operation]:
         """Write a kernel of ``unit`` in a block with these ``symbols``; return its ``results`` and the op."""
         key, tensors = structure(unit.nodes, unit.space, results)
         written = self._by_structure.get(key)
         if written is None:
-            body = Body(unit.nodes, unit.space, results, self._rounding)
+            loc, body = at["loc"], Body(unit.nodes, unit.space, results, self._rounding)
             inputs = [in_program(value) for value in body.inputs]
             arguments = [builtin_type(value.type, loc.context) for value in inputs]
             types, shapes = [value.type for value in results], [value.type.shape for value in inputs]
             sizes = {"symbols": body.symbols, "shapes": shapes}
-            ins = _operands(inputs, body.symbols, symbols, ip)
-            block, made, op = kernel(name, ins, arguments, types, **sizes, loc=loc, ip=ip)
+            ins = _operands(inputs, body.symbols, symbols, at["ip"])
+            block, made, op = kernel(name, ins, arguments, types, **sizes, **at)
             body.write(block, shapes, loc)
             if is_flat(op):
                 op.attributes[FLAT] = ir.UnitAttr.get(op.context)
@@ -71,8 +67,8 @@ class Bodies:
             written = self._by_structure[key] = Written(op, numbers, body.symbols)
         else:
             inputs = [in_program(tensors[number]) for number in written.inputs]
-            ins = _operands(inputs, written.symbols, symbols, ip)
-            made, op = kernel_like(written.op, name, ins, loc=loc, ip=ip)
+            ins = _operands(inputs, written.symbols, symbols, at["ip"])
+            made, op = kernel_like(written.op, name, ins, **at)
         self._by_name[name] = written
         return made, op
 

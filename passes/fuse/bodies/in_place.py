@@ -21,9 +21,9 @@ from shardc.dialects.kern.kernel import (
     result_types,
 )
 from shardc.dialects.kern.scatter_add import ScatterAddOp
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.fuse.bodies.flat import FLAT
 from shardc.passes.fuse.reading.values import owner_of
+from shardc.runtime.check import STATE_ROLES
 
 _CALLS = ("addmm", "baddbmm", "bmm", "convolution", "mm")
 _MAKES_NEW = frozenset((KernelOp.OPERATION_NAME, *(f"torch.aten.{name}" for name in _CALLS)))

@@ -9,6 +9,7 @@ from torch_mlir import ir
 from shardc.dialects.dist.build import string
 from shardc.dialects.dist.sharding import ShardingAttr
 from shardc.passes.fuse.reading.graph import Step, Value
+from shardc.passes.manager.attributes import drop_attributes, observed
 
 
 class Marks:
@@ -32,12 +33,12 @@ class Marks:
             op.attributes[name] = ir.ArrayAttr.get([string(t, op.context) for t in texts], op.context)
         if phase is not None:
             op.attributes["dist.phase"] = phase
-        elif "dist.phase" in op.attributes:  # of the kernel that it is a copy of
-            del op.attributes["dist.phase"]
+        else:  # of the kernel that it is a copy of
+            drop_attributes(op, "dist.phase")
 
 
 def phase_of(op: ir.Operation) -> ir.Attribute | None:
-    return op.attributes["dist.phase"] if "dist.phase" in op.attributes else None
+    return op.attributes.get("dist.phase")
 
 
 def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | None = None) -> None:
@@ -52,9 +53,7 @@ def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | No
         attributes, number = value.ir.owner.attributes, ir.OpResult(value.ir).result_number
         if "dist.shardings" in attributes:
             shardings.append(attributes["dist.shardings"][number])
-        names = ir.StringAttr(attributes["dist.name"]).value.split(",") if "dist.name" in attributes else []
-        parts = [part.partition("#") for part in names]
-        found += [f"{name}#{position}" for name, _, index in parts if int(index or 0) == number]
+        found += [f"{name}#{position}" for name, index in observed(value.ir.owner) if index == number]
     if last is not None and "dist.shardings" in last.owner.attributes:
         mesh, dims, partial = ShardingAttr(last.owner.attributes["dist.shardings"][0]).params
         dims = ir.ArrayAttr.get(list(ir.ArrayAttr(dims))[-1:], unpack.context)

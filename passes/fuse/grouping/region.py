@@ -20,6 +20,7 @@ from shardc.passes.fuse.reading.graph import Block, Node
 from shardc.passes.fuse.reading.unit import Units
 from shardc.passes.fuse.reading.values import LIST, owner_of
 from shardc.passes.fuse.reading.view import VIEWS
+from shardc.passes.manager.attributes import drop_attributes
 from shardc.passes.manager.program import STEP
 
 DRAW = "shardc.uniform"
@@ -170,9 +171,7 @@ class _Program:
         ip, builder, draws = ir.InsertionPoint(block), CallBuilder(block), itertools.count()
         for op in self._ops:
             copy, draw = op.clone(ip=ip), _draw(op)
-            for name in _PLACE:
-                if name in copy.attributes:
-                    del copy.attributes[name]
+            drop_attributes(copy, *_PLACE)
             for number, operand in enumerate(op.operands):
                 given = builder.argument(next(draws), "int", ip) if number == draw else values[operand]
                 copy.operands[number] = given

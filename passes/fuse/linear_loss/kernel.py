@@ -7,6 +7,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.call import Call, CallReader
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.build import At
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.kernel import CHECKS, write_checks
 from shardc.dialects.kern.linear_cross_entropy import MADE, linear_cross_entropy
@@ -40,7 +41,7 @@ class LinearLossKernels:
     def write(self, op: ir.Operation, name: str) -> tuple[ir.Operation, dict[str, ir.Value]]:
         """Replace ``op`` by a kernel; return it and its results that are read, by name. Erases ``op``."""
         call = self._reader.read(op)
-        loc, ip, target = op.location, ir.InsertionPoint(op), call.spec.target
+        target = call.spec.target
         given = _operands(call)
         olds = {role: old for role, old in zip(_MADE[target], op.results, strict=True) if is_read(old)}
         made = {role: type_of(old) for role, old in olds.items()}
@@ -48,16 +49,16 @@ class LinearLossKernels:
             made["wrong"] = TensorType((), call.spec["index"].dtype)
         roles = [role for role in _OF[target] if role in made]
         types = [made[role] for role in roles]
-        inner, values, kernel_op = write_kernel(name, list(given.values()), types, self._symbols, loc, ip)
-        inside = ir.InsertionPoint(inner[0].owner)
+        tensors, at = list(given.values()), At(loc=op.location, ip=ir.InsertionPoint(op))
+        inner, values, kernel_op, inside = write_kernel(name, tensors, types, self._symbols, **at)
         if target == FORWARD:
-            results = linear_cross_entropy(inner, loc=loc, ip=inside)
-            kernel_op.attributes[CHECKS] = write_checks({roles.index("wrong"): MESSAGE}, loc.context)
+            results = linear_cross_entropy(inner, **inside)
+            kernel_op.attributes[CHECKS] = write_checks({roles.index("wrong"): MESSAGE}, op.context)
         else:
             named = dict(zip(given, inner, strict=True))
-            results = linear_cross_entropy_backward(named, call.spec["scale"], loc=loc, ip=inside)
+            results = linear_cross_entropy_backward(named, call.spec["scale"], **inside)
         found = dict(zip(_OF[target], results, strict=True))
-        yield_values([found[role] for role in roles], loc=loc, ip=inside)
+        yield_values([found[role] for role in roles], **inside)
         news = dict(zip(roles, values, strict=True))
         for role, old in olds.items():
             old.replace_all_uses_with(news[role])

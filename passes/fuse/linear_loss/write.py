@@ -19,6 +19,7 @@ from shardc.dialects.aten.call import CallReader, replace_leaves, target_name
 from shardc.passes.fuse.linear_loss.calls import first_of, made_behind
 from shardc.passes.fuse.linear_loss.find import loss_values
 from shardc.passes.fuse.reading.values import maker, type_of
+from shardc.passes.manager.attributes import attributes_of
 from shardc.passes.partition.local_call import infer_types, with_defaults
 
 FORWARD = "shardc.linear_cross_entropy"
@@ -168,7 +169,7 @@ class _Calls:
     ) -> None:
         self._builder, self._values, self._taken = builder, values, taken
         self._loc, self._ip = op.location, ir.InsertionPoint(op)
-        self._phase = {name: op.attributes[name] for name in ("dist.phase",) if name in op.attributes}
+        self._phase = attributes_of(op, "dist.phase")
 
     def op(self, target: str, *args: object) -> ir.Operation:
         full = with_defaults(target, args)

@@ -26,9 +26,7 @@ def _mul(s: Scalars, x: Operand, y: Operand) -> Scalar:
 pointwise("add.Tensor add.Scalar", _add)
 pointwise("sub.Tensor sub.Scalar", lambda s, x, y, alpha=1: s.sub(x, _scaled(s, y, alpha)))
 pointwise("rsub.Tensor rsub.Scalar", lambda s, x, y, alpha=1: s.sub(y, _scaled(s, x, alpha)))
-pointwise(
-    "mul.Tensor mul.Scalar", lambda s, x, y: s.bit("and", x, y) if s.compute.itemsize == 1 else s.mul(x, y)
-)
+pointwise("mul.Tensor mul.Scalar", _mul)
 pointwise("div.Tensor div.Scalar", lambda s, x, y: s.div(x, y), heavy=True)
 pointwise("reciprocal", lambda s, x: s.div(1.0, x), heavy=True)
 pointwise("neg", lambda s, x: s.negate(x))

@@ -7,7 +7,7 @@ from math import prod
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.fuse.lower.normalization import affine
+from shardc.passes.fuse.lower.normalization import affine, input_gradient
 from shardc.passes.fuse.lower.reduction import converted, divided, finished, moments
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
 from shardc.passes.fuse.lower.table import given, lowers
@@ -91,17 +91,15 @@ def batch_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> li
     dw, db = b.reduce("sum", product, dims), b.reduce("sum", grad, dims)
     made: list[Value | None] = [None, None, None]
     if call.results[0] is not None:
-        weights = [] if weight is None else [_channels(b, weight, rank)]
+        scale = rstd
+        if weight is not None:
+            each, terms = TensorType(rstd.type.shape, dtype), [rstd, _channels(b, weight, rank)]
 
-        def compute(s: Scalars, g: Scalar, n: Scalar, r: Scalar, *rest: Scalar) -> Scalar:
-            first, second, *w = rest
-            share = s.div(s.add(first, s.mul(n, second)), s.size(count, dtype))
-            scale = s.cast(r, dtype)
-            scale = s.mul(scale, s.cast(w[0], dtype)) if w else scale
-            return s.mul(s.sub(g, share), scale)
+            def product_of(s: Scalars, r: Scalar, w: Scalar) -> Scalar:
+                return s.mul(s.cast(r, dtype), s.cast(w, dtype))
 
-        inputs = [grad, h, rstd, db, dw, *weights]
-        made[0] = b.point(compute, inputs, call.results[0], dtype=dtype, sizes=[count])
+            scale = b.point(product_of, terms, each, dtype=dtype)
+        made[0] = input_gradient(b, grad, h, scale, (db, dw), count, call.results[0])
     for position, total in ((1, dw), (2, db)):
         type_ = call.results[position]
         made[position] = None if type_ is None else finished(b, total, type_)

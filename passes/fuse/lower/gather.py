@@ -33,16 +33,18 @@ def _gathered(
     call: OpCall,
     index: Value,
     table: Value,
-    dims: Sequence[int | None],
+    dim: int,
     message: str,
     negative: bool = False,
 ) -> list[Value]:
-    """``table``, whose dims are the result's ``dims``, at ``index`` along the dim that is None there.
+    """``table`` at ``index`` along ``dim``, in whose place the result may have any number of dims.
 
     ``negative``: indices may count from the end. ``message``: what is wrong with the index ``{}``.
     """
     (type_,) = results(call)
-    size = table.type.shape[list(dims).index(None)]
+    size, rank = table.type.shape[dim], len(table.type.shape)
+    more = len(type_.shape) - rank
+    dims = [None if d == dim else d if d < dim else d + more for d in range(rank)]
     if negative and not isinstance(size, int):
         raise NotLowered("counts from the end of a dim of symbolic size")
 
@@ -59,24 +61,27 @@ def _gathered(
     return [b.point(compute, [index], type_, sizes=[size], tables=[(table, dims)])]
 
 
+def _rows(
+    b: Builder, call: OpCall, values: Sequence[Value], dim: int, message: str, negative: bool = False
+) -> list[Value]:
+    """A part of the table for each index, which has all of the other dims."""
+    table, index = values
+    seen = b.seen(index, (*index.type.shape, *[1] * (len(table.type.shape) - dim - 1)))
+    return _gathered(b, call, seen, table, dim, message, negative)
+
+
 @lowers("aten.embedding")
 def embedding(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     """A row for each index."""
-    table, index = values
-    seen = b.seen(index, (*index.type.shape, 1))
-    return _gathered(b, call, seen, table, (None, len(index.type.shape)), "index out of range in self")
+    return _rows(b, call, values, 0, "index out of range in self")
 
 
 @lowers("aten.index_select")
 def index_select(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
-    table, index = values
-    rank = len(table.type.shape)
+    rank = len(values[0].type.shape)
     if not rank:
         raise NotLowered("is of a number")
-    dim = call["dim"] % rank
-    seen = b.seen(index, (*index.type.shape, *[1] * (rank - dim - 1)) if index.type.shape else ())
-    dims = [None if d == dim else d for d in range(rank)]
-    return _gathered(b, call, seen, table, dims, "index out of range in self")
+    return _rows(b, call, values, call["dim"] % rank, "index out of range in self")
 
 
 @lowers("aten.gather")
@@ -87,9 +92,7 @@ def gather(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     dim = call["dim"] % max(1, len(shape))
     if not shape or any(n != m for d, (n, m) in enumerate(zip(shape, type_.shape, strict=True)) if d != dim):
         raise NotLowered("is of a part of the other dims")
-    dims = [None if d == dim else d for d in range(len(shape))]
-    message = f"index {{}} is out of bounds for dimension {dim} with size {shape[dim]}"
-    return _gathered(b, call, index, table, dims, message)
+    return _gathered(b, call, index, table, dim, _out_of_bounds(table, dim))
 
 
 @lowers("aten.index.Tensor")
@@ -98,9 +101,9 @@ def index(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
     given = [dim for dim, i in enumerate(call["indices"]) if isinstance(i, TensorType)]
     if len(given) != 1 or values[1].type.dtype not in (torch.int64, torch.int32):
         raise NotLowered("is indexing by several tensors, or by truth values")
-    table, index = values
-    (dim,), count, rank = given, len(index.type.shape), len(table.type.shape)
-    seen = b.seen(index, (*index.type.shape, *[1] * (rank - dim - 1)))
-    dims = [None if d == dim else d if d < dim else d - 1 + count for d in range(rank)]
-    message = f"index {{}} is out of bounds for dimension {dim} with size {table.type.shape[dim]}"
-    return _gathered(b, call, seen, table, dims, message, negative=True)
+    (dim,) = given
+    return _rows(b, call, values, dim, _out_of_bounds(values[0], dim), negative=True)
+
+
+def _out_of_bounds(table: Value, dim: int) -> str:
+    return f"index {{}} is out of bounds for dimension {dim} with size {table.type.shape[dim]}"

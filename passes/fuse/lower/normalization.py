@@ -10,7 +10,7 @@ from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize
 from shardc.passes.fuse.lower.reduction import converted, finished, moments
 from shardc.passes.fuse.lower.scalars import Scalar, Scalars, wide
-from shardc.passes.fuse.lower.table import given, lowers
+from shardc.passes.fuse.lower.table import given, lowers, results
 from shardc.passes.fuse.reading.builder import Builder
 from shardc.passes.fuse.reading.graph import Value
 
@@ -41,61 +41,77 @@ def affine(
 
 
 def input_gradient(
-    b: Builder, g: Value, h: Value, rstd: Value, dims: Sequence[int], type_: TensorType
+    b: Builder, g: Value, h: Value, scale: Value, sums: Sequence[Value], count: AnySize, type_: TensorType
 ) -> Value:
-    """``rstd * (g - mean(g) - h * mean(g * h))`` over ``dims``, with the normalized input ``h``."""
-    dtype, count = g.type.dtype, prod(g.type.shape[d] for d in dims)
-    product = b.point(lambda s, v, n: s.mul(v, n), [g, h], g.type)
-    sums = b.reduce("sum", g, dims), b.reduce("sum", product, dims)
+    """``scale * (g - (sum(g) + h * sum(g * h)) / count)``, with the normalized input ``h``."""
+    dtype = g.type.dtype
 
     def compute(s: Scalars, v: Scalar, n: Scalar, r: Scalar, first: Scalar, second: Scalar) -> Scalar:
         share = s.div(s.add(first, s.mul(n, second)), s.size(count, dtype))
         return s.mul(s.sub(v, share), s.cast(r, dtype))
 
-    return b.point(compute, [g, h, rstd, *sums], type_, dtype=dtype, sizes=[count])
+    return b.point(compute, [g, h, scale, *sums], type_, dtype=dtype, sizes=[count])
 
 
-def _rows(call: OpCall, x: Value) -> tuple[list[int], list[int]]:
-    """The dims that count rows, and those that a row has."""
+def normalized(
+    b: Builder, call: OpCall, x: Value, weights: Sequence[Value | None], rows: Sequence[int]
+) -> list[Value]:
+    """The normalized input, the mean and the inverse deviation; ``rows``: the dims of a row of ``x``."""
+    out, mean_type, rstd_type = results(call)
+    mean, square = moments(b, x, rows, wide(out.dtype))
+    rstd = inverse_deviation(b, square, prod(x.type.shape[d] for d in rows), call["eps"])
+    y = affine(b, x, mean, rstd, out.with_shape(x.type.shape), weights)
+    return [finished(b, y, out), finished(b, mean, mean_type), finished(b, rstd, rstd_type)]
+
+
+def gradients(
+    b: Builder, call: OpCall, read: Sequence[Value | None], rows: Sequence[int], others: Sequence[int]
+) -> list[Value | None]:
+    """The gradients of input, weight and bias, which are sums over ``others``.
+
+    With the normalized input h and g = grad * weight: dx = rstd * (g - mean(g) - h * mean(g * h)). h is
+    computed in each of the two kernels, as it is cheaper to compute than to write and read.
+    """
+    grad, x, mean, rstd, weight = read
+    assert grad is not None and x is not None and mean is not None and rstd is not None
+    dtype, (dx, dw, db) = wide(grad.type.dtype), call.results
+    whole = TensorType(x.type.shape, dtype)
+    made: list[Value | None] = [None, None, None]
+
+    def scaled(s: Scalars, v: Scalar, w: Scalar) -> Scalar:
+        return s.mul(s.cast(v, dtype), s.cast(w, dtype))
+
+    if dx is not None:
+        h = affine(b, x, mean, rstd, whole)
+        plain = weight is None
+        g = converted(b, grad, dtype) if plain else b.point(scaled, [grad, weight], whole, dtype=dtype)
+        sums = b.reduce("sum", g, rows), b.reduce("sum", b.point(scaled, [g, h], whole, dtype=dtype), rows)
+        count = prod(x.type.shape[d] for d in rows)
+        made[0] = finished(b, input_gradient(b, g, h, rstd, sums, count, dx.with_shape(x.type.shape)), dx)
+    if dw is not None:
+        h = affine(b, x, mean, rstd, whole)
+        product = b.point(scaled, [grad, h], whole, dtype=dtype)
+        made[1] = finished(b, b.reduce("sum", product, others), dw)
+    if db is not None:
+        made[2] = finished(b, b.reduce("sum", converted(b, grad, dtype), others), db)
+    return made
+
+
+def _rows(call: OpCall, x: Value | None) -> tuple[list[int], list[int]]:
+    """The dims that a row has, and those that count rows."""
+    assert x is not None
     rank, inner = len(x.type.shape), len(call["normalized_shape"])
-    return list(range(rank - inner)), list(range(rank - inner, rank))
+    return list(range(rank - inner, rank)), list(range(rank - inner))
 
 
 @lowers("aten.native_layer_norm")
-def layer_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    x, weight, bias = given(call, values)
-    out, mean_type, rstd_type = call.results
-    assert x is not None and out is not None and mean_type is not None and rstd_type is not None
-    _, dims = _rows(call, x)
-    mean, square = moments(b, x, dims, wide(out.dtype))
-    rstd = inverse_deviation(b, square, prod(x.type.shape[d] for d in dims), call["eps"])
-    y = affine(b, x, mean, rstd, out, (weight, bias))
-    return [y, finished(b, mean, mean_type), finished(b, rstd, rstd_type)]
+def layer_norm(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
+    x, *weights = given(call, values)
+    assert x is not None
+    return normalized(b, call, x, weights, _rows(call, x)[0])
 
 
 @lowers("aten.native_layer_norm_backward")
 def layer_norm_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value | None]:
-    """With the normalized input h and g = grad * weight: dx = rstd * (g - mean(g) - h * mean(g * h)).
-
-    h is computed in each of the two kernels, as it is cheaper to compute than to write and read.
-    """
-    grad, x, mean, rstd, weight, _ = given(call, values)
-    assert grad is not None and x is not None and mean is not None and rstd is not None
-    dtype, (outer, dims) = wide(grad.type.dtype), _rows(call, x)
-    whole = TensorType(x.type.shape, dtype)
-    made: list[Value | None] = [None, None, None]
-
-    def scaled(s: Scalars, v: Scalar, *w: Scalar) -> Scalar:
-        return s.mul(s.cast(v, dtype), s.cast(w[0], dtype)) if w else s.cast(v, dtype)
-
-    if call.results[0] is not None:
-        h = affine(b, x, mean, rstd, whole)
-        g = b.point(scaled, [grad] if weight is None else [grad, weight], whole, dtype=dtype)
-        made[0] = input_gradient(b, g, h, rstd, dims, call.results[0])
-    if call.results[1] is not None:
-        h = affine(b, x, mean, rstd, whole)
-        product = b.point(lambda s, v, n: s.mul(s.cast(v, dtype), n), [grad, h], whole, dtype=dtype)
-        made[1] = finished(b, b.reduce("sum", product, outer), call.results[1])
-    if call.results[2] is not None:
-        made[2] = finished(b, b.reduce("sum", converted(b, grad, dtype), outer), call.results[2])
-    return made
+    read = given(call, values)
+    return gradients(b, call, read[:5], *_rows(call, read[1]))

@@ -67,7 +67,7 @@ def cat(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Value]:
             chosen = s.select(s.compare("eq", index, number), given[number], chosen)
         return chosen
 
-    return [b.merged(_chosen(b, parts, type_.with_shape(split), dim, choose), dim)]
+    return [b.reshape(_chosen(b, parts, type_.with_shape(split), dim, choose), type_.shape)]
 
 
 def _placed(
@@ -115,7 +115,7 @@ def slice_backward(b: Builder, call: OpCall, values: Sequence[Value]) -> list[Va
     else:
         raise NotLowered("is the gradient of a part that does not divide the dim")
     split = _chosen(b, [b.seen(grad, seen)], type_.with_shape(shape), index_dim, _select_one(at))
-    return [b.merged(split, dim)]
+    return [b.reshape(split, type_.shape)]
 
 
 @lowers("aten.constant_pad_nd")

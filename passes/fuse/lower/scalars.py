@@ -45,6 +45,17 @@ def _holds(dtype: torch.dtype, number: float) -> bool:
     return torch.tensor(number, dtype=dtype).double().item() == number
 
 
+def _binary(floats: str, ints: str = "") -> Callable[[Scalars, Operand, Operand], Scalar]:
+    """A method that makes ``arith.<floats>`` of two operands; of integers ``arith.<ints>``, if given."""
+
+    def build(self: Scalars, x: Operand, y: Operand) -> Scalar:
+        a, b = self.pair(x, y)
+        name = floats if a.dtype.is_floating_point else ints or floats
+        return self.op(f"arith.{name}", [a, b], a.dtype)
+
+    return build
+
+
 class Scalars:
     """Builds into one region. ``compute`` is the dtype that the op being built computes in.
 
@@ -137,35 +148,13 @@ class Scalars:
             return self.cast(x, y.dtype), y
         raise TypeError("an operation on two numbers")
 
-    def _binary(self, floats: str, ints: str, x: Operand, y: Operand) -> Scalar:
-        a, b = self.pair(x, y)
-        return self.op(f"arith.{floats if a.dtype.is_floating_point else ints}", [a, b], a.dtype)
-
-    def add(self, x: Operand, y: Operand) -> Scalar:
-        return self._binary("addf", "addi", x, y)
-
-    def sub(self, x: Operand, y: Operand) -> Scalar:
-        return self._binary("subf", "subi", x, y)
-
-    def mul(self, x: Operand, y: Operand) -> Scalar:
-        return self._binary("mulf", "muli", x, y)
-
-    def div(self, x: Operand, y: Operand) -> Scalar:
-        """Of floats."""
-        a, b = self.pair(x, y)
-        return self.op("arith.divf", [a, b], a.dtype)
-
-    def floor_divide(self, x: Operand, y: Operand) -> Scalar:
-        """Of integers; the divisor must not be 0."""
-        a, b = self.pair(x, y)
-        return self.op("arith.floordivsi", [a, b], a.dtype)
-
-    def maximum(self, x: Operand, y: Operand) -> Scalar:
-        """NaN if either is."""
-        return self._binary("maximumf", "maxsi", x, y)
-
-    def minimum(self, x: Operand, y: Operand) -> Scalar:
-        return self._binary("minimumf", "minsi", x, y)
+    add, sub, mul = _binary("addf", "addi"), _binary("subf", "subi"), _binary("mulf", "muli")
+    maximum, minimum = _binary("maximumf", "maxsi"), _binary("minimumf", "minsi")
+    """NaN if either is."""
+    div = _binary("divf")
+    """Of floats."""
+    floor_divide = _binary("floordivsi")
+    """Of integers; the divisor must not be 0."""
 
     def negate(self, x: Scalar) -> Scalar:
         return self.op("arith.negf", [x], x.dtype) if x.dtype.is_floating_point else self.sub(0, x)

@@ -49,7 +49,7 @@ def pointwise(targets: str, expression: Expression, *, heavy: bool = False) -> N
 
 def comparison(targets: str, expression: Expression) -> None:
     """Registers ops whose tensors are taken to their common dtype, and whose result is a truth value."""
-    _register(targets, lambda b, call, values: [_compared(b, call, values, expression)])
+    _register(targets, lambda b, call, values: [point(b, call, values, expression, compares=True)])
 
 
 def untyped(targets: str, expression: Expression) -> None:
@@ -68,32 +68,22 @@ def point(
     expression: Expression,
     heavy: bool = False,
     as_is: bool = False,
+    compares: bool = False,
 ) -> Value:
-    """One pointwise node for the call."""
+    """One pointwise node for the call, on tensors as they are, in the result's dtype, or their common one."""
     (type_,) = results(call)
     dtype = wide(type_.dtype)
+    taken = common_dtype(call) if compares else dtype
     sizes = [leaf for leaf in leaves(call.args) if isinstance(leaf, Size)]
 
     def compute(s: Scalars, *operands: Scalar) -> Scalar:
-        arguments = _bound(call, operands if as_is else [s.cast(x, dtype) for x in operands])
-        return expression(s, *(s.size(a, dtype) if isinstance(a, Size) else a for a in arguments))
+        given = _bound(call, operands if as_is else [s.cast(x, taken) for x in operands])
+        arguments = [s.size(a, taken) if isinstance(a, Size) else a for a in given]
+        if compares:
+            arguments = [s.cast(s.cast(a, taken), wide(taken)) for a in arguments]
+        return expression(s, *arguments)
 
     return b.point(compute, values, type_, dtype=dtype, heavy=heavy, sizes=sizes)
-
-
-def _compared(b: Builder, call: OpCall, values: Sequence[Value], expression: Expression) -> Value:
-    (type_,) = results(call)
-    common = common_dtype(call)
-    sizes = [leaf for leaf in leaves(call.args) if isinstance(leaf, Size)]
-
-    def compute(s: Scalars, *operands: Scalar) -> Scalar:
-        terms = [s.cast(x, common) for x in operands]
-        arguments = [
-            s.size(a, common) if isinstance(a, Size) else s.cast(a, common) for a in _bound(call, terms)
-        ]
-        return expression(s, *(s.cast(a, wide(common)) for a in arguments))
-
-    return b.point(compute, values, type_, dtype=torch.bool, sizes=sizes)
 
 
 def common_dtype(call: OpCall) -> torch.dtype:

@@ -147,21 +147,16 @@ class Builder:
         made.sizes, made.what = node.sizes, node.what
         return self._add(made)
 
-    def seen(self, x: Value, shape: tuple[int, ...]) -> Value:
-        """``x`` without, or with, dims of size 1, to be read by a node of the same call."""
-        return x if shape == x.type.shape else _viewed(x, View.of_ones(x, shape))
+    def seen(self, x: Value, shape: tuple[AnySize, ...]) -> Value:
+        """``x`` in another shape, to be read by a node of the same call."""
+        return x if shape == x.type.shape else _viewed(x, shape)
 
-    def split(self, x: Value, dim: int, parts: int) -> Value:
-        """``x`` with ``dim`` split into ``parts`` of equal size, for a node of the same call."""
-        return _viewed(x, View.of_split(x, dim, parts))
-
-    def merged(self, x: Value, dim: int) -> Value:
-        """``x`` with ``dim`` and the one after it as one, as a result of the call."""
-        return _returned(x, View.of_merged(x, dim))
-
-    def reshape(self, x: Value, shape: tuple[int, ...]) -> Value:
-        """``x`` without, or with, dims of size 1, as a result of the call."""
-        return _returned(x, View.of_ones(x, shape))
+    def reshape(self, x: Value, shape: tuple[AnySize, ...]) -> Value:
+        """``x`` in another shape, as a result of the call in its place."""
+        assert x.node is not None
+        made = _viewed(x, shape)
+        x.node.others.append(made)
+        return made
 
     def contract(self, x: Value, y: Value, dtype: torch.dtype) -> Value:
         """The product of ``x`` [*batch, m, k] and ``y`` [*batch, k, n]: [*batch, m, n], in ``dtype``."""
@@ -185,16 +180,8 @@ class Builder:
         return node.out
 
 
-def _viewed(x: Value, view: View) -> Value:
-    return Value(sized(view.shape, x.type.dtype), None, view, x.node)
-
-
-def _returned(x: Value, view: View) -> Value:
-    """A view of a node's result that the call returns in its place."""
-    assert x.node is not None
-    made = _viewed(x, view)
-    x.node.others.append(made)
-    return made
+def _viewed(x: Value, shape: tuple[AnySize, ...]) -> Value:
+    return Value(sized(shape, x.type.dtype), None, View.reshaped(x, shape), x.node)
 
 
 def access(space: Space, value: Value, read: Sequence[Atoms], gathered: int | None = None) -> Access:

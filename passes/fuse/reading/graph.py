@@ -5,11 +5,9 @@ Calls without a lowering are opaque: they only read and make values.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import prod
 
 import torch
 from torch_mlir import ir
@@ -18,6 +16,7 @@ from shardc.cost.work import LAUNCH_BYTES
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.kern.size import AnySize, hint
 from shardc.dialects.rules.rule import Dim as Factors
+from shardc.passes.fuse.bodies.reshape import common_dims, groups
 from shardc.passes.fuse.lower.scalars import Scalar
 from shardc.passes.fuse.reading.space import Atoms, Dim, Mismatch, Space
 from shardc.passes.fuse.reading.symbols import Symbols
@@ -60,29 +59,11 @@ class View:
     cut: Cut | None = None
 
     @staticmethod
-    def of_ones(source: Value, shape: Shape) -> View:
-        """A view that differs in dims of size 1 alone."""
-        sizes = tuple((f"f{d}", n) for d, n in enumerate(n for n in shape if n != 1))
-        return View(source, _factors(source.type.shape), _factors(shape), sizes)
-
-    @staticmethod
-    def of_merged(source: Value, dim: int) -> View:
-        """A view in which ``dim`` of the source and the one after it are one."""
-        fine, coarse, sizes = _paired(source.type.shape, dim)
-        return View(source, fine, coarse, sizes)
-
-    @staticmethod
-    def of_split(source: Value, dim: int, parts: int) -> View:
-        """A view in which ``dim`` of the source is two: ``parts``, and the elements of one."""
-        shape = source.type.shape
-        fine, coarse, sizes = _paired((*shape[:dim], parts, shape[dim] // parts, *shape[dim + 1 :]), dim)
-        return View(source, coarse, fine, sizes)
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of a view without a cut."""
-        sizes = dict(self.sizes)
-        return tuple(prod(sizes[name] for name in names) for names in self.result)
+    def reshaped(source: Value, shape: Shape) -> View:
+        """The elements of ``source`` in the same order. Raises ValueError for dims that do not fit."""
+        fine, shapes = common_dims(source.type.shape, shape), (source.type.shape, shape)
+        operand, result = (tuple(tuple(f"f{n}" for n in dims) for dims in groups(fine, s)) for s in shapes)
+        return View(source, operand, result, tuple((f"f{n}", size) for n, size in enumerate(fine)))
 
     @property
     def is_apart(self) -> bool:
@@ -143,21 +124,6 @@ class View:
         offset, sliced = cut.offset + cut.step * seen.offset, seen.sliced or seen.size != size
         read = replace(seen, size=size, offset=offset, step=cut.step * seen.step, sliced=sliced)
         return (*rest[: cut.dim], read, *rest[cut.dim :])
-
-
-def _factors(shape: Shape) -> tuple[Factors, ...]:
-    """A factor for each dim other than 1, in order."""
-    number = itertools.count()
-    return tuple((f"f{next(number)}",) if n != 1 else () for n in shape)
-
-
-def _paired(
-    shape: Shape, dim: int
-) -> tuple[tuple[Factors, ...], tuple[Factors, ...], tuple[tuple[str, AnySize], ...]]:
-    """Factors of the dims of ``shape``; the same with ``dim`` and the next one as one; and their sizes."""
-    fine = tuple((f"f{d}",) for d in range(len(shape)))
-    coarse = (*fine[:dim], fine[dim] + fine[dim + 1], *fine[dim + 2 :])
-    return fine, coarse, tuple((f"f{d}", n) for d, n in enumerate(shape))
 
 
 @dataclass(frozen=True)

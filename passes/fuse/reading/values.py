@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.dialects.aten.call import OpCall, target_name
+from shardc.dialects.aten.call import CallReader, OpCall, target_name
 from shardc.dialects.aten.types import TensorType, read_type
 
 LIST = "torch.prim.ListConstruct"
@@ -43,6 +43,16 @@ def turn_of(call: OpCall, rank: int) -> list[int] | None:
     order = list(range(rank))
     order[x], order[y] = y, x
     return order
+
+
+def turned(value: ir.Value, reader: CallReader) -> tuple[ir.Value, list[int]] | None:
+    """What a value is a transpose of, and which dim of that each of its dims is; None if it is none."""
+    op = owner_of(value)
+    order = None
+    if op is not None and target_of(op) in TURNS:
+        call = reader.read(op)
+        order = turn_of(call.spec, len(type_of(value).shape))
+    return None if op is None or order is None else (op.operands[0], order)
 
 
 def target_of(op: ir.Operation) -> str:

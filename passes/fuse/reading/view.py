@@ -5,7 +5,6 @@ from __future__ import annotations
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.kern.size import AnySize, Size, SizeNotKnown
 from shardc.dialects.rules.rule import find_rule
-from shardc.passes.fuse.bodies.reshape import common_dims, groups
 from shardc.passes.fuse.reading.graph import Cut, Value, View
 
 RESHAPES = frozenset(
@@ -62,10 +61,6 @@ def _slice(call: OpCall, shape: tuple[int, ...]) -> Cut | None:
 
 def _reshaped(source: Value, shape: tuple[AnySize, ...]) -> View | None:
     try:
-        fine = common_dims(source.type.shape, shape)
+        return View.reshaped(source, shape)
     except ValueError:
         return None
-    operand, result = (
-        tuple(tuple(f"f{n}" for n in group) for group in groups(fine, s)) for s in (source.type.shape, shape)
-    )
-    return View(source, operand, result, tuple((f"f{n}", size) for n, size in enumerate(fine)))

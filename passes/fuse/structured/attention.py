@@ -20,40 +20,26 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import Call, CallReader, IntValue, target_name
 from shardc.dialects.aten.schema import parameters
 from shardc.dialects.aten.types import Order, TensorType
-from shardc.dialects.kern.attention import attention
-from shardc.dialects.kern.attention_backward import attention_backward
-from shardc.dialects.kern.attention_maps import FLOATS, KEYS, ROLES, attention_attributes, map_of
+from shardc.dialects.kern.attention_maps import FLOATS, KEYS, PARTS, ROLES, map_of, write_attention
 from shardc.dialects.kern.kernel import KernelOp
 from shardc.dialects.kern.size import AnySize, Size, hint, symbols_of
 from shardc.dialects.kern.strides import Strides
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.reading.symbols import Symbols
-from shardc.passes.fuse.reading.values import is_packed_for, owner_of, target_of, turn_of
+from shardc.passes.fuse.reading.values import is_packed_for, owner_of, target_of, turned
 from shardc.passes.fuse.structured.write_kernel import write_kernel
+from shardc.passes.manager.attributes import attributes_of
 
 LANES, FILLED = 16, 0.625
 """ATen is faster where queries fill less than this part of vectors of so many lanes (8, 17; AVX-512)."""
 
-_FORWARD = {"q": "q", "k": "k", "v": "v", "mask": "mask"}
-_GRADIENT = {"grad_out": "grad_out", **_FORWARD, "out": "out", "lse": "lse"}
-_ATEN_FORWARD = {"q": "query", "k": "key", "v": "value", "mask": "attn_mask"}
-_ATEN_GRADIENT = {"grad_out": "grad_out", **_ATEN_FORWARD, "out": "out", "lse": "logsumexp"}
+_ROLES = {"query": "q", "key": "k", "value": "v", "attn_mask": "mask", "logsumexp": "lse"}
+"""What ATen's arguments are called here."""
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
-_ARGUMENTS = {
-    "shardc.attention": _FORWARD,
-    "shardc.attention_backward": _GRADIENT,
-    _FLASH: _ATEN_FORWARD,
-    f"{_FLASH}_backward": _ATEN_GRADIENT,
-}
-"""What each target calls the tensors that it reads."""
 OF_LIBRARIES = frozenset(("shardc.attention", "shardc.attention_backward"))
 """Those that several libraries compute: ``shardc.runtime.operators.attention.LIBRARIES``."""
-ATTENTION = frozenset(_ARGUMENTS)
-
-_FORWARD_ROLES = ("q", "k", "v", "mask"), ("out", "lse")
-_BACKWARD_ROLES = ("grad_out", "q", "k", "v", "out", "lse", "mask"), ("dq", "dk", "dv")
-_VIEWS = ("aten.transpose.int", "aten.permute", "aten.view", "aten.expand")
+ATTENTION = OF_LIBRARIES | {_FLASH, f"{_FLASH}_backward"}
 
 
 def call_library(op: ir.Operation, library: str) -> None:
@@ -97,8 +83,8 @@ class AttentionKernels:
         """The kernel that stands in place of ``op``, one with :meth:`flops`, which is erased."""
         call = self._reader.read(op)
         tensors = _tensors(call)
-        given, made = _BACKWARD_ROLES if "grad_out" in tensors else _FORWARD_ROLES
-        given = tuple(role for role in given if role in tensors)
+        kind = "kern.attention_backward" if "grad_out" in tensors else "kern.attention"
+        given, made = (*PARTS[kind][0], *["mask"][: "mask" in tensors]), PARTS[kind][1]
         loc, ip = op.location, ir.InsertionPoint(op)
         operands = [self._operand(role, tensors[role], loc, ip) for role in given]
         orders = [self._order_of(call, role, value) for role, value in zip(made, call.results, strict=True)]
@@ -109,11 +95,10 @@ class AttentionKernels:
         maps = [map_of(d, g, self._context) for d, g in zip(dims, groups, strict=True)]
         laid_out = [_permuted(self._type(v), order) for v, order in zip(call.results, orders, strict=True)]
         read = [operand.value for operand in operands]
-        inner, values, kernel_op = write_kernel(name, read, laid_out, self._symbols, loc, ip)
-        inside, results = ir.InsertionPoint(inner[0].owner), [builtin_type(t, loc.context) for t in laid_out]
-        write = attention_backward if "grad_out" in tensors else attention
-        attributes = attention_attributes(maps, *_settings(call), loc)
-        yield_values(write(inner, results, attributes, loc=loc, ip=inside), loc=loc, ip=inside)
+        inner, values, kernel_op, inside = write_kernel(name, read, laid_out, self._symbols, loc=loc, ip=ip)
+        results = [builtin_type(t, loc.context) for t in laid_out]
+        found = write_attention(kind, inner, results, maps, *_settings(call), **inside)
+        yield_values(found, **inside)
         for old, value, order in zip(call.results, values, orders, strict=True):
             as_is = order == sorted(order)
             old.replace_all_uses_with(value if as_is else self._in_order(value, self._type(old), op, ip))
@@ -160,22 +145,21 @@ class AttentionKernels:
 
     def _source(self, operand: _Operand, role: str) -> _Operand | None:
         """What the tensor is a transpose or the same view of, or a mask an expansion of; else None."""
+        if (turn := turned(operand.value, self._reader)) is not None:
+            source, order = turn
+            return _Operand(source, tuple(operand.dims[order.index(d)] for d in range(len(order))))
         owner = owner_of(operand.value)
-        if owner is None or target_of(owner) not in _VIEWS:
+        target = None if owner is None else target_of(owner)
+        if owner is None or target not in ("aten.view", "aten.expand"):
             return None
-        call = self._reader.read(owner)
-        source, rank = call.operands[0], len(operand.dims)
-        if call.spec.target == "aten.view":
+        source = owner.operands[0]
+        shape = self._type(source).shape
+        if target == "aten.view":
             return _Operand(source, operand.dims) if self._type(source) == self._type(operand.value) else None
-        if call.spec.target == "aten.expand":
-            shape = self._type(source).shape
-            if role != "mask" or len(shape) != rank:
-                return None
-            seen = zip(operand.dims, shape, strict=True)
-            return _Operand(source, tuple(None if n == 1 else d for d, n in seen))
-        order = turn_of(call.spec, rank)
-        assert order is not None
-        return _Operand(source, tuple(operand.dims[order.index(d)] for d in range(rank)))
+        if role != "mask" or len(shape) != len(operand.dims):
+            return None
+        seen = zip(operand.dims, shape, strict=True)
+        return _Operand(source, tuple(None if n == 1 else d for d, n in seen))
 
     def _contiguous(self, operand: _Operand, loc: ir.Location, ip: ir.InsertionPoint) -> _Operand:
         """An argument whose dims are contiguous in another order, in that order."""
@@ -192,10 +176,10 @@ class AttentionKernels:
         self, value: ir.Value, type_: TensorType, op: ir.Operation, ip: ir.InsertionPoint
     ) -> ir.Value:
         """A result in the order of dims that the call gives it."""
-        phase = {name: op.attributes[name] for name in ("dist.phase",) if name in op.attributes}
-        turned = self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase)
-        self._symbols.note(turned, [type_])
-        return turned.results[0]
+        phase = attributes_of(op, "dist.phase")
+        made = self._builder.call("aten.transpose.int", (value, 1, 2), [type_], op.location, ip, phase)
+        self._symbols.note(made, [type_])
+        return made.results[0]
 
 
 def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
@@ -209,10 +193,9 @@ def _order(strides: Strides, shape: Sequence[AnySize]) -> Sequence[int] | None:
 
 def _tensors(call: Call) -> dict[str, ir.Value]:
     """The tensors that a call reads, by role."""
-    roles = {argument: role for role, argument in _ARGUMENTS[call.spec.target].items()}
     names = zip(parameters(call.spec.target), call.spec.args, strict=True)
-    read = [name for (name, _, _), arg in names if isinstance(arg, TensorType | IntValue)]
-    return {roles[name]: value for name, value in zip(read, call.operands, strict=True) if name in roles}
+    read = [_ROLES.get(name, name) for (name, _, _), arg in names if isinstance(arg, TensorType | IntValue)]
+    return {role: value for role, value in zip(read, call.operands, strict=True) if role in ROLES}
 
 
 def _permuted(type_: TensorType, order: Sequence[int]) -> TensorType:

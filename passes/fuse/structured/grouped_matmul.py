@@ -10,12 +10,13 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import CallReader
+from shardc.dialects.dist.build import At
 from shardc.dialects.kern.attention_maps import FLOATS
 from shardc.dialects.kern.grouped_matmul import SHAPES, grouped_matmul
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.reading.symbols import Symbols
-from shardc.passes.fuse.reading.values import TURNS, owner_of, target_of, turn_of, type_of
+from shardc.passes.fuse.reading.values import turned, type_of
 from shardc.passes.fuse.structured.write_kernel import write_kernel
 
 GROUPED = "aten._grouped_mm"
@@ -45,29 +46,21 @@ class GroupedMatmulKernels:
     def write(self, op: ir.Operation, name: str) -> tuple[ir.Operation, ir.Value]:
         """The kernel that stands for ``op``, one with :meth:`flops`, and its result. The call stays."""
         call = self._reader.read(op)
-        loc, ip = op.location, ir.InsertionPoint(op)
+        at = At(loc=op.location, ip=ir.InsertionPoint(op))
         *matrices, ends = call.operands
         (left, left_turned), (right, right_turned) = map(self._as_it_lies, matrices)
-        turned = [role for role, is_turned in (("left", left_turned), ("right", right_turned)) if is_turned]
+        roles = [role for role, is_turned in (("left", left_turned), ("right", right_turned)) if is_turned]
         out = self._symbols.known_type(op.results[0])
-        given, values, made = write_kernel(name, [left, right, ends], [out], self._symbols, loc, ip)
-        inside = ir.InsertionPoint(given[0].owner)
-        product = grouped_matmul(given, builtin_type(out, loc.context), turned, loc=loc, ip=inside)
-        yield_values([product], loc=loc, ip=inside)
+        read = [left, right, ends]
+        given, values, made, inside = write_kernel(name, read, [out], self._symbols, **at)
+        product = grouped_matmul(given, builtin_type(out, op.context), roles, **inside)
+        yield_values([product], **inside)
         return made, values[0]
 
     def _as_it_lies(self, value: ir.Value) -> tuple[ir.Value, bool]:
         """What an operand is a view of, and whether its last two dims lie the other way round there."""
-        is_turned = False
-        while (source := self._source(value)) is not None:
-            value, is_turned = source, not is_turned
+        is_turned, rank = False, len(type_of(value).shape)
+        last_two = [*range(rank - 2), rank - 1, rank - 2]
+        while (source := turned(value, self._reader)) is not None and source[1] == last_two:
+            value, is_turned = source[0], not is_turned
         return value, is_turned
-
-    def _source(self, value: ir.Value) -> ir.Value | None:
-        """What ``value`` is, with its last two dims exchanged; None if no view says so."""
-        op = owner_of(value)
-        if op is None or target_of(op) not in TURNS:
-            return None
-        call, rank = self._reader.read(op), len(type_of(value).shape)
-        is_last_two = turn_of(call.spec, rank) == [*range(rank - 2), rank - 1, rank - 2]
-        return call.operands[0] if is_last_two else None

@@ -24,7 +24,7 @@ from shardc.dialects.kern.types import ELEMENTS, builtin_type
 from shardc.dialects.kern.yield_op import yield_values
 from shardc.passes.fuse.lower.table import ALONE_ELEMENTS
 from shardc.passes.fuse.reading.symbols import Symbols
-from shardc.passes.fuse.reading.values import TURNS, owner_of, target_of, turn_of
+from shardc.passes.fuse.reading.values import owner_of, target_of, turned
 from shardc.passes.fuse.structured.write_kernel import write_kernel
 
 ADD = "aten.add.Tensor"
@@ -136,11 +136,10 @@ class ScatterKernels:
             index = self._builder.call("aten.view", (index, [form.flat]), [flat], loc, ip).results[0]
         tensors = [index, form.updates, *([] if start is None else [self._behind(start)])]
         types = [scatter.type, *[TensorType((), torch.int64)] * bool(form.message)]
-        given, (out, *_), op = write_kernel(name, tensors, types, self._symbols, loc, ip)
-        inside, type_ = ir.InsertionPoint(given[0].owner), builtin_type(types[0], self._context)
-        ignored, wraps = form.ignored, form.wraps
-        made = scatter_add(given, type_, form.dim, ignored=ignored, wraps=wraps, loc=loc, ip=inside)
-        yield_values(made[: len(types)], loc=loc, ip=inside)
+        given, (out, *_), op, inside = write_kernel(name, tensors, types, self._symbols, loc=loc, ip=ip)
+        type_ = builtin_type(types[0], self._context)
+        made = scatter_add(given, type_, form.dim, ignored=form.ignored, wraps=form.wraps, **inside)
+        yield_values(made[: len(types)], **inside)
         if form.message:
             op.attributes[CHECKS] = write_checks({1: form.message}, self._context)
         return op, out
@@ -192,12 +191,9 @@ class ScatterKernels:
 
     def _behind(self, value: ir.Value) -> ir.Value:
         """The tensor that ``value`` is after transposes that undo one another."""
-        found, rank = value, len(self._symbols.known_type(value).shape)
-        order = list(range(rank))
-        while (op := owner_of(value)) is not None and target_of(op) in TURNS:
-            call = self._reader.read(op)
-            turn = turn_of(call.spec, rank) or []
-            value, order = call.operands[0], [turn[d] for d in order]
+        found, order = value, list(range(len(self._symbols.known_type(value).shape)))
+        while (source := turned(value, self._reader)) is not None:
+            value, order = source[0], [source[1][d] for d in order]
             found = value if order == sorted(order) else found
         return found
 

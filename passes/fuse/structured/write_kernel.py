@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.build import At
 from shardc.dialects.kern.kernel import kernel
 from shardc.dialects.kern.size import symbols_of
 from shardc.dialects.kern.types import builtin_type
@@ -18,15 +20,17 @@ def write_kernel(
     tensors: Sequence[ir.Value],
     results: Sequence[TensorType],
     symbols: Symbols,
-    loc: ir.Location,
-    ip: ir.InsertionPoint,
-) -> tuple[list[ir.Value], list[ir.Value], ir.Operation]:
-    """A kernel that reads ``tensors`` and all symbolic sizes: its body's tensors, its results, the op."""
+    **at: Unpack[At],
+) -> tuple[list[ir.Value], list[ir.Value], ir.Operation, At]:
+    """A kernel that reads ``tensors`` and all symbolic sizes: the tensors of its body, its results, the op,
+    and where its body is to be written.
+    """
     read = [(value, symbols.known_type(value)) for value in tensors]
     types = [type_ for _, type_ in read]
     sizes = sorted(symbols_of(n for t in (*types, *results) for n in t.shape))
-    ins = [*tensors, *(symbols.number(size, read, ip) for size in sizes)]
-    arguments, shapes = [builtin_type(t, loc.context) for t in types], [t.shape for t in types]
-    body, made, op = kernel(name, ins, arguments, results, symbols=sizes, shapes=shapes, loc=loc, ip=ip)
+    ins = [*tensors, *(symbols.number(size, read, at["ip"]) for size in sizes)]
+    arguments, shapes = [builtin_type(t, at["loc"].context) for t in types], [t.shape for t in types]
+    body, made, op = kernel(name, ins, arguments, results, symbols=sizes, shapes=shapes, **at)
     symbols.note(made[0].owner, results)
-    return [*list(body.arguments)[: len(read)]], made, op
+    inside = At(loc=at["loc"], ip=ir.InsertionPoint(body))
+    return [*list(body.arguments)[: len(read)]], made, op, inside

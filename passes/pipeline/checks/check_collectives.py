@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from shardc.diagnostics.pipeline import BadCollective
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.action import Action, Collective, Step, Steps
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps
 
 
 def check_collectives(schedule: Schedule, steps: Steps) -> None:
@@ -14,8 +12,7 @@ def check_collectives(schedule: Schedule, steps: Steps) -> None:
 
     Collectives of a stage are on its rank; parameters are gathered before the stage's first action and, if
     they were let go of, before the next one; gradients are reduced once, behind the last action that adds to
-    them. The devices that share in a collective run the list of one rank, so that theirs are in one order:
-    collectives never wait in a circle.
+    them. The devices that share in a collective run the list of one rank: collectives never wait in a circle.
     """
     for rank, row in enumerate(steps):
         _RankReader(schedule, rank, row).read()
@@ -26,9 +23,8 @@ class _RankReader:
 
     def __init__(self, schedule: Schedule, rank: int, row: tuple[Step, ...]) -> None:
         self._schedule, self._rank, self._row = schedule, rank, row
-        self._gathers = {
-            step.stage for step in row if isinstance(step, Collective) and step.kind != "REDUCE_GRAD"
-        }
+        collectives = [step for step in row if isinstance(step, Collective)]
+        self._gathers = {step.stage for step in collectives if step.kind != "REDUCE_GRAD"}
         self._there, self._reduced = set[int](), set[int]()
 
     def read(self) -> None:

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NoReturn
 
 from shardc.diagnostics.pipeline import BadTransfers, TooManyBuffers
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.action import Action, Collective, Step, Steps, Transfer
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 from shardc.passes.pipeline.ranks.transfers import transfer
 
 Mode = Literal["blocking", "batched", "buffered", "paired"]
@@ -28,8 +26,7 @@ def check_transfers(
     """Play ``steps``, the lists of the ranks of ``schedule`` with their transfers, through.
 
     Collectives wait for no transfer: see :mod:`shardc.passes.pipeline.checks.check_collectives`. ``room``:
-    received values that a rank has buffers for at a time. Raises BadTransfers and TooManyBuffers, which name
-    the step.
+    received values that a rank has buffers for at a time. Raises BadTransfers, TooManyBuffers.
     """
     _Machine(schedule, steps, mode).run()
     for rank, row in enumerate(steps):
@@ -164,9 +161,8 @@ class _Machine:
             actions = [step for step in steps if isinstance(step, Action)]
             for ours, theirs in itertools.zip_longest(actions, self._schedule.orders[rank]):
                 if ours != theirs:
-                    self._refuse(
-                        ours or theirs, rank, f"is not what the schedule has there, {theirs or 'the end'}"
-                    )
+                    there = f"is not what the schedule has there, {theirs or 'the end'}"
+                    self._refuse(ours or theirs, rank, there)
             for step in steps:
                 if isinstance(step, Transfer):
                     other = self._other(step, rank)
@@ -191,6 +187,5 @@ class _Machine:
         return self._rank_of[self._partner[step].stage]
 
     def _refuse(self, step: Step | str, rank: int, problem: str) -> NoReturn:
-        raise BadTransfers(
-            schedule=self._schedule.name, mode=self._mode, step=step, rank=rank, problem=problem
-        )
+        name = self._schedule.name
+        raise BadTransfers(schedule=name, mode=self._mode, step=step, rank=rank, problem=problem)

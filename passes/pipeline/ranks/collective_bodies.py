@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from shardc.dialects.dist.collectives.names import COLLECTIVES
-from shardc.dialects.pipe.collective import CollectiveKind
+from shardc.dialects.pipe.action import CollectiveKind
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
@@ -22,8 +22,7 @@ from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tenso
 class CollectiveBody:
     """``ops``, in the program's order, make ``makes`` of ``reads``.
 
-    What they read are arguments of the loop's body that stand for parameters (UNSHARD), or sums over
-    micro-batches (REDUCE_GRAD).
+    These are arguments of the loop's body for parameters (UNSHARD), or sums over micro-batches (REDUCE_GRAD).
     """
 
     index: int

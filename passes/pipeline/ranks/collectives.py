@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective, CollectiveKind
+from shardc.dialects.pipe.action import Action, Collective, CollectiveKind, Step, Steps
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps
 
 
 def place_collectives(
@@ -39,6 +38,5 @@ def _placed(
             behind.setdefault(places[last][0], []).append(Collective(stage, "REDUCE_GRAD"))
         if "RESHARD" in kinds:
             behind.setdefault(places[mine[-1]][0], []).append(Collective(stage, "RESHARD"))
-    return tuple(
-        found for at, step in enumerate(row) for found in (*ahead.get(at, ()), step, *behind.get(at, ()))
-    )
+    found = ((*ahead.get(at, ()), step, *behind.get(at, ())) for at, step in enumerate(row))
+    return tuple(chain.from_iterable(found))

@@ -13,9 +13,7 @@ class Copier:
     """Copies ops to ``ip``. ``values`` maps what they read to what copies read; copies add their results."""
 
     def __init__(
-        self,
-        ip: ir.InsertionPoint,
-        values: Mapping[ir.Value, ir.Value] | Iterable[tuple[ir.Value, ir.Value]],
+        self, ip: ir.InsertionPoint, values: Mapping[ir.Value, ir.Value] | Iterable[tuple[ir.Value, ir.Value]]
     ) -> None:
         self.ip = ip
         self.values: dict[ir.Value, ir.Value] = dict(values)

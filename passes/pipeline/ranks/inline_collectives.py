@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from torch_mlir import ir
 
 from shardc.dialects.dist.tuples import packed, unpacked
+from shardc.dialects.pipe.action import COLLECTIVE_KINDS
 from shardc.dialects.pipe.action_op import ActionOp, find_stage
-from shardc.dialects.pipe.collective import COLLECTIVE_KINDS
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
 from shardc.passes.manager.program import copy_module

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.stages.step_program import StepProgram, reads
+from shardc.runtime.check import STATE_ROLES
 
 Home = frozenset[int] | None
 """The ranks that have a value; None for one that any rank can make for itself."""
@@ -35,29 +35,16 @@ class Demand:
     parts: dict[int, dict[tuple[int, int], None]] = field(default_factory=dict)
 
 
-def find_demand(
-    program: StepProgram,
-    wanted: Sequence[Sequence[ir.Value]],
-    summed: Mapping[int, Sequence[int]],
-    returned: Sequence[tuple[ir.Value, tuple[str, str]]],
-    fetched: Sequence[Sequence[ir.Value]] = (),
-) -> Demand:
-    """What the ranks need of each other.
-
-    ``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of each
-    sum, ``returned`` the step's results, each with role and name; ``fetched[r]`` are read by actions too, but
-    are sent to ``r`` if another rank has them.
+class DemandFinder:
+    """``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of
+    each sum.
     """
-    return _DemandFinder(program, wanted, summed).find(returned, fetched)
 
-
-class _DemandFinder:
     def __init__(
         self, program: StepProgram, wanted: Sequence[Sequence[ir.Value]], summed: Mapping[int, Sequence[int]]
     ) -> None:
         self._program, self._summed = program, summed
-        ranks = range(len(wanted))
-        self._ranks = ranks
+        self._ranks = ranks = range(len(wanted))
         self._found = Demand([set() for _ in ranks], [set() for _ in ranks], [[] for _ in ranks])
         self._homes: dict[ir.Value, Home] = {}
         self._number = {value: i for i, value in enumerate(program.values.carried)}
@@ -69,6 +56,11 @@ class _DemandFinder:
     def find(
         self, returned: Sequence[tuple[ir.Value, tuple[str, str]]], fetched: Sequence[Sequence[ir.Value]]
     ) -> Demand:
+        """What the ranks need of each other.
+
+        ``returned`` are the step's results, each with role and name; ``fetched[r]`` are read by actions too,
+        but are sent to ``r`` if another rank has them.
+        """
         for rank, values in enumerate(fetched):
             for value in values:
                 self._need(rank, value)
@@ -87,8 +79,7 @@ class _DemandFinder:
         """A value of before the loop that ``rank`` makes from arguments, whoever else has them."""
         todo = [value]
         while todo:
-            value = todo.pop()
-            todo += self._run(rank, value)
+            todo += self._run(rank, todo.pop())
 
     def _run(self, rank: int, value: ir.Value) -> list[ir.Value]:
         """Make a rank take an argument, or run an op. Return what the op reads if that is new."""
@@ -104,17 +95,14 @@ class _DemandFinder:
     def _find_homes(self) -> None:
         """Find homes: of arguments by who has read them so far; of other values by what they are made of."""
         keys, homes = self._program.keys, self._homes
-        readers = {v: frozenset(r for r in self._ranks if v in self._found.arguments[r]) for v in keys}
-        parameters = {
-            name: readers[v] or frozenset((0,)) for v, (role, name) in keys.items() if role == "param"
-        }
+        takers = {v: [r for r in self._ranks if v in self._found.arguments[r]] for v in keys}
+        readers = {v: frozenset(ranks or (0,)) for v, ranks in takers.items()}
+        parameters = {name: readers[v] for v, (role, name) in keys.items() if role == "param"}
         for value, (role, name) in keys.items():
-            if role == "param":
-                homes[value] = parameters[name]
-            elif role == "opt_state":
+            if role == "opt_state":
                 homes[value] = parameters.get(name.rpartition("/")[0])
             else:
-                homes[value] = readers[value] or frozenset((0,)) if role == "buffer" else None
+                homes[value] = readers[value] if role in ("param", "buffer") else None
         for value, number in self._number.items():
             ranks = frozenset(self._summed[number])
             homes[value] = ranks if len(ranks) == 1 else None

@@ -7,20 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
-from shardc.dialects.pipe.action import OPTIMIZER, Action
+from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, CollectiveKind, Step, Transfer
 from shardc.dialects.pipe.action_op import run_action
-from shardc.dialects.pipe.collective import Collective, CollectiveKind
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.rank_function import function_name
 from shardc.dialects.pipe.receive import receive
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.send import send
-from shardc.dialects.pipe.transfer import Step, Transfer
 from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
 from shardc.passes.pipeline.ranks.collective_bodies import CollectiveBody
 from shardc.passes.pipeline.ranks.collectives import place_collectives
 from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.ranks.rank_demand import Demand, find_demand
+from shardc.passes.pipeline.ranks.rank_demand import Demand, DemandFinder
 from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
@@ -62,7 +60,7 @@ def write_rank_programs(
     # State that actions update is there for whoever holds the argument that it comes in as.
     old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
     results = [(old.get(value, value), key) for value, key, _ in returned]
-    demand = find_demand(program, wanted, summed, results, fetched)
+    demand = DemandFinder(program, wanted, summed).find(results, fetched)
     kinds: dict[int, Collection[CollectiveKind]] = {
         stage: [body.kind for body in collectives if body.index == index]
         for route in schedule.routes
@@ -102,9 +100,8 @@ def _gathers_of(bodies: Sequence[StageBody], gathers: Mapping[int, CollectiveBod
 
 def _bodies_on(rank: int, stages: Stages, schedule: Schedule) -> list[StageBody]:
     """The bodies that a rank runs, each once."""
-    used = dict.fromkeys(
-        (schedule.route(a.micro_batch).index(a.stage), str(a.kind)) for a in schedule.orders[rank]
-    )
+    order = schedule.orders[rank]
+    used = {(schedule.route(a.micro_batch).index(a.stage), str(a.kind)) for a in order}
     return [body for (index, kind, _), body in stages.bodies.items() if (index, kind) in used]
 
 
@@ -157,9 +154,8 @@ def _exchange_sums(
             (parts[receiver][sender],) = ranks[receiver].receive([value.type], sender, tag)
         for rank, found in zip(ranks, parts, strict=True):
             if found:
-                rank.copier.values[value] = rank.added(
-                    [found[r] for r in sorted(found)], ends[number], number
-                )
+                ordered = [found[r] for r in sorted(found)]
+                rank.copier.values[value] = rank.added(ordered, ends[number], number)
 
 
 class _RankWriter:
@@ -242,17 +238,15 @@ class _RankWriter:
                 self._take(self._about(step), remote=True)
         for index, version in self._newest.items():
             update, weights = self._updates[index], self._weights[index, version]
-            self.copier.values.update(
-                {new: weights[v] for v, new in zip(update.state, update.new, strict=True)}
-            )
+            pairs = zip(update.state, update.new, strict=True)
+            self.copier.values.update((new, weights[old]) for old, new in pairs)
 
     def _about(self, transfer: Transfer) -> Action:
         """The action that made what is sent, or that reads what is received."""
-        stage, kind, micro_batch = transfer
-        is_forward = kind in ("SEND_F", "RECV_F")
-        return (
-            Action(stage, "F", micro_batch) if is_forward else self._dependences.backward(stage, micro_batch)
-        )
+        return self._runs(transfer.stage, transfer.kind in ("SEND_F", "RECV_F"), transfer.micro_batch)
+
+    def _runs(self, stage: int, forward: bool, micro_batch: int) -> Action:
+        return Action(stage, "F", micro_batch) if forward else self._dependences.backward(stage, micro_batch)
 
     def _take(self, action: Action, remote: bool) -> None:
         """Get what the stage before (in backward, behind) has for this one; ``remote``: from another rank."""
@@ -287,15 +281,8 @@ class _RankWriter:
         values += [self._gathered[index, v] for v in body.gathers]
         types = [self._stages.type(v, number) for v in body.outputs]
         types += [self._stages.rest_type(v, number - 1) for v in body.rest_out] + [v.type for v in sums]
-        made = run_action(
-            action,
-            (index, action.kind, number),
-            [*values, *sums],
-            types,
-            version,
-            loc=self._loc,
-            ip=self._end,
-        )
+        name, values = (index, action.kind, number), [*values, *sums]
+        made = run_action(action, name, values, types, version, loc=self._loc, ip=self._end)
         for value, result in zip(body.outputs, made, strict=False):
             self._values[index, m, value] = result
         rests = made[len(body.outputs) : len(made) - len(sums)]
@@ -358,16 +345,12 @@ class _RankWriter:
 
     def _hand_on(self, action: Action) -> None:
         """Send what the next stage (or, in backward, the one before) reads."""
-        route, index = self._place(action)
-        m = action.micro_batch
-        following = index + 1 if action.kind == "F" else index - 1
-        if action.kind == "W" or not 0 <= following < len(route):
-            return
-        values = (self._stages.down if action.kind == "F" else self._stages.up)[following]
-        to = self._schedule.rank_of[route[following]]
-        if values and to != self.number:
-            stage = route[following]
-            reader = Action(stage, "F", m) if action.kind == "F" else self._dependences.backward(stage, m)
+        (route, index), m, forward = self._place(action), action.micro_batch, action.kind == "F"
+        following = index + 1 if forward else index - 1
+        values = (self._stages.down if forward else self._stages.up)[following]
+        if values:
+            reader = self._runs(route[following], forward, m)
+            to = self._schedule.rank_of[reader.stage]
             self.send([self._values[index, m, v] for v in values], to, str(reader))
 
     def _place(self, action: Action) -> tuple[tuple[int, ...], int]:

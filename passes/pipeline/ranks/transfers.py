@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from shardc.diagnostics.pipeline import ScheduleStuck
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import Action, Step, Steps, Transfer
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps, Transfer
 
 
 def place_transfers(schedule: Schedule) -> Steps:

@@ -22,18 +22,14 @@ def pipe_dream(ranks: int, micro_batches: int) -> Schedule:
 
 def pipe_dream_2bw(ranks: int, micro_batches: int, every: int | None = None) -> Schedule:
     """An update behind each group of ``every`` micro-batches (as many as ranks if not given), from gradients
-    of the weights before the newest: two versions (Narayanan et al., Memory-Efficient Pipeline-Parallel DNN
-    Training, ICML 2021).
+    of the weights before the newest: two versions (Narayanan et al., PipeDream-2BW, ICML 2021).
 
     Raises BadScheduleOption if ``every`` is less than ``ranks`` or does not divide ``micro_batches``.
     """
-    every = ranks if every is None else every
+    name, every = "pipedream-2bw", ranks if every is None else every
     if every < ranks or micro_batches % every:
         fitting = [n for n in range(ranks, micro_batches + 1) if micro_batches % n == 0]
         must = f"at least {ranks}, the number of ranks, and divide {micro_batches} micro-batches"
         nearest = min(fitting, key=lambda n: abs(n - every), default=ranks)
-        raise BadScheduleOption(
-            schedule="pipedream-2bw", option="every", value=every, must=must, nearest=nearest
-        )
-    updates = Updates(every, delay=1)
-    return replace(one_f_one_b(ranks, micro_batches), name="pipedream-2bw", updates=updates)
+        raise BadScheduleOption(schedule=name, option="every", value=every, must=must, nearest=nearest)
+    return replace(one_f_one_b(ranks, micro_batches), name=name, updates=Updates(every, delay=1))

@@ -8,10 +8,9 @@ from contextlib import suppress
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
 from shardc.diagnostics.pipeline import ScheduleStuck
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import Action, Kind
 from shardc.dialects.pipe.schedule import Orders, Schedule, orders
-from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
-from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
+from shardc.passes.pipeline.schedules.list_scheduling import EQUAL, list_schedule
 
 
 def chimera(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
@@ -53,15 +52,15 @@ def _units(ranks: int, micro_batches: int) -> Orders:
 
 def _queues(ranks: int, micro_batches: int, backward_first: bool) -> list[list[list[Action]]]:
     """Of the two directions, the one in which the rank is nearer to the end of the pipeline goes first."""
+    kinds: tuple[Kind, Kind] = ("B", "F") if backward_first else ("F", "B")
     queues = []
     for rank in range(ranks):
         places = sorted(((rank, 0), (ranks - 1 - rank, 1)), reverse=True)
-        forward, backward = (
+        queues.append(
             [
                 [Action(direction * ranks + at, kind, m) for m in range(direction, micro_batches, 2)]
+                for kind in kinds
                 for at, direction in places
             ]
-            for kind in ("F", "B")
         )
-        queues.append(backward + forward if backward_first else forward + backward)
     return queues

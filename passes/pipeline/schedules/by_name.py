@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from shardc.cost.pipeline import StageCost
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.options.schedules import AUTO, check_named
+from shardc.passes.pipeline.schedules.list_scheduling import EQUAL
 from shardc.passes.pipeline.schedules.registry import check_options, named_schedule
 from shardc.passes.pipeline.schedules.synthesis import auto
-from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
 
 def schedule(
@@ -32,11 +32,9 @@ def schedule(
     """
     if name == AUTO:
         check_options(AUTO, options, [*inspect.signature(auto).parameters][3:])
-        ranks = stages if ranks is None else ranks
         search: Callable[..., Schedule] = auto
-        return search(
-            ranks, micro_batches, costs or [EQUAL] * max(0, stages), **{"stages": stages, **options}
-        )
+        ranks, costs = stages if ranks is None else ranks, costs or [EQUAL] * max(0, stages)
+        return search(ranks, micro_batches, costs, **{"stages": stages, **options})
     named = named_schedule(name)
     ranks = check_named(name, stages, micro_batches, ranks)
     assert ranks is not None

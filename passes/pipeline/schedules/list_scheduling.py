@@ -1,7 +1,6 @@
 """Orders made by playing a pipeline through: a free rank takes the first action that can run.
 
-Weight gradients go where ranks would wait otherwise: the freedom that zero-bubble schedules use (Qi et al.
-2024).
+Weight gradients go where ranks would wait: the freedom that zero-bubble schedules use (Qi et al. 2024).
 """
 
 from __future__ import annotations
@@ -17,10 +16,23 @@ from shardc.cost.pipeline import StageCost
 from shardc.diagnostics.pipeline import ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.dependence import Dependences
-from shardc.dialects.pipe.schedule import Orders, Schedule, orders
+from shardc.dialects.pipe.schedule import Orders, Schedule, one_route, orders
 
 Queues = Sequence[Sequence[Iterable[Action]]]
 """For each rank, lists of its F, B and I; each keeps its order, and an earlier list's action goes first."""
+
+
+EQUAL = StageCost(1.0, 1.0, 1.0, activation_bytes=1.0, weight_bytes=1.0)
+"""The costs in which schedules are usually drawn: forward, input and weight gradient take as long."""
+
+
+def fill_holes(
+    name: str, queues: Queues, stages: int, costs: Sequence[StageCost] | None, held: float
+) -> Schedule:
+    """:func:`list_schedule` for one route. ``held``: how many stages' activations a rank may hold."""
+    costs = costs or [EQUAL] * stages
+    memory_limit_bytes = held * max(cost.activation_bytes for cost in costs)
+    return list_schedule(name, queues, one_route(stages), costs, memory_limit_bytes)
 
 
 def list_schedule(

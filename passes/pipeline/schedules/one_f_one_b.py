@@ -16,9 +16,8 @@ def fill_drain(ranks: int, micro_batches: int) -> Schedule:
 
 
 def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
-    """Fill-drain with several stages a rank: all micro-batches go through a stage before any goes into the
-    rank's next one (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once
-    for all.
+    """Fill-drain with several stages a rank: all micro-batches go through one before any goes into the next
+    (Lamy-Poirier 2022), so that parameters which are cut over data ranks are gathered once for all.
     """
     lists = []
     for rank in range(ranks):
@@ -30,17 +29,13 @@ def breadth_first(ranks: int, micro_batches: int, stages_per_rank: int) -> Sched
 
 
 def one_f_one_b(ranks: int, micro_batches: int) -> Schedule:
-    """1F1B with a flush (PipeDream-flush, DAPPLE): rank r runs at most ``ranks - r`` forwards ahead of its
-    backwards."""
-    lists = []
-    for rank in range(ranks):
-        lists.append(one_stage(rank, "B", micro_batches, ranks - rank - 1))
+    """1F1B with a flush (PipeDream-flush, DAPPLE): rank r runs at most ``ranks - r`` forwards ahead."""
+    lists = [one_stage(rank, "B", micro_batches, ranks - rank - 1) for rank in range(ranks)]
     return Schedule("1f1b", orders(lists), one_route(ranks))
 
 
 def interleaved(ranks: int, micro_batches: int, stages_per_rank: int) -> Schedule:
-    """1F1B with several stages a rank, in groups of ``ranks`` micro-batches (Narayanan et al., SC21, section
-    2.2).
+    """1F1B with several stages a rank, in groups of ``ranks`` micro-batches (Narayanan et al., SC21, §2.2).
 
     The number of micro-batches must be a multiple of ``ranks``.
     """

@@ -9,8 +9,7 @@ def round_robin(rank: int, ranks: int, stages_per_rank: int) -> list[int]:
 
 
 def zigzag(rank: int, ranks: int, stages_per_rank: int) -> list[int]:
-    """The first ``ranks`` stages go to the ranks in order, the next ones backwards, and so on: a V where
-    there are two a rank.
+    """The first ``ranks`` stages go to the ranks in order, the next backwards, and so on: of two a rank, a V.
 
     The last rank holds a stage and the next one, and so does the first: nothing is sent between them.
     """

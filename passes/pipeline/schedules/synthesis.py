@@ -1,13 +1,13 @@
 """``auto``: a schedule for given costs under a cap on memory, never worse than the best one with a name.
 
 All named schedules are played through; then orders of the same families with other numbers in flight, weight
-gradients where these costs leave holes; then single actions of the best are moved into holes, as long as that
-helps.
+gradients where these costs leave holes; then single actions of the best move into holes while that helps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Literal
@@ -66,17 +66,9 @@ def auto(
     measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Schedule:
-    """The schedule of the shortest step in which no rank holds more than ``memory_limit_bytes`` of
-    activations.
-
-    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The
-    schedule's own ``stages``, which the caller may fix, are these or neighbours of them together.
-    ``parameters_twice``: whether Chimera, which holds them twice, takes part. ``measure``: see
-    :data:`Measure`. Raises NoScheduleFits.
-    """
-    return best_schedule(
-        ranks, micro_batches, costs, memory_limit_bytes, stages, measure, parameters_twice
-    ).schedule
+    """The schedule that :func:`best_schedule` finds."""
+    more = (stages, measure, parameters_twice)
+    return best_schedule(ranks, micro_batches, costs, memory_limit_bytes, *more).schedule
 
 
 def best_schedule(
@@ -88,13 +80,17 @@ def best_schedule(
     measure: Measure = "step",
     parameters_twice: bool = False,
 ) -> Choice:
-    """:func:`auto`, with how its schedule plays."""
+    """The schedule of the shortest step under a cap on each rank's activations, and how it plays.
+
+    ``costs``: of the finest stages that the model may be cut into, in order, a multiple of ``ranks``. The
+    schedule's own ``stages``, which the caller may fix, are these or neighbours of them together.
+    ``parameters_twice``: whether Chimera, which holds them twice, takes part. Raises NoScheduleFits.
+    """
     _check(ranks, micro_batches, len(costs) if stages is None else stages)
     counts = [n for n in range(ranks, len(costs) + 1, ranks) if len(costs) % n == 0 and stages in (None, n)]
     if not counts:
-        raise ValueError(
-            f"costs are of {len(costs)} stages, which do not make {stages or f'a multiple of {ranks}'}"
-        )
+        wanted = stages or f"a multiple of {ranks}"
+        raise ValueError(f"costs are of {len(costs)} stages, which do not make {wanted}")
     cuts = [merge_stages(costs, count) for count in counts]
     named = [c for cut in cuts for c in named_choices(ranks, micro_batches, cut, parameters_twice)]
     fitting = [choice for choice in named if choice.fits(memory_limit_bytes)]
@@ -123,9 +119,8 @@ def best_schedule(
 def _check(ranks: int, micro_batches: int, stages: int) -> None:
     if ranks < 1 or stages < 1 or stages % ranks:
         nearest = f"cut the model into {max(1, round(stages / max(1, ranks))) * max(1, ranks)} stages"
-        raise BadStages(
-            schedule=AUTO, stages=stages, ranks=ranks, takes="as many on each rank", nearest=nearest
-        )
+        takes = "as many on each rank"
+        raise BadStages(schedule=AUTO, stages=stages, ranks=ranks, takes=takes, nearest=nearest)
     if micro_batches < 1:
         raise BadMicroBatches(
             schedule=AUTO, ranks=ranks, needs="at least 1 micro-batch", micro_batches=micro_batches, nearest=1
@@ -135,9 +130,7 @@ def _check(ranks: int, micro_batches: int, stages: int) -> None:
 def named_choices(
     ranks: int, micro_batches: int, costs: Sequence[StageCost], parameters_twice: bool = False
 ) -> list[Choice]:
-    """Every named schedule for stages of these costs that computes what one device does, from whole
-    sequences.
-    """
+    """The named schedules for stages of these costs that do what one device does, on whole sequences."""
     found = []
     for named in SCHEDULES.values():
         if not named.accepts(len(costs), ranks) or named.nearest(ranks, micro_batches) != micro_batches:
@@ -160,12 +153,8 @@ def _searched(
     """Orders of every family under the cap, of which those that get stuck under it are left out."""
     for queues in _families(ranks, micro_batches, len(costs) // ranks):
         for patience in (1.0, 0.5, 0.0):
-            try:
-                yield list_schedule(
-                    "auto", queues, one_route(len(costs)), costs, memory_limit_bytes, patience
-                )
-            except ScheduleStuck:
-                continue
+            with suppress(ScheduleStuck):
+                yield list_schedule(AUTO, queues, one_route(len(costs)), costs, memory_limit_bytes, patience)
 
 
 def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[Queues]:
@@ -187,20 +176,13 @@ def _families(ranks: int, micro_batches: int, stages_per_rank: int) -> Iterator[
 def _improved(best: Choice, memory_limit_bytes: float, measure: Measure, budget: int) -> Choice:
     """``best`` after single moves into its holes, each of which makes it better."""
     size = sum(1 for _ in best.schedule.actions())
-    moved = True
-    while moved:
-        moved = False
-        for schedule in _moves(best):
-            budget -= size
-            if budget < 0:
-                return best
-            try:
-                choice = _play(schedule, best.costs)
-            except ScheduleStuck:
-                continue
+    moves = _moves(best)
+    while budget >= size and (schedule := next(moves, None)):
+        budget -= size
+        with suppress(ScheduleStuck):
+            choice = _play(schedule, best.costs)
             if choice.fits(memory_limit_bytes) and choice.order(measure) < best.order(measure):
-                best, moved = choice, True
-                break
+                best, moves = choice, _moves(choice)
     return best
 
 
@@ -220,7 +202,6 @@ def _moves(choice: Choice) -> Iterator[Schedule]:
         for later in range(index + 1, min(index + 40, len(order))):
             action = order[later]
             if all(ends[needed] <= free_s for needed in needs(action)):
-                changed = [*order[:index], action, *order[index:later], *order[later + 1 :]]
                 orders = list(choice.schedule.orders)
-                orders[rank] = tuple(changed)
-                yield replace(choice.schedule, name="auto", orders=tuple(orders))
+                orders[rank] = (*order[:index], action, *order[index:later], *order[later + 1 :])
+                yield replace(choice.schedule, name=AUTO, orders=tuple(orders))

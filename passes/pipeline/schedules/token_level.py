@@ -14,9 +14,7 @@ from shardc.passes.pipeline.schedules.one_f_one_b import alternate
 
 
 def tera_pipe(ranks: int, micro_batches: int, slices: int = 4) -> Schedule:
-    """All forwards slice by slice, then all backwards in the opposite order (Li et al., TeraPipe,
-    ICML 2021).
-    """
+    """All forwards slice by slice, then all backwards in the opposite order (Li et al., TeraPipe, 2021)."""
     _check(slices, "terapipe")
     every = range(micro_batches * slices)
     lists = [

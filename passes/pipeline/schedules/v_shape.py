@@ -1,7 +1,6 @@
 """Schedules on two stages a rank in a V: the first rank holds the first stage and the last one.
 
-Activations of a micro-batch that are kept for long in a rank's first stage are so for a short time in its
-second.
+A micro-batch's activations that a rank keeps for long in its first stage it keeps shortly in its second.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from shardc.cost.pipeline import StageCost
 from shardc.dialects.pipe.action import Action, Kind
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
-from shardc.passes.pipeline.schedules.list_scheduling import list_schedule
+from shardc.passes.pipeline.schedules.list_scheduling import fill_holes
 from shardc.passes.pipeline.schedules.placement import zigzag
-from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
 PERIOD = 6
 """Units of time in which a rank runs F, I and W of one micro-batch in both stages, where each takes one."""
@@ -25,40 +23,33 @@ Moments = tuple[int, int, int, int]
 
 
 def zb_v(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """No bubble where F, I and W take as long and there are ``2 * ranks`` micro-batches, at 1F1B's memory (Qi
-    et al., Zero Bubble, section 6).
+    """No bubble where F, I and W take as long, at 1F1B's memory (Qi et al., Zero Bubble, section 6).
+
+    There must be ``2 * ranks`` micro-batches for that.
     """
     queues = [[_zb_v_order(rank, ranks, micro_batches)] for rank in range(ranks)]
-    return _weights_fill_holes("zb-v", queues, costs, 2 * ranks)
+    return fill_holes("zb-v", queues, 2 * ranks, costs, held=2 * ranks)
 
 
 def v_half(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
-    """Half of 1F1B's bubble at half of its memory and one micro-batch's (Qi et al. 2024, Pipeline Parallelism
-    with Controllable Memory, section 3).
+    """Half of 1F1B's bubble at half of its memory and one micro-batch's.
+
+    Qi et al., Pipeline Parallelism with Controllable Memory, 2024, section 3.
     """
-    late = 0 if ranks % 2 else 3
-
-    def moments(rank: int) -> Moments:
-        second = 3 * ranks - rank - 2
-        return 2 * rank, second, 3 * ranks + late + 2 * rank - 1, 6 * ranks + late - rank - 2
-
-    return _repeated("v-half", micro_batches, costs, [moments(rank) for rank in range(ranks)])
+    late, three = 0 if ranks % 2 else 3, 3 * ranks
+    block = [(2 * r, three - r - 2, three + late + 2 * r - 1, 2 * three + late - r - 2) for r in range(ranks)]
+    return _repeated("v-half", micro_batches, costs, block)
 
 
 def v_min(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = None) -> Schedule:
     """The least memory, about a third of 1F1B's, at two thirds of its bubble (the same paper)."""
-    late = 0 if ranks % 3 else 2
-
-    def moments(rank: int) -> Moments:
-        second = 2 * ranks - rank - 1
-        return rank, second, 2 * ranks + late + rank, 4 * ranks + late - rank - 1
-
-    return _repeated("v-min", micro_batches, costs, [moments(rank) for rank in range(ranks)])
+    late, two = 0 if ranks % 3 else 2, 2 * ranks
+    block = [(r, two - r - 1, two + late + r, 2 * two + late - r - 1) for r in range(ranks)]
+    return _repeated("v-min", micro_batches, costs, block)
 
 
 def dual_pipe_v(ranks: int, micro_batches: int) -> Schedule:
-    """A forward of one stage beside a backward of the other all the time, so that one computes while the
-    other sends.
+    """A forward of one stage beside a backward of the other: one computes while the other sends.
 
     DeepSeek-AI's DualPipe (V3's technical report, section 3.2.1) cut in half, so that no parameters are held
     twice. Needs ``2 * ranks`` micro-batches.
@@ -105,16 +96,7 @@ def _repeated(
     name: str, micro_batches: int, costs: Sequence[StageCost] | None, block: list[Moments]
 ) -> Schedule:
     queues = [[order] for order in repeat_block(block, micro_batches)]
-    return _weights_fill_holes(name, queues, costs, max(map(_held, block)))
-
-
-def _weights_fill_holes(
-    name: str, queues: list[list[list[Action]]], costs: Sequence[StageCost] | None, held: int
-) -> Schedule:
-    """``held``: how many stages' activations of a micro-batch a rank may hold."""
-    costs = costs or [EQUAL] * (2 * len(queues))
-    memory_limit_bytes = held * max(cost.activation_bytes for cost in costs)
-    return list_schedule(name, queues, one_route(2 * len(queues)), costs, memory_limit_bytes)
+    return fill_holes(name, queues, 2 * len(block), costs, held=max(map(_held, block)))
 
 
 def _held(moments: Moments) -> int:

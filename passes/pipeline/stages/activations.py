@@ -54,17 +54,17 @@ def _sources(
 
 def _storage(assignment: Assignment, value: ir.Value, index: int) -> ir.Value:
     """What ``value``, as stage ``index`` has it, is a view of: a tensor of the stage, or an argument."""
-    while _is_view(value):
-        place = assignment.place_of(value)
-        if place is not None and place[0] < index:
-            break
-        value = value.owner.operands[0]
-    return value
+
+    def is_there(view: ir.Value) -> bool:
+        place = assignment.place_of(view)
+        return place is None or place[0] >= index
+
+    return resolved(value, is_there)
 
 
-def resolved(value: ir.Value) -> ir.Value:
-    """What ``value`` is a view of where nothing is cut."""
-    while _is_view(value):
+def resolved(value: ir.Value, goes_on: Callable[[ir.Value], bool] = lambda v: True) -> ir.Value:
+    """What ``value`` is a view of where nothing is cut, followed as long as ``goes_on`` is true."""
+    while _is_view(value) and goes_on(value):
         value = value.owner.operands[0]
     return value
 

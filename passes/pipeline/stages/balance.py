@@ -52,19 +52,7 @@ class Forward:
 
         Raises TooManyStages.
         """
-        found = self._best(stages, self.ends(stages), None, None)
-        assert found is not None
-        return found
-
-    def balanced_within(
-        self, stages: int, ends: Sequence[int], fraction: Fraction, limit: float
-    ) -> list[int] | None:
-        """The same, at ``ends``, with no stage above ``limit`` by ``fraction``; None if impossible."""
-        return self._best(stages, ends, lambda place, i, j: fraction(place, i, j) <= limit, None)
-
-    def smallest(self, stages: int, ends: Sequence[int], fraction: Fraction) -> list[int]:
-        """The cuts at ``ends`` whose largest ``fraction`` is the smallest."""
-        found = self._best(stages, ends, None, fraction)
+        found = self.best(stages, self.ends(stages))
         assert found is not None
         return found
 
@@ -91,15 +79,16 @@ class Forward:
     def _sent(self, place: int) -> float:
         return self.crossing[place] * WIRE if 0 < place < len(self.ops) else 0.0
 
-    def _best(
+    def best(
         self,
         stages: int,
         ends: Sequence[int],
-        allows: Callable[[int, int, int], bool] | None,
-        weight: Fraction | None,
+        allows: Callable[[int, int, int], bool] = lambda place, i, j: True,
+        weight: Fraction | None = None,
     ) -> list[int] | None:
-        """Cuts by dynamic programming over stages and ends: the largest ``weight`` of a stage (its cost,
-        without one) is the smallest, then what is sent.
+        """The cuts at ``ends`` whose largest ``weight`` of a stage is the smallest, then what is sent.
+
+        By dynamic programming. Without ``weight`` it is the stage's cost. None if ``allows`` allows none.
         """
         sent = list(map(self._sent, ends))
         if weight is None:
@@ -111,12 +100,11 @@ class Forward:
                 options = [
                     (max(b[0], weight(place, i, j)), b[1] + sent[j], (*b[2], j))
                     for i, b in enumerate(best[:j])
-                    if b is not None and (allows is None or allows(place, i, j))
+                    if b is not None and allows(place, i, j)
                 ]
                 following[j] = min(options, default=None)
             best = following
-        found = best[-1]
-        return None if found is None else [ends[j] for j in found[2][:-1]]
+        return None if best[-1] is None else [ends[j] for j in best[-1][2][:-1]]
 
     def _places(self, stages: int) -> list[int]:
         inside = range(1, len(self.ops))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardc.cost.memory import RankMemory
 from shardc.diagnostics.pipeline import NoCutFits
@@ -37,8 +37,12 @@ def fit_memory(
     tried: dict[tuple[int, ...], RankMemory] = {}
     for cuts in options:
         if tuple(cuts) not in tried:
-            found = tried[tuple(cuts)] = _most_held(program, forward, schedule, policies, kinds, cuts)
-            if found.total_bytes <= memory_limit_bytes and len(tried) == 1:
+            assignment = assign_stages(program, forward, cuts)
+            bodies = stage_bodies(program, assignment, kinds)
+            kept = kept_bytes(program, assignment, bodies, policies)
+            ranks = held_by_ranks(program, bodies, kept, schedule)
+            most = tried[tuple(cuts)] = max(ranks, key=lambda held: (held.total_bytes, -held.rank))
+            if most.total_bytes <= memory_limit_bytes and len(tried) == 1:
                 break  # the fastest of all
     fitting = [cuts for cuts, held in tried.items() if held.total_bytes <= memory_limit_bytes]
     if fitting:
@@ -56,34 +60,16 @@ def fit_memory(
 
 
 def _options(
-    program: StepProgram,
-    forward: Forward,
-    schedule: Schedule,
-    policies: Sequence[str],
-    memory_limit_bytes: float,
-) -> Iterable[list[int]]:
+    program: StepProgram, forward: Forward, schedule: Schedule, policies: Sequence[str], limit: float
+) -> Iterator[list[int]]:
     stages = len(policies)
     yield forward.balanced(stages)
     ends = forward.ends(stages)
-    memory = stage_memory(program, forward, ends, schedule, policies)
-    for part in TRIES:
-        found = forward.balanced_within(stages, ends, memory.fraction, part * memory_limit_bytes)
-        if found is not None:
-            yield found
-    yield forward.smallest(stages, ends, memory.fraction)
-
-
-def _most_held(
-    program: StepProgram,
-    forward: Forward,
-    schedule: Schedule,
-    policies: Sequence[str],
-    kinds: Mapping[int, Iterable[str]],
-    cuts: Sequence[int],
-) -> RankMemory:
-    """What the device that holds most holds."""
-    assignment = assign_stages(program, forward, cuts)
-    bodies = stage_bodies(program, assignment, kinds)
-    kept = kept_bytes(program, assignment, bodies, policies)
-    ranks = held_by_ranks(program, bodies, kept, schedule)
-    return max(ranks, key=lambda held: (held.total_bytes, -held.rank))
+    fraction = stage_memory(program, forward, ends, schedule, policies).fraction
+    for cap in (part * limit for part in TRIES):
+        cuts = forward.best(stages, ends, lambda *stage, cap=cap: fraction(*stage) <= cap)
+        if cuts is not None:
+            yield cuts
+    least = forward.best(stages, ends, weight=fraction)
+    assert least is not None
+    yield least

@@ -30,8 +30,7 @@ class Assignment:
 
     ``place`` is that of each op by its first result. ``free`` ops depend on no parameter (masks, slices of
     the batch, random numbers): a stage that needs one has a copy. ``folds`` are the additions to sums over
-    micro-batches. Sums whose term is itself a sum of several stages' values were split. ``recompute`` says of
-    each stage what its backward makes again.
+    micro-batches; a term that sums several stages' values was split. ``recompute``: the policy of each stage.
     """
 
     stages: int

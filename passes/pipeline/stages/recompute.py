@@ -2,12 +2,10 @@
 
 Forward ops are cloned into the backward part, in front of the first op that reads what they make, until what
 they read is a stage's input, is the same for all micro-batches, or was kept. Clones are placed as backward
-ops are: in I what I needs, in W the rest. What depends on no parameter (random numbers, masks, parts of the
-batch) is made again by whoever reads it in any case. Random numbers depend on seed and place alone, so they
-come out the same.
+ops are: in I what I needs, in W the rest. What depends on no parameter (masks, parts of the batch, random
+numbers, which depend on seed and place alone) is made again by whoever reads it in any case.
 
-Chen et al. 2016 (full); Korthikanti et al. 2022 (selective, though there attention is what is made again:
-ours keeps no matrix of scores to begin with).
+Chen et al. 2016 (full); Korthikanti et al. 2022 (selective; there attention runs again, ours has no scores).
 """
 
 from __future__ import annotations
@@ -98,9 +96,8 @@ def is_cloned(
 
 def is_kept(op: ir.Operation) -> bool:
     """Whether a selective stage keeps what an op makes of a micro-batch."""
-    return op.name in COLLECTIVES or (
-        op.name.startswith("torch.") and target_name(op) in (*_MATMULS, *_ATTENTION)
-    )
+    is_torch = op.name.startswith("torch.")
+    return op.name in COLLECTIVES or (is_torch and target_name(op) in (*_MATMULS, *_ATTENTION))
 
 
 def of_micro_batch(program: StepProgram) -> set[ir.Value]:

@@ -8,9 +8,7 @@ from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.step_program import reads, size_bytes
 
 
-def sink_backward(
-    found: Assignment,
-) -> None:
+def sink_backward(found: Assignment) -> None:
     """Move ops that read gradients alone to the last of the stages that read them.
 
     A backward op stands at first in the last stage that can run it. A view, a transpose or a sum of the

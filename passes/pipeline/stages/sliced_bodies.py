@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from torch_mlir import ir
 
@@ -16,7 +16,7 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.attributes import copy_attributes, drop_attributes
-from shardc.passes.partition.local_call import CallWriter, MlirLocal, Types
+from shardc.passes.partition.local_call import CallWriter, MlirLocal
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages, between, write_fold
@@ -84,15 +84,13 @@ class _SliceWriter:
         assert stages.slices is not None
         self._program, self._stages, self._body, self._slices = program, stages, body, stages.slices
         self._codec = codec
-        number = body.slice
-        self._start, self._end = self._slices.starts[number], self._slices.starts[number + 1]
+        self._start, self._end = self._slices.starts[body.slice : body.slice + 2]
         self._loc = body.ops[0].location if body.ops else program.loop.location
         sums = [program.carried[n] for n in body.numbers]
         types = stages.argument_types(body) + [v.type for v in [*body.captures, *sums]]
-        self._block = stage(body.index, body.kind, types, number, loc=self._loc, ip=ip)
-        given = iter(self._block.arguments)
-        self._ip = ir.InsertionPoint(self._block)
-        self._builder = CallBuilder(self._block)
+        block = stage(body.index, body.kind, types, body.slice, loc=self._loc, ip=ip)
+        given = iter(block.arguments)
+        self._ip, self._builder = ir.InsertionPoint(block), CallBuilder(block)
         values: dict[ir.Value, ir.Value] = {v: next(given) for v in body.inputs}
         self._earlier = {key: next(given) for key in body.earlier}
         self._rests = {v: next(given) for v in body.rest_in}
@@ -161,10 +159,9 @@ class _SliceWriter:
         if shared:
             made = self._attention(op, call, args, types)
         elif call.rule.lower is not None and call.factors:
-            place, ends = (op.location, self._ip), (self._start, self._end)
-            made = call.rule.lower(
-                _SliceLocal(self._builder, self._codec, place, call, args, tuple(types), ends)
-            )
+            place = (self._builder, self._codec, op.location, self._ip)
+            given, ends = (call.spec, call.rule, args, tuple(types)), (self._start, self._end)
+            made = call.rule.lower(_SliceLocal(*place, *given, factors=call.factors, ends=ends))
         else:
             made = self._builder.call(call.spec.target, args, types, op.location, self._ip).results
         if len({value.owner.results[0] for value in made}) == 1:
@@ -176,15 +173,12 @@ class _SliceWriter:
     ) -> Sequence[ir.Value]:
         """Attention of a slice's queries to all keys so far.
 
-        Backward gives the gradients of these: the slice's own are at the end, and what is before is handed to
-        the slice before.
+        Of the keys' gradients the slice's own are at the end; the others are handed to the slice before.
         """
         args = (*args[:-1], self._start)
         if call.spec.target == ATTENTION_BACKWARD:
-            wide = [
-                t.with_shape((*t.shape[:2], self._end, *t.shape[3:])) for t in types[1:3] if t is not None
-            ]
-            types = [types[0], *wide]
+            wide = ((t, (*t.shape[:2], self._end, *t.shape[3:])) for t in types[1:3] if t is not None)
+            types = [types[0], *(t.with_shape(shape) for t, shape in wide)]
         queries, *made = self._builder.call(call.spec.target, args, types, op.location, self._ip).results
         if call.spec.target != ATTENTION_BACKWARD:
             return [queries, *made]
@@ -258,35 +252,26 @@ class _SliceWriter:
         return handle
 
 
+@dataclass
 class _SliceLocal(MlirLocal):
     """A slice's version of a call, for the rule's ``lower``."""
 
-    def __init__(
-        self,
-        builder: CallBuilder,
-        codec: ShardingCodec,
-        place: tuple[ir.Location, ir.InsertionPoint],
-        call: SlicedCall,
-        args: tuple[object, ...],
-        results: Types,
-        ends: tuple[int, int],
-    ) -> None:
-        super().__init__(builder, codec, place, (call.spec, call.rule, {}), args, results)
-        self._factors, (self._start, self._end) = call.factors, ends
+    factors: Mapping[str, TokenCut] = field(kw_only=True)
+    ends: tuple[int, int] = field(kw_only=True)
 
     def size(self, factor: str) -> int:
-        cut = self._factors.get(factor)
-        return self._rule.sizes[factor] if cut is None else cut.outer * (self._end - self._start) * cut.inner
+        cut = self.factors.get(factor)
+        start, end = self.ends
+        return self.rule.sizes[factor] if cut is None else cut.outer * (end - start) * cut.inner
 
     def ways(self, factor: str) -> int:
-        return 2 if factor in self._factors else 1
+        return 2 if factor in self.factors else 1
 
     def offset(self, factor: str, scale: int = 1, base: int | ir.Value = 0) -> int | ir.Value:
-        cut = self._factors.get(factor)
+        cut = self.factors.get(factor)
         if cut is None:
             return base
         if cut.outer != 1 or isinstance(base, ir.Value):
-            raise NotCausal(
-                op=self.spec.target, why="it counts elements of the sequence", where=source_line(self._loc)
-            )
-        return base + scale * self._start * cut.inner
+            why = "it counts elements of the sequence"
+            raise NotCausal(op=self.spec.target, why=why, where=source_line(self.loc))
+        return base + scale * self.ends[0] * cut.inner

@@ -50,11 +50,7 @@ def _state_bytes(program: StepProgram) -> dict[str, int]:
 
 
 def stage_memory(
-    program: StepProgram,
-    forward: Forward,
-    ends: Sequence[int],
-    schedule: Schedule,
-    policies: Sequence[str],
+    program: StepProgram, forward: Forward, ends: Sequence[int], schedule: Schedule, policies: Sequence[str]
 ) -> StageMemory:
     """An estimate of what each stage would hold, for cuts at ``ends``: close enough to search with.
 
@@ -103,10 +99,8 @@ class _Items:
         own = [HeldItem(size_bytes(value), self._touched(value)) for value in found if value in self._made]
         if policy != "none":
             return [*own, *inputs]
-        drawn = [v for v in found if self._is_saved(v)]
-        return own + [
-            HeldItem(size_bytes(value), self._readers[value]) for value in drawn if value in self._readers
-        ]
+        drawn = [v for v in found if self._is_saved(v) and v in self._readers]
+        return own + [HeldItem(size_bytes(value), self._readers[value]) for value in drawn]
 
     def _touched(self, value: ir.Value) -> list[int]:
         """The ops with which a value is kept: its readers, and its own where that one's gradient takes it."""

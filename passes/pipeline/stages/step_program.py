@@ -12,7 +12,7 @@ from shardc.dialects.aten.call import is_constant
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.regions.loop_values import TUPLES, LoopValues, loop_values
 from shardc.dialects.location import source_line
-from shardc.passes.manager.attributes import phase_of
+from shardc.passes.manager.attributes import edge_key, phase_of
 from shardc.passes.manager.program import find_function
 
 Roots = frozenset[str]
@@ -126,8 +126,7 @@ def _heaviest(loop: ir.Operation) -> ir.Operation:
 
 def keys_of(function: ir.Operation, which: str) -> list[tuple[str, str]]:
     """Role and name of each argument (``arg_attrs``) or result (``res_attrs``) of a function."""
-    rows = [ir.DictAttr(row) for row in function.attributes[which]]
-    return [(ir.StringAttr(a["dist.role"]).value, ir.StringAttr(a["dist.name"]).value) for a in rows]
+    return [edge_key(function, which, position) for position in range(len(function.attributes[which]))]
 
 
 def _find_roots(program: StepProgram, ops: list[ir.Operation]) -> None:

@@ -100,15 +100,13 @@ class TokenSlices:
         call = self.calls.get(op.results[0])
         if call is None or call.spec.target not in (ATTENTION, ATTENTION_BACKWARD):
             return []
-        first = 1 if call.spec.target == ATTENTION else 2
-        return call.operands[first : first + 2]
+        return call.operands[1:3] if call.spec.target == ATTENTION else call.operands[2:4]
 
 
 def slice_tokens(program: StepProgram, free: set[ir.Value], count: int, schedule: str) -> TokenSlices:
     """The micro-batch of ``program`` in ``count`` slices, the first ones longer where they do not divide.
 
-    Raises NotCausal for an op that needs more of the sequence than its slice and what is before,
-    TooFewTokens.
+    Raises TooFewTokens, and NotCausal for an op that needs more than its slice and what is before.
     """
     tokens = next((shape[1] for _, shape in _inputs(program)), 0)
     if tokens < count:

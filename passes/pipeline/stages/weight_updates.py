@@ -5,7 +5,7 @@ See :class:`~shardc.dialects.pipe.schedule.Updates`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -15,11 +15,11 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.action import OPTIMIZER
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
-from shardc.dialects.roles import STATE_ROLES
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, reads, tensor
+from shardc.runtime.check import STATE_ROLES
 
 Key = tuple[str, str]
 
@@ -30,8 +30,7 @@ class StageUpdate:
 
     ``state`` are arguments of the step: the stage's ``own``, and counts of updates that others have too,
     which each stage keeps for itself. ``sums`` are numbers of sums over micro-batches, ``given`` values of
-    the step that every update reads. ``derived`` are what the stage's forward and backward read that
-    ``remake`` makes of its state.
+    the step that every update reads, ``derived`` what forward and backward read that ``remake`` makes of it.
     """
 
     index: int
@@ -50,19 +49,6 @@ class StageUpdate:
         return [*self.state, *self.derived]
 
 
-def find_updates(
-    program: StepProgram,
-    bodies: Iterable[StageBody],
-    folds: Sequence[Fold],
-    returned: Sequence[tuple[ir.Value, Key]],
-) -> dict[int, StageUpdate]:
-    """The optimizer of each stage. ``returned``: the step's results with role and name.
-
-    Raises OneUpdateForAll where something of one stage is made of another's state or gradients.
-    """
-    return _UpdateFinder(program, list(bodies), folds, returned).find()
-
-
 def varying(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) -> set[ir.Value]:
     """The values around the loop that an update changes: replaced state, sums, and what they make."""
     found = {*_replaced(program, returned), *program.values.carried}
@@ -79,11 +65,13 @@ def _replaced(program: StepProgram, returned: Sequence[tuple[ir.Value, Key]]) ->
     return {old: new for old, new in pairs.items() if old != new}
 
 
-class _UpdateFinder:
+class UpdateFinder:
+    """Finds the optimizers of a step. ``returned``: its results with role and name."""
+
     def __init__(
         self,
         program: StepProgram,
-        bodies: list[StageBody],
+        bodies: Collection[StageBody],
         folds: Sequence[Fold],
         returned: Sequence[tuple[ir.Value, Key]],
     ) -> None:
@@ -101,17 +89,19 @@ class _UpdateFinder:
                     self._stages.setdefault(leaf, set()).add(body.index)
 
     def find(self) -> dict[int, StageUpdate]:
+        """The optimizer of each stage.
+
+        Raises OneUpdateForAll where something of one stage is made of another's state or gradients.
+        """
         updates = {index: StageUpdate(index) for index in sorted({body.index for body in self._bodies})}
         owner: dict[ir.Value, int] = {}
         replaced = _replaced(self._program, self._returned)
-        counts = {old for old, new in replaced.items() if self._closure([new])[1] == [old]}
-        for old, new in replaced.items():
-            leaves = self._closure([new])[1]
-            index = self._stage_of(old, new)
-            owner[old] = index
-            update = updates[index]
+        made_of = {old: self._closure([new])[1] for old, new in replaced.items()}
+        for old, leaves in made_of.items():
+            owner[old] = index = self._stage_of(old, replaced[old], leaves)
+            update, counts = updates[index], [v for v in leaves if made_of.get(v) == [v]]
             update.own.append(old)
-            update.state = list(dict.fromkeys([*update.state, old, *(v for v in leaves if v in counts)]))
+            update.state = list(dict.fromkeys([*update.state, old, *counts]))
         for update in updates.values():
             update.new = [replaced[old] for old in update.state]
         for update in updates.values():
@@ -119,8 +109,7 @@ class _UpdateFinder:
         self._refuse_others(updates.values())
         return updates
 
-    def _stage_of(self, old: ir.Value, new: ir.Value) -> int:
-        _, leaves = self._closure([new])
+    def _stage_of(self, old: ir.Value, new: ir.Value, leaves: list[ir.Value]) -> int:
         stages = set[int]().union(*(self._stages.get(leaf, ()) for leaf in [old, *leaves]))
         if len(stages) > 1:
             raise self._refusal(old, new, sorted(stages))
@@ -134,37 +123,28 @@ class _UpdateFinder:
             known = [seen.get(v, self._stages.get(v, set[int]())) for v in reads(op)]
             together = set[int]().union(*known)
             if len(together) > 1 and all(len(s) < 2 for s in known):
-                where = source_line(op.location)
-                return OneUpdateForAll(
-                    name=name, stages=_listed(stages), cause=f"{op.name} reads of all", where=where
-                )
+                cause, where = f"{op.name} reads of all", source_line(op.location)
+                return OneUpdateForAll(name=name, stages=_listed(stages), cause=cause, where=where)
             seen.update((result, together) for result in op.results)
-        readers = [op for op in self._program.body.operations if name in self._names_read(op.operation)]
-        where = source_line(readers[0].operation.location) if readers else None
+        inside, roots = (o.operation for o in self._program.body.operations), self._program.roots
+        reader = next((op for op in inside if any(name in roots.get(v, ()) for v in reads(op))), None)
+        where = None if reader is None else source_line(reader.location)
         return OneUpdateForAll(name=name, stages=_listed(stages), cause="all of them read it", where=where)
 
-    def _names_read(self, op: ir.Operation) -> set[str]:
-        return {name for v in reads(op) for name in self._program.roots.get(v, ())}
-
     def _fill(self, update: StageUpdate, owner: Mapping[ir.Value, int]) -> None:
-        captures = [
-            self._program.captures[v] for b in self._bodies if b.index == update.index for v in b.captures
-        ]
-        update.derived = [v for v in dict.fromkeys(captures) if v in self._varying and v not in owner]
+        inside = [v for body in self._bodies if body.index == update.index for v in body.captures]
+        captures = dict.fromkeys(map(self._program.captures.__getitem__, inside))
+        update.derived = [v for v in captures if v in self._varying and v not in owner]
         update.ops, leaves = self._closure(update.new)
         update.remake, of_weights = self._closure(update.derived)
         update.sums = [self._number[v] for v in leaves if v in self._number]
-        given = dict.fromkeys(
-            v for op in [*update.ops, *update.remake] for v in reads(op) if v not in self._varying
-        )
-        given.update(dict.fromkeys(v for v in update.new if v not in self._varying))
-        update.given = list(dict.fromkeys(part for v in given for part in _tensors(v)))
+        read = [*(v for op in [*update.ops, *update.remake] for v in reads(op)), *update.new]
+        given = (part for v in read if v not in self._varying for part in _tensors(v))
+        update.given = list(dict.fromkeys(given))
         for leaf in (*leaves, *of_weights):
             if leaf not in update.state and owner.get(leaf, update.index) != update.index:
-                name = self._program.keys[leaf][1]
-                raise OneUpdateForAll(
-                    name=name, stages=_listed(sorted((owner[leaf], update.index))), cause="both read it"
-                )
+                name, stages = self._program.keys[leaf][1], _listed(sorted((owner[leaf], update.index)))
+                raise OneUpdateForAll(name=name, stages=stages, cause="both read it")
 
     def _refuse_others(self, updates: Iterable[StageUpdate]) -> None:
         """Refuse results, other than state, made of weights or gradients: of which version would they be?"""
@@ -181,19 +161,12 @@ class _UpdateFinder:
 
     def _closure(self, values: Iterable[ir.Value]) -> tuple[list[ir.Operation], list[ir.Value]]:
         """The varying ops that make ``values``, in order, and the arguments and sums they start from."""
-        ops: dict[ir.Value, ir.Operation] = {}
-        leaves: dict[ir.Value, None] = {}
-        todo = [v for v in values if v in self._varying]
-        while todo:
-            value = todo.pop()
-            if not isinstance(value, ir.OpResult) or value in self._number:
-                leaves[value] = None
-                continue
-            op = value.owner.operation
-            if op.results[0] not in ops:
-                ops[op.results[0]] = op
-                todo.extend(v for v in reads(op) if v in self._varying)
-        return [ops[first] for first in sorted(ops, key=self._order.__getitem__)], list(leaves)
+        is_made = lambda v: isinstance(v, ir.OpResult) and v not in self._number  # noqa: E731
+        made = made_from(values, lambda v: v in self._varying and is_made(v))
+        found = [v for v in made if v in self._varying]
+        ops = {v.owner.results[0]: v.owner.operation for v in found if is_made(v)}
+        ordered = [ops[first] for first in sorted(ops, key=self._order.__getitem__)]
+        return ordered, [v for v in found if not is_made(v)]
 
 
 def _tensors(value: ir.Value) -> list[ir.Value]:

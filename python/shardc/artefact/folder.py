@@ -14,8 +14,6 @@ run.py                 trains: torchrun --nproc-per-node N run.py
 README
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -53,8 +51,6 @@ from runtime.run import main  # noqa: E402
 main(FOLDER)
 '''  # noqa: E501
 
-AGAIN = "compile again, or copy the folder again"
-
 README = """A training step compiled by shardc for {ranks} ranks ({mesh}). It needs torch alone.
 Run it: torchrun --nproc-per-node {ranks} run.py --steps 10   (use it: from runtime import TrainStep)
 """
@@ -82,7 +78,7 @@ def write_artefact(
     UnwritableOutput if it can't be written.
     """
     with _replaced(folder.absolute()) as new:
-        manifest = build_manifest(module, fields, {}, target)
+        manifest = build_manifest(module, fields, target)
         _write_program(new, levels, emit_program(module), manifest, library)
         (new / "plan.json").write_text(json.dumps(plan or {}, indent=1) + "\n")
         _write_words(new, folder.absolute().name, manifest)
@@ -145,9 +141,8 @@ def check_folder(folder: Path) -> None:
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in ours and "__pycache__" not in path.parts:
-            raise NotOurFolder(
-                folder=folder, problem=f"holds {name}, which shardc did not write", where=str(path)
-            )
+            problem = f"holds {name}, which shardc did not write"
+            raise NotOurFolder(folder=folder, problem=problem, where=str(path))
 
 
 def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence[str] = ()) -> Manifest:
@@ -160,12 +155,12 @@ def read_manifest(folder: Path, model: str | None = None, *, unchecked: Sequence
         manifest = check.read_manifest(folder)
         problem = form_problem(manifest)
         if problem is not None:
-            raise BadArtefact(problem=f"the manifest is damaged: {problem}", hint=AGAIN, where=where)
+            raise BadArtefact(problem=f"the manifest is damaged: {problem}", hint=check.AGAIN, where=where)
         checked = {name: entry for name, entry in manifest["files"].items() if name not in unchecked}
         check.check_files(folder, {"files": checked})
     for name in unchecked:
         if not (folder / name).is_file():
-            raise BadArtefact(problem=f"{name} is missing", hint=AGAIN, where=str(folder / name))
+            raise BadArtefact(problem=f"{name} is missing", hint=check.AGAIN, where=str(folder / name))
     if model is not None and manifest["model"] != model:
         other = f"({manifest['model'][:12]}, not {model[:12]})"
         problem = f"the artefact was compiled from another model or batch {other}"

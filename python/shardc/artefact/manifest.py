@@ -1,7 +1,5 @@
 """The manifest of an artefact: what its program takes and gives, in JSON."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from collections.abc import Iterable, Mapping
@@ -10,11 +8,13 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 from torch_mlir import ir
 
 from shardc.backends.torch.description import describe_program
 from shardc.frontend.step.spec import BatchTree, Capture
 from shardc.runtime.check import SCHEMA_NAME, SCHEMA_VERSION
+from shardc.runtime.hyper import is_json, json_value
 from shardc.runtime.torch_private import pytree
 
 Manifest = dict[str, Any]
@@ -41,9 +41,7 @@ class ManifestFields:
     peak_bytes: int = 0
 
 
-def fields_of(
-    capture: Capture, optimizer: torch.optim.Optimizer, level1: str, seed: int = 0
-) -> ManifestFields:
+def fields_of(capture: Capture, optimizer: Optimizer, level1: str, seed: int = 0) -> ManifestFields:
     """The fields of a captured step whose level-1 text is ``level1``."""
     numbers = [{**asdict(h), "value": h.value(optimizer)} for h in capture.hyperparameters]
     baked = [{"group": g, "key": k, "value": json_value(v)} for (g, k), v in capture.baked.items()]
@@ -58,10 +56,8 @@ def fingerprint(level1: str) -> str:
     return hashlib.sha256(level1.encode()).hexdigest()
 
 
-def build_manifest(
-    module: ir.Module, fields: ManifestFields, files: Mapping[str, Manifest], target: str
-) -> Manifest:
-    """The manifest of a module of level 3 or 4, for ``target``. ``files``: path -> its size and SHA-256."""
+def build_manifest(module: ir.Module, fields: ManifestFields, target: str) -> Manifest:
+    """The manifest of a module of level 3 or 4, for ``target``, without files."""
     program = describe_program(module)
     for entry in program["arguments"]:
         if entry["name"] in fields.fills:
@@ -82,7 +78,7 @@ def build_manifest(
         "seed": fields.seed,
         "peak_bytes": fields.peak_bytes,
         "tied": fields.tied,
-        "files": dict(files),
+        "files": {},
     }
 
 
@@ -107,21 +103,8 @@ def _describe(part: object) -> Manifest:
     """``part``: a leaf, or a container of some."""
     if isinstance(part, _Leaf):
         value = part.entry.get("constant")
-        return part.entry if _is_json(value) else {"repr": repr(value)}
+        return part.entry if is_json(value) else {"repr": repr(value)}
     if isinstance(part, Mapping):
         return {"mapping": {str(key): _describe(value) for key, value in part.items()}}
     assert isinstance(part, Iterable)
     return {"sequence": [_describe(value) for value in part]}
-
-
-def _is_json(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
-
-
-def json_value(value: object) -> object:
-    """A setting of an optimizer as JSON holds it: tensors as numbers, tuples as lists, others by repr."""
-    if isinstance(value, torch.Tensor):
-        return value.tolist()
-    if isinstance(value, tuple | list):
-        return [json_value(v) for v in value]
-    return value if _is_json(value) else repr(value)

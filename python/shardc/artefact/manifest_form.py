@@ -1,7 +1,5 @@
 """Whether every entry of a manifest has its fields: a damaged one is named before a rank fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
@@ -115,8 +113,7 @@ def _pads(leaf: Leaf) -> bool:
 
 def _has_parts(leaf: Leaf, parts: Interleaved) -> bool:
     """Whether the parts are whole numbers of equal blocks, and make up the dim."""
-    numbers = (parts.dim, parts.ways, *parts.sizes)
-    if not all(isinstance(n, int) and n >= 0 for n in numbers):
+    if not all(isinstance(n, int) and n >= 0 for n in (parts.dim, parts.ways, *parts.sizes)):
         return False
     if parts.ways < 1 or parts.dim >= len(leaf.shape):
         return False

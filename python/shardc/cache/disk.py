@@ -5,8 +5,6 @@ recently used go when all are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB
 the folder: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and removed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re
@@ -33,19 +31,13 @@ def cache_folder() -> Path:
 
 def find(name: str) -> Path | None:
     """The whole file ``name``, if there is one; ``keep`` replaces one that was cut off or changed."""
-    found = _whole(name)
+    found = read(name)
     return None if found is None else found[0]
 
 
 def read(name: str) -> tuple[Path, bytes] | None:
     """The same file with its content, as :func:`keep` was given it."""
-    found = _whole(name)
-    return None if found is None else (found[0], found[1][: -len(SEAL) - 32])
-
-
-def _whole(name: str) -> tuple[Path, bytes] | None:
-    """With its seal."""
-    for folder in (cache_folder(), _own_folder()):
+    for folder in (cache_folder(), Path(_temporary().name)):
         path = folder / name
         try:
             content = path.read_bytes()
@@ -54,7 +46,7 @@ def _whole(name: str) -> tuple[Path, bytes] | None:
         if is_whole(content):
             with suppress(OSError):  # another user's folder: it keeps its own count of what is used
                 os.utime(path)
-            return path, content
+            return path, content[: -len(SEAL) - 32]
     return None
 
 
@@ -90,7 +82,7 @@ def keep(name: str, content: bytes) -> Path:
             _said.add(folder)
             message = KernelCacheNotWritable(folder=folder, reason=error.strerror or error)
             warnings.warn(str(message), KernelCacheWarning, stacklevel=3)
-        return _write(_own_folder(), name, content)
+        return _write(Path(_temporary().name), name, content)
 
 
 def _write(folder: Path, name: str, content: bytes) -> Path:
@@ -148,7 +140,3 @@ def _has_seal(path: Path) -> bool:
 @cache
 def _temporary() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="shardc-kernels-")
-
-
-def _own_folder() -> Path:
-    return Path(_temporary().name)

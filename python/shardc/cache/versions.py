@@ -1,7 +1,5 @@
 """What everything that is kept on disk depends on: the code that made it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from functools import cache
@@ -20,8 +18,5 @@ def code_versions() -> tuple[str, ...]:
 
 def _sources() -> Iterable[Path]:
     root = Path(__file__).parents[1]
-    for folder in (
-        root,
-        *(root / name for name in ("dialects", "passes", "backends")),
-    ):  # these three may be links
-        yield from folder.resolve().rglob("*.py")
+    for folder in ("", "dialects", "passes", "backends"):  # these three may be links
+        yield from (root / folder).resolve().rglob("*.py")

@@ -1,10 +1,9 @@
 """The application that the commands hang on, and its global options."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from shardc.cli.check import check
 from shardc.cli.compile import compile_
@@ -38,11 +37,10 @@ def _print_version(wanted: bool) -> None:
 )
 def _global_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool,
-        typer.Option("--debug", help="Show the Python traceback of an error. May follow the command too."),
+        bool, Option("--debug", help="Show the Python traceback of an error. May follow the command too.")
     ] = False,
 ) -> None:
     """Compiles one PyTorch training step for any mesh of devices, and proves it equal to one device."""

@@ -1,10 +1,9 @@
 """``shardc check``: proves a compiled folder equal to the single-device program."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from shardc.cli.options import Artefact, Libraries
 from shardc.cli.progress import status
@@ -14,7 +13,7 @@ CHECK_FAILED = 1
 
 def check(
     folder: Artefact,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps to compare.")] = 3,
+    steps: Annotated[int, Option(min=1, help="Training steps to compare.")] = 3,
     libraries: Libraries = None,
 ) -> None:
     """Prove a compiled folder equal to the single-device program.

@@ -1,12 +1,10 @@
 """``shardc compile``: from a script with a model to a folder with a program for each rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from shardc.cli.options import with_options
 from shardc.cli.progress import status
@@ -18,13 +16,9 @@ from shardc.options.step import StepOptions
 def compile_(
     script: Annotated[
         Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."
-        ),
+        Argument(exists=True, dir_okay=False, help="Python file with build(): model, optimizer and batch."),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")
-    ],
+    out: Annotated[Path, Option("--out", "-o", help="Folder to write. Replaced only if shardc wrote it.")],
     given: Mapping[str, object],
 ) -> None:
     """Compile a whole training step for a mesh and write a folder with a program for each rank.

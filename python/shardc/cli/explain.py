@@ -1,12 +1,11 @@
 """``shardc explain``: says how a program is sharded, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from shardc.cli.options import read_kernels, with_options
 from shardc.options.kernels import Kernels
@@ -16,17 +15,17 @@ from shardc.options.kernels import Kernels
 def explain(
     path: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             exists=True,
             metavar="FOLDER|MLIR|SCRIPT",
             help="Folder that shardc compile wrote, or MLIR file; with --fusion also a script.",
         ),
     ],
     what: Annotated[
-        str | None, typer.Argument(help="Part of the name of a parameter or argument; all if not given.")
+        str | None, Argument(help="Part of the name of a parameter or argument; all if not given.")
     ] = None,
     fusion: Annotated[
-        bool, typer.Option("--fusion", help="Say which ops share a kernel, which do not, and why, instead.")
+        bool, Option("--fusion", help="Say which ops share a kernel, which do not, and why, instead.")
     ] = False,
     *,
     given: Mapping[str, object],

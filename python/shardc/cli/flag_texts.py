@@ -1,7 +1,5 @@
 """Reads the texts of ``--times``, ``--option`` and ``--pin``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import isfinite
 

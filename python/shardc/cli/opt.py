@@ -1,15 +1,14 @@
 """``shardc opt``: runs passes on MLIR, as MLIR's own opt tools do."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from shardc.cli.options import with_options
+from shardc.cli.options import Texts, with_options
 from shardc.options.opt import OptOptions
 from shardc.text_files import reading, write_text
 
@@ -19,21 +18,18 @@ STDIN = "-"
 @with_options(OptOptions)
 def opt(
     arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
+        Texts,
+        Argument(
             metavar="[FILE] [--PASS[=OPTIONS]]...",
             help="MLIR file, - (the default) for standard input; passes.",
         ),
     ] = None,
     pipeline: Annotated[
-        str,
-        typer.Option("--pipeline", "--pass-pipeline", help="Passes and named pipelines in MLIR's syntax."),
+        str, Option("--pipeline", "--pass-pipeline", help="Passes and named pipelines in MLIR's syntax.")
     ] = "",
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="File to write; - is standard output.")
-    ] = STDIN,
+    output: Annotated[str, Option("--output", "-o", help="File to write; - is standard output.")] = STDIN,
     list_passes: Annotated[
-        bool, typer.Option("--list-passes", help="Print all passes with their options, and all pipelines.")
+        bool, Option("--list-passes", help="Print all passes with their options, and all pipelines.")
     ] = False,
     *,
     given: Mapping[str, bool],
@@ -73,5 +69,4 @@ def _split_arguments(arguments: list[str]) -> tuple[str, list[str]]:
     if len(files) > 1:
         raise typer.BadParameter(f"give one input file, not {len(files)}: {', '.join(files)}")
     passes = [argument.lstrip("-").partition("=") for argument in arguments if argument not in files]
-    flags = [f"{name}{{{options}}}" if options else name for name, _, options in passes]
-    return (files or [STDIN])[0], flags
+    return (files or [STDIN])[0], [f"{name}{{{options}}}" if options else name for name, _, options in passes]

@@ -8,18 +8,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument
 
 from shardc.diagnostics.options import OldSpelling
 from shardc.options.field import Group, Option, choices, flag, options_of
 from shardc.options.given import OLD_NAMES, Given
 from shardc.options.kernels import Kernels
 
-Artefact = Annotated[
-    Path, typer.Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")
-]
+Artefact = Annotated[Path, Argument(exists=True, file_okay=False, help="Folder that shardc compile wrote.")]
+Command = Callable[..., None]
 File = Path | None
+Count = int | None
+Texts = list[str] | None
 Libraries = Annotated[
-    list[str] | None,
+    Texts,
     typer.Option("--import", metavar="MODULE", help="Module or .py file that registers custom operators."),
 ]
 
@@ -45,9 +47,7 @@ def read_kernels(given: Mapping[str, object]) -> Kernels:
     return kernels
 
 
-def with_options(
-    *groups: type[Group], only: Sequence[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(*groups: type[Group], only: Sequence[str] = ()) -> Callable[[Command], Command]:
     """A command whose flags are its own parameters and the options of ``groups``, or ``only`` some of them.
 
     It gets those that were given as the mapping ``given``, by name, read and not checked yet.
@@ -57,7 +57,7 @@ def with_options(
     return lambda command: _derive(command, flags)
 
 
-def _derive(command: Callable[..., None], options: Sequence[Option]) -> Callable[..., None]:
+def _derive(command: Command, options: Sequence[Option]) -> Command:
     def derived(**arguments: object) -> None:
         given = {option.name: arguments.pop(option.name) for option in options}
         read = {o.name: o.read(given[o.name]) for o in options if given[o.name] not in (None, [])}

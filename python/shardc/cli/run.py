@@ -1,28 +1,25 @@
 """``shardc run``: trains with a compiled folder on processes of this machine."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from shardc.cli.options import Artefact, File, Libraries
 
 
 def run(
     folder: Artefact,
-    nproc: Annotated[
-        int, typer.Option("--nproc", "-n", min=1, help="Processes to start: the size of the mesh.")
-    ],
-    steps: Annotated[int, typer.Option(min=1, help="Training steps to run.")] = 10,
+    nproc: Annotated[int, Option("--nproc", "-n", min=1, help="Processes to start: the size of the mesh.")],
+    steps: Annotated[int, Option(min=1, help="Training steps to run.")] = 10,
     load: Annotated[
-        File, typer.Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
+        File, Option(exists=True, file_okay=False, help="Checkpoint folder to start from.")
     ] = None,
-    save: Annotated[File, typer.Option(help="Checkpoint folder to write at the end.")] = None,
+    save: Annotated[File, Option(help="Checkpoint folder to write at the end.")] = None,
     trace: Annotated[
         File,
-        typer.Option(
+        Option(
             dir_okay=False, help="Write the last step of a pipeline as a Chrome trace, an event an action."
         ),
     ] = None,

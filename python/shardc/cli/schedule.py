@@ -1,31 +1,25 @@
 """``shardc schedule``: plays a pipeline schedule through, and draws it."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from shardc.cli.flag_texts import parse_options, parse_times
-from shardc.cli.options import File
+from shardc.cli.options import Count, File, Texts
 from shardc.options.schedules import check_named
 
 
 def schedule(
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given."
-        ),
+        Argument(metavar="NAME|CSV", help="Name of a schedule, or CSV file of one; all names if not given."),
     ] = None,
-    stages: Annotated[int, typer.Option(help="Stages that the model is cut into.")] = 4,
-    micro_batches: Annotated[int, typer.Option("--micro-batches", "-m", help="Micro-batches of a step.")] = 8,
-    ranks: Annotated[
-        int | None, typer.Option(help="Ranks; the most that the schedule can use if not given.")
-    ] = None,
+    stages: Annotated[int, Option(help="Stages that the model is cut into.")] = 4,
+    micro_batches: Annotated[int, Option("--micro-batches", "-m", help="Micro-batches of a step.")] = 8,
+    ranks: Annotated[Count, Option(help="Ranks; the most that the schedule can use if not given.")] = None,
     times: Annotated[
-        list[str] | None,
-        typer.Option(
+        Texts,
+        Option(
             metavar="F,I,W[,SEND]",
             help="Seconds of a stage's forward, input and weight gradient, and of sending; once, or once a "
             "stage.",
@@ -33,39 +27,32 @@ def schedule(
     ] = None,
     times_of: Annotated[
         File,
-        typer.Option(
-            exists=True, dir_okay=False, help="Take F, I and W of each stage from the trace of a run."
-        ),
+        Option(exists=True, dir_okay=False, help="Take F, I and W of each stage from the trace of a run."),
     ] = None,
-    overlap: Annotated[bool, typer.Option(help="Ranks compute while they send.")] = True,
+    overlap: Annotated[bool, Option(help="Ranks compute while they send.")] = True,
     ranks_per_node: Annotated[
-        int | None, typer.Option(min=1, help="Ranks that share the link which leaves their node.")
+        Count, Option(min=1, help="Ranks that share the link which leaves their node.")
     ] = None,
     memory_limit: Annotated[
         float | None,
-        typer.Option(
+        Option(
             metavar="ACTIVATIONS",
             help="Activations that a rank may hold, in those of one micro-batch and stage.",
         ),
     ] = None,
     options: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2."),
+        Texts, Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2.")
     ] = None,
-    width: Annotated[int, typer.Option(min=10, help="Columns of the timeline.")] = 100,
+    width: Annotated[int, Option(min=10, help="Columns of the timeline.")] = 100,
     csv: Annotated[
-        File, typer.Option(help="Write the actions, as torch.distributed.pipelining reads them.")
+        File, Option(help="Write the actions, as torch.distributed.pipelining reads them.")
     ] = None,
-    csv_transfers: Annotated[
-        File, typer.Option(help="The same with sends and receives (compute_comms).")
-    ] = None,
-    svg: Annotated[File, typer.Option(help="Write a picture.")] = None,
-    html: Annotated[
-        File, typer.Option(help="Write a page with the picture and what is printed here.")
-    ] = None,
-    trace: Annotated[File, typer.Option(help="Write a trace for Perfetto or chrome://tracing.")] = None,
+    csv_transfers: Annotated[File, Option(help="The same with sends and receives (compute_comms).")] = None,
+    svg: Annotated[File, Option(help="Write a picture.")] = None,
+    html: Annotated[File, Option(help="Write a page with the picture and what is printed here.")] = None,
+    trace: Annotated[File, Option(help="Write a trace for Perfetto or chrome://tracing.")] = None,
     measured: Annotated[
-        File, typer.Option(exists=True, dir_okay=False, help="Trace of a measured run, to draw beside it.")
+        File, Option(exists=True, dir_okay=False, help="Trace of a measured run, to draw beside it.")
     ] = None,
 ) -> None:
     """Prove that a pipeline schedule runs, and show its bubble, memory and timeline.

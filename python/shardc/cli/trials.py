@@ -1,11 +1,12 @@
 """``shardc trials``: what tuning remembered, exported, imported, pruned and summed up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
+
+from shardc.cli.options import Count
 
 trials = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,8 +26,8 @@ def _trials() -> None:
 
 @trials.command("export")
 def export(
-    path: Annotated[Path, typer.Argument(dir_okay=False, help="File of JSON lines to write.")],
-    best: Annotated[bool, typer.Option("--best", help="Only the best trial of each kernel.")] = False,
+    path: Annotated[Path, Argument(dir_okay=False, help="File of JSON lines to write.")],
+    best: Annotated[bool, Option("--best", help="Only the best trial of each kernel.")] = False,
 ) -> None:
     """Write the trials to a file, for another machine of the same kind."""
     from shardc.commands.trials import export_trials
@@ -38,9 +39,7 @@ def export(
 def import_(
     path: Annotated[
         Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="File that export wrote, or another tuning database."
-        ),
+        Argument(exists=True, dir_okay=False, help="File that export wrote, or another tuning database."),
     ],
 ) -> None:
     """Add trials that are not there yet: all of a file, or none."""
@@ -51,7 +50,7 @@ def import_(
 
 @trials.command("prune")
 def prune(
-    keep: Annotated[int, typer.Option(min=1, help="Trials of each kernel to keep, the fastest.")] = 16,
+    keep: Annotated[int, Option(min=1, help="Trials of each kernel to keep, the fastest.")] = 16,
 ) -> None:
     """Drop what no compile would use: all but the fastest trials of today's code generators."""
     from shardc.commands.trials import prune_trials
@@ -62,11 +61,11 @@ def prune(
 @trials.command("ranges")
 def ranges(
     bound: Annotated[
-        float, typer.Option(min=1.0, help="Time over that with a size's own best that is allowed.")
+        float, Option(min=1.0, help="Time over that with a size's own best that is allowed.")
     ] = 1.05,
-    most: Annotated[int | None, typer.Option(min=1, help="Configurations at most, whatever is lost.")] = None,
+    most: Annotated[Count, Option(min=1, help="Configurations at most, whatever is lost.")] = None,
     target: Annotated[
-        str | None, typer.Option(help="As the database names it; this machine's CPU if not given.")
+        str | None, Option(help="As the database names it; this machine's CPU if not given.")
     ] = None,
 ) -> None:
     """Print, of each kernel that was measured at several sizes, the fewest configurations for all of them."""

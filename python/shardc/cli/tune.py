@@ -1,15 +1,13 @@
 """``shardc tune``: searches the tile configurations of a model's kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from shardc.cli.flag_texts import parse_pins
-from shardc.cli.options import File, read_kernels, with_options
+from shardc.cli.options import Count, File, Texts, read_kernels, with_options
 from shardc.cli.progress import progress, status
 from shardc.options.kernels import Kernels
 from shardc.text_files import write_text
@@ -19,32 +17,30 @@ from shardc.text_files import write_text
 def tune(
     path: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             exists=True,
             metavar="SCRIPT|FOLDER|MLIR",
             help="Script with build(), folder that shardc compile wrote, or level-4 MLIR.",
         ),
     ],
-    trials: Annotated[int | None, typer.Option(min=0, help="Points to try, over all kernels.")] = None,
-    seconds: Annotated[float | None, typer.Option(min=0.0, help="Time for the search.")] = None,
+    trials: Annotated[Count, Option(min=0, help="Points to try, over all kernels.")] = None,
+    seconds: Annotated[float | None, Option(min=0.0, help="Time for the search.")] = None,
     strategy: Annotated[
-        str,
-        typer.Option(help="evolutionary, analytic (in the order of the estimates), random or exhaustive."),
+        str, Option(help="evolutionary, analytic (in the order of the estimates), random or exhaustive.")
     ] = "evolutionary",
-    seed: Annotated[int, typer.Option(help="Of the draws: the same one tries the same points.")] = 0,
+    seed: Annotated[int, Option(help="Of the draws: the same one tries the same points.")] = 0,
     regret: Annotated[
         float,
-        typer.Option(
+        Option(
             min=0.0, max=1.0, help="End when going on is expected to save less than this share of the time."
         ),
     ] = 0.01,
     pin: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value."),
+        Texts, Option(metavar="NAME=VALUE", help="Keep a parameter of all kernels that have it at a value.")
     ] = None,
     points: Annotated[
         File,
-        typer.Option(
+        Option(
             exists=True,
             dir_okay=False,
             metavar="JSON",
@@ -52,16 +48,13 @@ def tune(
         ),
     ] = None,
     space: Annotated[
-        bool, typer.Option("--space", help="Print what there is to choose from, and try nothing.")
+        bool, Option("--space", help="Print what there is to choose from, and try nothing.")
     ] = False,
     resume: Annotated[
-        bool, typer.Option(help="Take trials of earlier sessions for known; else try them anew.")
+        bool, Option(help="Take trials of earlier sessions for known; else try them anew.")
     ] = True,
     plot: Annotated[
-        File,
-        typer.Option(
-            dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel."
-        ),
+        File, Option(dir_okay=False, metavar="SVG", help="Write a picture of the best so far of each kernel.")
     ] = None,
     *,
     given: Mapping[str, object],

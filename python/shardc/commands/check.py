@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch_mlir import ir
 
-from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
+from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
@@ -23,7 +23,7 @@ from shardc.diagnostics.api import NotTheProgram
 from shardc.diagnostics.runtime import BadArtefact, MissingOperator
 from shardc.dialects.context import new_context
 from shardc.passes.manager.mlir_errors import Source, parse_module
-from shardc.runtime.check import MANIFEST, sha256
+from shardc.runtime.check import AGAIN, MANIFEST, sha256
 from shardc.runtime.errors import RuntimeFailure
 from shardc.runtime.operators.registered import check_operators, import_library
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch_mlir import ir
 
-from shardc.artefact.folder import AGAIN, read_kernels, read_manifest
+from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
 from shardc.backends.registry import known_target
 from shardc.commands.module_file import read_module
@@ -24,6 +24,7 @@ from shardc.report.plan_report import Report, make_report
 from shardc.report.roofline import roofline
 from shardc.report.source_lines import shown, shown_in
 from shardc.report.traffic import Transfer, transfers
+from shardc.runtime.check import AGAIN
 from shardc.runtime.kernels.loaders import Kernels
 
 
@@ -37,7 +38,10 @@ def explain(path: Path, what: str | None = None) -> str:
     manifest = read_manifest(path) if path.is_dir() else None
     levels, kernels = path / "levels", manifest["kernels"] if manifest else []
     plan = _plan_text(path / "plan.json") if manifest else "?"
-    module = _rank_module(levels / "3-rank.mlir" if manifest else path)
+    rank_path = levels / "3-rank.mlir" if manifest else path
+    module = _parsed(rank_path)  # before it was cut into stages
+    if (problem := _level_problem(module)) is not None:
+        raise NotAnArtefact(path=rank_path, problem=problem, where=str(rank_path))
     if what is not None:
         report = make_report(module, plan, [], kernels=kernels)
         return "\n\n".join([report.title(), _arguments(report, what, path)])
@@ -60,15 +64,6 @@ def _library(path: Path, manifest: Manifest | None) -> Kernels | None:
         return None if manifest is None else read_kernels(path, manifest)
     except BadArtefact:
         return None
-
-
-def _rank_module(path: Path) -> ir.Module:
-    """The module of level 3, before it was cut into stages."""
-    module = _parsed(path)
-    problem = _level_problem(module)
-    if problem is not None:
-        raise NotAnArtefact(path=path, problem=problem, where=str(path))
-    return module
 
 
 def _parsed(path: Path) -> ir.Module:

@@ -10,9 +10,9 @@ from shardc.cost.simulate import links_of_nodes, simulate
 from shardc.cost.timeline import Timeline, stage_costs
 from shardc.diagnostics.pipeline import BadTimes, BadTransfers
 from shardc.diagnostics.text import table
+from shardc.dialects.pipe.action import Steps, Transfer
 from shardc.dialects.pipe.csv_form import read_csv, read_steps
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Steps, Transfer
 from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.checks.check_collectives import check_collectives
 from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule

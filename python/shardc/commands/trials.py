@@ -8,7 +8,9 @@ from pathlib import Path
 from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
 from shardc.diagnostics.text import table
 from shardc.text_files import read_text
-from shardc.tuner.database import Database, database_path, exchange, open_database
+from shardc.tuner.database import exchange
+from shardc.tuner.database.database import Database, open_database
+from shardc.tuner.database.place import database_path
 from shardc.tuner.database.ranges import Range, ranges
 from shardc.tuner.task_tuning import local_tuning
 

@@ -31,11 +31,11 @@ from shardc.passes.fuse.bodies.flat import FLAT, SIZE, element_count
 from shardc.step.fuse_step import fused_step
 from shardc.text_files import read_text
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.database.shipped import best_shipped
 from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.measurer import Measurer
-from shardc.tuner.session import Budget, Measures, Remembers, Round, SessionResult, tune
+from shardc.tuner.session import Budget, Remembers, Round, Session, SessionResult
 from shardc.tuner.session import TuningInterrupted as TuningInterrupted  # for the command line
 from shardc.tuner.space.constraints import Constraints, check_names, constrain, read_constraints
 from shardc.tuner.space.of_task import space_of
@@ -99,15 +99,14 @@ def tune_found(
 def tune_jobs(
     jobs: Sequence[Job],
     database: Remembers,
-    measurer: Measures,
+    measurer: Measurer,
     budget: Budget,
     search: Search = Search(),
     constraints: Constraints = NO_CONSTRAINTS,
     on_round: OnRound | None = None,
 ) -> SessionResult:
     """A session over ``jobs``, ranked by boosted trees. Raises UnknownConstraint."""
-    return tune(
-        jobs,
+    session = Session(
         database if search.resume else _Anew(database),
         measurer,
         spaces=constrained_spaces(jobs, constraints),
@@ -118,6 +117,7 @@ def tune_jobs(
         hints=_shipped,
         on_round=on_round,
     )
+    return session.tune(jobs)
 
 
 def _shipped(task: Task) -> list[Point]:

@@ -124,7 +124,7 @@ class Compilation:
         """The program at level 4, not compiled; calls ``without`` stay calls. Raises as ``fuse_module``."""
         started, module, options = time.perf_counter(), self.make(), self.options
         verdicts: dict[str, Verdict] = {}
-        choice = region_choice(self.target, options.matmuls, options.device, options.rounding, options.tf32)
+        choice = region_choice(self.target, options)
         how = {
             "exclude": self._kept(module),
             "without": without,
@@ -175,24 +175,19 @@ class Compilation:
         return frozenset(v for v, strides in zip(returned, self.strides, strict=True) if strides is not None)
 
 
-def region_choice(
-    target: Target,
-    matmuls: str | Choose,
-    device: torch.device | None,
-    rounding: str = "fused",
-    tf32: bool = False,
-) -> str | Choose:
+def region_choice(target: Target, options: CompileOptions) -> str | Choose:
     """What decides whether matmuls and attention are calls or parts of kernels, as ``fuse_module`` takes it.
 
     ``matmuls`` itself where that says it; else measurement on ``device``, where kernels for the target run,
     the target's model of costs without one, or else calls.
     """
-    if not isinstance(matmuls, str) or matmuls in MATMUL_FORMS:
-        return matmuls
+    rounding, tf32 = options.rounding, options.tf32
+    if not isinstance(options.matmuls, str) or options.matmuls in MATMUL_FORMS:
+        return options.matmuls
     model = ModelledRegions(target, rounding, tf32) if target.is_modelled else None
-    if device is None:
+    if options.device is None:
         return "extern" if model is None else EveryRegion(model)
-    measured = MeasuredRegions(target, device, rounding, tf32, model)
+    measured = MeasuredRegions(target, options.device, rounding, tf32, model)
     return measured if model is None else EveryRegion(measured)
 
 

@@ -48,7 +48,8 @@ class FusionRecord:
         function = find_function(module)
         assert function is not None
         with module.context:
-            held: dict[str, ir.Attribute] = {name: _texts(getattr(self, name)) for name in _LISTS}
+            texts = {name: map(ir.StringAttr.get, getattr(self, name)) for name in _LISTS}
+            held: dict[str, ir.Attribute] = {name: ir.ArrayAttr.get([*own]) for name, own in texts.items()}
             held["numerics"] = ir.StringAttr.get(self.rounding)
             if self.tf32:
                 held["tf32"] = ir.UnitAttr.get()
@@ -73,7 +74,3 @@ class FusionRecord:
 
 def _joined(held: Iterable[str], gone: Sequence[str], more: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(edge for edge in held if edge not in gone), *more]))
-
-
-def _texts(texts: Iterable[str]) -> ir.ArrayAttr:
-    return ir.ArrayAttr.get([ir.StringAttr.get(text) for text in texts])

@@ -15,8 +15,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.base import Target
-from shardc.backends.benchmark.benchmark import Candidate, decide
-from shardc.backends.benchmark.choices import Choice
+from shardc.backends.benchmark.benchmark import Candidate, Choice, decide
 from shardc.backends.benchmark.clocks import Clock
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.torch.load_graph import current, load_graph

@@ -44,11 +44,7 @@ def graph_peak(
         lasting.extend(value for value, stays in zip(values, kept, strict=True) if stays)
         return [SimpleNamespace(device=META), values]
 
-    return dry_run(text, "graph", arguments, _workspace(library))
-
-
-def _workspace(library: Kernels | None) -> Workspace | None:
-    return None if library is None else library.workspace_bytes
+    return dry_run(text, "graph", arguments, None if library is None else library.workspace_bytes)
 
 
 def _without_data(value: object, storages: dict[StorageWeakRef, torch.UntypedStorage]) -> object:
@@ -81,7 +77,8 @@ def step_peaks(module: ir.Module, library: Kernels | None = None) -> list[Peak |
         part = part_of(described["pipeline"], leaves, mesh, rank)
         parts.setdefault(part.number, (rank, part))
     entry = "step_{}" if described["pipeline"] else "step"
-    return [_rank_peak(text, entry.format(n), mesh, *parts[n], _workspace(library)) for n in sorted(parts)]
+    workspace = None if library is None else library.workspace_bytes
+    return [_rank_peak(text, entry.format(n), mesh, *parts[n], workspace) for n in sorted(parts)]
 
 
 def step_peak(module: ir.Module, library: Kernels | None = None) -> Peak:

@@ -48,21 +48,21 @@ class ModelledRegions:
     def __call__(self, region: Region) -> Verdict:
         text = text_of(region)
         if text not in self._known:
-            self._known[text] = self.compared(region.module, region.module, region.spared_bytes)
+            self._known[text] = self._compared(region.module, region.spared_bytes)
         return self._known[text]
 
-    def compared(self, calls: ir.Module, kernels: ir.Module, spared_bytes: int) -> Verdict:
-        """``calls``, estimated with calls for matmuls and attention, beside ``kernels``, without any."""
+    def _compared(self, region: ir.Module, spared_bytes: int) -> Verdict:
+        """The region with calls for matmuls and attention beside the same without any, as estimated."""
         target = self.target
         try:
-            called = target.estimate(self._fused(calls, False), self.tf32)
-            made = target.estimate(self._fused(kernels, True), self.tf32)
+            called, made = (target.estimate(self._fused(region, kind), self.tf32) for kind in (False, True))
         except ShardcError as error:
             return Verdict(False, f"{NO_KERNEL} {target.name}: {str(error).partition(chr(10))[0]}")
         calls_s = sum(found.times * found.estimate.seconds for found in called)
         kernels_s = sum(found.estimate.seconds for found in made)
         least_s = sum(found.estimate.roofline_s for found in made)
-        times = f"{_us(calls_s)} as calls, {_us(kernels_s)} as kernels, {_us(least_s)} by the roofline"
+        calls_us, kernels_us, least_us = map(us_text, (calls_s, kernels_s, least_s))
+        times = f"{calls_us} as calls, {kernels_us} as kernels, {least_us} by the roofline"
         spared = f"; kernels hold no logits ({size_text(spared_bytes)})" if spared_bytes else ""
         limit_s = (SPARED if spared_bytes else SURE) * calls_s
         return Verdict(kernels_s < limit_s, f"estimated for {target.name}: {times}{spared}")
@@ -73,5 +73,6 @@ class ModelledRegions:
         return module
 
 
-def _us(seconds: float) -> str:
+def us_text(seconds: float) -> str:
+    """A time in microseconds."""
     return f"{1e6 * seconds:,.1f} us"

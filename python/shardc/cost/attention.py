@@ -21,9 +21,7 @@ SIZES = (16, 32, 64, 128)
 """Of a block of queries or keys."""
 REACHED: Annotated[float, Assumed("a block's products begin and end with barriers")] = 0.8
 """Part of the matrix units' rate that products of blocks reach."""
-SCORES_A_CLOCK: Annotated[
-    int, Assumed("of sm_90's 16 exponentials a clock, half: as much again stands around each")
-] = 8
+SCORES_A_CLOCK: Annotated[int, Assumed("half of sm_90's 16 exponentials a clock: as much is around each")] = 8
 """Scores of a block that a unit turns into weights in a clock."""
 
 

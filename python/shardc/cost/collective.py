@@ -20,9 +20,7 @@ KINDS: dict[type, str] = {
 
 
 def sent_bytes(kind: str, ways: int, local_bytes: float) -> float:
-    """What one of ``ways`` devices sends in a collective on ``local_bytes`` of each. Raises KeyError for a
-    kind that is no collective of ``dist``.
-    """
+    """Bytes that one of ``ways`` devices sends in a collective on ``local_bytes`` each. Raises KeyError."""
     share = (ways - 1) / ways
     return {
         "all_reduce": 2 * share * local_bytes,

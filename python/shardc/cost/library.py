@@ -20,11 +20,7 @@ from shardc.cost.tilings import choose
 _MEASURED = Published("generated Triton on an H100: 0.95 to 1.0 of cuBLAS (pytorch issues 150360, 156477)")
 GAIN: Annotated[float, _MEASURED] = 0.95
 """Time of a library's matmul or attention over that of ours, with the same work and instructions."""
-PLAIN: Annotated[dict[int, float], Assumed("larger tiles load less for each product")] = {
-    128: 0.85,
-    64: 0.6,
-    32: 0.4,
-}
+PLAIN: Annotated[dict[int, float], Assumed("larger tiles load less")] = {128: 0.85, 64: 0.6, 32: 0.4}
 """Products without matrix instructions in a library: rows and columns of a tile -> part of the rate."""
 EFFICIENT_TIME: Annotated[float, Assumed("no GPU was at hand (decision 54)")] = 1.5
 """Of PyTorch's memory-efficient attention, of that of flash attention."""

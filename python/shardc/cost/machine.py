@@ -54,9 +54,7 @@ class Gpu:
     launch_s: Annotated[float, Assumed("a kernel that starts behind another one of its stream")] = 3e-6
     latency_s: Annotated[float, Assumed("a read from memory; starting or ending a tile")] = 0.8e-6
     step_s: Annotated[float, Assumed("barriers and addresses of a step along a sum")] = 2e-8
-    sync_s: Annotated[float, Assumed("a copy to the host that is waited for, and starting work again")] = (
-        20e-6
-    )
+    sync_s: Annotated[float, Assumed("a copy to the host that is waited for, and starting again")] = 20e-6
     streamed: Annotated[float, Measured("an H200, copy: 4.3 of 4.8 TB/s", "2026")] = 0.9
     """Part of the memory's rate that a copy reaches."""
     l2_reuse: Annotated[float, Assumed("bank conflicts and uneven requests take the rest")] = 0.7
@@ -160,3 +158,7 @@ class Cpu:
     def rate(self, held_bytes: float) -> float:
         """Bytes a cycle from where so many are held."""
         return self.rates[self.level(held_bytes)]
+
+    def cycles(self, moved_bytes: float, held_bytes: float) -> float:
+        """Cycles to move so many bytes, of so many that are held."""
+        return moved_bytes / self.rate(held_bytes)

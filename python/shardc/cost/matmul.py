@@ -28,9 +28,7 @@ MASKS: Annotated[int, _COMPILED] = 24
 """More of them for what is not copied 16 bytes at a time."""
 SPILL_BOUND: Annotated[int, _COMPILED] = 2
 """Measured spills, at most, of those estimated."""
-INSTRUCTION_FLOP: Annotated[
-    int, Sheet("sm_90: a unit does 4096 FLOP in bf16 and 128 plain instructions a clock")
-] = 32
+INSTRUCTION_FLOP: Annotated[int, Sheet("sm_90, a unit and clock: 4096 FLOP in bf16, 128 instructions")] = 32
 """What a unit's matrix instructions compute in the time of one element's plain instruction."""
 NEXT_TILE: Annotated[float, Assumed("the next tile is loaded while this one is written")] = 0.25
 """Part of the latency between tiles that a loop over tiles pays."""

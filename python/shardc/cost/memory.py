@@ -1,6 +1,4 @@
-"""What devices hold: parameters with their gradients and optimizer state, activations of the micro-batches in
-flight, and what may live ahead of its use.
-"""
+"""What devices hold: parameters, gradients, optimizer state, activations, and what lives ahead of its use."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ launch_s: Annotated[float, Assumed("a kernel behind another one on a stream")] =
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType
-from typing import get_type_hints
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,3 @@ class Assumed:
     """Nobody measured it; why it is plausible."""
 
     why: str
-
-
-Origin = Measured | Sheet | Published | Assumed
-
-
-def origins(of: type | ModuleType) -> dict[str, Origin]:
-    """The constants of a dataclass or a module that say where they are from, by name."""
-    hints = get_type_hints(of, include_extras=True)
-    found = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())
-    return {name: said[0] for name, said in found if said}

@@ -16,11 +16,6 @@ Link = Callable[[int, int], Hashable]
 """Sending and receiving rank -> the link between them. What goes over one link goes one after the other."""
 
 
-def link_of_sender(sender: int, receiver: int) -> Hashable:
-    """Each rank sends one value at a time."""
-    return sender
-
-
 def links_of_nodes(ranks_per_node: int) -> Link:
     """Ranks of a node have a link to each other one; all of them share the one that leaves the node."""
 

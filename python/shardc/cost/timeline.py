@@ -66,9 +66,7 @@ class Timeline:
 
 
 def timeline_of(records: Iterable[tuple[int, str, float, float]], ranks: int) -> Timeline:
-    """A measured run: rank, action (``2F0``), start and end in seconds, in any order. Time begins with the
-    first one. Raises BadAction.
-    """
+    """A measured run, from 0 s on: rank, action (``2F0``), start and end, in any order. Raises BadAction."""
     spans = [Span(Action.parse(text), rank, start_s, end_s) for rank, text, start_s, end_s in records]
     first_s = min((span.start_s for span in spans), default=0.0)
     moved = [replace(span, start_s=span.start_s - first_s, end_s=span.end_s - first_s) for span in spans]

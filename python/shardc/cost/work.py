@@ -21,9 +21,7 @@ LARGE_FLOPS: Annotated[int, _CPU] = 1 << 33
 """Of those of more (some 160 ms) trying both ways would take too long."""
 MEASURED_FLOPS: Annotated[int, _CPU] = 1 << 32
 """Contractions of more (some 40 ms in f32) are measured on smaller ones."""
-FLOPS_PER_BYTE: Annotated[
-    float, Assumed("of an H100's 295 (989 TFLOP/s, 3.35 TB/s) the products of a stage reach a part")
-] = 50.0
+FLOPS_PER_BYTE: Annotated[float, Assumed("a stage's part of an H100's 295 (989 TFLOP/s, 3.35 TB/s)")] = 50.0
 """How many floating-point operations a device does while it moves a byte of memory."""
 ADDITIONS: Annotated[dict[str, int], Assumed("instructions of the polynomials that compute them")] = {
     "math.exp": 12,

@@ -1,7 +1,5 @@
 """Errors of ``compile_step`` and the scripts that ``shardc compile`` reads."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

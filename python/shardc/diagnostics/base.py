@@ -4,12 +4,10 @@ An error is a class with a docstring that says when it is raised, and a ``templa
 ``{fields}`` the raiser fills in. The command line prints these without a traceback.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -51,22 +49,13 @@ class Remark:
         return f"{self.name}: {self.message}" + (f" (at {self.where})" if self.where else "")
 
 
-@dataclass
-class Remarks:
+class Remarks(list[Remark]):
     """The remarks of one compile, in order, each said once."""
-
-    items: list[Remark] = field(default_factory=list)
 
     def add(self, name: str, message: str, where: str | None = None) -> None:
         remark = Remark(name, message, where)
-        if remark not in self.items:
-            self.items.append(remark)
-
-    def __iter__(self) -> Iterator[Remark]:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)
+        if remark not in self:
+            self.append(remark)
 
 
 _sink: ContextVar[Remarks | None] = ContextVar("shardc_remarks", default=None)

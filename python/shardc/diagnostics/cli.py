@@ -1,7 +1,5 @@
 """Errors of the command line: arguments, MLIR input, pipelines and their passes."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

@@ -1,7 +1,5 @@
 """What ``torch.compile(backend="shardc")`` says when a graph is left to ATen: the model still runs."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

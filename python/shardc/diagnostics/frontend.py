@@ -1,7 +1,5 @@
 """Errors of tracing a training step. Each names the op or object, the user's line and the way out."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

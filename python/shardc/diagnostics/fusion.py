@@ -1,7 +1,5 @@
 """Errors of constraints about fusion: an edge that is no edge, that names no ops, or that cannot be had."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

@@ -1,7 +1,5 @@
 """Errors of compiled kernels: a body that cannot be lowered, a missing tool, a library that does not load."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

@@ -1,7 +1,5 @@
 """Errors in the contracts between passes."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

@@ -1,7 +1,5 @@
 """Errors of the plan of a program's memory."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

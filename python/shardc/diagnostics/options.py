@@ -1,7 +1,5 @@
 """Errors in options: names that there are not, and spellings of earlier versions."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

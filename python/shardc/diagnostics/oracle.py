@@ -1,7 +1,5 @@
 """Errors of the oracle: a program that could not be executed, or two programs that cannot be compared."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

@@ -1,7 +1,5 @@
 """Errors of pipelines: schedules that cannot run, and files of them."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 
@@ -49,10 +47,7 @@ class TooMuchMemory(PipelineError):
 
 
 class UnknownSchedule(PipelineError):
-    """No schedule has this name.
-
-    Fails: ``schedule("zbv", ...)``. Works: ``schedule("zb-v", ...)``.
-    """
+    """No schedule has this name. Fails: ``schedule("zbv", ...)``. Works: ``schedule("zb-v", ...)``."""
 
     template = "there is no schedule {name!r}{nearest}"
     hint = "take one of {known}"

@@ -1,10 +1,7 @@
 """Errors in meshes, plans and shardings that a user writes."""
 
-from __future__ import annotations
-
-import difflib
-
 from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.text import did_you_mean
 
 
 class UnknownPreset(ShardcError):
@@ -16,12 +13,9 @@ class UnknownPreset(ShardcError):
         "of name patterns to shardings"
     )
 
-    def __init__(
-        self, *, word: str, plan: str, known: str, where: str | None = None, **fields: object
-    ) -> None:
-        near = difflib.get_close_matches(word.lower(), known.split(", "), n=1)
-        fields["nearest"] = f"; did you mean {near[0]!r}?" if near else ""
-        super().__init__(where=where, word=word, plan=plan, known=known, **fields)
+    def __init__(self, *, word: str, known: str, where: str | None = None, **fields: object) -> None:
+        fields["nearest"] = did_you_mean(word.lower(), known.split(", "))
+        super().__init__(where=where, word=word, known=known, **fields)
 
 
 class AutoPlanNotYet(ShardcError):

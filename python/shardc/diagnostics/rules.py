@@ -1,7 +1,5 @@
 """Errors of sharding rules: a rule that is missing, malformed or disproved by execution."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

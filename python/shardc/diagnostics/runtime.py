@@ -1,7 +1,5 @@
 """Errors of artefacts: writing them, reading them, and running them."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

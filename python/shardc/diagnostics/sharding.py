@@ -1,7 +1,5 @@
 """Errors about how values lie on the mesh."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

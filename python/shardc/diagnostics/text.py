@@ -1,8 +1,7 @@
-"""Tables and sizes in words."""
-
-from __future__ import annotations
+"""Tables, sizes and near names in words."""
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 
 def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
@@ -10,12 +9,16 @@ def table(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [
-            cell.rjust(w) if i in right else cell.ljust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
+        sized = enumerate(zip(row, widths, strict=True))
+        cells = [cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in sized]
         lines.append(f"  {'  '.join(cells)}".rstrip())
     return lines
+
+
+def did_you_mean(value: object, known: Sequence[str]) -> str:
+    """``; did you mean 'x'?`` where a name is near one of ``known``, else nothing."""
+    near = get_close_matches(value, known, n=1) if isinstance(value, str) else []
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def size_text(size: float) -> str:

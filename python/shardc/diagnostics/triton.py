@@ -1,7 +1,5 @@
 """Errors of kernels for GPUs: the target, Triton itself, and what a kernel asks of the target."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

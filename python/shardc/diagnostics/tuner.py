@@ -1,7 +1,5 @@
 """Errors of the tuner."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.base import ShardcError
 
 

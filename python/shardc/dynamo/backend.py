@@ -70,12 +70,12 @@ def _traced(
 ) -> Callable[..., object]:
     from shardc.dynamo.trace import traced  # takes half a second, which a start from the caches does without
 
-    constraints = settings.constraints() if settings.kernels.has_edges else None
+    constraints = settings.constraints()
     compile_ = partial(_compile, settings, constraints)
     compilers = {
         "fw_compiler": partial(compile_, FORWARD, False),
-        "bw_compiler": _last(constraints, partial(compile_, BACKWARD, False)),
-        "inference_compiler": _last(constraints, partial(compile_, FORWARD, True)),
+        "bw_compiler": partial(_last, constraints, partial(compile_, BACKWARD, False)),
+        "inference_compiler": partial(_last, constraints, partial(compile_, FORWARD, True)),
     }
     return traced(settings, graph, example_inputs, name, compilers, partial(_cut, settings))
 
@@ -103,21 +103,18 @@ def _fuse_losses(settings: Settings, graph: GraphModule) -> None:
         fuse_losses(graph, settings, able[0])
 
 
-def _last(constraints: FusionConstraints | None, compiler: Compiler) -> Compiler:
-    """``compiler`` for the last graph of a model: a warning names edges that fit none of them."""
-
-    def compile_(graph: GraphModule, example_inputs: Sequence[object]) -> GraphProgram:
-        program = compiler(graph, example_inputs)
-        if constraints is not None:
-            warn_unmatched(constraints)
-        return program
-
-    return compile_
+def _last(
+    constraints: FusionConstraints, compiler: Compiler, graph: GraphModule, example_inputs: Sequence[object]
+) -> GraphProgram:
+    """The program of the last graph of a model: a warning names edges that fit none of them."""
+    program = compiler(graph, example_inputs)
+    warn_unmatched(constraints)
+    return program
 
 
 def _compile(
     settings: Settings,
-    constraints: FusionConstraints | None,
+    constraints: FusionConstraints,
     phase: str,
     is_inference: bool,
     graph: GraphModule,

@@ -67,9 +67,8 @@ def compile_graph(
         text, library = found
         constraints.unmatched.clear()  # only programs for which all were met are kept
     report_peak(phase, text, graph, constants, library)
-    plan, strict = None, settings.kernels.fuse
-    if settings.kernels.cuda_graphs:
-        plan = graph_plan(graph, phase, is_inference, device, len(constants))
+    asked, strict = settings.kernels.cuda_graphs, settings.kernels.fuse
+    plan = graph_plan(graph, phase, is_inference, device, len(constants)) if asked else None
     run_, scalars = runner(text, library, device, plan, strict), host_scalars(graph, device)
     kept = key if is_whole else None
     return GraphProgram(run_, kept, device, constants, is_complex(graph), scalars, plan, asserted, strict)

@@ -50,14 +50,12 @@ _resident: set[int] = set()
 class GraphPlan:
     """Inputs that lie at one address (parameters, buffers), and inputs that the program writes to.
 
-    Results from number ``lends`` on are lent, those before copied out; None lends nothing. ``refused``: why
-    the program is not captured.
+    Results from number ``lends`` on are lent, those before copied out; None lends nothing.
     """
 
     stays: frozenset[int] = frozenset()
     written: frozenset[int] = frozenset()
     lends: int | None = None
-    refused: str = ""
 
 
 def refuse(why: str) -> None:
@@ -92,7 +90,7 @@ class GraphedProgram:
         self._graphs: dict[tuple[object, ...], _Graph] = {}
         self._last: _Graph | None = None
         self._calls = self._held = self.captures = self.replays = 0
-        self._refused = bool(plan.refused)
+        self._refused = False
 
     def __call__(self, inputs: list[Any]) -> Sequence[object]:
         """Raises IndexOutOfRange for an index of this call, or of the last."""

@@ -16,15 +16,14 @@ COLLECTIVES = ("_c10d_functional", "c10d_functional")
 
 def graph_plan(
     graph: GraphModule, phase: str, is_inference: bool, device: torch.device, constants: int
-) -> GraphPlan:
-    """How the program of ``graph`` is captured; where it cannot be, a warning says why.
+) -> GraphPlan | None:
+    """How the program of ``graph`` is captured; None where it cannot be, and a warning says why.
 
     ``constants`` follow its inputs. Called while AOTAutograd compiles the graph.
     """
-    why = _why_not(graph, device)
-    if why:
+    if why := _why_not(graph, device):
         refuse(why)
-        return GraphPlan(refused=why)
+        return None
     count, written = len(placeholders(graph.graph)), frozenset(written_inputs(graph.graph))
     own = range(count, count + constants)
     context = TracingContext.try_get()

@@ -84,10 +84,8 @@ def shifted_by(node: Node) -> Node | None:
 
 
 _NORMS = {
-    aten.native_layer_norm.default,
-    aten.native_layer_norm_backward.default,
-    aten.native_group_norm.default,
-    aten.native_group_norm_backward.default,
+    *(aten.native_layer_norm.default, aten.native_layer_norm_backward.default),
+    *(aten.native_group_norm.default, aten.native_group_norm_backward.default),
 }
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ Runner = Callable[[list[Any]], Sequence[Any]]
 """A function of a list of inputs, which it empties."""
 
 
+@dataclass(eq=False, repr=False)
 class GraphProgram(OutputCode):
     """What runs a graph, as AOTAutograd keeps it on disk: by the name of its program in the program cache.
 
@@ -48,23 +50,19 @@ class GraphProgram(OutputCode):
     where one is false; ``strict``: whether another result than expected is an error (see :func:`load`).
     """
 
-    def __init__(
-        self,
-        run: Runner,
-        key: str | None = None,
-        device: torch.device = HOST,
-        constants: Sequence[torch.Tensor] = (),
-        is_complex: bool = False,
-        scalars: HostScalars = NO_SCALARS,
-        graphs: GraphPlan | None = None,
-        asserted: tuple[str, ...] = (),
-        strict: bool = True,
-    ) -> None:
-        super().__init__()
-        self.key, self.device, self.constants, self.is_complex = key, device, list(constants), is_complex
-        self.scalars, self.graphs, self.asserted, self.strict = scalars, graphs, asserted, strict
+    run: Callable[[Any], Sequence[Any]]
+    key: str | None = None
+    device: torch.device = HOST
+    constants: Sequence[torch.Tensor] = ()
+    is_complex: bool = False
+    scalars: HostScalars = NO_SCALARS
+    graphs: GraphPlan | None = None
+    asserted: tuple[str, ...] = ()
+    strict: bool = True
+
+    def __post_init__(self) -> None:
         take_inputs_in_a_list(self)
-        self._set(run)
+        self._set(self.run)
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         return self.run(inputs)
@@ -85,10 +83,12 @@ class GraphProgram(OutputCode):
 
     def _set(self, run: Runner) -> None:
         if self.scalars != NO_SCALARS:
-            run = with_host_scalars(run, self.scalars, self.device)
-        run = _with_constants(run, self.constants, self.device) if self.constants else run
-        run = _asserting(run, self.asserted) if self.asserted else run
-        self.run: Callable[[Any], Sequence[Any]] = _unwatched(run) if self.is_complex else run
+            run = partial(with_host_scalars, run, self.scalars, self.device)
+        if self.constants:
+            placed = cache(lambda: [constant.to(self.device) for constant in self.constants])
+            run = partial(_with_constants, run, placed)
+        run = partial(_asserting, run, self.asserted) if self.asserted else run
+        self.run = take_inputs_in_a_list(partial(_unwatched, run) if self.is_complex else run)
 
 
 Compiler = Callable[["GraphModule", Sequence[object]], GraphProgram]
@@ -100,42 +100,34 @@ def runner(
     """A program with its kernels as a function, replayed from CUDA graphs if ``graphs`` says how."""
     log.debug("%s", text)
     program = partial(load(text, library, strict), SimpleNamespace(device=device))
-    program = program if library is None else _in_memory(program)
-    if graphs is not None and not graphs.refused:
+    program = program if library is None else partial(_in_memory, program)
+    if graphs is not None:
         from shardc.dynamo.cuda_graph import GraphedProgram  # loads what a CPU does without
 
         program = GraphedProgram(program, graphs)
-    return take_inputs_in_a_list(program if device.type != "cuda" else _on(device, program))
+    return program if device.type != "cuda" else partial(_on, device, program)
 
 
-def _on(device: torch.device, program: Runner) -> Runner:
+def _on(device: torch.device, program: Runner, inputs: list[Any]) -> Sequence[Any]:
     """``program`` with ``device`` as the current one: Triton's launches go there."""
-
-    def call(inputs: list[Any]) -> Sequence[Any]:
-        with current(device):
-            return program(inputs)
-
-    return call
+    with current(device):
+        return program(inputs)
 
 
-def _in_memory(function: Runner) -> Runner:
+def _in_memory(function: Runner, inputs: list[Any]) -> Sequence[Any]:
     """``function`` with copies of inputs that differ from their memory, which is all that kernels read.
 
     Autograd makes gradients that are zero without memory, as that of ``sgn``; the imaginary part of a
     conjugate is the negative of its memory. What the function writes to such a copy, the input gets.
     """
-
-    def call(inputs: list[Any]) -> Sequence[Any]:
-        copied = _copy_odd(inputs)
-        results = function(inputs)
-        if not copied:
-            return results
-        for x, copy in copied:
-            if not torch.equal(x, copy):
-                x.copy_(copy)
-        return [next((x for x, copy in copied if copy is r), r) for r in results]
-
-    return call
+    copied = _copy_odd(inputs)
+    results = function(inputs)
+    if not copied:
+        return results
+    for x, copy in copied:
+        if not torch.equal(x, copy):
+            x.copy_(copy)
+    return [next((x for x, copy in copied if copy is r), r) for r in results]
 
 
 def _copy_odd(inputs: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -148,70 +140,55 @@ def _copy_odd(inputs: list[Any]) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return copied
 
 
-def with_host_scalars(function: Runner, scalars: HostScalars, device: torch.device) -> Runner:
+def with_host_scalars(
+    function: Runner, scalars: HostScalars, device: torch.device, inputs: list[Any]
+) -> Sequence[Any]:
     """``function`` of ``device`` with copies there of inputs that are on the CPU, and copies here of results.
 
     A result that is such an input is the caller's own tensor, and what is written to a copy the input gets.
     """
-
-    def call(inputs: list[Any]) -> Sequence[Any]:
-        given = {n: inputs[n] for n in scalars.inputs}
-        for n, x in given.items():
-            inputs[n] = _moved(x, device)
-        own = {id(inputs[n]): x for n, x in given.items()}
-        written = [(x, inputs[n]) for n, x in given.items() if n in scalars.written]
-        copies = [inputs[n] for n in given]  # alive, so that no other tensor has their ids
-        results = list(function(inputs))
-        for x, copy in written:
-            x.copy_(copy)
-        for n in scalars.results:
-            results[n] = own[id(results[n])] if id(results[n]) in own else results[n].cpu()
-        del copies
-        return results
-
-    return take_inputs_in_a_list(call)
+    given = {n: inputs[n] for n in scalars.inputs}
+    for n, x in given.items():
+        inputs[n] = _moved(x, device)
+    own = {id(inputs[n]): x for n, x in given.items()}
+    written = [(x, inputs[n]) for n, x in given.items() if n in scalars.written]
+    copies = [inputs[n] for n in given]  # alive, so that no other tensor has their ids
+    results = list(function(inputs))
+    for x, copy in written:
+        x.copy_(copy)
+    for n in scalars.results:
+        results[n] = own[id(results[n])] if id(results[n]) in own else results[n].cpu()
+    del copies
+    return results
 
 
 def _moved(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     return x.to(device, non_blocking=True)
 
 
-def _with_constants(function: Runner, constants: list[torch.Tensor], device: torch.device) -> Runner:
+def _with_constants(
+    function: Runner, placed: Callable[[], list[torch.Tensor]], inputs: list[Any]
+) -> Sequence[Any]:
     """``function`` with its constants behind its inputs: the graph's own, or for a GPU copies there."""
-    placed: list[torch.Tensor] = []
-
-    def call(inputs: list[Any]) -> Sequence[Any]:
-        if not placed:
-            placed.extend(constant.to(device) for constant in constants)
-        inputs.extend(placed)  # into the list that the program empties
-        return function(inputs)
-
-    return take_inputs_in_a_list(call)
+    inputs.extend(placed())  # into the list that the program empties
+    return function(inputs)
 
 
-def _asserting(function: Runner, messages: tuple[str, ...]) -> Runner:
+def _asserting(function: Runner, messages: tuple[str, ...], inputs: list[Any]) -> Sequence[Any]:
     """``function`` without its last results: where one is false, a RuntimeError says so, as in eager mode."""
-
-    def call(inputs: list[Any]) -> Sequence[Any]:
-        results = function(inputs)
-        for truth, message in zip(results[-len(messages) :], messages, strict=True):
-            torch.ops.aten._assert_async.msg(truth, message)
-        return results[: -len(messages)]
-
-    return take_inputs_in_a_list(call)
+    results = function(inputs)
+    for truth, message in zip(results[-len(messages) :], messages, strict=True):
+        torch.ops.aten._assert_async.msg(truth, message)
+    return results[: -len(messages)]
 
 
-def _unwatched(function: Runner) -> Runner:
+def _unwatched(function: Runner, inputs: list[Any]) -> Sequence[Any]:
     """``function`` without the mode of AOTAutograd's first calls, which checks what custom operators alias.
 
     Under any dispatch mode ATen forgets conjugations inside its own kernels: the complex ``linalg.pinv`` of a
     first call would be another matrix (https://github.com/pytorch/pytorch/issues/198118).
     """
-
-    def call(inputs: list[Any]) -> Sequence[Any]:
-        if isinstance(get_current_dispatch_mode(), AliasAnalysis):
-            with pop_mode_temporarily():
-                return function(inputs)
-        return function(inputs)
-
-    return take_inputs_in_a_list(call)
+    if isinstance(get_current_dispatch_mode(), AliasAnalysis):
+        with pop_mode_temporarily():
+            return function(inputs)
+    return function(inputs)

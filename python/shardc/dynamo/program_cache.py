@@ -15,7 +15,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import Target
 
-from shardc.backends.registry import BACKENDS, backend_class
+from shardc.backends.registry import backend_class
 from shardc.cache import disk
 from shardc.runtime.kernels.loaders import Kernels
 
@@ -28,8 +28,6 @@ def load(key: str) -> tuple[str, Kernels | None] | None:
     stored: dict[str, Any] = json.loads(found[1])
     if stored["library"] is None:
         return stored["text"], None
-    if stored["backend"] not in BACKENDS:
-        return None
     backend = backend_class(stored["backend"])
     path = backend.find(stored["library"])
     return None if path is None else (stored["text"], backend.load(path))

@@ -10,7 +10,7 @@ import torch
 
 from shardc.backends import registry
 from shardc.backends.base import Target
-from shardc.backends.benchmark.benchmark import surroundings
+from shardc.backends.benchmark.clocks import HostClock
 from shardc.compiler.warn_once import warn_once
 from shardc.diagnostics.fusion import BadFusionEdge
 from shardc.options.given import Given
@@ -47,7 +47,7 @@ class Settings:
     def cache_key(self) -> str:
         """What a program depends on: the settings, what benchmarks decided, and how kernels are tuned."""
         tuned = f" tuned {choices}" if self.kernels.fuse and (choices := tuning_choices()) else ""
-        return f"{self} {surroundings()}{tuned}" if self.kernels.is_measured else f"{self}{tuned}"
+        return f"{self} {HostClock().surroundings()}{tuned}" if self.kernels.is_measured else f"{self}{tuned}"
 
     def constraints(self) -> FusionConstraints:
         """What the user wants of fusion. Raises BadFusionEdge."""

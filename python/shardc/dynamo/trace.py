@@ -24,15 +24,11 @@ from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.runtime.torch_private import OutputCode, SerializableCompiler, aot_autograd
 
 aten = torch.ops.aten
-_LISTS = {
-    aten.split.Tensor: aten.split.Tensor,
-    aten.split_with_sizes.default: aten.split_with_sizes.default,
-    aten.split_with_sizes_copy.default: aten.split_with_sizes_copy.default,
-    aten.unbind.int: aten.unbind.int,
-    aten.unbind_copy.int: aten.unbind_copy.int,
-    aten.unsafe_split.Tensor: aten.split.Tensor,
-    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
-}
+_LISTS = (
+    *(aten.split.Tensor, aten.split_with_sizes.default, aten.split_with_sizes_copy.default),
+    *(aten.unbind.int, aten.unbind_copy.int),
+    *(aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default),
+)
 """Ops that return lists, which the IR has no type for, and whose decomposition traces them as the views,
 or copies of those."""
 
@@ -40,7 +36,7 @@ or copies of those."""
 def tables() -> Table:
     """Decompositions of what the IR cannot say, and corrections of fake results, for every graph."""
     table = decomposition_table()
-    lists = {op: table[same] for op, same in _LISTS.items()}
+    lists = {op: table[op] for op in _LISTS}
     return lists | foreach_table() | fma_table() | complex_table() | correction_table()
 
 

@@ -94,10 +94,6 @@ def _like(made: Tensor, x: Tensor) -> Tensor:
     return made if not _is_symbolic(made) and made.stride() == right.stride() else right
 
 
-def _laid(made: Tensor, strides: Sequence[int]) -> Tensor:
-    return made if made.stride() == tuple(strides) else made.new_empty_strided(made.shape, strides)
-
-
 def _is_symbolic(made: Tensor) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*made.shape, *made.stride()))
 
@@ -210,8 +206,9 @@ def _max_unpool(made: Tensor, x: Tensor, *_: object) -> Tensor:
     """Channels last on a CPU where the input is, predicted contiguous."""
     if x.device.type != "cpu" or _is_symbolic(made) or x.dim() != 4:
         return made
-    is_last = suggested_memory_format(x) is torch.channels_last
-    return _laid(made, channels_last_strides(made.shape)) if is_last else made
+    right = channels_last_strides(made.shape)
+    is_wrong = suggested_memory_format(x) is torch.channels_last and made.stride() != tuple(right)
+    return made.new_empty_strided(made.shape, right) if is_wrong else made
 
 
 @_corrects(aten.index.Tensor)

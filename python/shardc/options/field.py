@@ -8,12 +8,9 @@ From it follow the keyword of ``compile_step``, the flag ``--clip-grad-norm``, a
 options, the check of its values, the help of the command line and the reference in ``docs/reference``.
 """
 
-from __future__ import annotations
-
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -21,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.options import OldSpelling
+from shardc.diagnostics.text import did_you_mean
 
 T = TypeVar("T")
 FrontEnd = Literal["compile_step", "torch.compile", "the command line"]
@@ -159,9 +157,7 @@ def describe(value: object) -> str:
     if isinstance(value, list | tuple):
         items = ", ".join(map(describe, value[:3]))
         return f"a {type(value).__name__} of {items or 'nothing'}"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"a {type(value).__name__}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def choices(kind: object) -> tuple[str, ...]:
@@ -205,9 +201,3 @@ def _expected(kind: object, about: About) -> str:
         least = "" if about.at_least is None else f" from {about.at_least:g}"
         return number + (least if about.above is None else f" above {about.above:g}")
     return _WORDS.get(kind, str(kind))
-
-
-def did_you_mean(value: object, known: Sequence[str]) -> str:
-    """``; did you mean 'x'?`` where a name is near one of ``known``, else nothing."""
-    near = get_close_matches(value, known, n=1) if isinstance(value, str) else []
-    return f"; did you mean {near[0]!r}?" if near else ""

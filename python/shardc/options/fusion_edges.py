@@ -5,8 +5,6 @@ both (``gelu@model.py:12``), or its number in the program (``0.7``: block and ca
 that it fits.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,8 +30,7 @@ class OpName:
             return number == self.number
         parts = target.split(".")
         targets = ("", target, *parts[1:2], ".".join(parts[:2]))
-        is_line = not self.line or f"/{line or ''}".endswith(f"/{self.line}")
-        return self.target in targets and is_line
+        return self.target in targets and (not self.line or f"/{line or ''}".endswith(f"/{self.line}"))
 
 
 @dataclass(frozen=True)

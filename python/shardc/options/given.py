@@ -1,14 +1,13 @@
 """The groups of options, made of what a user gave by group and by field."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.options import OldSpelling, OptionElsewhere, UnknownOption
-from shardc.options.field import FrontEnd, Group, Option, describe, did_you_mean, options_of, where_given
+from shardc.diagnostics.text import did_you_mean
+from shardc.options.field import FrontEnd, Group, Option, describe, options_of, where_given
 from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
@@ -17,12 +16,8 @@ from shardc.options.pipeline import Pipeline
 GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in (Parallelism, Pipeline, Kernels, Numerics)}
 """Group -> its dataclass. A field has one name in all of them."""
 
-OLD_NAMES = {
-    old: option.name
-    for group in GROUPS.values()
-    for option in options_of(group).values()
-    for old in option.old_names
-}
+_OPTIONS = [option for group in GROUPS.values() for option in options_of(group).values()]
+OLD_NAMES = {old: option.name for option in _OPTIONS for old in option.old_names}
 """Earlier name of an option -> its name."""
 
 G = TypeVar("G", bound=Group)

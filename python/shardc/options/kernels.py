@@ -1,7 +1,5 @@
 """Which ops become kernels, for which device, and who computes matmuls."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

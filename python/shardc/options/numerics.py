@@ -1,7 +1,5 @@
 """In which precision a step computes, which random numbers it draws, and how it is proved."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

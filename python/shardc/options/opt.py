@@ -1,7 +1,5 @@
 """How ``shardc opt`` runs; the names are those of mlir-opt's flags."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shardc.options.field import Group, option

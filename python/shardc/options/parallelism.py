@@ -1,7 +1,5 @@
 """How a step is spread over devices: its mesh, its plan and its micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a step is cut into the stages of a pipeline, and in which order they run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +125,5 @@ def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
     named = (given,) * stages if isinstance(given, str) else tuple(given)
     if len(named) != stages:
         problem = f"recomputation is given for {len(named)} stages, of {stages}"
-        nearest = repr([*named, *["none"] * stages][:stages])
-        raise WrongRecompute(problem=problem, nearest=nearest)
+        raise WrongRecompute(problem=problem, nearest=repr([*named, *["none"] * stages][:stages]))
     return named

@@ -1,7 +1,5 @@
 """The file of a saved plan: whether it is one, and of the version that this shardc reads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The names of presets, the axes that each looks for, and the text of a product of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

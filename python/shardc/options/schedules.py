@@ -1,7 +1,5 @@
 """Pipeline schedules by name: what each is, and what it can be made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """The names of targets: what kernels can be for."""
 
-from __future__ import annotations
-
 from shardc.diagnostics.kernels import UnknownTarget
 
 TARGETS: dict[str, str] = {

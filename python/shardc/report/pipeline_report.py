@@ -13,7 +13,7 @@ from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.pipe.kept import read_kept
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.roles import STATE_ROLES
+from shardc.runtime.check import STATE_ROLES
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,19 @@ class PipelineStage:
 
 @dataclass(frozen=True)
 class PipelineReport:
-    """The schedule of a pipeline, its ranks, and its stages."""
+    """A pipeline, its ranks, and what each stage keeps: none where slices of micro-batches are in flight."""
 
-    schedule: str
-    stages: int
-    micro_batches: int
+    schedule: Schedule
     ranks: list[PipelineRank]
     kept: list[PipelineStage]
-    """Of each stage; none where slices of micro-batches are in flight."""
-    changes_mathematics: bool = False
-    slices: int = 1
-    """Into how many slices of tokens each micro-batch is cut."""
 
     @property
     def title(self) -> str:
-        text = f"pipeline: {self.schedule}, {self.stages} stages, {self.micro_batches} micro-batches"
-        if self.slices > 1:
-            text += f" of {self.slices} slices"
-        if self.changes_mathematics:
+        s = self.schedule
+        text = f"pipeline: {s.name}, {s.stages} stages, {s.micro_batches // s.slices} micro-batches"
+        if s.slices > 1:
+            text += f" of {s.slices} slices"
+        if s.changes_mathematics:
             text += "; changes the mathematics: gradients of older weights are applied to newer ones"
         return text
 
@@ -69,13 +64,10 @@ def describe_pipeline(module: ir.Module, schedule: Schedule, peaks: Sequence[int
     for rank, (function, peak_bytes) in enumerate(zip(rank_functions(module), peaks, strict=True)):
         stages = tuple(sorted(stage for stage, holder in schedule.rank_of.items() if holder == rank))
         ranks.append(PipelineRank(stages, _state_bytes(function), _sent_bytes(function), peak_bytes))
-    slices, noted = schedule.slices, read_kept(module)
+    noted = read_kept(module)
     flying = in_flight(schedule) if noted else []
     kept = [PipelineStage(*found, count) for found, count in zip(noted, flying, strict=True)]
-    micro_batches = schedule.micro_batches // slices
-    return PipelineReport(
-        schedule.name, schedule.stages, micro_batches, ranks, kept, schedule.changes_mathematics, slices
-    )
+    return PipelineReport(schedule, ranks, kept)
 
 
 def _state_bytes(function: ir.Operation) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -159,8 +159,8 @@ def make_report(
         for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()
     ]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in axes)
-    found = Report(text, plan, shardings, sizes, traffic, remarks, seconds or {}, mesh.world_size)
-    return replace(found, kernels=kernels, peak=peak, pipeline=pipeline, fusion=fusion)
+    more = (mesh.world_size, None, kernels, peak, pipeline, fusion)
+    return Report(text, plan, shardings, sizes, traffic, remarks, seconds or {}, *more)
 
 
 def layout(sharding: Entry) -> str:

@@ -10,23 +10,16 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.timeline import Timeline
 from shardc.diagnostics.pipeline import BadTransfers
 from shardc.diagnostics.text import table
+from shardc.dialects.pipe.action import Steps
 from shardc.dialects.pipe.csv_form import write_csv
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Steps
 from shardc.dialects.pipe.weight_versions import versions_held
 from shardc.passes.pipeline.checks.check_transfers import Mode
 from shardc.report.timeline_svg import Run, timeline_html, timeline_svg
 from shardc.report.timeline_trace import read_run, write_trace
 from shardc.text_files import write_text
 
-COLUMNS: tuple[str, ...] = (
-    "rank",
-    "stages",
-    "waits",
-    "peak activations",
-    "received values",
-    "versions of weights",
-)
+COLUMNS = ("rank", "stages", "waits", "peak activations", "received values", "versions of weights")
 
 
 @dataclass(frozen=True)
@@ -65,7 +58,7 @@ class PlayedSchedule:
     def _table(self) -> list[str]:
         """A line for each rank; its versions of weights where the schedule changes the mathematics."""
         versions, idle = versions_held(self.schedule), self.timeline.idle_rates
-        rows = [COLUMNS]
+        rows: list[tuple[str, ...]] = [COLUMNS]
         for rank, peak_bytes in enumerate(self.timeline.peak_bytes(self.costs)):
             stages = sorted(stage for stage, holder in self.schedule.rank_of.items() if holder == rank)
             kept = max((versions.get(stage, 1) for stage in stages), default=1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shardc.backends.base import Target
 from shardc.backends.estimate import Estimated
+from shardc.compiler.modelled_regions import us_text
 from shardc.diagnostics.text import size_text, table
 
 _COLUMNS = ("", "in a step", "FLOP", "moved", "estimated", "roofline", "of it", "bound by")
@@ -21,7 +22,7 @@ def roofline(found: Sequence[Estimated], target: Target) -> list[str]:
     seconds = sum(part.times * part.estimate.seconds for part in found)
     least = sum(part.times * part.estimate.roofline_s for part in found)
     times = str(sum(part.times for part in found))
-    rows.append(("total", times, "", "", _us(seconds), _us(least), _part(least, seconds), ""))
+    rows.append(("total", times, "", "", us_text(seconds), us_text(least), _part(least, seconds), ""))
     title = f"estimates for {target.name} ({target.rates()}), without a trial"
     parts = "kernels, then calls of ATen, of which each takes"
     return [f"{title}: {parts}", *table(rows, right=(1, 2, 3, 4, 5, 6))]
@@ -32,12 +33,8 @@ def _row(members: Sequence[Estimated]) -> tuple[str, ...]:
     e = first.estimate
     seconds = sum(part.times * part.estimate.seconds for part in members) / times
     flops = f"{e.flops:.2e}" if e.flops else "-"
-    shown = (size_text(e.moved_bytes), _us(seconds), _us(e.roofline_s), _part(e.roofline_s, seconds))
+    shown = (size_text(e.moved_bytes), us_text(seconds), us_text(e.roofline_s), _part(e.roofline_s, seconds))
     return first.name, f"{times} x", flops, *shown, e.bound
-
-
-def _us(seconds: float) -> str:
-    return f"{1e6 * seconds:,.1f} us"
 
 
 def _part(least: float, seconds: float) -> str:

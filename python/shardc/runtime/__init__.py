@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,12 +16,6 @@ __all__ = ["RuntimeFailure", "TrainStep"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "TrainStep":
-        from .step import TrainStep
-
-        return TrainStep
-    if name == "RuntimeFailure":
-        from .errors import RuntimeFailure
-
-        return RuntimeFailure
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(".step" if name == "TrainStep" else ".errors", __name__), name)

@@ -1,7 +1,5 @@
 """A batch as the list of tensors that the program takes, each checked against the manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from torch import Tensor
@@ -78,11 +76,9 @@ def _is_constant(value: object, tree: Json) -> bool:
     return type(value) is type(tree["constant"]) and value == tree["constant"]
 
 
-def _wrong(path: str, expected: str, got: object) -> BatchMismatch:
+def _wrong(path: str, wanted: str, got: object) -> BatchMismatch:
     leaf = path or "batch"
-    return BatchMismatch(
-        f"batch leaf {leaf!r} is {_described(got)}; the program takes {expected}", leaf, HINT
-    )
+    return BatchMismatch(f"batch leaf {leaf!r} is {_described(got)}; the program takes {wanted}", leaf, HINT)
 
 
 def _described(value: object) -> str:

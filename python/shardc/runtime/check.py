@@ -1,7 +1,5 @@
 """The manifest of an artefact, ``shardc.json``, and whether the folder is what it says."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
@@ -11,9 +9,12 @@ from .errors import BadArtefact
 
 Json = dict[str, Any]
 """A JSON object: a manifest, or an entry of one."""
+STATE_ROLES = ("param", "opt_state", "buffer")
+"""Roles of arguments that a step updates: the result of the same role and name is the new value."""
 MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 4
+AGAIN = "compile again, or copy the folder again"
 WHOLE_HASH_BYTES = 256 << 20
 """Larger files are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
 
@@ -71,9 +72,8 @@ def check_files(folder: Path, manifest: Json) -> None:
             state = "truncated" if size < entry["size"] else "longer than it was written"
             raise _bad(f"{name} is {state}: {size} bytes of {entry['size']}", path)
         if size <= WHOLE_HASH_BYTES and sha256(path) != entry["sha256"]:
-            raise _bad(
-                f"{name} was changed since it was compiled: its SHA-256 differs from the manifest's", path
-            )
+            what = "was changed since it was compiled: its SHA-256 differs from the manifest's"
+            raise _bad(f"{name} {what}", path)
 
 
 def sha256(path: Path) -> str:
@@ -81,5 +81,5 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _bad(what: str, path: Path, hint: str = "compile again, or copy the folder again") -> BadArtefact:
+def _bad(what: str, path: Path, hint: str = AGAIN) -> BadArtefact:
     return BadArtefact(what, str(path), hint)

@@ -4,8 +4,6 @@ An artefact carries this module, so it imports nothing of the compiler, whose ow
 ``shardc/environment.py``. No other module reads or changes ``os.environ``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

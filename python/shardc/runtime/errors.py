@@ -3,8 +3,6 @@
 Standalone, because an artefact carries this package to machines where the compiler is not installed.
 """
 
-from __future__ import annotations
-
 
 class RuntimeFailure(Exception):
     """Base of every error that a user of an artefact can cause or has to know of.

@@ -148,8 +148,7 @@ def _laid_otherwise(results: Iterable[object], expected: Iterable[Type | None]) 
         if type_ is None or type_[2] is None or not isinstance(made, Tensor) or not made.numel():
             continue
         if any(a != b for a, b, n in zip(made.stride(), type_[2], made.shape, strict=True) if n > 1):
-            wanted = type_text(*type_)
-            return f"strides {made.stride()} of result {number}, where the program has {wanted}"
+            return f"strides {made.stride()} of result {number}, where the program has {type_text(*type_)}"
     return None
 
 

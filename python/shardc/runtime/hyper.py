@@ -1,7 +1,5 @@
 """Hyperparameters of a step: numbers that may change from step to step, such as the learning rate."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
@@ -89,7 +87,7 @@ class Hyperparameters(MutableMapping[str, float]):
         for entry in self._baked:
             group, key = entry["group"], entry["key"]
             if group < len(packed) and key in packed[group] and key not in IMPLEMENTATION:
-                saved = _plain(decode(packed[group][key], {}))
+                saved = json_value(decode(packed[group][key], {}))
                 if saved != entry["value"]:
                     name = f"group{group}.{key}"
                     what = f"training had {name} = {saved!r}; the program has {entry['value']!r}, a constant"
@@ -133,7 +131,7 @@ class Hyperparameters(MutableMapping[str, float]):
         for entry in self._entries.values():
             self._group(entry)
         for entry in self._baked:
-            held, baked = _plain(self._group(entry)[entry["key"]]), entry["value"]
+            held, baked = json_value(self._group(entry)[entry["key"]]), entry["value"]
             if held != baked:
                 name = f"group{entry['group']}.{entry['key']}"
                 what = f"{name} is now {held!r}; the program was compiled with {baked!r}, as a constant"
@@ -145,10 +143,8 @@ class Hyperparameters(MutableMapping[str, float]):
         groups, number, key = self._optimizer.param_groups, entry["group"], entry["key"]
         if number < len(groups) and key in groups[number]:
             return groups[number]
-        hint = "bind an optimizer like the one that was compiled"
-        raise HyperparameterMismatch(
-            f"the optimizer has no group{number}.{key}", f"group{number}.{key}", hint
-        )
+        name, hint = f"group{number}.{key}", "bind an optimizer like the one that was compiled"
+        raise HyperparameterMismatch(f"the optimizer has no {name}", name, hint)
 
 
 def _set(group: Json, key: str, value: object) -> None:
@@ -169,10 +165,15 @@ def _packed(group: Json) -> Json:
     return found
 
 
-def _plain(value: object) -> object:
-    """A setting as the manifest holds it."""
+def is_json(value: object) -> bool:
+    """Whether JSON has such values."""
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def json_value(value: object) -> object:
+    """A setting of an optimizer as JSON holds it: tensors as numbers, tuples as lists, others by repr."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
-    if isinstance(value, (tuple, list)):
-        return [_plain(v) for v in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+    if isinstance(value, tuple | list):
+        return [json_value(v) for v in value]
+    return value if is_json(value) else repr(value)

@@ -1,7 +1,5 @@
 """Memory of a GPU: what a step was planned to take, against what there is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Imports a Python file by its path."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

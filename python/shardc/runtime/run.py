@@ -1,7 +1,5 @@
 """Training with an artefact from the command line: ``torchrun --nproc-per-node 4 out/run.py --steps 10``."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """The user's line that a line of an emitted program comes from: programs name it in the comment above."""
 
-from __future__ import annotations
-
 import itertools
 import linecache
 import re

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from .check import STATE_ROLES
 from .comm.connect import Place, ensure_group
 from .comm.layout import Leaf, chunked_shape, with_padding
 from .comm.mesh import Axis, Mesh, ways
@@ -22,29 +23,24 @@ from .errors import StateMismatch
 from .tensor_file import TensorFile
 from .torch_private import show
 
-ROLES = ("param", "opt_state", "buffer")
-
 Initialiser = Callable[[str, tuple[int, ...], torch.dtype, tuple[slice, ...]], Tensor | None]
 """``(name, global shape, dtype, slice of each dim) -> that block``; None leaves it to the artefact. Called
 once for this rank's block, or for each of the blocks that it is made of.
 """
-Source = Mapping[str, Tensor] | Initialiser | None
+Leaves = Iterable[Leaf]
+Tensors = Mapping[str, Tensor]
+Source = Tensors | Initialiser | None
 
 
 class State:
     """One rank's state by name; tensor objects stay, steps replace what they hold. Padding holds zeros."""
 
     def __init__(
-        self,
-        leaves: Iterable[Leaf],
-        mesh: Mesh,
-        place: Place,
-        every: Iterable[Leaf] = (),
-        apart: Axis | None = None,
+        self, leaves: Leaves, mesh: Mesh, place: Place, every: Leaves = (), apart: Axis | None = None
     ) -> None:
         """``leaves`` are the rank's; ``every``: of all ranks, if they differ along ``apart``."""
-        self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in ROLES}
-        self._every = {leaf.name: leaf for leaf in every if leaf.role in ROLES} or self.leaves
+        self.leaves = {leaf.name: leaf for leaf in leaves if leaf.role in STATE_ROLES}
+        self._every = {leaf.name: leaf for leaf in every if leaf.role in STATE_ROLES} or self.leaves
         self._apart = apart
         self.local: dict[str, Tensor] = {}
         self._mesh, self._place = mesh, place
@@ -70,9 +66,7 @@ class State:
         """Return the state as DTensors by name, of these roles or all. All ranks call it if it copies."""
         meshes = self._meshes or self._make_meshes()
         if not self._dtensors:
-            self._dtensors = {
-                n: _dtensor(self._shown(leaf, meshes), leaf, meshes) for n, leaf in self.leaves.items()
-            }
+            self._dtensors = {n: self._dtensor(leaf, meshes) for n, leaf in self.leaves.items()}
         else:
             for name, leaf in self._copied():
                 local_of(self._dtensors[name]).data = self._shown(leaf, meshes)
@@ -100,12 +94,19 @@ class State:
     def _shown(self, leaf: Leaf, meshes: DeviceMeshes) -> Tensor:
         if leaf.is_chunked(self._mesh):
             return self._held(leaf) if leaf.padded else self.local[leaf.name]
-        mesh, placements = meshes.of(leaf)
-        whole = DTensor.from_local(self.local[leaf.name], mesh, placements, run_check=False).full_tensor()
+        whole = DTensor.from_local(self.local[leaf.name], *meshes.of(leaf), run_check=False).full_tensor()
         if leaf.interleaved is not None:
             whole = leaf.interleaved.restored(whole)
         shown = replace(leaf, padded=chunked_shape(leaf, self._mesh), interleaved=None)
         return self._own(shown, whole).contiguous()
+
+    def _dtensor(self, leaf: Leaf, meshes: DeviceMeshes) -> DTensor:
+        local, stride = self._shown(leaf, meshes), torch.empty(leaf.shape, device="meta").stride()
+        shape, placed = torch.Size(leaf.shape), meshes.of(leaf)
+        made = DTensor.from_local(local, *placed, run_check=False, shape=shape, stride=stride)
+        # from_local wraps a view; the tensor itself must stand there: the user sees what later steps store.
+        show(local, made)
+        return made
 
     def _own(self, leaf: Leaf, whole: Tensor) -> Tensor:
         return _joined(leaf, [whole[block] for block in leaf.blocks(self._mesh, self._place.rank)])
@@ -113,7 +114,7 @@ class State:
     def _stored(self, leaf: Leaf, held: Tensor) -> Tensor:
         return with_padding(held, leaf.local_shape(self._mesh) if leaf.padded else ())
 
-    def assign(self, values: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
+    def assign(self, values: Tensors, tied: Mapping[str, str]) -> None:
         """Replace tensors by those of a state dict, whole or DTensors; parameters must all be there."""
         blocks = _from_mapping(values, self._every, tied)
         for name, leaf in self.leaves.items():
@@ -167,9 +168,7 @@ def _joined(leaf: Leaf, blocks: list[Tensor]) -> Tensor:
     return blocks[0] if leaf.interleaved is None else torch.cat(blocks, leaf.interleaved.dim)
 
 
-def _from_mapping(
-    values: Mapping[str, Tensor], leaves: Mapping[str, Leaf], tied: Mapping[str, str]
-) -> Initialiser:
+def _from_mapping(values: Tensors, leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
     """A state dict as an initialiser. Raises StateMismatch for names and shapes that do not fit."""
     named = {tied.get(name, name): value for name, value in values.items()}
     named.update({name: value for name, value in values.items() if name in leaves})
@@ -215,14 +214,3 @@ def local_of(tensor: DTensor) -> Tensor:
     """The very tensor that a DTensor holds on this rank."""
     with torch.no_grad():
         return tensor.to_local()
-
-
-def _dtensor(local: Tensor, leaf: Leaf, meshes: DeviceMeshes) -> DTensor:
-    mesh, placements = meshes.of(leaf)
-    stride = torch.empty(leaf.shape, device="meta").stride()
-    made = DTensor.from_local(
-        local, mesh, placements, run_check=False, shape=torch.Size(leaf.shape), stride=stride
-    )
-    # from_local wraps a view; the tensor itself must stand there for the user to see what later steps store.
-    show(local, made)
-    return made

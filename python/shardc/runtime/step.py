@@ -11,12 +11,12 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from .batch import check_leaf, leaves_of
-from .check import Json, check_files, read_manifest
+from .check import STATE_ROLES, Json, check_files, read_manifest
 from .checkpoint.load import Checkpoint
 from .checkpoint.objects import RANDOM, Generators, Stateful, pack, unpack
 from .checkpoint.save import Saver, Saving
 from .comm.collectives import Rank
-from .comm.connect import TIMEOUT_S, connect
+from .comm.connect import TIMEOUT_S, Device, connect
 from .comm.flights import Flights
 from .comm.groups import Group, Groups, HostGroup
 from .comm.layout import Leaf, cut, with_padding
@@ -29,14 +29,10 @@ from .hyper import Hyperparameters
 from .memory import check_memory, told
 
 # Importing these defines the ops that programs call.
-from .operators import (
-    attention,  # noqa: F401
-    random,  # noqa: F401
-    sampling,  # noqa: F401
-)
+from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
 from .program import Program, check_device, device_of, library_of, part_of
-from .state import ROLES, Source, State
+from .state import Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
 
@@ -55,7 +51,7 @@ class TrainStep:
         *,
         file: TensorFile | None = None,
         state: Source = None,
-        device: torch.device | str | None = None,
+        device: Device = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._mesh = Mesh.read(manifest["mesh"])
@@ -69,8 +65,7 @@ class TrainStep:
         part = part_of(manifest["pipeline"], every, self._mesh, self._place.rank)
         self._program, self._part = program, part
         self._arguments, self._function = part.arguments, program.steps[part.number]
-        through_host = self._place.device.type != "cpu" and not self._place.nccl
-        group = HostGroup if through_host else Group
+        group = HostGroup if self._place.device.type != "cpu" and not self._place.nccl else Group
         groups = Groups(self._mesh, self._place.rank, program.groups, self._place.timeout, group)
         self.collectives = use_symmetric_memory(groups, self._place.device, self._place.nccl)
         """For each group of ranks how its collectives are made."""
@@ -91,11 +86,7 @@ class TrainStep:
 
     @classmethod
     def load(
-        cls,
-        folder: Path | str,
-        device: torch.device | str | None = None,
-        state: Source = None,
-        timeout_s: float = TIMEOUT_S,
+        cls, folder: Path | str, device: Device = None, state: Source = None, timeout_s: float = TIMEOUT_S
     ) -> TrainStep:
         """Return an artefact's step. ``state``: initial values, as a dict or a function for each block.
 
@@ -177,7 +168,7 @@ class TrainStep:
         if self._place.device.type != "cuda":
             where = f"rank {self.rank} is on {self._place.device}"
             raise GraphNotCaptured(f"CUDA graphs are for GPUs, and {where}")
-        kept = [leaf.role in ROLES or leaf.role == "constant" for leaf in self._arguments]
+        kept = [leaf.role in STATE_ROLES or leaf.role == "constant" for leaf in self._arguments]
         self._graphed = GraphedStep(self._function, self._rank, kept)
         if self._manifest["pipeline"]:
             self._graphed.refuse("it is of a pipeline, whose ranks send to each other")
@@ -310,7 +301,7 @@ class TrainStep:
         device = self._place.device
         values = []
         for leaf in self._arguments:
-            if leaf.role in ROLES:
+            if leaf.role in STATE_ROLES:
                 values.append(self.state.local[leaf.name])
             elif leaf.role == "input":
                 values.append(inputs[leaf.name].to(device, non_blocking=True).contiguous())

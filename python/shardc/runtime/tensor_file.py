@@ -4,8 +4,6 @@ The format: 8 bytes of little-endian header length, a JSON header ``{name: {dtyp
 the data. The file is mapped into memory, so that a rank's slice costs its own bytes only.
 """
 
-from __future__ import annotations
-
 import json
 from math import prod
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .check import AGAIN
 from .errors import BadArtefact
 
 DTYPES = {
@@ -66,8 +65,7 @@ class TensorFile:
 
     def mapped(self, name: str) -> Tensor:
         """The whole tensor, still in the mapped file. KeyError if there is none of that name."""
-        entry = self._header[name]
-        low, high = entry["data_offsets"]
+        low, high = self._header[name]["data_offsets"]
         data = self._bytes[self._start + low : self._start + high]
         dtype = self.dtype(name)
         if (self._start + low) % dtype.itemsize:
@@ -81,5 +79,4 @@ class TensorFile:
 
 
 def _broken(path: Path, why: str) -> BadArtefact:
-    hint = "compile again, or copy the folder again"
-    return BadArtefact(f"{path.name} can't be read: {why}", str(path), hint)
+    return BadArtefact(f"{path.name} can't be read: {why}", str(path), AGAIN)

@@ -53,6 +53,7 @@ _DISPATCH = "torch.utils._python_dispatch"
 _FAKE = "torch._subclasses.fake_tensor"
 _FUNCTIONAL = "torch._subclasses.functional_tensor"
 _FUNCTIONALIZE = "torch.func.functionalize"
+_LAZY = "torch.fx._lazy_graph_module"
 _PRIMS = "torch._prims_common"
 
 NAMES = {
@@ -62,10 +63,8 @@ NAMES = {
     "DispatchKey": Name("torch._C:DispatchKey", "whether an operator is made of others"),
     "HigherOrderOperator": Name("torch._ops:HigherOrderOperator", "operators that take functions"),
     "pytree": Name("torch.utils._pytree", "flattens batches and arguments", "optree, a package of its own"),
-    "LazyGraphModule": Name("torch.fx._lazy_graph_module:_LazyGraphModule", "a graph that never runs"),
-    "use_lazy_graph_module": Name(
-        "torch.fx._lazy_graph_module:_use_lazy_graph_module", "a trace in a fifth less time"
-    ),
+    "LazyGraphModule": Name(f"{_LAZY}:_LazyGraphModule", "a graph that never runs"),
+    "use_lazy_graph_module": Name(f"{_LAZY}:_use_lazy_graph_module", "a trace in a fifth less time"),
     "get_decompositions": Name(
         "torch._decomp:get_decompositions", "PyTorch's", "torch.export.default_decompositions"
     ),

@@ -131,7 +131,7 @@ class CompiledStep:
             c = self.compiled
             self._running = TrainStep(
                 Program.of(emit_program(c.program), self._kernels()),
-                build_manifest(c.program, self._planned(), {}, self._described),
+                build_manifest(c.program, self._planned(), self._described),
                 c.capture.constants,
                 state=self._initial_values() if self._source is None else self._source,
                 device=self._device,

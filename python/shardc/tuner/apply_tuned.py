@@ -88,10 +88,8 @@ def _refusal(task: Task, point: Point) -> str | None:
         module = configured(task, None)
         with module.context, ir.Location.unknown():
             space = space_of_module(module, task.target, task.threads)
-        sketch = next((s for s in space.sketches if s.name == point.sketch), None)
-        if sketch is None:
-            return f"there is no sketch {point.sketch!r}"
-        names = {p.name for p in sketch.parameters}
+        sketch = space.sketch(point.sketch)
+        names = {p.name for p in sketch.parameters} if sketch else point.config.keys()
         if names != point.config.keys():
             return f"{point.sketch} has the parameters {', '.join(sorted(names))}"
         return space.refusal(point)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule, Verdict
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.process import Ended, Refused, TookTooLong
 from shardc.backends.tuning.runner import Runner
 from shardc.backends.tuning.target import Builder
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome, Trial
+from shardc.backends.tuning.trial import Built, Outcome, Trial
 from shardc.diagnostics.tuner import TaskNotTunable
 from shardc.tuner.task_tuning import task_backend, tuning_of
 
@@ -39,20 +38,18 @@ class Measurer:
     first the default. Ratios are to the default directly: trials of one task compare. Points of a device that
     is not here are built, and not run.
 
-    ``builders`` and ``runners``: by backend, where not the target's own. ``default_of``: a task's default
-    point; None: the kernel without configuration. On one thread, points are built while others are timed, by
-    the thread's clock. A context manager.
+    ``builders`` and ``runners``: by backend, where not the target's own. On one thread, points are built
+    while others are timed, by the thread's clock. A context manager.
     """
 
     def __init__(
         self,
-        default_of: Callable[[Task], Point | None] = lambda _: None,
         processes: int | None = None,
         rule: Rule | None = None,
         builders: Mapping[str, Builder] | None = None,
         runners: Mapping[str, Runner] | None = None,
     ) -> None:
-        self._default_of, self._processes, self._rule = default_of, processes, rule or Rule()
+        self._processes, self._rule = processes, rule or Rule()
         self._builders, self._runners = dict(builders or {}), dict(runners or {})
         self._states: dict[str, _State] = {}
 
@@ -68,7 +65,9 @@ class Measurer:
             each.close()
 
     def begin(self, task: Task, default: Point | None = None, incumbent: Trial | None = None) -> None:
-        """Set the default and the best known trial. Raises TaskNotTunable: no default was built."""
+        """Set the default (None: the kernel without configuration) and the best known trial. Raises
+        TaskNotTunable: no default was built.
+        """
         if not self.runs(task):
             return
         self._builder_of(task).start()
@@ -90,7 +89,7 @@ class Measurer:
             yield from map(_binary, self._builder_of(task).build(task, points))
             return
         if task.key not in self._states:
-            self.begin(task, self._default_of(task))
+            self.begin(task)
         built = self._builder_of(task).build(task, points)
         if task.threads > 1 or tuning_of(task.target).timed_alone:
             built = list(built)  # what is not timed by the thread's clock is timed alone
@@ -102,7 +101,7 @@ class Measurer:
         if not self.runs(task):
             return next(self.measure(task, [point]))
         if task.key not in self._states:
-            self.begin(task, self._default_of(task))
+            self.begin(task)
         (built,) = self._builder_of(task).build(task, [point])
         return _binary(built) if built.path is None else self._against_default(task, built, CONFIRM)
 
@@ -131,7 +130,7 @@ class Measurer:
             return replace(state.trials[built.code], point=point)
         found, is_default = self._timed(task, built, state.incumbent, self._rule), built.code == state.code
         if isinstance(found, Pairs):
-            trial = replace(_measured(point, found, state.ratio, self._rule), figures=built.figures)
+            trial = _measured(built, found, state.ratio, self._rule)
             if is_default:
                 trial = replace(trial, ratio=1.0)
             elif found.verdict is Verdict.FASTER:
@@ -148,10 +147,10 @@ class Measurer:
         return trial
 
     def _against_default(self, task: Task, built: Built, rule: Rule) -> Trial:
-        assert built.point is not None
         found = self._timed(task, built, self._states[task.key].default, rule)
         if isinstance(found, Pairs):
-            return replace(_measured(built.point, found, 1.0, rule), figures=built.figures)
+            return _measured(built, found, 1.0, rule)
+        assert built.point is not None
         return Trial(built.point, found[0], said=found[1], figures=built.figures)
 
     def _timed(self, task: Task, built: Built, incumbent: Path, rule: Rule) -> Pairs | tuple[Outcome, str]:
@@ -169,6 +168,7 @@ def _binary(built: Built) -> Trial:
     return Trial(built.point, outcome, said=built.said, figures=built.figures)
 
 
-def _measured(point: Point, found: Pairs, scale: float, rule: Rule) -> Trial:
+def _measured(built: Built, found: Pairs, scale: float, rule: Rule) -> Trial:
+    assert built.point is not None
     ratio, spread = scale * found.ratio, scale * found.spread(rule)
-    return Trial(point, Outcome.MEASURED, ratio, median(found.candidate), spread)
+    return Trial(built.point, Outcome.MEASURED, ratio, median(found.candidate), spread, figures=built.figures)

@@ -19,7 +19,7 @@ AGAIN = 0.3
 
 def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
     """Return a legal point that differs in a few parameters, mostly by one step; None if none is found."""
-    sketch = _sketch(space, point.sketch)
+    sketch = space.sketch(point.sketch)
     if sketch is None:
         return None
     free = [p for p in sketch.parameters if p.name not in space.pinned and len(p.values) > 1]
@@ -35,7 +35,7 @@ def mutated(space: Space, point: Point, draw: random.Random) -> Point | None:
 
 def crossed(space: Space, one: Point, other: Point, draw: random.Random) -> Point | None:
     """Return a legal mix of two points of one sketch; None if there is none that is neither of them."""
-    sketch = _sketch(space, one.sketch)
+    sketch = space.sketch(one.sketch)
     if sketch is None or one.sketch != other.sketch:
         return None
     for _ in range(TRIES):
@@ -44,10 +44,6 @@ def crossed(space: Space, one: Point, other: Point, draw: random.Random) -> Poin
         if found is not None and found not in (one, other):
             return found
     return None
-
-
-def _sketch(space: Space, name: str) -> Sketch | None:
-    return next((s for s in space.sketches if s.name == name), None)
 
 
 def _some(parameters: list[Parameter], draw: random.Random) -> list[Parameter]:

@@ -1,4 +1,4 @@
-"""``tune``: a search over the kernels of a model, from a database's trials on.
+"""``Session``: a search over the kernels of a model, from a database's trials on.
 
 A session keeps nothing of its own: its strategies start afresh with the same seed, and what they propose is
 answered from the database where it is there, so that a session that was killed goes on where it was. Trials
@@ -21,10 +21,11 @@ from shardc.backends.tuning.trial import Outcome, Trial, fastest_first
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable
-from shardc.tuner.cost_model.base import CostModel
+from shardc.tuner.cost_model.boosted_trees import BoostedTrees
 from shardc.tuner.cost_model.kernel_features import kernel_features
+from shardc.tuner.measurer import Measurer
 from shardc.tuner.search_strategy.base import SearchStrategy
-from shardc.tuner.search_strategy.registry import check_strategy, make_strategy
+from shardc.tuner.search_strategy.registry import MakeStrategy, find_strategy
 from shardc.tuner.task_scheduler import AHEAD, Job, Progress, TaskScheduler
 
 BATCH = 8
@@ -43,18 +44,6 @@ INTERRUPTED = "interrupted"
 """Why a session ended that the user ended."""
 
 
-class Measures(Protocol):
-    """What builds and runs points: :class:`shardc.tuner.measurer.Measurer`, or a test's known surface."""
-
-    def begin(self, task: Task, default: Point | None, incumbent: Trial | None = None) -> None: ...
-
-    def measure(self, task: Task, points: Sequence[Point]) -> Iterable[Trial]:
-        """In order, each as soon as it is known."""
-        ...
-
-    def confirm(self, task: Task, point: Point) -> Trial: ...
-
-
 class Remembers(Protocol):
     """The part of :class:`shardc.tuner.database.Database` that a session needs."""
 
@@ -70,10 +59,6 @@ class Budget:
     trials: int | None = None
     seconds: float | None = None
     regret: float = REGRET
-
-    @property
-    def is_zero(self) -> bool:
-        return self.trials == 0 or self.seconds == 0
 
 
 @dataclass(frozen=True)
@@ -133,31 +118,6 @@ class TuningInterrupted(KeyboardInterrupt):
         self.result = result
 
 
-def tune(
-    jobs: Sequence[Job],
-    database: Remembers,
-    measurer: Measures,
-    *,
-    spaces: Callable[[Task], Space],
-    model: CostModel,
-    budget: Budget = Budget(),
-    strategy: str = "evolutionary",
-    seed: int = 0,
-    hints: Callable[[Task], Sequence[Point]] = lambda _: (),
-    on_round: Callable[[Round], None] | None = None,
-    now: Callable[[], float] = time.monotonic,
-) -> SessionResult:
-    """Search configurations of ``jobs`` until the budget is spent, every point was tried, or more trials are
-    not worth it. Ratios are to the untuned kernel. ``hints``: points of a task to try first. Raises
-    UnknownStrategy, and TuningInterrupted for a KeyboardInterrupt.
-    """
-    check_strategy(strategy)
-    session = _Session(database, measurer, model, budget, hints, on_round, now)
-    for job in jobs:
-        session.add(job, spaces, strategy, seed)
-    return session.run()
-
-
 @dataclass(eq=False, kw_only=True)
 class _Open(Progress):
     """A job whose space is known. ``known``: the first trial of a point, with which the search goes on;
@@ -174,14 +134,19 @@ class _Open(Progress):
 
 
 @dataclass
-class _Session:
+class Session:
+    """A search in ``spaces`` of kernels, ranked by ``model``. ``hints``: points of a task to try first."""
+
     database: Remembers
-    measurer: Measures
-    model: CostModel
-    budget: Budget
-    hints: Callable[[Task], Sequence[Point]]
-    on_round: Callable[[Round], None] | None
-    now: Callable[[], float]
+    measurer: Measurer
+    spaces: Callable[[Task], Space]
+    model: BoostedTrees
+    budget: Budget = Budget()
+    strategy: str = "evolutionary"
+    seed: int = 0
+    hints: Callable[[Task], Sequence[Point]] = lambda _: ()
+    on_round: Callable[[Round], None] | None = None
+    now: Callable[[], float] = time.monotonic
     open: list[_Open] = field(default_factory=list)
     closed: list[TaskResult] = field(default_factory=list)
     done: int = 0
@@ -191,15 +156,25 @@ class _Session:
     def __post_init__(self) -> None:
         self.started = self.now()
 
-    def add(self, job: Job, spaces: Callable[[Task], Space], strategy: str, seed: int) -> None:
+    def tune(self, jobs: Sequence[Job]) -> SessionResult:
+        """Search configurations of ``jobs`` until the budget is spent, every point was tried, or more trials
+        are not worth it. Ratios are to the untuned kernel. Raises UnknownStrategy, and TuningInterrupted for
+        a KeyboardInterrupt.
+        """
+        make = find_strategy(self.strategy)
+        for job in jobs:
+            self._add(job, make)
+        return self._run()
+
+    def _add(self, job: Job, make: MakeStrategy) -> None:
         try:
-            space = spaces(job.task)
+            space = self.spaces(job.task)
             first = _first(job.task, space, self.model)
         except (EmptySpace, KernelNotSupported, TritonKernelNotSupported) as error:
             self.closed.append(TaskResult(job, None, None, said=str(error).partition("\n")[0]))
             return
-        draw = random.Random(f"{seed} {job.task.key}")
-        made = make_strategy(strategy, space, draw, lambda points: self.model.scores(job.task, space, points))
+        draw = random.Random(f"{self.seed} {job.task.key}")
+        made = make(space, draw, lambda points: self.model.scores(job.task, space, points))
         found = self.database.trials(job.task)
         latest = {t.point: t for t in found if space.refusal(t.point) is None}
         known = {t.point: t for t in reversed(found) if t.point in latest}
@@ -218,7 +193,7 @@ class _Session:
         )
         self.open.append(progress)
 
-    def run(self) -> SessionResult:
+    def _run(self) -> SessionResult:
         scheduler = TaskScheduler(self.open, BATCH)
         try:
             while not (stopped := self._stopped(scheduler)):
@@ -241,7 +216,7 @@ class _Session:
     def _stopped(self, scheduler: TaskScheduler[_Open]) -> str:
         """Why there is no next round; empty if there is one."""
         budget, spent_s = self.budget, self.now() - self.started
-        if budget.is_zero:
+        if 0 in (budget.trials, budget.seconds):
             return "a budget of zero: the analytic choice"
         if budget.trials is not None and self.done >= budget.trials:
             return f"{budget.trials} trials are spent"
@@ -346,7 +321,7 @@ class _Session:
         return min(ranks)[2] if ranks else None
 
 
-def _first(task: Task, space: Space, model: CostModel) -> Point:
+def _first(task: Task, space: Space, model: BoostedTrees) -> Point:
     """The choice without a trial: the user's own point, else the cost model's best. Raises EmptySpace."""
     ranked = space.ranked(RANKED)
     if not ranked:

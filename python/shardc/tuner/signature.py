@@ -82,6 +82,5 @@ def _form(value: ir.Value) -> str:
     type_ = value.type
     if not isinstance(type_, ir.RankedTensorType):
         return str(type_)
-    return (
-        f"{type_.element_type}{''.join('?' if type_.is_dynamic_dim(d) else '.' for d in range(type_.rank))}"
-    )
+    dims = "".join("?" if type_.is_dynamic_dim(d) else "." for d in range(type_.rank))
+    return f"{type_.element_type}{dims}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ def test_values_written_and_returned(monkeypatch: pytest.MonkeyPatch) -> None:
         s.copy_(made)
         return x * t, made, s, t
 
-    run = with_host_scalars(program, HostScalars((1, 2), (1,), (1, 2, 3)), GPU)
+    run = partial(with_host_scalars, program, HostScalars((1, 2), (1,), (1, 2, 3)), GPU)
     results = run([x, s, t])
     assert results[0].tolist() == [0, 5, 10] and results[1].item() == 7
     assert results[2] is s and results[3] is t and s.item() == 7 and t.item() == 5

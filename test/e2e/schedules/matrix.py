@@ -3,7 +3,7 @@
 A trial trains one step on simulated ranks in f64 and compares loss, parameters and optimizer state with
 training on one device. What a schedule does not change is done once for all: the step is compiled for each
 number of micro-batches, and stages run once for each micro-batch
-(:class:`shardc.backends.eager.recall.Recall`); the rest are replays.
+(:class:`recall.Recall`); the rest are replays.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import cache
 import torch
 from models import TRAININGS, VOCAB, Batch, Training
 from pipelines import PipelineRanks, Skips, check_ranks
+from recall import Recall
 from stale_training import SHARES, Case, stages_of_parameters, stale_training
 from torch_mlir import ir
 from training import Captured, Values, capture, train_eagerly
 
-from shardc.backends.eager.recall import Recall
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.options.schedules import AUTO

@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 from matrix import MODELS, SCHEDULES, STAGES, TIMES, Cell, cells, cut_cell, sample, start, try_cell
+from recall import Recall
 from walk_matrix import TABLE, read_cells
 
-from shardc.backends.eager.recall import Recall
 from shardc.options.schedules import AUTO
 from shardc.passes.pipeline.schedules import registry
 

@@ -14,7 +14,7 @@ from kernel_tasks import rows
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.cli import main
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 
 
 def trial(tile: int, ratio: float) -> Trial:

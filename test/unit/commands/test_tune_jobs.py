@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shardc.backends.benchmark.choices import Choice
+from shardc.backends.benchmark.benchmark import Choice
 from shardc.commands.tune import jobs_of, jobs_of_function
 from shardc.compiler import measured_regions
 from shardc.passes.fuse.bodies.flat import SIZE

@@ -9,18 +9,20 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
+from typing import get_type_hints
 
 import pytest
 
 import shardc.cost
 from shardc.cost.links import LinkModel
 from shardc.cost.machine import Cpu, Gpu
-from shardc.cost.origin import Assumed, Measured, Origin, Published, Sheet, origins
+from shardc.cost.origin import Assumed, Measured, Published, Sheet
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = [
     importlib.import_module(m.name) for m in pkgutil.iter_modules(shardc.cost.__path__, "shardc.cost.")
 ]
+Origin = Measured | Sheet | Published | Assumed
 LARGE = 1e6
 OPERATORS = {
     ast.Add: operator.add,
@@ -107,6 +109,13 @@ def test_what_is_looked_for_is_found() -> None:
 def test_no_entry_of_the_list_is_left_over(allowed: str) -> None:
     files = [path for path in product_files() if str(path).startswith(allowed)]
     assert any(list(figures(ast.parse((ROOT / path).read_text()))) for path in files)
+
+
+def origins(of: type | ModuleType) -> dict[str, Origin]:
+    """The constants of a dataclass or a module that say where they are from, by name."""
+    hints = get_type_hints(of, include_extras=True)
+    found = ((name, getattr(hint, "__metadata__", ())) for name, hint in hints.items())
+    return {name: said[0] for name, said in found if said}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__)

@@ -14,7 +14,7 @@ from torch import nn
 
 import shardc
 from shardc.backends.benchmark import benchmark
-from shardc.backends.benchmark.choices import Choice
+from shardc.backends.benchmark.benchmark import Choice
 from shardc.compiler import measured_regions
 from shardc.passes.fuse.grouping import region
 

@@ -62,6 +62,13 @@ def test_embedding_bag(name: str, follows_eager: Callable[..., Capture]) -> None
     assert not any("bag" in str(node.target) for node in capture.graph.graph.nodes)
 
 
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"mode": "max"}], ids=str)
+def test_bags_that_are_left_to_torch(options: dict[str, Any], follows_eager: Callable[..., Capture]) -> None:
+    torch.manual_seed(0)
+    batches = [(torch.randn(1, 4),) for _ in range(2)]
+    follows_eager(Bags(IDS, STARTS, **options), _sgd, batches, loss=lambda output, _: output)
+
+
 RECURRENT: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(4, 6, num_layers=2, bidirectional=True, batch_first=True),
     "projected lstm": lambda: nn.LSTM(4, 6, proj_size=3, bias=False),

@@ -151,7 +151,7 @@ def assert_close(got: tuple[Tensor, ...], want: tuple[Tensor, ...], dtype: torch
     """Each within the dtype's bound, relative to the largest value; equal where infinite; no NaN."""
     for name, x, y in zip(("out", "lse", "dq", "dk", "dv"), got, want, strict=True):
         assert x.is_contiguous(), name
-        assert x.dtype == (module._wide(dtype) if name == "lse" else dtype), name
+        assert x.dtype == (module.wide(dtype) if name == "lse" else dtype), name
         assert torch.equal(x.isinf(), y.isinf()) and not x.isnan().any(), name
         x, y = x.double().nan_to_num(neginf=0), y.double().nan_to_num(neginf=0)
         error = (x - y).abs().max().item()

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from by_estimate import Estimates
 from recall import recall, spearman
 from surface import Surface, space, task, text, true_s
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Outcome, Trial
-from shardc.tuner.cost_model.base import Estimates
 from shardc.tuner.cost_model.boosted_trees import PRETRAINED, WORST, BoostedTrees, target_of
 from shardc.tuner.cost_model.kernel_features import kernel_features
 from shardc.tuner.cost_model.kriging import LENGTHS, interpolated, places

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from kernel_tasks import matmul_gelu, rows
+from tune_ship import ship
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
@@ -24,8 +25,9 @@ from shardc.diagnostics.tuner import (
     TuningDatabaseNotWritable,
     TuningDatabaseWarning,
 )
-from shardc.tuner.database import Database, exchange, open_database, place, schema, shipped
 from shardc.tuner.database import database as database_module
+from shardc.tuner.database import exchange, place, schema, shipped
+from shardc.tuner.database.database import Database, open_database
 from shardc.tuner.database.place import SHIPPED
 
 
@@ -66,7 +68,7 @@ def test_the_best_was_measured_and_is_of_the_last_trial_of_its_point(database: D
 
 WRITERS = """
 import os
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
@@ -152,7 +154,7 @@ def test_trials_of_another_generator_are_kept_and_not_chosen(database: Database,
     assert database.best(task) is None and database.trials(task) == []
     database.record(task, [trial(16, 0.9)])
     assert database.best(task).ratio == 0.9
-    (count,) = database.reading().execute("SELECT count(*) FROM trials").fetchone()
+    (count,) = database.connection.execute("SELECT count(*) FROM trials").fetchone()
     assert count == 2
 
 
@@ -175,7 +177,7 @@ def test_a_later_schema_is_refused_and_an_earlier_one_migrated(tmp_path: Path, t
     for module in (schema, database_module):
         monkeypatch.setattr(module, "MIGRATIONS", later)
     with open_database(path) as database:
-        assert database.reading().execute("SELECT colour FROM tasks").fetchall() == [("grey",)]
+        assert database.connection.execute("SELECT colour FROM tasks").fetchall() == [("grey",)]
         assert database.best(task).ratio == 0.5
     monkeypatch.undo()
     with pytest.raises(TuningDatabaseNewer, match=r"schema 2; this shardc knows schemas up to 1"):
@@ -209,12 +211,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path):
 
 def test_a_full_disk_is_named_and_costs_what_was_to_be_written_alone(database: Database, task: Task):
     database.record(task, [trial(8, 0.9)])
-    (pages,) = database.reading().execute("PRAGMA page_count").fetchone()
-    database.reading().execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = database.connection.execute("PRAGMA page_count").fetchone()
+    database.connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(TuningDatabaseNotWritable, match="full"):
         database.record(task, [replace(trial(16, 0.5), said="x" * 100_000)])
     assert database.trials(task) == [trial(8, 0.9)] and database.best(task).ratio == 0.9
-    database.reading().execute("PRAGMA max_page_count = 1000000")
+    database.connection.execute("PRAGMA max_page_count = 1000000")
     database.record(task, [trial(16, 0.5)])
     assert database.best(task).ratio == 0.5
 
@@ -258,11 +260,12 @@ def test_prune_keeps_the_best_of_each_task(database: Database, task: Task, monke
     assert database.trials(other) == []
 
 
-def test_choices_change_with_the_best(database: Database, task: Task):
-    seen = [database.choices()]
+def test_choices_change_with_the_best(database: Database, task: Task, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SHARDC_TUNING_DB", str(database.path))
+    seen = [place.tuning_choices()]
     for ratio in (0.9, 0.95, 0.8):
         database.record(task, [trial(round(100 * ratio), ratio)])
-        seen.append(database.choices())
+        seen.append(place.tuning_choices())
     assert seen[0] != seen[1] != seen[3] and seen[1] != seen[2]  # the count of trials is part of the answer
 
 
@@ -271,7 +274,7 @@ def shipped_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of what is shipped."""
     file = tmp_path / "shipped.jsonl"
     monkeypatch.setenv("SHARDC_SHIPPED_TUNING", str(file))
-    shipped._entries.cache_clear()
+    shipped.entries.cache_clear()
     return file
 
 
@@ -282,7 +285,7 @@ def test_what_is_shipped_is_what_gains_and_is_found_without_parsing(
     assert shipped.best_shipped(task) is None and not shipped.ships_for(task.target)
     database.record(task, [trial(8, 0.5), trial(16, 0.4), trial(4, None, Outcome.CRASHED)])
     database.record(rows(48), [trial(8, 0.99)])  # not worth it
-    assert shipped.ship(database, file) == 1 and shipped.ships_for(task.target)
+    assert ship(database, file) == 1 and shipped.ships_for(task.target)
     monkeypatch.setattr(shipped, "signature", None)  # an exact match needs none
     found = shipped.best_shipped(task)
     assert (found.point, found.ratio, found.trials, found.near) == (trial(16, 0.4).point, 0.4, 3, None)
@@ -294,7 +297,7 @@ def test_what_is_shipped_holds_for_its_target_threads_and_generator_alone(
 ):
     file = shipped_here
     database.record(task, [trial(8, 0.5)])
-    shipped.ship(database, file)
+    ship(database, file)
     assert shipped.best_shipped(task)
     assert shipped.best_shipped(replace(task, target="cpu another")) is None
     assert shipped.best_shipped(replace(task, threads=2)) is None
@@ -307,12 +310,12 @@ def test_near_sizes_are_shipped_too_and_other_targets_stay_in_the_file(
 ):
     file = shipped_here
     database.record(task, [trial(8, 0.5)])
-    shipped.ship(database, file)
+    ship(database, file)
     near = shipped.best_shipped(rows(48))
     assert near.near == task.label and near.origin == f"shipped with shardc, 1 trial of {task.label}"
     assert shipped.best_shipped(rows(512)) is None
     database.record(replace(task, target="cpu other"), [trial(4, 0.3)])
-    assert shipped.ship(database, file, "cpu other") == 1
+    assert ship(database, file, "cpu other") == 1
     assert shipped.best_shipped(task).ratio == 0.5
     assert shipped.best_shipped(replace(task, target="cpu other")).ratio == 0.3
     assert file.read_text().count("\n") == 2
@@ -321,7 +324,7 @@ def test_near_sizes_are_shipped_too_and_other_targets_stay_in_the_file(
 def test_nothing_shipped_is_used_where_the_user_says_so(shipped_here, database, task, monkeypatch):
     database.record(task, [trial(8, 0.5)])
     before = place.tuning_choices()
-    shipped.ship(database, shipped_here)
+    ship(database, shipped_here)
     place.shipped_choices.cache_clear()
     assert place.tuning_choices() != before and shipped.best_shipped(task)
     monkeypatch.setenv("SHARDC_SHIPPED_TUNING", "")

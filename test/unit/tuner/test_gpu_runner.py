@@ -23,17 +23,16 @@ from shardc.backends.triton.tuning import runner as gpu_runner
 from shardc.backends.triton.tuning.builder import GpuBuilder
 from shardc.backends.triton.tuning.run_job import GpuBench
 from shardc.backends.triton.tuning.runner import GpuRunner
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome
+from shardc.backends.tuning.trial import Built, Outcome
 from shardc.commands.tune import tune_jobs
 from shardc.cost.machine import GPUS
 from shardc.diagnostics.tuner import GpuNotHere
 from shardc.dialects.kern.config import read_config
 from shardc.runtime.kernels import triton_kernels
 from shardc.tuner.apply_tuned import use_tuned
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.extract_tasks import tasks_of
 from shardc.tuner.measurer import Measurer
 from shardc.tuner.session import Budget

@@ -72,7 +72,7 @@ def test_what_the_backend_chooses_itself_is_a_point(target):
                 assert sketches[form].refusal(values) is None and tiling_of(values) == chosen
             else:
                 (function,) = kernel.functions
-                tile = tile_of(kernel.extent(function), kernel.limits, GPUS[target], {})
+                tile = tile_of(kernel.extent(function), GPUS[target], {})
                 (sketch,) = space.sketches
                 values = {
                     p.name: getattr(tile, "columns" if p.name == "block" else p.name)

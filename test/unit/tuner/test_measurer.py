@@ -10,13 +10,12 @@ from kernel_tasks import matmul_gelu, rows
 
 from shardc.backends.cpu.target import RUN_JOB
 from shardc.backends.cpu.tuning.builder import CpuBuilder
-from shardc.backends.tuning.built import Built
 from shardc.backends.tuning.decision import Pairs, Rule, Verdict
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.process import Refused
 from shardc.backends.tuning.runner import Runner
 from shardc.backends.tuning.task import Task
-from shardc.backends.tuning.trial import Outcome
+from shardc.backends.tuning.trial import Built, Outcome
 from shardc.diagnostics.tuner import TaskNotTunable
 from shardc.tuner.measurer import Measurer
 
@@ -45,7 +44,8 @@ def test_a_trial_for_each_point_in_order():
 
 
 def test_the_default_has_ratio_1():
-    with Measurer(default_of=lambda _: GOOD) as measurer:
+    with Measurer() as measurer:
+        measurer.begin(matmul_gelu(), GOOD)
         (trial,) = measurer.measure(matmul_gelu(), [GOOD])
     assert trial.ratio == 1.0
 

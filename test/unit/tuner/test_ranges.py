@@ -8,7 +8,7 @@ from kernel_tasks import matmul_gelu, rows
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Outcome, Trial
-from shardc.tuner.database import open_database
+from shardc.tuner.database.database import open_database
 from shardc.tuner.database.ranges import ranges
 
 

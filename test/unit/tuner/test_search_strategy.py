@@ -8,13 +8,13 @@ from surface import Surface, space, true_s
 from shardc.backends.tuning.point import Point
 from shardc.diagnostics.tuner import UnknownStrategy
 from shardc.tuner.search_strategy.evolutionary import Evolutionary, Settings
-from shardc.tuner.search_strategy.registry import STRATEGIES, make_strategy
+from shardc.tuner.search_strategy.registry import STRATEGIES, find_strategy
 
 SMALL = (1, 8, 32)
 
 
 def made(name, of, seed=0):
-    return make_strategy(name, of, random.Random(seed), lambda points: [of.estimate_s(p) for p in points])
+    return find_strategy(name)(of, random.Random(seed), lambda points: [of.estimate_s(p) for p in points])
 
 
 def searched(strategy, of, batches, size=8):

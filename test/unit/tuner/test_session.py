@@ -5,14 +5,14 @@ it ends.
 from dataclasses import replace
 
 import pytest
+from by_estimate import Estimates
 from surface import Memory, Surface, space, task, true_s
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import EmptySpace, TaskNotTunable, UnknownStrategy
-from shardc.tuner.cost_model.base import Estimates
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
-from shardc.tuner.session import INTERRUPTED, LOOKS, Budget, TuningInterrupted, tune
+from shardc.tuner.session import INTERRUPTED, LOOKS, Budget, Session, TuningInterrupted
 from shardc.tuner.task_scheduler import Job
 
 HEAVY, LIGHT = Job(task(512, 512, 512, "heavy"), 100), Job(task(64, 64, 64, "light"), 1)
@@ -26,7 +26,7 @@ def run(jobs=(HEAVY,), memory=None, measurer=None, **options):
         "model": Estimates(),
         "spaces": lambda _: space(),
     } | options
-    return tune(list(jobs), memory, measurer, **options), measurer.calls
+    return Session(memory, measurer, **options).tune(list(jobs)), measurer.calls
 
 
 def fastest(of=None):

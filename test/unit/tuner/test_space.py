@@ -29,12 +29,12 @@ def test_points_are_the_legal_ones_each_once():
     assert all(p.config["m"] * p.config["n"] <= 8 for p in points)
 
 
-def test_what_is_pinned_forbidden_and_added_holds():
+def test_what_is_pinned_and_added_holds():
     mine = Point.of("tiled", {"m": 1, "n": 3})
     gone = Point.of("tiled", {"m": 1, "n": 8})
-    space = Space((sketch(),), pinned={"m": 1}, forbidden=frozenset({gone}), added=(mine,))
+    space = Space((sketch(4),), pinned={"m": 1}, added=(mine,))
     assert list(space.points()) == [mine, *(Point.of("tiled", {"m": 1, "n": n}) for n in (1, 2, 4))]
-    assert space.refusal(gone) == "forbidden by the user"
+    assert space.refusal(gone) == "m * n is above 4"
     assert space.refusal(Point.of("tiled", {"m": 2, "n": 2})) == "m is pinned to 1"
     assert space.refusal(Point.of("flat", {})) == "there is no sketch 'flat'"
     assert space.ranked(2) == [mine, Point.of("tiled", {"m": 1, "n": 4})]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from kernel_tasks import fused, unfused
+from tune_ship import ship
 
 import shardc
 from shardc.backends.body.extract import kernels
@@ -25,8 +26,7 @@ from shardc.passes.fuse.grouping.explain import explain_fusion, with_tuned
 from shardc.report.fusion_text import render
 from shardc.step.compile_step import CompiledStep
 from shardc.tuner import apply_tuned as tuned
-from shardc.tuner.database import open_database
-from shardc.tuner.database.shipped import ship
+from shardc.tuner.database.database import open_database
 from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.space.of_task import space_of
 
@@ -225,7 +225,7 @@ def test_a_damaged_database_does_not_keep_a_program_from_compiling(folder: Path)
 
 def test_a_later_database_is_left_alone(folder: Path) -> None:
     with open_database() as database:
-        database.reading().execute("PRAGMA user_version = 99")
+        database.connection.execute("PRAGMA user_version = 99")
     x = torch.randn(64, 96)
     with pytest.warns(TuningDatabaseWarning, match="schema 99"):
         torch.testing.assert_close(run(x), program(x))

@@ -179,7 +179,7 @@ def _mark(graph: Graph, phase: str) -> None:
     for node in list(graph.find_nodes(op="call_function", target=torch.sym_sum)):
         _write_sum(graph, node)
     for node in calls(graph):
-        node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node)
+        node.meta[PHASE], node.meta[FRAMES] = phase, frames_of(node.meta)
         if of_numbers := overload_of(node):
             node.target = of_numbers
             _convert_numbers(graph, node)

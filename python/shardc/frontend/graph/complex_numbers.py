@@ -16,11 +16,7 @@ from shardc.frontend.operators import Table
 from shardc.runtime.torch_private import OpOverload
 
 aten = torch.ops.aten
-
-
 _BINARY = (aten.add, aten.sub, aten.mul, aten.div)
-
-
 _PRODUCTS: dict[OpOverload, Callable[..., Tensor]] = {
     aten.addmm.default: aten.mm.default,
     aten.addmv.default: aten.mv.default,
@@ -40,23 +36,21 @@ def complex_table() -> Table:
         aten.constant_pad_nd.default: _pad,
         aten.index_fill.int_Scalar: _index_fill,
         aten._unsafe_masked_index.default: _masked_index,
-        aten.rsub.Scalar: _rsub,
+        aten.rsub.Scalar: partial(_binary, _reversed_sub),
     }
     pairs = [(op, packet.Tensor) for packet in _BINARY for op in (packet.Tensor, packet.Scalar)]
     binary: Table = {op: partial(_binary, of_tensors) for op, of_tensors in pairs}
     return ours | binary | {op: partial(_scaled_sum, product) for op, product in _PRODUCTS.items()}
 
 
-def _binary(op: OpOverload, x: Tensor, other: object, *more: object, **options: object) -> object:
+def _binary(op: Callable[..., Tensor], x: Tensor, other: object, *more: object, **options: object) -> object:
     if not isinstance(other, complex):
         return NotImplemented
     return op(x, _tensor(other, torch.result_type(x, other), x.device), *more, **options)
 
 
-def _rsub(x: Tensor, other: object, alpha: object = 1) -> object:
-    if not isinstance(other, complex):
-        return NotImplemented
-    return aten.sub.Tensor(_tensor(other, torch.result_type(x, other), x.device), x, alpha=alpha)
+def _reversed_sub(x: Tensor, other: Tensor, alpha: object = 1) -> Tensor:
+    return aten.sub.Tensor(other, x, alpha=alpha)
 
 
 def _full(

@@ -60,7 +60,7 @@ def clean(module: GraphModule) -> None:
 def drop_effects(graph: Graph) -> None:
     """Erases checks and profiling."""
     for node in calls(graph):
-        if _is_effect_only(node):
+        if isinstance(node.target, OpOverload) and schema_of(node.target).name.startswith(_EFFECT_ONLY):
             node.replace_all_uses_with(None)  # type: ignore[arg-type]
             graph.erase_node(node)
 
@@ -85,10 +85,6 @@ def where_of(node: Node) -> str | None:
     """``file:line`` of the user's code that made the node."""
     frames = node.meta.get(FRAMES)
     return f"{frames[0][0]}:{frames[0][1]}" if frames else None
-
-
-def _is_effect_only(node: Node) -> bool:
-    return isinstance(node.target, OpOverload) and schema_of(node.target).name.startswith(_EFFECT_ONLY)
 
 
 def _simplify(node: Node) -> None:
@@ -167,20 +163,12 @@ def _copy(node: Node) -> None:
 
 def _as_strided(node: Node) -> None:
     """``out=`` of a factory views all of a tensor, and writes to all of it. Others stay and are refused."""
-    _replace_by_all(node, node_at(node), 1)
-
-
-def _as_strided_scatter(node: Node) -> None:
-    _replace_by_all(node, node_at(node, 1), 2)
-
-
-def _replace_by_all(node: Node, source: Node, place: int) -> None:
-    """Takes ``source`` for ``node`` if the size, stride and offset at ``place`` and behind are all of it."""
-    value, (size, stride, *offset) = node_at(node).meta["val"], node.args[place:]
+    source = 0 if node.target is aten.as_strided.default else 1
+    value, (size, stride, *offset) = node_at(node).meta["val"], node.args[source + 1 :]
     assert isinstance(size, list | tuple) and isinstance(stride, list | tuple)
     same = value.shape == tuple(size) and value.stride() == tuple(stride)
     if same and value.is_contiguous() and (offset or [None])[0] in (None, value.storage_offset()):
-        replace_by(node, source)
+        replace_by(node, node_at(node, source))
 
 
 def _slice(node: Node) -> None:
@@ -250,7 +238,7 @@ _SIMPLIFICATIONS: dict[object, Callable[[Node], None]] = {
     aten.t.default: _transpose_twice,
     aten.copy.default: _copy,
     aten.as_strided.default: _as_strided,
-    aten.as_strided_scatter.default: _as_strided_scatter,
+    aten.as_strided_scatter.default: _as_strided,
     aten.slice.Tensor: _slice,
     aten.slice_backward.default: _strided_slice_backward,
     aten.arange.default: _arange,

@@ -39,7 +39,8 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
     context = context or ir.Context()
     torch_dialect.register_dialect(context)
     for spec in step.arguments:
-        _check_dtype(spec)
+        if spec.dtype not in TORCH_DTYPE_TO_MLIR_TYPE:
+            raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"{spec.role} {spec.name}")
     sizes = SizeTable(step.module.graph)
     importer = _StepImporter(context, step.where, sizes)
     function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
@@ -92,7 +93,8 @@ class _NodeImporter(GraphNodeImporter):
                 if node.op == "placeholder":
                     self.bind_node_value(node, self._b.arguments[index])
                 elif node.op == "output":
-                    self._return(node)
+                    operands = [self.resolve_node_value(v) for v in list_at(node, 0) if isinstance(v, Node)]
+                    ir.Operation.create("func.return", operands=operands, loc=self._step.where)
                 elif isinstance(node.target, OpOverload):
                     self._import_op(node)
                 else:
@@ -110,10 +112,6 @@ class _NodeImporter(GraphNodeImporter):
             op.attributes[SHAPES] = shapes
         if gradients := _gradients(node):
             op.attributes["dist.name"] = ir.StringAttr.get(",".join(gradients), self._c)
-
-    def _return(self, node: Node) -> None:
-        operands = [self.resolve_node_value(v) for v in list_at(node, 0) if isinstance(v, Node)]
-        ir.Operation.create("func.return", operands=operands, loc=self._step.where)
 
     def _location(self, node: Node) -> ir.Location:
         """The user's lines as a call site chain; for the optimizer, under the name of the parameter."""
@@ -142,8 +140,3 @@ def _attributes(specs: list[TensorSpec], shapes: Sequence[ir.Attribute | None]) 
         named = {"dist.name": ir.StringAttr.get(spec.name), "dist.role": ir.StringAttr.get(spec.role)}
         made.append(ir.DictAttr.get(named if shape is None else {**named, SHAPE: shape}))
     return ir.ArrayAttr.get(made)
-
-
-def _check_dtype(spec: TensorSpec) -> None:
-    if spec.dtype not in TORCH_DTYPE_TO_MLIR_TYPE:
-        raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"{spec.role} {spec.name}")

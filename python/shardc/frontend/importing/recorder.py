@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from traceback import walk_stack, walk_tb
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -120,24 +121,18 @@ def caller_line() -> Frames:
     given = _caller.get()
     if given is not None:
         return given
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame, line in walk_stack(sys._getframe(1)):
         name = frame.f_code.co_filename
         if _is_user(name) and not name.startswith(_PACKAGE):
-            return ((name, frame.f_lineno),)
-        frame = frame.f_back
+            return ((name, line),)
     return (("<capture_step>", 0),)
 
 
 def raising_line(traceback: TracebackType | None) -> str | None:
     """``file:line`` of the innermost user frame in a traceback, None if it has none."""
-    found = None
-    while traceback is not None:
-        name = traceback.tb_frame.f_code.co_filename
-        if _is_user(name):
-            found = f"{name}:{traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return found
+    lines = ((frame.f_code.co_filename, line) for frame, line in walk_tb(traceback))
+    found = [f"{name}:{line}" for name, line in lines if _is_user(name)]
+    return found[-1] if found else None
 
 
 @cache
@@ -148,17 +143,13 @@ def _is_user(filename: str) -> bool:
 # Lines in the stack traces that PyTorch's tracers leave on FX nodes.
 
 
-def frames_of(node: torch.fx.Node) -> Frames:
-    """File and line of the user's code that made a node, the innermost first; PyTorch's own if all are."""
-    return _frames_in(node.meta)
+def frames_of(meta: Mapping[str, Any]) -> Frames:
+    """The user's lines that made a node, by its meta data, the innermost first; PyTorch's own if all are."""
+    found = [(name, int(line)) for name, line in _FRAME.findall(meta.get("stack_trace") or "")][::-1]
+    return tuple(f for f in found if not f[0].startswith(_TORCH)) or tuple(found) or UNKNOWN
 
 
 def line_of(meta: Mapping[str, Any]) -> str | None:
     """``file:line`` of the innermost of the user's lines, by the meta data of a node."""
-    file, line = _frames_in(meta)[0]
+    file, line = frames_of(meta)[0]
     return f"{file}:{line}" if line else None
-
-
-def _frames_in(meta: Mapping[str, Any]) -> Frames:
-    found = [(name, int(line)) for name, line in _FRAME.findall(meta.get("stack_trace") or "")][::-1]
-    return tuple(f for f in found if not f[0].startswith(_TORCH)) or tuple(found) or UNKNOWN

@@ -25,17 +25,10 @@ from shardc.dialects.aten.types import TensorType
 from shardc.frontend.importing.recorder import line_of
 from shardc.frontend.nodes import arguments, calls, listed, node_at, operator_of
 
-_DTYPE_KEPT = frozenset(
-    (
-        "aten.constant_pad_nd",
-        "aten.eq.Scalar",
-        "aten.fill.Scalar",
-        "aten.full_like",
-        "aten.masked_fill.Scalar",
-        "aten.ne.Scalar",
-        "aten.new_full",
-    )
-)
+_DTYPE_KEPT = {
+    *("aten.eq.Scalar", "aten.ne.Scalar", "aten.constant_pad_nd"),
+    *("aten.fill.Scalar", "aten.full_like", "aten.masked_fill.Scalar", "aten.new_full"),
+}
 """Operators whose results do not depend on whether a number is a bool or, as the importer has it, an int."""
 
 

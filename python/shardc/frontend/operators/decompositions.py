@@ -26,40 +26,17 @@ Dims = Sequence[int] | int | None
 
 # PyTorch's own decompositions, which end in ops of this table again.
 _FROM_TORCH = (
-    aten._fused_rms_norm,
-    aten._fused_rms_norm_backward,
-    aten._native_batch_norm_legit,
-    aten._native_batch_norm_legit_functional,
-    aten._native_batch_norm_legit_no_training,
-    aten._batch_norm_with_update,
-    aten._batch_norm_with_update_functional,
-    aten._batch_norm_no_update,
-    aten.addmv,
-    aten.addr,
-    aten.baddbmm,
-    aten.batch_norm_backward,
-    aten.binary_cross_entropy,
-    aten.binary_cross_entropy_backward,
-    aten.binary_cross_entropy_with_logits,
-    aten.dot,
-    aten.huber_loss,
-    aten.huber_loss_backward,
-    aten.mse_loss,
-    aten.mse_loss_backward,
-    aten.mv,
-    aten.native_batch_norm,
-    aten.native_batch_norm_backward,
-    aten.nll_loss2d_backward,
-    aten.nll_loss2d_forward,
-    aten.nll_loss_backward,
-    aten.nll_loss_forward,
-    aten.norm,
-    aten.rrelu_with_noise_backward,
-    aten.smooth_l1_loss,
-    aten.smooth_l1_loss_backward,
-    aten.soft_margin_loss,
-    aten.soft_margin_loss_backward,
-    aten.vdot,
+    *(aten.addmv, aten.addr, aten.baddbmm, aten.dot, aten.mv, aten.vdot),
+    *(aten._fused_rms_norm, aten._fused_rms_norm_backward, aten.norm, aten.rrelu_with_noise_backward),
+    *(aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional),
+    *(aten._native_batch_norm_legit_no_training, aten._batch_norm_no_update),
+    *(aten._batch_norm_with_update, aten._batch_norm_with_update_functional),
+    *(aten.native_batch_norm, aten.native_batch_norm_backward, aten.batch_norm_backward),
+    *(aten.binary_cross_entropy, aten.binary_cross_entropy_backward, aten.binary_cross_entropy_with_logits),
+    *(aten.huber_loss, aten.huber_loss_backward, aten.mse_loss, aten.mse_loss_backward),
+    *(aten.nll_loss_forward, aten.nll_loss_backward, aten.nll_loss2d_forward, aten.nll_loss2d_backward),
+    *(aten.smooth_l1_loss, aten.smooth_l1_loss_backward),
+    *(aten.soft_margin_loss, aten.soft_margin_loss_backward),
 )
 
 
@@ -69,21 +46,13 @@ def decomposition_table() -> Table:
     return {**get_decompositions(_FROM_TORCH), **_OURS}
 
 
-def _mean(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    return _mean_dim(x, None, dtype=dtype)
-
-
-def _mean_dim(x: Tensor, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
+def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
     """sum / n, summed in f32 at least: a sum over many f16 values overflows where their mean does not."""
     result = dtype or x.dtype
     wide = torch.promote_types(result, torch.float32)
     dims = _dims(x, dim)
     total = x.sum(dims, keepdim, dtype=wide if wide != x.dtype else None)
     return (total / _count(x, dims)).to(result)
-
-
-def _var(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    return _var_mean(x, dim, correction=correction, keepdim=keepdim)[0]
 
 
 def _var_mean(
@@ -100,15 +69,14 @@ def _var_mean(
     return var.to(x.dtype), (mean if keepdim else mean.squeeze(dims)).to(x.dtype)
 
 
-def _std(x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False) -> Tensor:
-    return _var(x, dim, correction=correction, keepdim=keepdim).sqrt()
-
-
-def _std_mean(
-    x: Tensor, dim: Dims = None, *, correction: float | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    var, mean = _var_mean(x, dim, correction=correction, keepdim=keepdim)
+def _std_mean(x: Tensor, *dims: Dims, **options: float) -> tuple[Tensor, Tensor]:
+    var, mean = _var_mean(x, *dims, **options)
     return var.sqrt(), mean
+
+
+def _first(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Tensor]:
+    """The first result of ``function``."""
+    return lambda *args, **options: function(*args, **options)[0]
 
 
 def _vector_norm(
@@ -288,7 +256,7 @@ _OURS: Table = {
     aten.index_put.default: _index_put,
     aten.linalg_vector_norm.default: _vector_norm,
     aten.mean.default: _mean,
-    aten.mean.dim: _mean_dim,
+    aten.mean.dim: _mean,
     aten.rsub.Tensor: _rsub,
     aten.select_backward.default: _select_backward,
     aten.select_scatter.default: _select_scatter,
@@ -301,13 +269,13 @@ _OURS: Table = {
     aten.squeeze.dim: _squeeze,
     aten.squeeze.dims: _squeeze,
     aten.stack.default: _stack,
-    aten.std.correction: _std,
+    aten.std.correction: _first(_std_mean),
     aten.std_mean.correction: _std_mean,
     aten.unbind.int: _unbind,
     aten.unbind_copy.int: _copies(_unbind),
     aten.unsafe_split.Tensor: _split,
     aten.unsafe_split_with_sizes.default: _split_with_sizes,
-    aten.var.correction: _var,
+    aten.var.correction: _first(_var_mean),
     aten.var_mean.correction: _var_mean,
     aten.view.default: _view,
 }

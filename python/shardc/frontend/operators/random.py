@@ -124,20 +124,16 @@ def randperm(stream: RandomStream, n: int, *, dtype: Dtype = torch.int64, **plac
     return torch.sort(stream.uniform([n], torch.float64), stable=True).indices.to(dtype)
 
 
-@_replaces(aten.bernoulli.default)
-def bernoulli(stream: RandomStream, self: Tensor) -> Tensor:
-    return bernoulli_tensor(stream, self, self)
-
-
 @_replaces(aten.bernoulli.p)
 def bernoulli_p(stream: RandomStream, self: Tensor, p: float = 0.5) -> Tensor:
     check(0 <= p <= 1, lambda: f"bernoulli: p is {p}, not between 0 and 1")
     return _as(self, stream.uniform(self.shape) < p)
 
 
-@_replaces(aten.bernoulli.Tensor)
-def bernoulli_tensor(stream: RandomStream, self: Tensor, p: Tensor) -> Tensor:
-    return _as(self, stream.uniform(self.shape, wide_dtype(p.dtype)) < p)
+@_replaces(aten.bernoulli.default, aten.bernoulli.Tensor)
+def bernoulli(stream: RandomStream, self: Tensor, p: Tensor | None = None) -> Tensor:
+    chances = self if p is None else p
+    return _as(self, stream.uniform(self.shape, wide_dtype(chances.dtype)) < chances)
 
 
 @_replaces(aten.native_dropout.default)
@@ -231,14 +227,9 @@ def geometric(stream: RandomStream, self: Tensor, p: float) -> Tensor:
     return _as(self, torch.ceil(waited * (-1.0 / math.log1p(-p))))
 
 
-@_replaces(aten.random.default)
-def random(stream: RandomStream, self: Tensor) -> Tensor:
-    """All integers from 0 that the dtype can hold exactly."""
-    return random_from(stream, self, 0, None)
-
-
-@_replaces(aten.random.to)
-def random_to(stream: RandomStream, self: Tensor, to: int) -> Tensor:
+@_replaces(aten.random.default, aten.random.to)
+def random(stream: RandomStream, self: Tensor, to: int | None = None) -> Tensor:
+    """Integers from 0 to below ``to``, or all from 0 that the dtype can hold exactly."""
     return random_from(stream, self, 0, to)
 
 

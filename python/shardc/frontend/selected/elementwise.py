@@ -19,15 +19,9 @@ aten = torch.ops.aten
 
 
 @handles(
-    torch.Tag.pointwise,
-    aten._to_copy.default,
-    aten.alias.default,
-    aten.detach.default,
-    aten.elu_backward.default,
-    aten.hardtanh_backward.default,
-    aten.leaky_relu_backward.default,
-    aten.lift_fresh_copy.default,
-    aten.masked_fill.Tensor,
+    *(torch.Tag.pointwise, aten.masked_fill.Tensor),
+    *(aten._to_copy.default, aten.alias.default, aten.detach.default, aten.lift_fresh_copy.default),
+    *(aten.elu_backward.default, aten.hardtanh_backward.default, aten.leaky_relu_backward.default),
 )
 def _elementwise(r: Rewriter, node: Node) -> Value:
     if not isinstance(node.meta["val"], torch.Tensor):
@@ -53,7 +47,10 @@ def _on_tensors(r: Rewriter, node: Node) -> tuple[OpOverload, list[Argument]]:
     return target, args
 
 
-@handles(aten.empty_like.default, aten.full_like.default, aten.ones_like.default, aten.zeros_like.default)
+@handles(
+    *(aten.clone.default, aten.empty_like.default),
+    *(aten.full_like.default, aten.ones_like.default, aten.zeros_like.default),
+)
 def _like(r: Rewriter, node: Node) -> Value:
     value = r.value(node.args[0])
     return Value(r.call(node.target, value.node, *_numbers(r, node, 1), **node.kwargs), value.dims)

@@ -14,18 +14,10 @@ aten = torch.ops.aten
 
 
 @handles(
-    aten.all.default,
-    aten.all.dim,
-    aten.all.dims,
-    aten.amax.default,
-    aten.amin.default,
-    aten.any.default,
-    aten.any.dim,
-    aten.any.dims,
-    aten.prod.default,
-    aten.prod.dim_int,
-    aten.sum.default,
-    aten.sum.dim_IntList,
+    *(aten.all.default, aten.all.dim, aten.all.dims),
+    *(aten.any.default, aten.any.dim, aten.any.dims),
+    *(aten.amax.default, aten.amin.default),
+    *(aten.prod.default, aten.prod.dim_int, aten.sum.default, aten.sum.dim_IntList),
 )
 def _reduce(r: Rewriter, node: Node) -> Value:
     value, rank = r.value(node.args[0]), node_at(node).meta["val"].dim()
@@ -59,22 +51,13 @@ def _cumsum(r: Rewriter, node: Node) -> Value:
     return Value(r.call(node.target, r.filled(value, [dim], 0), dim, **node.kwargs), value.dims)
 
 
-@handles(aten.mm.default, aten.bmm.default)
-def _matmul(r: Rewriter, node: Node) -> Value:
-    return _product(r, node, r.value(node.args[0]), r.value(node.args[1]))
-
-
-@handles(aten.addmm.default)
-def _addmm(r: Rewriter, node: Node) -> Value:
-    bias, a, b = (r.value(term) for term in node.args)
-    if any(bias.dims):
-        raise r.refused(node)
-    return _product(r, node, a, b, bias.node)
-
-
-def _product(r: Rewriter, node: Node, a: Value, b: Value, *bias: Node) -> Value:
+@handles(aten.mm.default, aten.bmm.default, aten.addmm.default)
+def _product(r: Rewriter, node: Node) -> Value:
     """``[..., m, k] @ [..., k, n]``; both factors are 0 where ``k`` has no element: 0 * inf is NaN."""
-    rank = len(a.dims)
+    *biases, a, b = (r.value(term) for term in node.args)
+    if any(any(bias.dims) for bias in biases):
+        raise r.refused(node)
+    rank, bias = len(a.dims), [bias.node for bias in biases]
     for dim in range(rank - 2):
         a, b = r.matched([a, b], [dim, dim])
     a, b = r.matched([a, b], [rank - 1, rank - 2])

@@ -16,12 +16,6 @@ from shardc.frontend.selected.selection import Selection, Size, Value, fixed
 aten = torch.ops.aten
 
 
-@handles(aten.clone.default)
-def _clone(r: Rewriter, node: Node) -> Value:
-    value = r.value(node.args[0])
-    return Value(r.call(node.target, value.node, **node.kwargs), value.dims)
-
-
 @handles(aten.t.default, aten.transpose.int, aten.permute.default)
 def _permute(r: Rewriter, node: Node) -> Value:
     value = r.value(node.args[0])

@@ -65,7 +65,6 @@ def capture_step(
         arguments=step.arguments,
         results=step.results,
         batch_tree=batch[1],
-        output_tree=trace.output_tree,
         constants=step.constants,
         hyperparameters=[item for item in traced_optimizer.hyperparameters if item.name in read],
         baked=traced_optimizer.baked(read),

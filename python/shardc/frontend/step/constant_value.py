@@ -18,7 +18,6 @@ from shardc.runtime.torch_private import FunctionalTensor, disable_current_modes
 # Beyond this many traced ops a tensor is taken as unknown: constants have short histories.
 MAX_OPS = 64
 
-
 Answer = TypeVar("Answer")
 
 

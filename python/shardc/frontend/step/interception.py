@@ -23,12 +23,8 @@ from shardc.runtime import torch_private
 
 # Python asks for a tensor's value.
 _READS = {
-    torch.Tensor.item,
-    torch.Tensor.tolist,
-    torch.Tensor.__bool__,
-    torch.Tensor.__int__,
-    torch.Tensor.__float__,
-    torch.Tensor.__index__,
+    *(torch.Tensor.item, torch.Tensor.tolist),
+    *(torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__, torch.Tensor.__index__),
 }
 
 # Their functions call others that must be seen; gradients run checkpointed parts of the forward again.
@@ -50,7 +46,9 @@ class Interception(TorchFunctionMode):
             return scaled_dot_product_attention(*args, **kwargs)
         if func in _LAYERS:
             with self:
-                return _LAYERS[func](*args, **kwargs)
+                made = _LAYERS[func](*args, **kwargs)
+            if made is not None:
+                return made
         if func in _POOLS and all(n == 1 for n in listed(args[1])):
             # For channels-last inputs torch's own ends in as_strided, which has no meaning without memory.
             return args[0].mean(_POOLS[func], keepdim=True)
@@ -95,25 +93,14 @@ def _embedding_bag(
     per_sample_weights: torch.Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> torch.Tensor:
+) -> torch.Tensor | None:
     """An embedding and a sum over each bag, as torch's: [bags, d] of [bags, n], or of [n] and ``offsets``.
 
-    ``max_norm``, which writes to the weight, and the largest of bags given by offsets are left to torch.
+    None, which leaves it to torch, for ``max_norm``, which writes to the weight, and for the largest of bags
+    given by offsets.
     """
     if max_norm is not None or (offsets is not None and mode == "max"):
-        return F.embedding_bag(
-            input,
-            weight,
-            offsets,
-            max_norm,
-            norm_type,
-            scale_grad_by_freq,
-            mode,
-            sparse,
-            per_sample_weights,
-            include_last_offset,
-            padding_idx,
-        )
+        return None
     rows = F.embedding(input, weight, padding_idx, None, norm_type, scale_grad_by_freq, False)
     kept = torch.ones_like(input, dtype=torch.bool)
     if padding_idx is not None:
@@ -140,7 +127,7 @@ def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor
     return v * (g / v.square().sum(dims, keepdim=dim != -1).sqrt())
 
 
-_LAYERS: dict[Callable[..., object], Callable[..., torch.Tensor]] = {
+_LAYERS: dict[Callable[..., object], Callable[..., torch.Tensor | None]] = {
     F.embedding_bag: _embedding_bag,
     torch_private.weight_norm: _weight_norm,
 }

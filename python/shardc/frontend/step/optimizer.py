@@ -230,7 +230,6 @@ def _lent(optimizer: torch.optim.Optimizer, groups: list[dict], state: Mapping) 
 Fill = float | Callable[[Mapping[str, float]], float]
 _ADAM: dict[str, Fill] = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0}
 
-
 # What each optimizer of torch.optim fills its state with at the start (sources of torch 2.13).
 _INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
     # With dampening, SGD's first step differs from a step on zeros: see Hyperparameter.first_step.

@@ -22,11 +22,6 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: torch.dtype
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the whole, unsharded tensor."""
-        return torch.Size(self.shape).numel() * self.dtype.itemsize
-
 
 @dataclass(frozen=True)
 class Hyperparameter:
@@ -78,7 +73,6 @@ class Capture:
     arguments: list[TensorSpec]
     results: list[TensorSpec]
     batch_tree: BatchTree
-    output_tree: pytree.TreeSpec
     constants: dict[str, torch.Tensor]
     hyperparameters: list[Hyperparameter]
     baked: dict[tuple[int, str], object]

@@ -42,7 +42,6 @@ from shardc.runtime.torch_private import (
     UnsupportedFakeTensorException,
     autocast_for_all,
     dispatch_functionalize,
-    pytree,
     recomputation_unchecked,
 )
 
@@ -60,7 +59,6 @@ class Trace:
     graph: torch.fx.GraphModule
     arguments: list[TensorSpec]
     gradients: list[str]
-    output_tree: pytree.TreeSpec
     where: Frames
     storages: dict[int, str]
 
@@ -84,7 +82,6 @@ class StepTracer:
         self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
         self._trained = [name for name in optimizer.names if state.params[name].requires_grad]
         self._where = caller_line()
-        self._output_tree: pytree.TreeSpec | None = None
         self._stream = RandomStream()
 
     def trace(self, symbols: bool = False) -> Trace:
@@ -114,8 +111,7 @@ class StepTracer:
                 frame, line = self._where[0]
                 last_line = self._recorder.line if _in_backward(error) else f"{frame}:{line}"
                 raise _explained(error, last_line) from error
-        assert self._output_tree is not None
-        return Trace(graph, arguments, self._trained, self._output_tree, self._where, self._storages())
+        return Trace(graph, arguments, self._trained, self._where, self._storages())
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
         """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
@@ -181,7 +177,6 @@ class StepTracer:
     def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         with nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast):
             output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
-            self._output_tree = pytree.tree_structure(output)
             return find_loss(output, batch, self._loss)
 
     def _update(

@@ -17,7 +17,8 @@ from pathlib import Path, PurePosixPath
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.checkpoint import CheckpointException, state_dict_loader
+from torch.distributed.checkpoint import state_dict_loader
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 

@@ -10,6 +10,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -138,9 +139,10 @@ def encode(value: object, tensors: list[Tensor], where: str) -> object:
         assert isinstance(value, (list, tuple, set, frozenset))
         items = [encode(v, tensors, f"{where}[{i}]") for i, v in enumerate(value)]
         return items if isinstance(value, list) else {TAG: type(value).__name__, "v": items}
-    if (numpy := sys.modules.get("numpy")) and isinstance(value, (numpy.generic, numpy.ndarray)):
-        as_tensor = isinstance(value, numpy.ndarray)
-        return encode(torch.from_numpy(value.copy()) if as_tensor else value.item(), tensors, where)
+    if type(value).__module__ == "numpy":
+        with suppress(TypeError):  # of texts and objects
+            numbers = torch.as_tensor(value)
+            return encode(numbers.clone() if numbers.ndim else numbers.item(), tensors, where)
     what = f"the state of {where} holds a {type(value).__name__}, which a checkpoint without pickles can't"
     hint = "let its state_dict() give numbers, texts, tensors, and lists, tuples and dicts of them"
     raise StateNotSaved(what, where, hint)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.checkpoint import CheckpointException, state_dict_saver
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
@@ -94,7 +95,9 @@ class Saver:
     def _start(self, values: dict[str, Tensor], writer: _Writer) -> Future[object]:
         """A background thread, whose collectives have a group of their own."""
         if dist.is_initialized() and self._group is None:
-            self._group = dist.new_group(backend="gloo")
+            group = dist.new_group(backend="gloo")
+            assert isinstance(group, dist.ProcessGroup)
+            self._group = group
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")
             started = state_dict_saver.async_save(values, storage_writer=writer, process_group=self._group)
@@ -191,7 +194,7 @@ def _check_folder(folder: Path, keep: int | None) -> None:
         raise CheckpointNotSaved(what, str(folder), f"name another folder, or {other}")
 
 
-def _not_saved(folder: Path, error: Exception) -> CheckpointNotSaved:
+def _not_saved(folder: Path, error: BaseException) -> CheckpointNotSaved:
     """One error for all ranks, with the first cause."""
     cause, who = error, ""
     if isinstance(error, CheckpointException) and error.failures:

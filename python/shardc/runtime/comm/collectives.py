@@ -70,8 +70,10 @@ class Pending:
         return self.finish(self.result) if self.finish else self.result
 
 
+Handle = Done | Pending
 Start = tuple[str, Group, str, int]
 Finish = Callable[[Tensor], Tensor]
+Layout = tuple[Axes, ...]
 
 
 def described(start: Start) -> str:
@@ -162,19 +164,16 @@ class Rank:
         for pending in sent:
             pending.wait()
 
-    def all_reduce(
-        self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False
-    ) -> Done | Pending:
+    def all_reduce(self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False) -> Handle:
         """The combined value of all ranks over ``axes``. With ``reuse`` it may take the place of ``x``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
-        mine = reuse and x.is_contiguous()
-        out = _plain(x if mine else _empty(x.shape, x).copy_(x))
+        out = _plain(x if reuse and x.is_contiguous() else _empty(x.shape, x).copy_(x))
         work = group.all_reduce(out, _op(reduction, x))
         return self._pending("all_reduce", group, work, out, out, _typed(x))
 
-    def all_gather(self, x: Tensor, *, dim: int, axes: Axes) -> Done | Pending:
+    def all_gather(self, x: Tensor, *, dim: int, axes: Axes) -> Handle:
         """The blocks of all ranks over ``axes``, concatenated along ``dim`` in the order of their index."""
         group = self._groups[axes]
         if group.size == 1:
@@ -184,18 +183,17 @@ class Rank:
         work = group.all_gather(out.flatten(0, 1) if x.dim() else out, block)
         return self._pending("all_gather", group, work, block, out, _joined(group, dim, x))
 
-    def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Done | Pending:
+    def reduce_scatter(self, x: Tensor, *, dim: int, axes: Axes, reduction: str = "sum") -> Handle:
         """This rank's block along ``dim`` of the combined value of all ranks over ``axes``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
         blocks = group.sorted(_split(_plain(x), dim, group.size)).contiguous()
         out = _empty(blocks.shape[1:], blocks)
-        flat = blocks.flatten(0, 1) if out.dim() else blocks
-        work = group.reduce_scatter(out, flat, _op(reduction, x))
+        work = group.reduce_scatter(out, blocks.flatten(0, 1) if out.dim() else blocks, _op(reduction, x))
         return self._pending("reduce_scatter", group, work, blocks, out, _typed(x))
 
-    def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Done | Pending:
+    def all_to_all(self, x: Tensor, *, split_dim: int, concat_dim: int, axes: Axes) -> Handle:
         """Cut ``split_dim`` into a block for each rank, and join what they send along ``concat_dim``."""
         group = self._groups[axes]
         if group.size == 1:
@@ -205,19 +203,16 @@ class Rank:
         work = group.all_to_all(out.view(-1), blocks.view(-1))
         return self._pending("all_to_all", group, work, blocks, out, _joined(group, concat_dim, x))
 
-    def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Done | Pending:
+    def broadcast(self, x: Tensor, *, axes: Axes, root: int = 0) -> Handle:
         """The value of the rank with index ``root`` over ``axes``."""
         group = self._groups[axes]
         if group.size == 1:
             return Done(x)
         source = group.ranks[root]
         out = _plain(x).contiguous() if source == self.number else torch.empty_like(_plain(x).contiguous())
-        work = group.broadcast(out, source)
-        return self._pending("broadcast", group, work, out, out, _typed(x))
+        return self._pending("broadcast", group, group.broadcast(out, source), out, out, _typed(x))
 
-    def permute(
-        self, x: Tensor, *, source: tuple[Axes, ...], target: tuple[Axes, ...], axes: Axes
-    ) -> Done | Pending:
+    def permute(self, x: Tensor, *, source: Layout, target: Layout, axes: Axes) -> Handle:
         """The block that layout ``target`` gives this rank, from the rank that has it in ``source``."""
         group = self._groups[axes]
         senders = self._senders(group, source, target)
@@ -237,7 +232,7 @@ class Rank:
         start = (name, group, caller.f_code.co_filename, caller.f_lineno)
         return Pending(work, kept, out, finish, start, self._flights)
 
-    def _senders(self, group: Group, source: tuple[Axes, ...], target: tuple[Axes, ...]) -> dict[int, int]:
+    def _senders(self, group: Group, source: Layout, target: Layout) -> dict[int, int]:
         """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""
         place = lambda r, layout: tuple(self.mesh.index(r, axes) for axes in layout)  # noqa: E731
         holders: dict[tuple[int, ...], list[int]] = {}
@@ -301,6 +296,4 @@ def _join(blocks: Tensor, dim: int) -> Tensor:
     """``[parts, .., n, ..]`` as ``[.., parts * n, ..]``; a view if all dims before ``dim`` are of size 1."""
     shape = list(blocks.shape[1:])
     shape[dim] *= blocks.shape[0]
-    if prod(shape[:dim]) == 1:
-        return blocks.view(shape)
-    return blocks.movedim(0, dim).reshape(shape)
+    return blocks.view(shape) if prod(shape[:dim]) == 1 else blocks.movedim(0, dim).reshape(shape)

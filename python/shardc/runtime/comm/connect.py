@@ -1,7 +1,5 @@
 """Joining the ranks of a program: the process group, this rank's number and device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -12,6 +10,7 @@ from .. import environment
 from ..errors import NoSuchDevice, WorldMismatch
 from .mesh import Mesh
 
+Device = torch.device | str | None
 TIMEOUT_S = environment.TIMEOUT_S.get()
 """How long a rank waits for the others in one collective before it gives up, in seconds."""
 
@@ -31,7 +30,7 @@ class Place:
     nccl: bool = False
 
 
-def connect(mesh: Mesh, device: torch.device | str | None = None, timeout_s: float = TIMEOUT_S) -> Place:
+def connect(mesh: Mesh, device: Device = None, timeout_s: float = TIMEOUT_S) -> Place:
     """Join the process group that torchrun describes; a mesh of one rank needs none.
 
     ``device`` is that of this rank's tensors: its own if not given, or if it is ``"cuda"``.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .mesh import Axes, Mesh
 
+Timeout = timedelta | None
 # torch 2.13 gave these two new names and warns at every call of the old ones.
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -48,8 +49,7 @@ class Group:
         """Blocks in the order of the index (dim 0), put in c10d's order."""
         if self.place is None:
             return blocks
-        inverse = sorted(range(self.size), key=self.place.__getitem__)
-        return torch.stack([blocks[i] for i in inverse])
+        return torch.stack([blocks[i] for i in sorted(range(self.size), key=self.place.__getitem__)])
 
     # What c10d is told to start, each giving something to wait for.
 
@@ -136,26 +136,23 @@ class Groups(dict[Axes, Group]):
         mesh: Mesh,
         rank: int,
         wanted: Iterable[Axes],
-        timeout: timedelta | None = None,
+        timeout: Timeout = None,
         make: type[Group] = Group,
     ) -> None:
         super().__init__()
         self._handles: dict[frozenset[frozenset[int]], dist.ProcessGroup | None] = {}
         for axes in wanted:
             parts = mesh.partition(axes)
-            ranks = next(p for p in parts if rank in p)
-            self[axes] = make(
-                ranks, None if len(ranks) == 1 else self._handle(parts, timeout), place_of(ranks)
-            )
+            own = next(p for p in parts if rank in p)
+            self[axes] = make(own, None if len(own) == 1 else self._handle(parts, timeout), place_of(own))
 
-    def _handle(self, parts: list[tuple[int, ...]], timeout: timedelta | None) -> dist.ProcessGroup | None:
+    def _handle(self, parts: list[tuple[int, ...]], timeout: Timeout) -> dist.ProcessGroup | None:
         """Make one c10d group for each part; other axes or orders of the same ranks share them."""
         key = frozenset(frozenset(p) for p in parts)
         if key not in self._handles:
             made = dist.group.WORLD
             if len(parts) > 1:
-                lists = [sorted(p) for p in parts]
-                made, _ = dist.new_subgroups_by_enumeration(lists, timeout=timeout)
+                made, _ = dist.new_subgroups_by_enumeration([sorted(p) for p in parts], timeout=timeout)
                 assert not isinstance(made, int), "every rank is in one of them"
             self._handles[key] = made
         return self._handles[key]

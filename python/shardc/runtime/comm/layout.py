@@ -80,9 +80,8 @@ class Leaf:
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
         """The shape of every rank's block, padding included."""
-        return tuple(
-            n // ways(dim) for n, dim in zip(self.padded or self.shape, self.space_dims(mesh), strict=True)
-        )
+        sizes = zip(self.padded or self.shape, self.space_dims(mesh), strict=True)
+        return tuple(n // ways(dim) for n, dim in sizes)
 
     def held_shape(self, mesh: Mesh, rank: int) -> tuple[int, ...]:
         """The shape of what the rank's block holds of the tensor: all of it but for padding."""
@@ -112,9 +111,8 @@ class Leaf:
 
 def chunked_shape(leaf: Leaf, mesh: Mesh) -> tuple[int, ...]:
     """The padded shape with which ranks would hold what ``torch.chunk`` gives them."""
-    return tuple(
-        -(-n // ways(dim)) * ways(dim) for n, dim in zip(leaf.shape, leaf.space_dims(mesh), strict=True)
-    )
+    sizes = zip(leaf.shape, leaf.space_dims(mesh), strict=True)
+    return tuple(-(-n // ways(dim)) * ways(dim) for n, dim in sizes)
 
 
 def with_padding(value: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -135,8 +133,7 @@ def cut(value: Tensor, dims: Sequence[Axes], mesh: Mesh, rank: int) -> Tensor:
     for d, axes in enumerate(dims):
         if not axes:
             continue
-        sizes = [size for _, _, size in axes]
-        value = value.unflatten(d, [*sizes, -1])
+        value = value.unflatten(d, [*[size for _, _, size in axes], -1])
         kept = 0
         for axis in axes:
             if mesh.is_time(axis):

@@ -27,8 +27,7 @@ class Mesh:
     def read(axes: Iterable[dict]) -> Mesh:
         """From the manifest's ``[{"name": ..., "size": ..., "kind": "space" | "time"}, ...]``."""
         found = [(a["name"], a["size"], a["kind"]) for a in axes]
-        by_kind = {kind: tuple((n, s) for n, s, k in found if k == kind) for kind in ("space", "time")}
-        return Mesh(**by_kind)
+        return Mesh(**{kind: tuple((n, s) for n, s, k in found if k == kind) for kind in ("space", "time")})
 
     @property
     def world_size(self) -> int:

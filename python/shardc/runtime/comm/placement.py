@@ -6,8 +6,6 @@ not divide it, it chunks chunks, which is not what ``torch.chunk`` gives for all
 cut by one mesh dim, which joins the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 
@@ -31,16 +29,14 @@ class DeviceMeshes:
     Along the axis ``apart`` ranks have leaves of their own, on a DeviceMesh's part at one place there.
     """
 
-    def __init__(
-        self, mesh: Mesh, device_type: str, leaves: Iterable[Leaf], apart: Axis | None = None
-    ) -> None:
+    def __init__(self, mesh: Mesh, device: str, leaves: Iterable[Leaf], apart: Axis | None = None) -> None:
         leaves = list(leaves)
         self._mesh, self._apart = mesh, apart
         self._parts = mesh.finest(a for leaf in leaves for dim in leaf.space_dims(mesh) for a in dim)
         self._made: dict[Order, DeviceMesh] = {}
         for order in [_apart(self._parts), *map(self._order, leaves)]:
             if order not in self._made:
-                self._made[order] = self._make(order, device_type)
+                self._made[order] = self._make(order, device)
 
     @property
     def main(self) -> DeviceMesh:
@@ -53,10 +49,8 @@ class DeviceMeshes:
         if self._apart is not None:
             order = tuple(parts for parts in order if parts != (self._apart,))
             mesh = mesh[self._names(order) or (ALONE,)]
-        placements: list[Placement] = [
-            Shard(dims[parts[0]]) if parts[0] in dims else Replicate() for parts in order
-        ]
-        return mesh, placements or [Replicate()]
+        heads = [parts[0] for parts in order]
+        return mesh, [Shard(dims[p]) if p in dims else Replicate() for p in heads] or [Replicate()]
 
     def _dims(self, leaf: Leaf) -> dict[Axis, int]:
         """The dim that each finest part cuts, major parts of a dim first."""

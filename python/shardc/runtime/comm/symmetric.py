@@ -233,16 +233,14 @@ def _module() -> ModuleType:
     return torch_private.symmetric_memory
 
 
-def _rendezvous(
-    group: Group, device: torch.device, stream: cuda.Stream | None, limit: int
-) -> SymmetricMemory:
+def _rendezvous(group: Group, device: torch.device, stream: cuda.Stream | None, size: int) -> SymmetricMemory:
     assert stream is not None and group.handle is not None
     symmetric, name = _module(), group.handle.group_name
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # newer PyTorch enables groups by itself, and says so
         symmetric.enable_symm_mem_for_group(name)
-    buffer = symmetric.empty(limit, dtype=torch.uint8, device=device)
-    return SymmetricMemory(name, buffer, symmetric.rendezvous(buffer, name), stream, limit)
+    buffer = symmetric.empty(size, dtype=torch.uint8, device=device)
+    return SymmetricMemory(name, buffer, symmetric.rendezvous(buffer, name), stream, size)
 
 
 def _try(memory: SymmetricMemory) -> None:

@@ -7,8 +7,6 @@ it in the store for all: a rank may hear of a death only when the ranks that it 
 of it.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
@@ -154,10 +152,8 @@ class Watch:
             self._store.compare_set("reason", self._mine, NOTHING)
             self._mine, self._reason = NOTHING, None
 
-    def _look(self) -> dict[int, list[str]]:
-        return {
-            r: self._store.get(f"beat/{r}").decode().split() for r in range(self._world) if r != self._rank
-        }
+    def _look(self) -> dict[int, list[bytes]]:
+        return {r: self._store.get(f"beat/{r}").split() for r in range(self._world) if r != self._rank}
 
     def _blame(self, error: Exception) -> RankStopped:
         first = self._look()

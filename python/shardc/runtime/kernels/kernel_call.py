@@ -75,18 +75,10 @@ def caller(
     first = () if size is None else (1, size)
     new = sum(isinstance(o, tuple) for o in outputs)
     arrays = _Arrays(len(first) + figures.inputs + new + figures.sizes + 1)
-    names: dict[str, object] = {
-        "entry": entry,
-        "function": ctypes.cast(entry, ctypes.c_void_p),
-        "parallel": parallel,
-        "pop": arrays.free.pop,
-        "new": arrays.new,
-        "give_back": arrays.free.append,
-        "threads_now": torch.get_num_threads,
-        "workspace": _workspace,
-        "pooled": pool.empty,
-        "empty": _empty,
-    }
+    names = dict[str, object](entry=entry, function=ctypes.cast(entry, ctypes.c_void_p), parallel=parallel)
+    names |= {"pop": arrays.free.pop, "new": arrays.new, "give_back": arrays.free.append}
+    names |= {"threads_now": torch.get_num_threads, "workspace": _workspace}
+    names |= {"pooled": pool.empty, "empty": _empty}
     figure: dict[str, str] = {}
     for name in ("max_threads", "shared_bytes", "thread_bytes"):
         value = getattr(figures, name)
@@ -154,9 +146,8 @@ def _writer(
     addresses += [*numbers, *(["scratch.data_ptr()"] if scratch else [])]
     lines += ["try: slots, address = held = pop()", "except IndexError: slots, address = held = new()"]
     lines += [f"slots[0:{len(addresses)}] = {_tuple(addresses)}"] if addresses else []
-    lines.append(
-        f"{'parallel(function, address, threads, 0) if threads > 1 else ' * bool(threads)}entry(address)"
-    )
+    shared = "parallel(function, address, threads, 0) if threads > 1 else " if threads else ""
+    lines.append(f"{shared}entry(address)")
     lines += ["give_back(held)", *(f"check({made[n]}.item(), message{n})" for n in checked)]
     lines += [f"return {_tuple([read[m] if isinstance(m, int) else made[n] for n, m in enumerate(makers)])}"]
     body = "\n".join(f"        {line}" for line in lines)
@@ -171,11 +162,7 @@ def _tuple(texts: Sequence[object]) -> str:
 
 
 def batch_caller(
-    entry: Any,
-    inputs: int,
-    members: Sequence[Member],
-    elements_per_thread: int,
-    parallel: Parallel,
+    entry: Any, inputs: int, members: Sequence[Member], elements_per_thread: int, parallel: Parallel
 ) -> Batch:
     """Return the function that calls a flat kernel once for several tuples of tensors: results for each."""
     function = ctypes.cast(entry, ctypes.c_void_p)
@@ -232,15 +219,13 @@ def _strides(shape: Sizes) -> Sizes:
     return tuple(prod(max(n, 1) for n in shape[d + 1 :]) for d in range(len(shape)))
 
 
-def _plain_empty(shape: Sizes, strides: Sizes, dtype: torch.dtype) -> Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype)
+Maker = Callable[[Sizes, Sizes, torch.dtype], Tensor]
+_empty: Maker = torch_private.optional("empty_strided_cpu") or (
+    lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype)
+)
 
 
-_empty: Callable[[Sizes, Sizes, torch.dtype], Tensor]
-_empty = torch_private.optional("empty_strided_cpu") or _plain_empty
-
-
-def _maker(size_bytes: int) -> Callable[[Sizes, Sizes, torch.dtype], Tensor]:
+def _maker(size_bytes: int) -> Maker:
     """What makes a result of so many bytes."""
     return partial(pool.empty, size_bytes=size_bytes) if size_bytes >= pool.POOLED_BYTES else _empty
 

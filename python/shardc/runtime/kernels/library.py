@@ -4,8 +4,6 @@
 several threads at once: outputs and workspace are each call's own.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """How compiled kernels are opened, by what they are for: a line for each kind."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -162,9 +162,8 @@ class _Segment:
 _pool = Pool()
 # A fork waits until no other thread is changing the lists: the child would have them as they were in the
 # middle of it.
-os.register_at_fork(
-    before=_pool._lock.acquire, after_in_parent=_pool._lock.release, after_in_child=_pool._lock.release
-)
+_lock = _pool._lock
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @lru_cache(maxsize=1024)
@@ -173,10 +172,8 @@ def _block_type(size: int) -> type[ctypes.Array[ctypes.c_char]]:
     free = _pool.bin(size)
 
     class Block(ctypes.c_char * size):  # type: ignore[misc]
-        def __del__(
-            self, give_back: Callable[[int], None] = free.append, address_of=ctypes.addressof
-        ) -> None:
-            give_back(address_of(self))
+        def __del__(self, give_back: Callable[[int], None] = free.append, place=ctypes.addressof) -> None:
+            give_back(place(self))
 
     return Block
 

@@ -6,8 +6,6 @@ another thread, which is new and gets a pool of its own. (ATen's ops still need 
 in such a child, as ever.)
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import threading
@@ -22,13 +20,12 @@ from ..errors import RuntimeFailure
 
 _forked: int | None = None
 """The thread of this process that came out of a fork."""
-_leader: ThreadPoolExecutor | None = None
 
 
 def parallel(function: ctypes.c_void_p, data: int, threads: int, flags: int = 0) -> None:
     """``function(data)`` on each of so many threads of torch's OpenMP: its pool, and no second one."""
     if threading.get_ident() == _forked:
-        _lead().submit(_gomp_parallel(), function, data, threads, flags).result()
+        _leader().submit(_gomp_parallel(), function, data, threads, flags).result()
     else:
         _gomp_parallel()(function, data, threads, flags)
 
@@ -57,16 +54,15 @@ def openmp_path() -> str:
     return min(loaded, key=lambda path: (not path.startswith(folder), path))
 
 
-def _lead() -> ThreadPoolExecutor:
-    global _leader
-    if _leader is None:
-        _leader = ThreadPoolExecutor(1, "shardc-team")
-    return _leader
+@cache
+def _leader() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "shardc-team")
 
 
 def _after_fork() -> None:
-    global _forked, _leader
-    _forked, _leader = threading.get_ident(), None
+    global _forked
+    _forked = threading.get_ident()
+    _leader.cache_clear()
 
 
 os.register_at_fork(after_in_child=_after_fork)

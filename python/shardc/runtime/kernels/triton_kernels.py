@@ -144,21 +144,27 @@ def check_triton() -> None:
 
 
 def check_driver() -> None:
-    """Raises BadDriver if an NVIDIA GPU is here whose driver does not load what Triton's assembler makes.
+    """Raises BadDriver if an NVIDIA GPU is here whose driver does not load what Triton's assembler makes."""
+    if torch.version.cuda is None or not torch.cuda.is_available():
+        return
+    lacking = lacking_cuda(driver_version(), torch.cuda.get_device_capability() >= (10, 0))
+    if lacking is not None:
+        what = "the GPU's driver is for CUDA {}; these kernels need one for {}".format(*lacking)
+        raise BadDriver(what, hint="install a newer driver, or a Triton that comes with an older assembler")
+
+
+def lacking_cuda(driver: int, is_late: bool = False) -> tuple[str, str] | None:
+    """The CUDA that a driver (12040: CUDA 12.4) is for, and that of the assembler that Triton has for its GPU
+    (``is_late``: of capability 10 or more); None if the driver loads what that makes.
 
     A driver for some CUDA runs the machine code of every CUDA with the same major number.
     """
     from triton import knobs
 
-    if torch.version.cuda is None or not torch.cuda.is_available():
-        return
-    found = driver_version()
-    is_late = torch.cuda.get_device_capability() >= (10, 0)
     needed = (knobs.nvidia.ptxas_blackwell if is_late else knobs.nvidia.ptxas).version
-    if found // 1000 < int(needed.partition(".")[0]):
-        own = f"{found // 1000}.{found % 1000 // 10}"
-        hint = "install a newer driver, or a Triton that comes with an older assembler"
-        raise BadDriver(f"the GPU's driver is for CUDA {own}; these kernels need one for {needed}", hint=hint)
+    if driver // 1000 >= int(needed.partition(".")[0]):
+        return None
+    return f"{driver // 1000}.{driver % 1000 // 10}", needed
 
 
 def driver_version() -> int:
@@ -182,12 +188,7 @@ def caller(
     numbers = [f"n{n}" for n in range(getattr(module, "SIZES", 0))]
     sizes = numbers if size is None else [str(size)]
     on = f"{read[0]}.device" if read else "device"
-    names: dict[str, object] = {
-        "launch": module.launch,
-        "empty": torch.empty,
-        "device": device,
-        "check": check_index,
-    }
+    names = dict[str, object](launch=module.launch, empty=torch.empty, device=device, check=check_index)
     lines = [f"if not {a}.is_contiguous(): {a} = {a}.contiguous()" for a in read]
     for n, (shape, dtype) in new.items():
         names[f"dtype{n}"] = dtype

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -126,15 +126,10 @@ def _written(
         key=", ".join(key),
         given=", ".join(f"p{n}" if n in tensors else n for n in passed),
     )
-    active: Any = driver.active
-    found = {
-        "ordinary": ordinary,
-        "kernels": kernels,
-        "current_device": active.get_current_device,
-        "current_stream": active.get_current_stream,
-        "enter": knobs.runtime.launch_enter_hook,
-        "leave": knobs.runtime.launch_exit_hook,
-    }
+    active, hooks = cast("Any", driver.active), knobs.runtime
+    found = dict[str, Any](ordinary=ordinary, kernels=kernels)
+    found |= {"current_device": active.get_current_device, "current_stream": active.get_current_stream}
+    found |= {"enter": hooks.launch_enter_hook, "leave": hooks.launch_exit_hook}
     exec(compile(text, f"<launch of {function.__name__}>", "exec"), found)
     return found["launch"]
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .define import define
+from .define import define, wide
 
 SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale, int q_offset=0) -> "
@@ -99,11 +99,6 @@ def _check(problem: Problem) -> None:
         raise ValueError(f"shardc::attention: mask must be bool or floating, got {mask.dtype}")
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which both paths accumulate."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _cut(mask: Tensor | None, rows: slice, cols: slice) -> Tensor | None:
     """The part of a mask that belongs to these rows and columns; dims of size 1 stay."""
     if mask is None:
@@ -115,7 +110,7 @@ def _unseen(problem: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """out, in this dtype, and lse of rows that see nothing."""
     q, v = problem.q, problem.v
     out = torch.zeros(*q.shape[:3], v.shape[3], dtype=dtype, device=q.device)
-    return out, torch.full(q.shape[:3], -math.inf, dtype=_wide(q.dtype), device=q.device)
+    return out, torch.full(q.shape[:3], -math.inf, dtype=wide(q.dtype), device=q.device)
 
 
 # The plain path.
@@ -157,7 +152,7 @@ def _scores(problem: Problem, q: Tensor, k: Tensor, rows: slice, cols: slice) ->
 
 def plain_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     """out and lse by plain torch ops, a chunk of rows at a time; any device, any floating dtype, Dv != D."""
-    q, dtype, kv_heads = problem.q, _wide(problem.q.dtype), problem.k.shape[1]
+    q, dtype, kv_heads = problem.q, wide(problem.q.dtype), problem.k.shape[1]
     out, lse = _unseen(problem, q.dtype)
     k, v = problem.k.to(dtype), problem.v.to(dtype)
     for rows, cols in _chunks(problem):
@@ -176,7 +171,7 @@ def plain_attention(problem: Problem) -> tuple[Tensor, Tensor]:
 
 def plain_attention_backward(problem: Problem, grad_out: Tensor, out: Tensor, lse: Tensor) -> Grads:
     """dq, dk and dv by plain torch ops, a chunk of rows at a time."""
-    q, dtype, kv_heads = problem.q, _wide(problem.q.dtype), problem.k.shape[1]
+    q, dtype, kv_heads = problem.q, wide(problem.q.dtype), problem.k.shape[1]
     k, v = problem.k.to(dtype), problem.v.to(dtype)
     dq = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
     dk, dv = (torch.zeros(x.shape, dtype=dtype, device=x.device) for x in (k, v))
@@ -264,7 +259,7 @@ def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     if mask.dtype == torch.bool:
         zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
         return zeros.masked_fill_(mask.logical_not(), -math.inf)
-    return _dense(mask if mask.dtype == dtype else mask.to(_wide(dtype)))
+    return _dense(mask if mask.dtype == dtype else mask.to(wide(dtype)))
 
 
 def _prepared(problem: Problem) -> Problem:
@@ -371,7 +366,7 @@ def fused_attention(problem: Problem) -> tuple[Tensor, Tensor]:
     if len(pieces) == 1 and pieces[0][0].start == 0:
         part, part_lse = _piece_forward(problem.part(*pieces[0]))
         return _as_made(part), part_lse.contiguous()
-    out, lse = _unseen(problem, _wide(problem.q.dtype))
+    out, lse = _unseen(problem, wide(problem.q.dtype))
     for rows, cols, causal in pieces:
         part, part_lse = _piece_forward(problem.part(rows, cols, causal))
         before = lse[:, :, rows]
@@ -448,7 +443,7 @@ def _fake_attention(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, q_offset: int = 0
 ) -> tuple[Tensor, Tensor]:
     _check(Problem(q, k, v, mask, causal, scale, q_offset))
-    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=_wide(q.dtype))
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
 
 
 def _fake_attention_backward(grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, *rest: object) -> Grads:

@@ -9,6 +9,11 @@ import torch
 Work = Callable[..., object]
 
 
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which operators accumulate."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 def define(
     name: str, schema: str, run: Work, fake: Work, overloads: Mapping[str, Work] | None = None
 ) -> bool:

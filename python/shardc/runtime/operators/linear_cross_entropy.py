@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .define import define
+from .define import define, wide
 
 Three = tuple[Tensor, Tensor, Tensor]
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -39,17 +39,13 @@ CHUNK_LOGITS = 1 << 26
 """Logits that are in memory at once."""
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
 def _chunks(rows: Tensor, weight: Tensor) -> Iterator[slice]:
     step = max(1, CHUNK_LOGITS // max(1, len(weight)))
     return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
 def _logits(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.nn.functional.linear(rows, weight, bias).to(_wide(rows.dtype))
+    return torch.nn.functional.linear(rows, weight, bias).to(wide(rows.dtype))
 
 
 def linear_cross_entropy(rows: Tensor, weight: Tensor, index: Tensor, bias: Tensor | None = None) -> Four:
@@ -80,8 +76,8 @@ def linear_cross_entropy_backward(
     scale: float = 1.0,
 ) -> Three:
     """drows, dweight and dbias, contiguous, in the dtype of rows."""
-    drows, wide, grad = rows.new_empty(rows.shape), _wide(rows.dtype), scale * grad
-    dweight, dbias = weight.new_zeros(weight.shape, dtype=wide), weight.new_zeros(len(weight), dtype=wide)
+    drows, dtype, grad = rows.new_empty(rows.shape), wide(rows.dtype), scale * grad
+    dweight, dbias = weight.new_zeros(weight.shape, dtype=dtype), weight.new_zeros(len(weight), dtype=dtype)
     if sums is None:
         sums = grad if spread is None else grad + len(weight) * spread
     for part in _chunks(rows, weight):
@@ -92,12 +88,12 @@ def linear_cross_entropy_backward(
         slopes = slopes.to(rows.dtype)
         drows[part] = slopes @ (weight if weight_again is None else weight_again)
         dweight += slopes.T @ rows[part]
-        dbias += slopes.sum(0, dtype=wide)
+        dbias += slopes.sum(0, dtype=dtype)
     return drows, dweight.to(rows.dtype), dbias.to(rows.dtype)
 
 
 def _fake(rows: Tensor, weight: Tensor, index: Tensor, bias: Tensor | None = None) -> Four:
-    logp, lse, total, top = (rows.new_empty(rows.shape[0], dtype=_wide(rows.dtype)) for _ in range(4))
+    logp, lse, total, top = (rows.new_empty(rows.shape[0], dtype=wide(rows.dtype)) for _ in range(4))
     return logp, lse, total, top
 
 

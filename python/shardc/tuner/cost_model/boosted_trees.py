@@ -86,6 +86,7 @@ class BoostedTrees:
         self._said: dict[tuple[str, Point], float] = {}
 
     def learn(self, task: Task, space: Space, trials: Sequence[Trial]) -> None:
+        """Takes in what became of points; those that failed count as the worst."""
         for trial in trials:
             if trial.figures:
                 self._figures[task.key, trial.point] = trial.figures
@@ -99,6 +100,7 @@ class BoostedTrees:
                 self._examples.append(Example(task.key, point, row, target, float(said)))
 
     def scores(self, task: Task, space: Space, points: Sequence[Point]) -> list[float]:
+        """Return ranks, smallest fastest; comparable within a task only, and not times."""
         if not points:
             return []
         rows = [self.features(task, space, p) for p in points]
@@ -131,13 +133,9 @@ class BoostedTrees:
             default = self._defaults[task.key] = space.ranked(1)[0]
         estimate = math.log(space.estimate_s(point) / space.estimate_s(default))
         figures = self._figures.get((task.key, point), {})
-        kernel = kernel_features(task.text)
-        found = point_features(kernel, point, default, estimate, figures)
-        return {
-            **found,
-            **count_features(space.counts(point), space.counts(default)),
-            "threads": float(task.threads),
-        }
+        found = point_features(kernel_features(task.text), point, default, estimate, figures)
+        found |= count_features(space.counts(point), space.counts(default))
+        return found | {"threads": float(task.threads)}
 
     @cached_property
     def _older(self) -> Trees | None:
@@ -148,13 +146,10 @@ class BoostedTrees:
         new = [p for p in dict.fromkeys(points) if (task.key, p) not in self._said]
         rows = [self.features(task, space, p) for p in new]
         if new and self._older is not None and tuning_of(task.target).is_pretrained:
-            self._said |= {
-                (task.key, p): float(v) for p, v in zip(new, self._older.predict(rows), strict=True)
-            }
+            said = self._older.predict(rows)
         else:
-            self._said |= {
-                (task.key, p): max(-WORST, min(WORST, r["estimate"])) for p, r in zip(new, rows, strict=True)
-            }
+            said = np.clip([r["estimate"] for r in rows], -WORST, WORST)
+        self._said |= {(task.key, p): float(v) for p, v in zip(new, said, strict=True)}
         return np.array([self._said[task.key, p] for p in points])
 
     def _train(self) -> Trees:
@@ -164,10 +159,10 @@ class BoostedTrees:
 
 
 class Trees:
-    """A booster and its feature names; missing features are NaN. ``sign``: -1 where large is good."""
+    """A booster and its feature names; missing features are NaN."""
 
-    def __init__(self, booster: lightgbm.Booster, sign: float = 1.0) -> None:
-        self._booster, self._sign = booster, sign
+    def __init__(self, booster: lightgbm.Booster) -> None:
+        self.booster = booster
         self._names = [name.replace("~", " ") for name in booster.feature_name()]
 
     @staticmethod
@@ -182,7 +177,6 @@ class Trees:
         targets: np.ndarray,
         rounds: int,
         group: Sequence[int] | None = None,
-        sign: float = 1.0,
         weights: np.ndarray | None = None,
         **settings: object,
     ) -> Trees:
@@ -193,13 +187,10 @@ class Trees:
         data = lightgbm.Dataset(
             _matrix(rows, names), targets, weight=weights, group=group, feature_name=spelled
         )
-        return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds), sign)
+        return Trees(lightgbm.train(SETTINGS | settings, data, num_boost_round=rounds))
 
     def predict(self, rows: Sequence[Mapping[str, float]]) -> np.ndarray:
-        return self._sign * np.asarray(self._booster.predict(_matrix(rows, self._names), num_threads=1))
-
-    def save(self, path: Path) -> None:
-        self._booster.save_model(str(path))
+        return np.asarray(self.booster.predict(_matrix(rows, self._names), num_threads=1))
 
 
 def _matrix(rows: Sequence[Mapping[str, float]], names: Sequence[str]) -> np.ndarray:

@@ -12,8 +12,7 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.dialects.context import new_context
-from shardc.dialects.kern.attention import attention_of
-from shardc.dialects.kern.attention_backward import attention_backward_of
+from shardc.dialects.kern.attention_maps import read_attention
 from shardc.dialects.kern.generic import GENERIC, GenericLoops
 
 UNKNOWN_SIZE = 512
@@ -58,7 +57,6 @@ def kernel_features(text: str) -> KernelFeatures:
     read = [_bytes(a.type) for a in block.arguments]
     written = [_bytes(v.type) for v in list(block.operations)[-1].operation.operands]
     total = sum(read) + sum(written)
-    m, n, k = (counts.sizes[name] for name in "mnk")
     values = {
         "work": _log(counts.work),
         "slow": _log(counts.slow),
@@ -69,12 +67,9 @@ def kernel_features(text: str) -> KernelFeatures:
         "reductions": float(counts.reductions),
         "inputs": float(len(read)),
         "outputs": float(len(written)),
-        "m": _log(m),
-        "n": _log(n),
-        "k": _log(k),
+        **{name: _log(counts.sizes[name]) for name in "mnk"},
     }
-    types = [a.type for a in block.arguments]
-    widths = [_width(t) for t in types if isinstance(t, ir.RankedTensorType)]
+    widths = [_width(a.type) for a in block.arguments if isinstance(a.type, ir.RankedTensorType)]
     element = min((w for w in widths if w > 1), default=4)
     values["element_bytes"] = float(element)
     family = hashlib.sha256(" ".join(counts.said).encode()).hexdigest()[:16]
@@ -125,7 +120,7 @@ def _letters(loops: GenericLoops, sizes: list[int]) -> dict[str, int]:
 
 def _attention(op: ir.Operation, counts: _Counts) -> None:
     backward = op.name == "kern.attention_backward"
-    found = (attention_backward_of if backward else attention_of)(op)
+    found = read_attention(op)
     size = {d: s if isinstance(s, int) else UNKNOWN_SIZE for d, s in found.sizes.items()}
     scores = float(prod(size.get(d, 1) for d in "bhmn")) * (0.5 if found.causal else 1.0)
     width = size.get("d", 1) + size.get("e", 1)

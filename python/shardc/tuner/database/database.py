@@ -28,7 +28,7 @@ NEAR = 0.6
 """Log2 distance of sizes that may share a configuration; beyond it takes lose as often (decision 53)."""
 WORTH = 0.97
 """The ratio that a configuration must be under to be taken over from other sizes."""
-_COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
+COLUMNS = "sketch, point, outcome, ratio, seconds, spread, said, figures"
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,23 @@ class Database:
     """An open database, a context manager. A call's writes are atomic and durable; one thread at a time
     writes.
 
-    Only trials of today's code generator are chosen from and given back; those of others are kept.
+    Only trials of today's code generator are chosen from and given back; those of others are kept. What asks
+    ``connection`` may only read, outside of :meth:`writing`.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
-        self._connection = connection
+        self.connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
         try:
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA foreign_keys = ON")
-            found = migrate(self._connection)
+            self.connection.execute("PRAGMA journal_mode = WAL")
+            self.connection.execute("PRAGMA foreign_keys = ON")
+            found = migrate(self.connection)
         except sqlite3.DatabaseError:
-            self._connection.close()
+            self.connection.close()
             raise
         if found > len(MIGRATIONS):
-            self._connection.close()
+            self.connection.close()
             raise TuningDatabaseNewer(found=found, known=len(MIGRATIONS), where=str(path))
 
     def __enter__(self) -> Database:
@@ -110,11 +110,11 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     def check(self) -> None:
         """Reads all of it. Raises sqlite3.DatabaseError if it is damaged."""
-        (said,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        (said,) = self.connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise sqlite3.DatabaseError(said)
 
@@ -130,15 +130,15 @@ class Database:
 
     def trials(self, task: Task) -> list[Trial]:
         """Of a task, in the order in which they were recorded."""
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM trials WHERE task = ({_TASK}) AND generator = ? ORDER BY id",
+        rows = self.connection.execute(
+            f"SELECT {COLUMNS} FROM trials WHERE task = ({_TASK}) AND generator = ? ORDER BY id",
             (*_key(task), generator(task.target)),
         )
         return [_read(row) for row in rows]
 
     def tasks(self, target: str) -> list[Task]:
         """Those of a target, in the order in which they came."""
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT text, target, threads, label FROM tasks WHERE target = ? ORDER BY id", (target,)
         )
         return [Task(*row) for row in rows]
@@ -149,56 +149,47 @@ class Database:
         """
         return self._best(task) or self._near(task)
 
-    def choices(self) -> str:
-        """Changes whenever what :meth:`best` says may change."""
-        row = self._connection.execute("SELECT value FROM facts WHERE name = 'choices'").fetchone()
-        return row[0] if row else ""
-
     def choices_changed(self) -> None:
-        """Inside of :meth:`writing`."""
-        self._connection.execute("INSERT OR REPLACE INTO facts VALUES ('choices', ?)", (uuid.uuid4().hex,))
+        """What :meth:`best` says may have changed (``place.tuning_choices``); inside of :meth:`writing`."""
+        self.connection.execute("INSERT OR REPLACE INTO facts VALUES ('choices', ?)", (uuid.uuid4().hex,))
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """What is done inside is done whole or not at all. Raises TuningDatabaseNotWritable."""
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self.connection.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             raise TuningDatabaseNotWritable(reason=error, where=str(self.path)) from None
         try:
-            yield self._connection
-            self._connection.execute("COMMIT")
+            yield self.connection
+            self.connection.execute("COMMIT")
         except BaseException as error:
-            if self._connection.in_transaction:  # a full disk has ended it
-                self._connection.execute("ROLLBACK")
+            if self.connection.in_transaction:  # a full disk has ended it
+                self.connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 raise TuningDatabaseNotWritable(reason=error, where=str(self.path)) from None
             raise
 
-    def reading(self) -> sqlite3.Connection:
-        """For queries."""
-        return self._connection
-
     def task_number(self, task: Task) -> int:
         """The row of a task, made if there is none; inside of :meth:`writing`."""
-        found = self._connection.execute(_TASK, _key(task)).fetchone()
+        found = self.connection.execute(_TASK, _key(task)).fetchone()
         if found:
             return found[0]
         form = signature(task)
         sizes = form.dtype, form.skeleton, json.dumps(form.sizes), form.shape_class
         columns = "structure, target, threads, text, label, dtype, skeleton, sizes, shape_class"
         insert = f"INSERT INTO tasks ({columns}) VALUES ({', '.join('?' * 9)})"
-        made = self._connection.execute(insert, (*_key(task), task.text, task.label, *sizes))
+        made = self.connection.execute(insert, (*_key(task), task.text, task.label, *sizes))
         assert made.lastrowid is not None
         return made.lastrowid
 
     def add(self, number: int, rows: Sequence[tuple[object, ...]]) -> None:
         """Rows of trials, generator first and time last; inside of :meth:`writing`."""
-        insert = f"INSERT INTO trials (task, generator, {_COLUMNS}, made_at) VALUES ({', '.join('?' * 11)})"
-        self._connection.executemany(insert, [(number, *row) for row in rows])
+        insert = f"INSERT INTO trials (task, generator, {COLUMNS}, made_at) VALUES ({', '.join('?' * 11)})"
+        self.connection.executemany(insert, [(number, *row) for row in rows])
 
     def _best(self, task: Task) -> Found | None:
-        row = self._connection.execute(_TASK, _key(task)).fetchone()
+        row = self.connection.execute(_TASK, _key(task)).fetchone()
         return self._best_of(row[0], generator(task.target)) if row else None
 
     def _best_of(self, number: int, of: str, near: str | None = None) -> Found | None:
@@ -206,19 +197,19 @@ class Database:
             "SELECT sketch, point, ratio FROM latest WHERE task = ? AND generator = ? "
             "AND outcome = 'measured' ORDER BY ratio, id LIMIT 1"
         )
-        row = self._connection.execute(best, (number, of)).fetchone()
+        row = self.connection.execute(best, (number, of)).fetchone()
         if not row:
             return None
         count = "SELECT count(*) FROM latest WHERE task = ? AND generator = ?"
-        (trials,) = self._connection.execute(count, (number, of)).fetchone()
+        (trials,) = self.connection.execute(count, (number, of)).fetchone()
         return Found(_point(row[0], row[1]), row[2], trials, near)
 
     def _near(self, task: Task) -> Found | None:
         others = "SELECT 1 FROM tasks WHERE target = ? AND threads = ? LIMIT 1"
-        if not self._connection.execute(others, (task.target, task.threads)).fetchone():
+        if not self.connection.execute(others, (task.target, task.threads)).fetchone():
             return None
         form = signature(task)
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT sizes, id, label FROM tasks WHERE skeleton = ? AND target = ? AND threads = ?",
             (form.skeleton, task.target, task.threads),
         )

@@ -9,12 +9,11 @@ from typing import Any
 
 from shardc.backends.tuning.task import Task
 from shardc.diagnostics.tuner import NotATuningExport
-from shardc.tuner.database.database import Database
+from shardc.tuner.database.database import COLUMNS, Database
 from shardc.tuner.task_tuning import generator
 
 TASK = ("text", "target", "threads", "label")
-_RESULT = ("outcome", "ratio", "seconds", "spread", "said", "figures")
-TRIAL = ("generator", "sketch", "point", *_RESULT, "made_at")
+TRIAL = ("generator", *COLUMNS.split(", "), "made_at")
 Line = dict[str, Any]
 """A ``task``, and its ``trials``."""
 
@@ -60,11 +59,10 @@ def prune(database: Database, keep: int = 16) -> int:
 
 
 def _lines(database: Database, table: str) -> Iterator[Line]:
-    connection = database.reading()
-    tasks = connection.execute(f"SELECT id, {', '.join(TASK)} FROM tasks ORDER BY id").fetchall()
+    tasks = database.connection.execute(f"SELECT id, {', '.join(TASK)} FROM tasks ORDER BY id").fetchall()
     of_task = f"SELECT {', '.join(TRIAL)} FROM {table} WHERE task = ? ORDER BY id"
     for number, *task in tasks:
-        rows = connection.execute(of_task, (number,))
+        rows = database.connection.execute(of_task, (number,))
         trials = [dict(zip(TRIAL, row, strict=True)) for row in rows]
         if trials:
             yield {"task": dict(zip(TASK, task, strict=True)), "trials": trials}

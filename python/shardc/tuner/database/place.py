@@ -36,7 +36,7 @@ def shipped_choices(file: Path) -> str:
 
 
 def _choices(path: Path) -> str:
-    """``Database.choices`` without loading the tuner; empty where the file cannot be read."""
+    """What a database says of its choices, without loading the tuner; empty where it cannot be read."""
     if not path.is_file():
         return ""
     import sqlite3  # most processes have no database

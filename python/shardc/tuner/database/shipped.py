@@ -1,7 +1,7 @@
 """The best points that come with shardc, for kernels of which this machine's own database knows nothing.
 
 They lie in a file of JSON lines, sorted by key, found by the hash of a kernel's text. A start from the caches
-reads the file's hash alone.
+reads the file's hash alone. ``test/bench/tune_ship.py`` writes the file.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TypedDict
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
-from shardc.tuner.database.database import NEAR, WORTH, Database, Found
-from shardc.tuner.database.place import SHIPPED, shipped_file
+from shardc.tuner.database.database import NEAR, Found
+from shardc.tuner.database.place import shipped_file
 from shardc.tuner.signature import distance, signature
-from shardc.tuner.task_tuning import generator, local_tuning
+from shardc.tuner.task_tuning import generator
 
 
 class Entry(TypedDict):
@@ -41,7 +41,7 @@ def best_shipped(task: Task) -> Found | None:
     :meth:`~shardc.tuner.database.database.Database.best` says it: measured on the very target, with as many
     threads and by today's generator.
     """
-    known = _entries(shipped_file()).get((task.target, task.threads, generator(task.target)))
+    known = entries(shipped_file()).get((task.target, task.threads, generator(task.target)))
     if not known:
         return None
     if task.structure in known:
@@ -56,40 +56,7 @@ def best_shipped(task: Task) -> Found | None:
 
 def ships_for(target: str) -> bool:
     """Whether anything is shipped for a target."""
-    return any(of == target for of, _, _ in _entries(shipped_file()))
-
-
-def ship(database: Database, file: Path = SHIPPED, target: str | None = None) -> int:
-    """Replace a target's points in ``file`` by the best of each kernel measured on ``target`` (this
-    machine's) by today's generator that gains (WORTH); return their number. Entries of other targets stay.
-    """
-    target = target or local_tuning().task_target
-    before = [e for of in _entries(file).values() for e in of.values() if e["target"] != target]
-    new = [entry for task in database.tasks(target) if (entry := _entry(database, task)) is not None]
-    order = sorted([*before, *new], key=lambda e: (e["target"], e["threads"], e["generator"], e["structure"]))
-    file.write_text("".join(json.dumps(entry) + "\n" for entry in order))
-    _entries.cache_clear()
-    return len(new)
-
-
-def _entry(database: Database, task: Task) -> Entry | None:
-    found = database.best(task)
-    if found is None or found.near is not None or found.ratio >= WORTH:
-        return None
-    form = signature(task)
-    return {
-        "structure": task.structure,
-        "target": task.target,
-        "threads": task.threads,
-        "label": task.label,
-        "generator": generator(task.target),
-        "skeleton": form.skeleton,
-        "sizes": list(form.sizes),
-        "sketch": found.point.sketch,
-        "point": list(found.point.values),
-        "ratio": round(found.ratio, 4),
-        "trials": found.trials,
-    }
+    return any(of == target for of, _, _ in entries(shipped_file()))
 
 
 def _found(entry: Entry) -> Found:
@@ -98,8 +65,8 @@ def _found(entry: Entry) -> Found:
 
 
 @cache
-def _entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, Entry]]:
-    """By target, threads and generator, then by structure."""
+def entries(file: Path | None) -> dict[tuple[str, int, str], dict[str, Entry]]:
+    """What a file ships, by target, threads and generator, then by structure."""
     found: dict[tuple[str, int, str], dict[str, Entry]] = {}
     for line in file.read_text().splitlines() if file and file.is_file() else ():
         entry = json.loads(line)

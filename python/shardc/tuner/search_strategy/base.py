@@ -14,17 +14,11 @@ Score = Callable[[Sequence[Point]], Sequence[float]]
 """Ranks points of one task: the smallest is expected to be the fastest."""
 
 
-def by_score(points: list[Point], score: Score) -> list[Point]:
-    """The most promising first."""
-    scores = score(points) if points else []
-    return [p for _, p in sorted(zip(scores, points, strict=True))]
-
-
 class SearchStrategy(ABC):
-    """Of one task. The same space, draws and answers give the same proposals."""
+    """Of one task. The same space, draws, scores and answers give the same proposals."""
 
-    def __init__(self, space: Space, draw: random.Random) -> None:
-        self.space, self.draw = space, draw
+    def __init__(self, space: Space, draw: random.Random, score: Score) -> None:
+        self.space, self.draw, self._score = space, draw, score
         self.proposed: set[Point] = set()
         self.trials: dict[Point, Trial] = {}
         self.hints: list[Point] = []
@@ -53,6 +47,15 @@ class SearchStrategy(ABC):
     @abstractmethod
     def _candidates(self) -> Iterable[Point]:
         """Legal points in the order in which they are worth a trial; some may have been proposed before."""
+
+    def by_score(self, points: list[Point]) -> list[Point]:
+        """The most promising first."""
+        scores = self._score(points) if points else []
+        return [p for _, p in sorted(zip(scores, points, strict=True))]
+
+    def untried(self, points: Iterable[Point]) -> list[Point]:
+        """Those that were not proposed, the most promising first."""
+        return self.by_score([p for p in points if p not in self.proposed])
 
     def _best(self, count: int) -> list[Point]:
         """The fastest points that were measured."""

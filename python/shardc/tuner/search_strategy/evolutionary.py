@@ -10,7 +10,7 @@ from itertools import islice
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.tuner.mutator import crossed, mutated
-from shardc.tuner.search_strategy.base import Score, SearchStrategy, by_score
+from shardc.tuner.search_strategy.base import Score, SearchStrategy
 
 HINTS = 2
 """Points of similar tasks that are tried before all others of a batch."""
@@ -37,8 +37,8 @@ class Evolutionary(SearchStrategy):
     def __init__(
         self, space: Space, draw: random.Random, score: Score, settings: Settings = Settings()
     ) -> None:
-        super().__init__(space, draw)
-        self._score, self._settings = score, settings
+        super().__init__(space, draw, score)
+        self._settings = settings
         points = list(islice(space.points(), settings.listed + 1))
         self._listed = points if len(points) <= settings.listed else None
         self._start: Sequence[Point] = [] if self._listed else space.ranked(settings.population // 4)
@@ -58,7 +58,7 @@ class Evolutionary(SearchStrategy):
     def _ranked(self) -> list[Point]:
         """Untried points, the most promising first."""
         if self._listed is not None:
-            return by_score([p for p in self._listed if p not in self.proposed], self._score)
+            return self.untried(self._listed)
         return [p for p in self._evolved() if p not in self.proposed]
 
     def _evolved(self) -> list[Point]:
@@ -69,10 +69,10 @@ class Evolutionary(SearchStrategy):
             alive.append(self.space.sample(self.draw))
         seen = dict.fromkeys(alive)
         for _ in range(settings.generations):
-            parents = by_score(list(dict.fromkeys(alive)), self._score)[: settings.population // 2]
+            parents = self.by_score(list(dict.fromkeys(alive)))[: settings.population // 2]
             alive = [*parents, *self._children(parents, settings.population - len(parents))]
             seen |= dict.fromkeys(alive)
-        return by_score(list(seen), self._score)
+        return self.by_score(list(seen))
 
     def _children(self, parents: Sequence[Point], count: int) -> list[Point]:
         """Of parents that stand in their order: each is as likely as its place is early."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.space import Space
 from shardc.diagnostics.tuner import UnknownStrategy
-from shardc.tuner.search_strategy.base import Score, SearchStrategy, by_score
+from shardc.tuner.search_strategy.base import Score, SearchStrategy
 from shardc.tuner.search_strategy.evolutionary import Evolutionary
 
 FIRST = 256
@@ -46,32 +47,27 @@ class Random(SearchStrategy):
 
 
 class Exhaustive(SearchStrategy):
-    """Every point of a small space, by a ``score`` that is asked again for each batch."""
+    """Every point of a small space, by a score that is asked again for each batch."""
 
-    def __init__(self, space: Space, draw: random.Random, score: Score) -> None:
-        super().__init__(space, draw)
-        self._points = list(space.points())
-        self._score = score
+    @cached_property
+    def _points(self) -> list[Point]:
+        return list(self.space.points())
 
     def _candidates(self) -> Iterator[Point]:
-        yield from by_score([p for p in self._points if p not in self.proposed], self._score)
+        return iter(self.untried(self._points))
 
 
-STRATEGIES: dict[str, Callable[[Space, random.Random, Score], SearchStrategy]] = {
+MakeStrategy = Callable[[Space, random.Random, Score], SearchStrategy]
+STRATEGIES: dict[str, MakeStrategy] = {
     "evolutionary": Evolutionary,
-    "analytic": lambda space, draw, score: Analytic(space, draw),
-    "random": lambda space, draw, score: Random(space, draw),
+    "analytic": Analytic,
+    "random": Random,
     "exhaustive": Exhaustive,
 }
 
 
-def check_strategy(name: str) -> None:
-    """Raises UnknownStrategy, which lists those that there are."""
+def find_strategy(name: str) -> MakeStrategy:
+    """What makes the strategy of this name. Raises UnknownStrategy, which lists those that there are."""
     if name not in STRATEGIES:
         raise UnknownStrategy(strategy=name, known=", ".join(STRATEGIES))
-
-
-def make_strategy(name: str, space: Space, draw: random.Random, score: Score) -> SearchStrategy:
-    """The strategy of this name for a space. Raises UnknownStrategy."""
-    check_strategy(name)
-    return STRATEGIES[name](space, draw, score)
+    return STRATEGIES[name]

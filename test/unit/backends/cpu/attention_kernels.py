@@ -16,9 +16,7 @@ from torch_mlir.dialects import func
 from shardc.backends.cpu.compile import build_library
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.context import new_context
-from shardc.dialects.kern.attention import attention
-from shardc.dialects.kern.attention_backward import attention_backward
-from shardc.dialects.kern.attention_maps import KEYS, ROLES, attention_attributes, map_of
+from shardc.dialects.kern.attention_maps import KEYS, ROLES, map_of, write_attention
 from shardc.dialects.kern.kernel import kernel
 from shardc.dialects.kern.types import builtin_type
 from shardc.dialects.kern.yield_op import yield_values
@@ -88,9 +86,9 @@ def attention_module(case: Case, mask: Tensor | None = None) -> tuple[ir.Module,
     with new_context() as context, ir.Location.unknown() as loc:
         module = ir.Module.create()
         outputs = {}
-        for name, (given, made), build in (
-            ("forward", FORWARD, attention),
-            ("backward", BACKWARD, attention_backward),
+        for name, (given, made), kind in (
+            ("forward", FORWARD, "kern.attention"),
+            ("backward", BACKWARD, "kern.attention_backward"),
         ):
             inputs = [case.type(r) for r in given]
             dims = [list(case.dims(r)) for r in (*given, *made)]
@@ -110,8 +108,10 @@ def attention_module(case: Case, mask: Tensor | None = None) -> tuple[ir.Module,
             arguments, made_types = ([builtin_type(t, context) for t in types] for types in (inputs, results))
             body, _, _ = kernel(name, list(block.arguments), arguments, results, loc=loc, ip=ip)
             inside = ir.InsertionPoint(body)
-            attributes = attention_attributes(maps, case.causal, case.q_offset, case.scale, -math.inf, loc)
-            values = build(list(body.arguments), made_types, attributes, loc=loc, ip=inside)
+            settings = case.causal, case.q_offset, case.scale, -math.inf
+            values = write_attention(
+                kind, list(body.arguments), made_types, maps, *settings, loc=loc, ip=inside
+            )
             yield_values(values, loc=loc, ip=inside)
             with ip:
                 func.ReturnOp([])

@@ -20,9 +20,7 @@ from shardc.backends.triton.interpreter.interpret import Interpreter
 from shardc.cost.machine import GPUS
 from shardc.dialects.aten.types import TensorType, write_type
 from shardc.dialects.context import new_context
-from shardc.dialects.kern.attention import attention
-from shardc.dialects.kern.attention_backward import attention_backward
-from shardc.dialects.kern.attention_maps import KEYS, ROLES, attention_attributes, map_of
+from shardc.dialects.kern.attention_maps import KEYS, ROLES, map_of, write_attention
 from shardc.dialects.kern.kernel import kernel
 from shardc.dialects.kern.size import Size, Symbol
 from shardc.dialects.kern.types import builtin_type
@@ -68,9 +66,9 @@ def emitted_attention(
 
     with new_context() as context, ir.Location.unknown() as loc:
         module = ir.Module.create()
-        for name, roles, build in (
-            ("forward", FORWARD, attention),
-            ("backward", BACKWARD, attention_backward),
+        for name, roles, kind in (
+            ("forward", FORWARD, "kern.attention"),
+            ("backward", BACKWARD, "kern.attention_backward"),
         ):
             given, made = (roles[0] + ("mask",) * (mask is not None), roles[1])
             types = {r: type_of(r) for r in (*given, *made) if r != "mask"}
@@ -94,12 +92,10 @@ def emitted_attention(
                 name, list(block.arguments), arguments, outs, values=config, **sizes, loc=loc, ip=ip
             )
             inside = ir.InsertionPoint(body)
-            attributes = attention_attributes(maps, case.causal, case.q_offset, case.scale, unseen_lse, loc)
-            yield_values(
-                build(list(body.arguments)[: len(given)], results, attributes, loc=loc, ip=inside),
-                loc=loc,
-                ip=inside,
-            )
+            settings = case.causal, case.q_offset, case.scale, unseen_lse
+            ins = list(body.arguments)[: len(given)]
+            values = write_attention(kind, ins, results, maps, *settings, loc=loc, ip=inside)
+            yield_values(values, loc=loc, ip=inside)
         forward, backward = (emit_kernel(k, GPUS[target], tf32=tf32) for k in kernels(module))
         return forward, backward
 

@@ -137,5 +137,5 @@ def test_the_page_has_no_paths_of_a_machine() -> None:
 def _compiled(text: str, figures: dict[str, object], kind: str = "pointwise", priced: int = 0) -> Compiled:
     functions = (Jit("f", {}, {"BLOCK": 128}, (), 4, 2),)
     estimate = Estimate(1e-6, 0, 1e12, 0, 1e12, priced)
-    kernel = Emitted("f", re.sub(r"\A\n", "", text), functions, ("x",), (), kind=kind, estimate=estimate)
+    kernel = Emitted("f", re.sub(r"\A\n", "", text), functions, kind=kind, estimate=estimate)
     return Compiled(kernel, SM_90, (Figures(**figures),))

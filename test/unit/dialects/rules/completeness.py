@@ -35,7 +35,7 @@ from shardc.dialects.rules.proving.execution import (
     tensor_leaves,
     type_of,
 )
-from shardc.dialects.rules.rule import Rule, operand_shardings, representable, result_shardings
+from shardc.dialects.rules.rule import Rule, representable
 
 Placement = str
 """How a tensor lies on the two ranks: ``whole``, ``dim 0``, ``sum``, ``max``, ``min``; ``none`` if it is not
@@ -111,8 +111,8 @@ def _offered(rule: Rule, call: OpCall) -> Iterator[Layout]:
             representable(d, cut, rule.sizes) for d in (*rule.operands, *rule.results)
         ):
             continue
-        operands = tuple(map(_placement, operand_shardings(rule, cut)))
-        results = map(_placement, result_shardings(rule, cut))
+        operands = tuple(map(_placement, rule.operand_shardings(cut)))
+        results = map(_placement, rule.result_shardings(cut))
         yield Layout(operands, tuple("none" if a else r for r, a in zip(results, absent, strict=True)))
     for linear in rule.linear:
         operands = tuple("sum" if i in linear else WHOLE for i in range(len(rule.operands)))

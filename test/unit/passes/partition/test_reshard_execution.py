@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from math import prod
 
 import pytest
 import torch
 
-from shardc.backends.eager.collectives import apply_steps, gather, scatter
+from shardc.backends.eager import collectives
+from shardc.backends.eager.collectives import Values, gather, scatter
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
-from shardc.dialects.dist.sharding import REDUCTIONS, Sharding
+from shardc.dialects.dist.reshard_steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    ToPartial,
+)
+from shardc.dialects.dist.sharding import REDUCTIONS, Axes, Sharding
 from shardc.passes.partition.reshard_plan import plan_reshard
 
 SQUARE = Mesh((MeshAxis("x", 2), MeshAxis("y", 2)))
@@ -23,6 +36,37 @@ HALVES = (Axis("x", 1, 2), Axis("x", 2, 2))
 
 CUBE_3_PARTS = 6
 """Tests that share the pairs of rank 3 on the cube, so that pytest's workers can."""
+
+
+def slice_block(values: Values, mesh: Mesh, dim: int, axes: Axes) -> list[torch.Tensor]:
+    """Each rank's block along ``dim``, by its index over ``axes``."""
+    ways = prod(a.size for a in axes)
+    assert all(value.shape[dim] % ways == 0 for value in values)
+    return [value.chunk(ways, dim)[mesh.index(rank, axes)] for rank, value in enumerate(values)]
+
+
+def to_partial(values: Values, mesh: Mesh, axes: Axes, reduction: str) -> list[torch.Tensor]:
+    """Terms that combine to ``values``; those of a maximum or minimum are the same on all ranks."""
+    return collectives.to_partial(values, mesh, axes) if reduction == "sum" else list(values)
+
+
+WORK: dict[type[Step], Callable[..., list[torch.Tensor]]] = {
+    AllReduce: collectives.all_reduce,
+    AllGather: collectives.all_gather,
+    ReduceScatter: collectives.reduce_scatter,
+    AllToAll: collectives.all_to_all,
+    Permute: collectives.permute,
+    Slice: slice_block,
+    ToPartial: to_partial,
+}
+"""What runs a step, whose fields are its last arguments."""
+
+
+def apply_steps(values: Values, steps: Iterable[Step], mesh: Mesh) -> list[torch.Tensor]:
+    """The blocks after a chain of reshard steps."""
+    for step in steps:
+        values = WORK[type(step)](values, mesh, *(getattr(step, field.name) for field in fields(step)))
+    return list(values)
 
 
 def all_layouts(axes: tuple[Axis, ...], rank: int, reductions: tuple[str, ...] = ("sum",)) -> list[Sharding]:

@@ -15,8 +15,8 @@ from shardc.diagnostics.pipeline import (
 from shardc.options.schedules import ALIASES
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
+from shardc.passes.pipeline.schedules.list_scheduling import EQUAL
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
-from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
 
 def test_names_that_are_not_there() -> None:

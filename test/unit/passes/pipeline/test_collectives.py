@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.diagnostics.pipeline import BadCollective
-from shardc.dialects.pipe.action import Action
-from shardc.dialects.pipe.collective import Collective
+from shardc.dialects.pipe.action import Action, Collective, Step, Steps, parse_step
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.dialects.pipe.transfer import Step, Steps, parse_step
 from shardc.passes.pipeline.checks.check_collectives import check_collectives
 from shardc.passes.pipeline.checks.check_transfers import check_transfers
 from shardc.passes.pipeline.ranks.collectives import place_collectives

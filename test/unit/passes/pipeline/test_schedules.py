@@ -11,13 +11,14 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.schedules.bidirectional import chimera
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
+from shardc.passes.pipeline.schedules.list_scheduling import EQUAL
 from shardc.passes.pipeline.schedules.one_f_one_b import breadth_first, fill_drain, interleaved, one_f_one_b
 from shardc.passes.pipeline.schedules.registry import SCHEDULES
 from shardc.passes.pipeline.schedules.synthesis import best_schedule
 from shardc.passes.pipeline.schedules.token_level import seq_1f1b, tera_pipe
 from shardc.passes.pipeline.schedules.v_shape import building_block, dual_pipe_v, v_half, v_min, zb_v
 from shardc.passes.pipeline.schedules.wave import hanayo
-from shardc.passes.pipeline.schedules.zero_bubble import EQUAL, zb_h1, zb_h2
+from shardc.passes.pipeline.schedules.zero_bubble import zb_h1, zb_h2
 
 RANKS = 8
 PUBLISHED = {

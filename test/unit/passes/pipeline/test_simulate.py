@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from shardc.cost.pipeline import StageCost
-from shardc.cost.simulate import link_of_sender, links_of_nodes, simulate
+from shardc.cost.simulate import links_of_nodes, simulate
 from shardc.cost.timeline import Timeline, stage_costs, timeline_of
 from shardc.diagnostics.pipeline import BadAction, NotMeasured, ScheduleStuck
 from shardc.dialects.pipe.action import Action
@@ -38,7 +38,7 @@ def test_transfers_overlap_with_computing_or_do_not() -> None:
 
 def test_transfers_over_one_link_go_one_after_the_other() -> None:
     costs = [StageCost(1, 1, 1, transfer_s=2)] * 2
-    timeline = simulate(fill_drain(2, 2), costs, link=link_of_sender)
+    timeline = simulate(fill_drain(2, 2), costs, link=lambda sender, receiver: sender)
     assert [(str(t.action), t.start_s, t.end_s) for t in timeline.transfers[:2]] == [
         ("0F0", 1, 3),
         ("0F1", 3, 5),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from shardc.cost.pipeline import StageCost, merge_stages
 from shardc.cost.simulate import simulate
 from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule
+from shardc.passes.pipeline.schedules.list_scheduling import EQUAL
 from shardc.passes.pipeline.schedules.synthesis import auto, best_schedule, named_choices
-from shardc.passes.pipeline.schedules.zero_bubble import EQUAL
 
 seconds = st.floats(0.1, 3).map(lambda x: round(x, 2))
 stage_costs = st.builds(

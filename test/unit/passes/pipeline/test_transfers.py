@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.diagnostics.pipeline import BadTransfers, ScheduleStuck, TooManyBuffers
-from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.action import Action, Step, Steps, Transfer, parse_step
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
-from shardc.dialects.pipe.transfer import Step, Steps, Transfer, parse_step
 from shardc.passes.pipeline.checks.check_transfers import Mode, check_transfers, peak_buffers
 from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
