@@ -32,6 +32,7 @@ from .memory import check_memory, told
 from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
 from .program import Program, check_device, device_of, library_of, part_of
+from .same_batch import SameBatch
 from .state import Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
@@ -78,6 +79,7 @@ class TrainStep:
         self.steps_done = 0
         self._is_first = True
         self._saver = Saver()
+        self._same_batch = SameBatch(self._mesh.world_size)
         self._graphed: GraphedStep | None = None
         held = [leaf for leaf in self._arguments if leaf.role == "constant"]
         self._constants = {leaf.name: self._constant(leaf, constants) for leaf in held}
@@ -123,7 +125,10 @@ class TrainStep:
         return self.step(batch)
 
     def step(self, batch: object) -> Tensor:
-        """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss."""
+        """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss.
+
+        Raises BatchMismatch if ranks pass different batches: at the first step, and later one step late.
+        """
         with self._watch.guard(self.steps_done):
             return self._step_whole(leaves_of(batch, self._manifest["batch"]))
 
@@ -223,6 +228,7 @@ class TrainStep:
             CheckpointNotSaved: a rank failed, or the one that was still under way did; StateNotSaved.
         """
         with self._watch.guard(self.steps_done):
+            self._same_batch.settle()
             if not objects:
                 self.hyper.warn_of_scheduler()
             record, tensors = pack({**(objects or {}), RANDOM: Generators()})
@@ -278,6 +284,7 @@ class TrainStep:
     def _step_whole(self, values: Mapping[str, Tensor]) -> Tensor:
         for leaf in self._inputs.values():
             check_leaf(values, leaf, leaf.shape)
+        self._same_batch.compare({name: values[name] for name in self._inputs}, self.steps_done)
         rank, mesh = self._place.rank, self._mesh
         padded = {n: with_padding(values[n], leaf.padded) for n, leaf in self._inputs.items()}
         return self._advance({n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()})
