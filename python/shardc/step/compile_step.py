@@ -136,13 +136,29 @@ class CompiledStep:
                 Program.of(emit_program(c.program), self._kernels()),
                 build_manifest(c.program, self._planned(), self._described),
                 c.capture.constants,
-                state=self._initial_values() if self._source is None else self._source,
+                state=self._initial_source(),
                 device=self._device,
             )
             if self._is_shared:
                 share_state(self._running.state, self._own, self._optimizer)
             self._running.bind(self._optimizer)
         return self._running
+
+    def _initial_source(self) -> Source:
+        """Where values come from: the model, or what the user gave, and the model for buffers not in it."""
+        source = self._source
+        if not callable(source):
+            return self._initial_values() if source is None else source
+        own = {n: v for (role, n), v in self.compiled.capture.initial_values().items() if role == "buffer"}
+
+        def block(
+            name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]
+        ) -> Tensor | None:
+            found = source(name, shape, dtype, slices)
+            held = own.get(name) if found is None else None
+            return found if held is None else held[slices]
+
+        return block
 
     @property
     def _is_shared(self) -> bool:
