@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shardc.options.parallelism import Parallelism
     from shardc.options.pipeline import Pipeline
     from shardc.step.compile_step import compile_step
+    from shardc.step.hugging_face import export_weights, read_weights
 
     __version__: str
 
@@ -26,6 +27,8 @@ __all__ = [
     "compile_step",
     "explain_fusion",
     "explain_memory",
+    "export_weights",
+    "read_weights",
     "rule",
     "tune",
 ]
@@ -38,6 +41,8 @@ _LAZY = {
     "compile_step": ("shardc.step.compile_step", "compile_step"),
     "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),
+    "export_weights": ("shardc.step.hugging_face", "export_weights"),
+    "read_weights": ("shardc.step.hugging_face", "read_weights"),
     "rule": ("shardc.dialects.rules.custom", "rule"),
     "tune": ("shardc.commands.tune", "tune_path"),
 }

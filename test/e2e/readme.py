@@ -11,14 +11,14 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-def files() -> dict[str, str]:
+def files(text: str = README) -> dict[str, str]:
     """The Python blocks, by the file name that each names in its first line."""
-    return dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
+    return dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
 
 
-def commands() -> list[str]:
+def commands(text: str = README) -> list[str]:
     """The lines of the shell blocks, without comments."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [line.partition("  #")[0].strip() for block in blocks for line in block.splitlines() if line]
 
 

@@ -447,9 +447,9 @@ def test_what_a_step_saves_and_loads(lone_step: CompiledStep, tmp_path: Path) ->
         (lambda: lone_step.save_plan(tmp_path / "no" / "plan.json"), "UnwritableOutput: "),
         (
             lambda: lone_step.save_checkpoint(tmp_path),
-            "StateMismatch: the folder is not empty and holds no checkpoint",
+            "CheckpointNotSaved: the folder is not empty and holds no checkpoint",
         ),
-        (lambda: lone_step.load_checkpoint(tmp_path), "StateMismatch: there is no readable checkpoint"),
+        (lambda: lone_step.load_checkpoint(tmp_path), "BadCheckpoint: it holds no checkpoint"),
         (
             lambda: lone_step.load_state_dict({"0.weight": torch.ones(3)}),
             "StateMismatch: the state dict lacks '0.bias'",

@@ -82,17 +82,16 @@ def test_with_a_scheduler(
 ) -> None:
     run = new_run(new_scheduler, lr=kind(0.1))
     run.train(0)
-    run.step.save_checkpoint(tmp_path)
-    kept = run.scheduler.state_dict()
+    run.step.save_checkpoint(tmp_path, objects={"scheduler": run.scheduler})
     expected = run.train(STEPS)
 
     resumed = new_run(new_scheduler, seed=1, lr=kind(0.1))
-    resumed.step.load_checkpoint(tmp_path)
-    resumed.scheduler.load_state_dict(kept)
+    resumed.step.load_checkpoint(tmp_path, objects={"scheduler": resumed.scheduler})
     assert resumed.train(STEPS) == expected
     assert resumed.scheduler.get_last_lr() == run.scheduler.get_last_lr()
 
 
+@pytest.mark.filterwarnings("ignore:SchedulerNotSaved")
 @pytest.mark.parametrize("name", ["step", "cosine"])
 def test_with_a_scheduler_that_is_made_after_loading(name: str, tmp_path: Path) -> None:
     """Those that go on from the optimizer's learning rate, and do not set it when they are made."""
@@ -130,6 +129,7 @@ def test_a_new_optimizer_takes_the_checkpoints_numbers_and_is_obeyed_then(tmp_pa
     assert resumed.optimizer.param_groups[1]["lr"] == 0.0
 
 
+@pytest.mark.filterwarnings("ignore:SchedulerNotSaved")
 @pytest.mark.parametrize("bound", ["before", "after"])
 def test_with_an_artefact(bound: str, tmp_path: Path) -> None:
     """A script without the model has an optimizer of its own."""

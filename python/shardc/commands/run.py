@@ -52,11 +52,15 @@ def run_artefact(
 
 def _check_checkpoints(load: Path | None, save: Path | None) -> None:
     """Raises BadCheckpointFolder now, rather than after the last step has been trained."""
-    from shardc.runtime.checkpoint import METADATA, is_for_checkpoints
+    from shardc.runtime.checkpoint.folder import find_checkpoint, is_for_checkpoints
+    from shardc.runtime.errors import BadCheckpoint
 
-    if load is not None and not (load / METADATA).is_file():
-        hint = "name a folder that --save or step.save_checkpoint wrote"
-        raise BadCheckpointFolder(folder=load, problem="holds no checkpoint", hint=hint, where="--load")
+    if load is not None:
+        try:
+            find_checkpoint(load)
+        except BadCheckpoint as error:
+            problem, hint = error.what.removeprefix("it "), "name one that --save or save_checkpoint wrote"
+            raise BadCheckpointFolder(folder=load, problem=problem, hint=hint, where="--load") from None
     if save is None:
         return
     hint = "name a new or empty folder, or that of an older checkpoint"

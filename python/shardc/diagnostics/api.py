@@ -32,6 +32,13 @@ class NoValues(ShardcError):
     hint = "build the model on a real device to check it or to save its state"
 
 
+class BadWeights(ShardcError):
+    """A folder of weights that cannot be read or written, or is of another model."""
+
+    template = "{folder} {problem}"
+    hint = "{hint}"
+
+
 class BadScript(ShardcError):
     """A script for ``shardc compile`` that does not say what to compile."""
 

@@ -48,6 +48,18 @@ class StateMismatch(RuntimeFailure):
     """Initial values or a checkpoint lack a tensor of the program, or hold it in another shape."""
 
 
+class BadCheckpoint(RuntimeFailure):
+    """There is no checkpoint, or a file of it is missing, truncated, changed, or of another version."""
+
+
+class CheckpointNotSaved(RuntimeFailure):
+    """A checkpoint can't be written there, or a rank failed while it was: the one before it is whole."""
+
+
+class StateNotSaved(RuntimeFailure):
+    """An object's state holds what a checkpoint does not: only numbers, texts, tensors and lists of them."""
+
+
 class HyperparameterMismatch(RuntimeFailure):
     """A hyperparameter is unknown, or a setting was changed that is a constant of the program."""
 

@@ -1,14 +1,20 @@
 """Hyperparameters of a step: numbers that may change from step to step, such as the learning rate."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+import warnings
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 
 import torch
 from torch.optim import Optimizer
 
 from .check import Json
-from .errors import HyperparameterMismatch
+from .checkpoint.objects import decode, encode
+from .errors import HyperparameterMismatch, StateNotSaved
 from .torch_private import mark_stepped
+
+IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable"))
+"""Settings that choose code of PyTorch's optimizers, and no mathematics."""
 
 
 class Hyperparameters(MutableMapping[str, float]):
@@ -21,6 +27,7 @@ class Hyperparameters(MutableMapping[str, float]):
         self._entries = {e["name"]: e for e in entries}
         self._baked = baked
         self._values = {e["name"]: float(e["value"]) for e in entries}
+        self._own_keys = {e["key"] for e in (*entries, *baked)}
         self._optimizer: Optimizer | None = None
         self._is_restored = False
 
@@ -58,10 +65,41 @@ class Hyperparameters(MutableMapping[str, float]):
             self.update(self._values)
         self._is_restored = False
 
-    def restore(self, values: Mapping[str, float]) -> None:
-        """Set a checkpoint's numbers, in the bound optimizer or, without one, in the next to be bound."""
+    def restore(self, values: Mapping[str, float], packed: Sequence[Json] = ()) -> None:
+        """Set a checkpoint's numbers, in the bound optimizer or, without one, in the next to be bound.
+
+        ``packed`` is what :meth:`packed` gave: what schedulers keep in groups is put back, too.
+        """
+        for group, saved in zip(
+            self._optimizer.param_groups if self._optimizer else (), packed, strict=False
+        ):
+            for key in saved.keys() - self._own_keys:
+                _set(group, key, decode(saved[key], {}))
         self.update(values)
         self._is_restored = self._optimizer is None
+
+    def packed(self) -> list[Json]:
+        """The settings in the bound optimizer's groups, as a checkpoint's record holds them."""
+        return [_packed(group) for group in self._optimizer.param_groups] if self._optimizer else []
+
+    def check_packed(self, packed: Sequence[Json]) -> None:
+        """Raises HyperparameterMismatch if training had another setting that is a constant of the program."""
+        for entry in self._baked:
+            group, key = entry["group"], entry["key"]
+            if group < len(packed) and key in packed[group] and key not in IMPLEMENTATION:
+                saved = json_value(decode(packed[group][key], {}))
+                if saved != entry["value"]:
+                    name = f"group{group}.{key}"
+                    what = f"training had {name} = {saved!r}; the program has {entry['value']!r}, a constant"
+                    hint = f"compile with an optimizer that has {key}={saved!r}"
+                    raise HyperparameterMismatch(what, name, hint)
+
+    def warn_of_scheduler(self) -> None:
+        """Warn if a scheduler works on the bound optimizer whose state will not be saved."""
+        if self._optimizer is not None and any("initial_lr" in g for g in self._optimizer.param_groups):
+            what = "a scheduler works on the optimizer, and its state is not in the checkpoint"
+            hint = 'pass objects={"scheduler": scheduler} to save_checkpoint and load_checkpoint'
+            warnings.warn(f"SchedulerNotSaved: {what}\n  try: {hint}", stacklevel=3)
 
     def at_step(self, step: int) -> dict[str, float]:
         """The numbers for ``step``, from 0 on. Raises HyperparameterMismatch if a baked setting changed."""
@@ -80,13 +118,11 @@ class Hyperparameters(MutableMapping[str, float]):
         raise HyperparameterMismatch(f"the program has no hyperparameter {name!r}", name, hint)
 
     def _write(self, entry: Json, value: float) -> None:
-        """A tensor is written in place, because others may hold it."""
         group, key, index = self._group(entry), entry["key"], entry.get("index")
-        held = group[key] if index is None else group[key][index]
-        if isinstance(held, torch.Tensor):
-            held.fill_(value)
-        elif index is None:
-            group[key] = value
+        if index is None:
+            _set(group, key, value)
+        elif isinstance(group[key][index], torch.Tensor):
+            group[key][index].fill_(value)
         else:
             group[key] = (*group[key][:index], value, *group[key][index + 1 :])
 
@@ -109,6 +145,24 @@ class Hyperparameters(MutableMapping[str, float]):
             return groups[number]
         name, hint = f"group{number}.{key}", "bind an optimizer like the one that was compiled"
         raise HyperparameterMismatch(f"the optimizer has no {name}", name, hint)
+
+
+def _set(group: Json, key: str, value: object) -> None:
+    """A tensor is written in place, because others may hold it."""
+    if isinstance(group.get(key), torch.Tensor):
+        group[key].fill_(value)
+    else:
+        group[key] = value
+
+
+def _packed(group: Json) -> Json:
+    """A group's settings; what a checkpoint does not hold is the user's own, and no number."""
+    found: Json = {}
+    for key, value in group.items():
+        if key != "params":
+            with suppress(StateNotSaved):
+                found[key] = encode(value.tolist() if isinstance(value, torch.Tensor) else value, [], key)
+    return found
 
 
 def is_json(value: object) -> bool:

@@ -76,7 +76,7 @@ class State:
         """Let DTensors that are views of padded blocks follow what a step has stored."""
         for name, shown in self._dtensors.items():
             leaf = self.leaves[name]
-            if leaf.padded and leaf.is_chunked(self._mesh):
+            if leaf.is_chunked(self._mesh) and (leaf.padded or self.local[name].requires_grad):
                 local_of(shown).data = self._held(leaf)
 
     def take_copies(self) -> None:
@@ -89,11 +89,16 @@ class State:
 
     def _held(self, leaf: Leaf) -> Tensor:
         """A rank's block without its padding, a view."""
-        return self.local[leaf.name][tuple(map(slice, leaf.held_shape(self._mesh, self._place.rank)))]
+        held = self.local[leaf.name].detach()
+        return held[tuple(map(slice, leaf.held_shape(self._mesh, self._place.rank)))]
 
     def _shown(self, leaf: Leaf, meshes: DeviceMeshes) -> Tensor:
         if leaf.is_chunked(self._mesh):
-            return self._held(leaf) if leaf.padded else self.local[leaf.name]
+            return (
+                self._held(leaf)
+                if leaf.padded or self.local[leaf.name].requires_grad
+                else self.local[leaf.name]
+            )
         whole = DTensor.from_local(self.local[leaf.name], *meshes.of(leaf), run_check=False).full_tensor()
         if leaf.interleaved is not None:
             whole = leaf.interleaved.restored(whole)

@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from . import checkpoint
 from .batch import check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
+from .checkpoint.load import Checkpoint
+from .checkpoint.objects import RANDOM, Generators, Stateful, pack, unpack
+from .checkpoint.save import Saver, Saving
 from .comm.collectives import Rank
 from .comm.connect import TIMEOUT_S, Device, connect
 from .comm.flights import Flights
@@ -30,6 +32,7 @@ from .memory import check_memory, told
 from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
 from .program import Program, check_device, device_of, library_of, part_of
+from .same_batch import SameBatch
 from .state import Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
@@ -75,6 +78,8 @@ class TrainStep:
         self.seed: int = manifest["seed"]
         self.steps_done = 0
         self._is_first = True
+        self._saver = Saver()
+        self._same_batch = SameBatch(self._mesh.world_size)
         self._graphed: GraphedStep | None = None
         held = [leaf for leaf in self._arguments if leaf.role == "constant"]
         self._constants = {leaf.name: self._constant(leaf, constants) for leaf in held}
@@ -120,7 +125,10 @@ class TrainStep:
         return self.step(batch)
 
     def step(self, batch: object) -> Tensor:
-        """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss."""
+        """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss.
+
+        Raises BatchMismatch if ranks pass different batches: at the first step, and later one step late.
+        """
         with self._watch.guard(self.steps_done):
             return self._step_whole(leaves_of(batch, self._manifest["batch"]))
 
@@ -194,31 +202,78 @@ class TrainStep:
         """Take parameters, and what else is given, from whole tensors or DTensors. Raises StateMismatch."""
         self.state.assign(values, self._manifest["tied"])
 
-    def save_checkpoint(self, folder: Path | str) -> None:
-        """Write the state, the step count and the hyperparameters with torch.distributed.checkpoint."""
-        with self._watch.guard(self.steps_done):
-            checkpoint.save(Path(folder), {**self.state.dtensors(), **self._progress()})
+    def save_checkpoint(
+        self,
+        folder: Path | str,
+        *,
+        objects: Mapping[str, Stateful | None] | None = None,
+        keep_last: int | None = None,
+        wait: bool = True,
+    ) -> Saving:
+        """Write all that training goes on from, with torch.distributed.checkpoint.
 
-    def load_checkpoint(self, folder: Path | str) -> None:
-        """Read what ``save_checkpoint`` wrote on this mesh or another. Raises StateMismatch.
+        That is the state, the steps done, the seed, the hyperparameters and what schedulers keep in the bound
+        optimizer's groups, and the random generators of this process.
+
+        Args:
+            folder: A new or empty one, or that of an earlier checkpoint, which is replaced at the end.
+            objects: What else has a ``state_dict``, by name: the scheduler, a stateful data loader, an
+                average of the weights. A state that differs between ranks is held once a rank.
+            keep_last: Write one checkpoint of a series, ``folder/step-<steps done>``, of which the last so
+                many stay.
+            wait: False writes in the background, from a copy in the host's memory. The next save waits for
+                it first; so does ``wait()`` of what is returned.
+
+        Raises:
+            CheckpointNotSaved: a rank failed, or the one that was still under way did; StateNotSaved.
+        """
+        with self._watch.guard(self.steps_done):
+            self._same_batch.settle()
+            if not objects:
+                self.hyper.warn_of_scheduler()
+            record, tensors = pack({**(objects or {}), RANDOM: Generators()})
+            numbers = {"optimizer": self.hyper.packed(), "objects": record}
+            values = {**self.state.dtensors(), **self._progress(), **tensors}
+            return self._saver.save(Path(folder), values, numbers, self.steps_done, keep_last, wait)
+
+    def load_checkpoint(
+        self, folder: Path | str, *, objects: Mapping[str, Stateful | None] | None = None
+    ) -> None:
+        """Read what ``save_checkpoint`` wrote on this mesh or another; of a series, the latest.
 
         Hyperparameters are written into the bound optimizer's ``param_groups``, as
         ``optimizer.load_state_dict`` does it. Make schedulers before this call, because a new one sets its
-        optimizer's learning rate, and restore their own state with ``scheduler.load_state_dict``: a
-        checkpoint does not hold it.
+        optimizer's learning rate. Nothing in a checkpoint is executed.
+
+        Args:
+            folder: A checkpoint, or a series of them.
+            objects: Those that ``save_checkpoint`` was given, made anew; None for one leaves it as it is.
+
+        Raises:
+            BadCheckpoint: none is there, a file of it is damaged, or its objects are not those passed.
+            StateMismatch: it is of another program. HyperparameterMismatch: it was trained with another
+                setting that is a constant of this program.
         """
         progress = self._progress()
         with self._watch.guard(self.steps_done):
-            checkpoint.load(Path(folder), {**self.state.dtensors(), **progress})
+            found = Checkpoint(Path(folder))
+            self.hyper.check_packed(found.record.get("optimizer", []))
+            values = {**self.state.dtensors(), **progress}
+            wanted = dict(objects or {})
+            if RANDOM in (held := found.record.get("objects", {})):
+                wanted[RANDOM] = Generators()
+            put = unpack(held, wanted, lambda tensors: found.load({**values, **tensors}), str(found.folder))
             self.state.take_copies()
         self.steps_done, self.seed = int(progress["shardc/steps_done"]), int(progress["shardc/seed"])
-        self.hyper.restore({name: float(progress[f"shardc/{name}"]) for name in self.hyper})
+        put()
+        numbers = {name: float(progress[f"shardc/{name}"]) for name in self.hyper}
+        self.hyper.restore(numbers, found.record.get("optimizer", []))
 
     def _progress(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides tensors."""
         numbers = {"steps_done": self.steps_done, "seed": self.seed}
         found = {f"shardc/{name}": torch.tensor(value) for name, value in numbers.items()}
-        return found | {f"shardc/{name}": checkpoint.number(value) for name, value in self.hyper.items()}
+        return found | {f"shardc/{n}": torch.tensor(v, dtype=torch.float64) for n, v in self.hyper.items()}
 
     def _constant(self, leaf: Leaf, constants: Mapping[str, Tensor] | TensorFile | None) -> Tensor:
         assert constants is not None
@@ -229,6 +284,7 @@ class TrainStep:
     def _step_whole(self, values: Mapping[str, Tensor]) -> Tensor:
         for leaf in self._inputs.values():
             check_leaf(values, leaf, leaf.shape)
+        self._same_batch.compare({name: values[name] for name in self._inputs}, self.steps_done)
         rank, mesh = self._place.rank, self._mesh
         padded = {n: with_padding(values[n], leaf.padded) for n, leaf in self._inputs.items()}
         return self._advance({n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()})

@@ -24,6 +24,7 @@ from shardc.diagnostics.memory import PeakUnknown
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.model_state import has_storage, model_state
 from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism, PlanLike
@@ -39,6 +40,7 @@ from shardc.runtime.step import TrainStep
 from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+from shardc.step.share_state import share_state
 from shardc.step.values import batch_leaves, example_inputs
 from shardc.text_files import write_text
 
@@ -60,6 +62,7 @@ class CompiledStep:
     _batch: object
     _optimizer: torch.optim.Optimizer
     _source: Source
+    _own: Mapping[str, Tensor]
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
 
@@ -133,15 +136,44 @@ class CompiledStep:
                 Program.of(emit_program(c.program), self._kernels()),
                 build_manifest(c.program, self._planned(), self._described),
                 c.capture.constants,
-                state=self._initial_values() if self._source is None else self._source,
+                state=self._initial_source(),
                 device=self._device,
             )
+            if self._is_shared:
+                share_state(self._running.state, self._own, self._optimizer)
             self._running.bind(self._optimizer)
         return self._running
 
+    def _initial_source(self) -> Source:
+        """Where values come from: the model, or what the user gave, and the model for buffers not in it."""
+        source = self._source
+        if not callable(source):
+            return self._initial_values() if source is None else source
+        own = {n: v for (role, n), v in self.compiled.capture.initial_values().items() if role == "buffer"}
+
+        def block(
+            name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]
+        ) -> Tensor | None:
+            found = source(name, shape, dtype, slices)
+            held = own.get(name) if found is None else None
+            return found if held is None else held[slices]
+
+        return block
+
+    @property
+    def _is_shared(self) -> bool:
+        """Whether the model's tensors are the running step's."""
+        return self.compiled.mesh.world_size == 1
+
     def _initial_values(self) -> dict[str, Tensor]:
-        """The model's own, by name; those that have one."""
-        return {n: v for (_, n), v in self.compiled.capture.initial_values().items() if v is not None}
+        """The model's own, by name; those that have one. Of a step that runs on one device, its state."""
+        if self._running is not None and self._is_shared:
+            return {name: tensor.detach() for name, tensor in self._running.state.local.items()}
+        found = self.compiled.capture.initial_values()
+        now = {name: tensor.detach() for name, tensor in self._own.items() if has_storage(tensor)}
+        return {n: v for (_, n), v in found.items() if v is not None} | {
+            n: now[n] for _, n in found if n in now
+        }
 
     def _planned(self) -> ManifestFields:
         """What a manifest says, with the planned memory of a program for a device of its own."""
@@ -256,7 +288,9 @@ def compile_with(
         if kernels.fuse and target is not None:
             fuse_step(compiled, kernels, numerics.rounding, target)
     on_host = kernels.target is not None and target is not None and target.runs_on_host
-    step = CompiledStep(compiled, fields, example_batch, optimizer, state, "cpu" if on_host else None)
+    read = model_state(model)
+    own = {**read.params, **read.buffers}
+    step = CompiledStep(compiled, fields, example_batch, optimizer, state, own, "cpu" if on_host else None)
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())
     return step

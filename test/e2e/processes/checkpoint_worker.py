@@ -17,11 +17,12 @@ import torch.distributed as dist
 from rank_main import run
 from torch.distributed.tensor import DTensor
 
-from shardc.runtime import checkpoint
+from shardc.runtime.checkpoint.load import load as load_values
+from shardc.runtime.checkpoint.save import save as save_values
 from shardc.runtime.comm.connect import connect
 from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.comm.mesh import Mesh
-from shardc.runtime.errors import StateMismatch
+from shardc.runtime.errors import BadCheckpoint, CheckpointNotSaved, StateMismatch
 from shardc.runtime.state import State
 
 DATA, TENSOR = ("data", 1, 2), ("tensor", 1, 2)
@@ -126,7 +127,7 @@ def save(folder: Path) -> None:
     check_initial(mesh)
     check_initial(Mesh((("x", 4),)))
     state = new_state(mesh, {name: whole(name) for name in SHAPES})
-    checkpoint.save(folder, {**state.dtensors(), "steps": torch.tensor(7)})
+    save_values(folder, {**state.dtensors(), "steps": torch.tensor(7)})
 
 
 def save_and_die(folder: Path, rank: int, event: str, name: str) -> None:
@@ -139,27 +140,27 @@ def save_and_die(folder: Path, rank: int, event: str, name: str) -> None:
 
     if dist.get_rank() == rank:
         sys.addaudithook(hook)
-    checkpoint.save(folder, {**state.dtensors(), "steps": torch.tensor(8)})
+    save_values(folder, {**state.dtensors(), "steps": torch.tensor(8)})
 
 
 def load(folder: Path) -> None:
     for mesh in LAYOUTS:
         if mesh.world_size == dist.get_world_size():
             state, steps = new_state(mesh), torch.tensor(0)
-            checkpoint.load(folder, {**state.dtensors(), "steps": steps})
+            load_values(folder, {**state.dtensors(), "steps": steps})
             state.take_copies()
             assert int(steps) == 7
             check(state, f"checkpoint on {mesh.describe()}")
-    refused(lambda: checkpoint.load(folder, {"other": torch.tensor(0)}), "no tensor 'other'")
-    refused(lambda: checkpoint.load(folder, {"bias": torch.zeros(3)}), "'bias' has shape [12]")
-    refused(lambda: checkpoint.load(folder / "none", {}), "no readable checkpoint")
-    refused(lambda: checkpoint.save(folder.parent, {}), "holds no checkpoint")
+    refused(lambda: load_values(folder, {"other": torch.tensor(0)}), "no tensor 'other'")
+    refused(lambda: load_values(folder, {"bias": torch.zeros(3)}), "'bias' has shape [12]")
+    refused(lambda: load_values(folder / "none", {}), "it holds no checkpoint")
+    refused(lambda: save_values(folder.parent, {}), "holds no checkpoint")
 
 
 def refused(action: object, text: str) -> None:
     try:
         action()  # type: ignore[operator]
-    except StateMismatch as error:
+    except (BadCheckpoint, CheckpointNotSaved, StateMismatch) as error:
         assert text in str(error), str(error)
     else:
         raise AssertionError(f"nothing raised for: {text}")

@@ -1,0 +1,148 @@
+"""Where checkpoints lie: one in a folder, or a series of them in folders ``step-<number>`` below it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..check import Json
+from ..errors import BadCheckpoint
+
+METADATA = ".metadata"
+"""The file that makes a folder a checkpoint of torch.distributed.checkpoint."""
+RECORD = "shardc.json"
+"""What a save says of itself, beside its tensors."""
+VERSION = 1
+_PAYLOAD = re.compile(rf"shardc-save-[0-9a-f]{{32}}(?:-{VERSION})?")
+"""The folder of one save's tensors. Without a version behind it, it holds no record."""
+CHANGED = "it was changed since it was saved: its SHA-256 differs"
+_FLAT = re.compile(r"__\d+_\d+\.distcp")
+"""A file of tensors where earlier versions of shardc wrote them: beside ``.metadata``."""
+_STEP = re.compile(r"step-\d{8,}")
+"""A checkpoint of a series."""
+
+
+def is_for_checkpoints(folder: Path) -> bool:
+    """Whether a checkpoint may be written there: it holds a checkpoint, or nothing but dead saves."""
+    if not folder.exists() or (folder / METADATA).exists():
+        return True
+    return all(_PAYLOAD.fullmatch(path.name) for path in folder.iterdir())
+
+
+def is_for_series(folder: Path) -> bool:
+    """Whether a series may be written there: it holds one, or nothing."""
+    return not folder.exists() or all(_STEP.fullmatch(path.name) for path in folder.iterdir())
+
+
+def step_folder(series: Path, steps_done: int) -> Path:
+    """Where the checkpoint of a series after so many steps lies."""
+    return series / f"step-{steps_done:08}"
+
+
+def checkpoints_of(series: Path) -> list[Path]:
+    """The whole checkpoints of a series, in the order in which they were saved. Raises BadCheckpoint."""
+    found = [p for p in _steps_of(series) if (p / METADATA).exists()]
+    return sorted(found, key=lambda path: read_record(path).get("number", 0))
+
+
+def find_checkpoint(folder: Path) -> Path:
+    """The folder itself, if it holds a checkpoint, or the latest of its series. Raises BadCheckpoint."""
+    if (folder / METADATA).is_file():
+        return folder
+    if found := checkpoints_of(folder):
+        return found[-1]
+    raise BadCheckpoint("it holds no checkpoint", str(folder), "name a folder that `save_checkpoint` wrote")
+
+
+def read_metadata(checkpoint: Path) -> bytes:
+    """The bytes of a checkpoint's ``.metadata``. Raises BadCheckpoint."""
+    try:
+        return (checkpoint / METADATA).read_bytes()
+    except OSError as error:
+        raise damaged(checkpoint / METADATA, f"it can't be read ({error.strerror})") from None
+
+
+def read_record(checkpoint: Path) -> Json:
+    """What its save says of a checkpoint; nothing of one of earlier versions. Raises BadCheckpoint."""
+    name = min(payloads_in(read_metadata(checkpoint)), default="")
+    if not name.endswith(f"-{VERSION}"):
+        return {}
+    path = checkpoint / name / RECORD
+    try:
+        found = json.loads(path.read_bytes())
+        record, digest = found["record"], found["sha256"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise damaged(path, f"it can't be read ({type(error).__name__}: {error})") from None
+    if digest_of(record) != digest:
+        raise damaged(path, CHANGED)
+    return record
+
+
+def write_record(folder: Path, record: Json) -> None:
+    """Write what a save says of itself beside its tensors, and put it on the disk."""
+    with (folder / RECORD).open("w") as file:
+        json.dump({"sha256": digest_of(record), "record": record}, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def digest_of(record: Json) -> str:
+    return hashlib.sha256(json.dumps(record).encode()).hexdigest()
+
+
+def payload_name() -> str:
+    """A new name of a folder for one save's tensors."""
+    return f"shardc-save-{uuid.uuid4().hex}-{VERSION}"
+
+
+def damaged(path: Path, why: str) -> BadCheckpoint:
+    """A file of a checkpoint that can't be used."""
+    hint = "copy the checkpoint again, or load an earlier one of the series by the name of its folder"
+    return BadCheckpoint(f"{path.name} is damaged: {why}", str(path), hint)
+
+
+def remove_dead(checkpoint: Path) -> None:
+    """Remove the tensors of saves that ``.metadata`` does not name: killed, failed and replaced ones."""
+    metadata = checkpoint / METADATA
+    named = payloads_in(metadata.read_bytes() if metadata.exists() else b"")
+    for path in checkpoint.iterdir() if checkpoint.exists() else ():
+        if _PAYLOAD.fullmatch(path.name) and path.name not in named:
+            shutil.rmtree(path, ignore_errors=True)
+        elif named and _FLAT.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def keep_last(series: Path, count: int) -> None:
+    """Remove all checkpoints of a series but the last ones, and what killed saves left."""
+    kept = checkpoints_of(series)[-count:]
+    for path in _steps_of(series):
+        if path not in kept:
+            (path / METADATA).unlink(missing_ok=True)
+            remove_dead(path)
+            if not any(path.iterdir()):  # a user's files stay
+                path.rmdir()
+
+
+def flush(folder: Path) -> None:
+    """Put the names of the folder's files on the disk, as ``fsync`` does for what is in them."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _steps_of(series: Path) -> Iterator[Path]:
+    if series.is_dir():
+        yield from (path for path in sorted(series.iterdir()) if _STEP.fullmatch(path.name))
+
+
+def payloads_in(metadata: bytes) -> set[str]:
+    """The folders of tensors that ``.metadata`` names: one, or none of earlier versions."""
+    return {name.decode() for name in re.findall(_PAYLOAD.pattern.encode(), metadata)}

@@ -1,0 +1,199 @@
+"""Weights of a Hugging Face folder into a step and out of it, in safetensors, under the model's names."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from shardc.diagnostics.api import BadWeights
+from shardc.runtime.state import Initialiser
+
+SHARD_BYTES = 5_000_000_000
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+class Running(Protocol):
+    """A step that holds state: one of ``compile_step``, or an artefact's."""
+
+    rank: int
+
+    def state_dict(self) -> Mapping[str, DTensor]: ...
+
+
+def export_weights(
+    step: Running, model: torch.nn.Module, folder: Path | str, *, shard_bytes: int = SHARD_BYTES
+) -> None:
+    """Write a step's parameters and buffers as ``from_pretrained`` reads them. All ranks call it together.
+
+    The first rank writes; one file's tensors at a time are whole in its memory. The folder's index, or its
+    only file, is put in place at the end.
+
+    Args:
+        step: Its state has the values.
+        model: The model that was compiled: its ``state_dict`` has the names, and its ``config``, if it has
+            one, is written beside the weights. Its values are not read.
+        folder: Made if it is not there. Files of the same names are replaced.
+        shard_bytes: The most bytes of one file, unless a tensor is larger.
+
+    Raises:
+        BadWeights: the folder cannot be written.
+
+    Example:
+        >>> shardc.export_weights(step, model, "out")  # doctest: +SKIP
+        >>> AutoModelForCausalLM.from_pretrained("out")  # doctest: +SKIP
+    """
+    folder, values = Path(folder), step.state_dict()
+    names, aliases = _names_of(model, values)
+    shards = list(_shards(names, values, shard_bytes))
+    files = [WEIGHTS] if len(shards) == 1 else [_shard_name(i, len(shards)) for i in range(len(shards))]
+    try:
+        if step.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+        for file, shard in zip(files, shards, strict=True):
+            whole = {name: values[name].full_tensor() for name in shard}
+            if step.rank == 0:
+                metadata = {"format": "pt", **{a: name for a, name in aliases.items() if name in whole}}
+                _write(folder / file, whole, metadata)
+        if step.rank == 0:
+            _write_texts(folder, model, shards, files, values)
+    except OSError as error:
+        raise BadWeights(
+            folder=folder, problem=f"cannot be written ({error.strerror})", hint=_OTHER
+        ) from None
+
+
+def read_weights(folder: Path | str) -> Initialiser:
+    """Return the weights of a Hugging Face folder as ``state=`` of ``compile_step`` takes them.
+
+    Each rank reads the blocks that it holds, so the model's parameters may be on the meta device. Buffers
+    that no folder holds, such as frequencies of rotary embeddings, are then the model's own.
+
+    Args:
+        folder: One with ``model.safetensors``, or its shards with their index.
+
+    Returns:
+        A function ``(name, shape, dtype, slices) -> tensor``; None for a name that the folder lacks.
+
+    Raises:
+        BadWeights: no such files are there, or one is damaged. The function raises it for another shape.
+
+    Example:
+        >>> weights = shardc.read_weights("llama")  # doctest: +SKIP
+        >>> step = shardc.compile_step(model, optimizer, batch, state=weights)  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    places: dict[str, tuple[Path, str]] = {}
+    for path in _files_of(folder):
+        with _opened(path) as file:
+            held = set(file.keys())
+            places |= {name: (path, name) for name in held}
+            for alias, name in (file.metadata() or {}).items():
+                if name in held:
+                    places[alias] = path, name
+
+    def block(
+        name: str, shape: tuple[int, ...], dtype: torch.dtype, slices: tuple[slice, ...]
+    ) -> Tensor | None:
+        if name not in places:
+            return None
+        path, stored = places[name]
+        with _opened(path) as file:
+            found = file.get_slice(stored)
+            if tuple(found.get_shape()) != shape:
+                problem = f"has {stored} of shape {found.get_shape()}, not {list(shape)}"
+                raise BadWeights(folder=path, problem=problem, hint="read the folder of the model compiled")
+            return (found[slices] if shape else file.get_tensor(stored)).to(dtype)
+
+    return block
+
+
+_OTHER = "name another folder, or make room"
+
+
+def _names_of(model: torch.nn.Module, values: Mapping[str, Tensor]) -> tuple[list[str], dict[str, str]]:
+    """The names of the state dict, each tensor once, and each other name of a tied one."""
+    first: dict[int, str] = {}
+    names, aliases = [], {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        kept = first.setdefault(id(tensor), name)
+        if kept != name:
+            aliases[name] = kept
+        elif name not in values:
+            problem, hint = f"cannot hold {name}", "pass the model that was compiled"
+            raise BadWeights(folder="the step", problem=problem, hint=hint)
+        else:
+            names.append(name)
+    return names, aliases
+
+
+def _shards(names: list[str], values: Mapping[str, Tensor], limit_bytes: int) -> Iterator[list[str]]:
+    shard, held = [], 0
+    for name in names:
+        size = values[name].numel() * values[name].element_size()
+        if shard and held + size > limit_bytes:
+            yield shard
+            shard, held = [], 0
+        shard.append(name)
+        held += size
+    yield shard
+
+
+def _shard_name(number: int, count: int) -> str:
+    return f"model-{number + 1:05}-of-{count:05}.safetensors"
+
+
+def _write(path: Path, whole: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    beside = path.with_suffix(".writing")
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in whole.items()}, beside, metadata)
+    os.replace(beside, path)
+
+
+def _write_texts(
+    folder: Path,
+    model: torch.nn.Module,
+    shards: list[list[str]],
+    files: list[str],
+    values: Mapping[str, Tensor],
+) -> None:
+    write_config = getattr(getattr(model, "config", None), "to_json_file", None)
+    if write_config is not None:
+        write_config(str(folder / "config.json"))
+    if len(files) > 1:
+        size = sum(values[n].numel() * values[n].element_size() for shard in shards for n in shard)
+        weights = {name: file for file, shard in zip(files, shards, strict=True) for name in shard}
+        text = json.dumps({"metadata": {"total_size": size}, "weight_map": weights}, indent=2)
+        beside = folder / f"{INDEX}.writing"
+        beside.write_text(text)
+        os.replace(beside, folder / INDEX)
+
+
+def _files_of(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    hint = "name a folder with model.safetensors, or with its shards and their index"
+    try:
+        listed = json.loads((folder / INDEX).read_text())["weight_map"].values()
+        found = [folder / name for name in sorted(set(listed))]
+    except FileNotFoundError:
+        raise BadWeights(folder=folder, problem="holds no weights in safetensors", hint=hint) from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadWeights(folder=folder / INDEX, problem=f"cannot be read ({error})", hint=hint) from None
+    for path in found:
+        if path.parent != folder or not path.is_file():
+            raise BadWeights(folder=path, problem="is named by the index and not there", hint=hint)
+    return found
+
+
+def _opened(path: Path) -> safe_open:
+    try:
+        return safe_open(path, "pt")
+    except (OSError, SafetensorError) as error:
+        hint = "copy the folder again"
+        raise BadWeights(folder=path, problem=f"is damaged ({error})", hint=hint) from None

@@ -1,0 +1,13 @@
+"""Ranks that pass different batches to ``step`` are noticed, at the first step and later."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.mark.processes
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("odd", [3, 0, -1])
+def test_different_batches_are_noticed(odd: int, launch) -> None:
+    done = launch("batch_worker.py", 2, odd)
+    assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]
