@@ -12,6 +12,7 @@ import torch.distributed.checkpoint as dcp
 
 from shardc.commands.run import _check_checkpoints
 from shardc.runtime import checkpoint
+from shardc.runtime.errors import StateMismatch
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -94,3 +95,15 @@ def test_where_a_first_save_was_killed_another_may_save(tmp_path: Path) -> None:
     _check_checkpoints(None, tmp_path)  # of `shardc run --save`
     checkpoint.save(tmp_path, value(1))
     assert loaded(tmp_path) == 1.0 and len(names_in(tmp_path)) == 2
+
+
+def test_a_checkpoint_of_another_program_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """torch.distributed.checkpoint would read a part of a larger tensor."""
+    saved = {"a": torch.ones(10), "b": torch.ones(10)}
+    checkpoint.save(tmp_path, saved)
+    found = {"a": torch.zeros(10), "b": torch.zeros(5)}
+    with pytest.raises(StateMismatch, match=r"'b' has shape \[10\] in the checkpoint and \[5\]"):
+        checkpoint.load(tmp_path, found)
+    with pytest.raises(StateMismatch, match="no tensor 'c'"):
+        checkpoint.load(tmp_path, {"a": found["a"], "c": torch.zeros(10)})
+    assert found["a"].tolist() == [0.0] * 10
