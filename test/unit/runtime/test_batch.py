@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.runtime.batch import leaves_of
+from shardc.runtime.batch import check_leaf, leaves_of
+from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.errors import BatchMismatch
 
 X, Y = torch.zeros(2), torch.ones(3)
@@ -68,3 +69,15 @@ def test_containers_are_told_by_their_parts(batch: object, said: str) -> None:
     with pytest.raises(BatchMismatch) as caught:
         leaves_of(batch, tree)
     assert said in str(caught.value) and "tensor(" not in str(caught.value)
+
+
+def test_a_leaf_has_the_dtype_and_shape_of_the_program() -> None:
+    leaf = Leaf("ids", "input", (2,), torch.float32, ((),))
+    check_leaf({"ids": X}, leaf, (2,))
+    takes = r"the program takes float32 \[2\]"
+    with pytest.raises(BatchMismatch, match=rf"leaf 'ids' is float64 \[2\]; {takes}"):
+        check_leaf({"ids": X.double()}, leaf, (2,))
+    with pytest.raises(BatchMismatch, match=rf"leaf 'ids' is float32 \[1\]; {takes}"):
+        check_leaf({"ids": X[:1]}, leaf, (2,))
+    with pytest.raises(BatchMismatch, match="lacks leaf 'ids'"):
+        check_leaf({}, leaf, (2,))

@@ -259,3 +259,15 @@ def test_tensors_outside_of_the_folder_are_not_read(tmp_path: Path) -> None:
 def _flipped(content: bytes, place: int | None = None) -> bytes:
     place = len(content) // 2 if place is None else place
     return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
+
+
+def test_a_checkpoint_of_another_program_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    """torch.distributed.checkpoint would read a part of a larger tensor."""
+    saved = {"a": torch.ones(10), "b": torch.ones(10)}
+    save_values(tmp_path, saved)
+    found = {"a": torch.zeros(10), "b": torch.zeros(5)}
+    with pytest.raises(StateMismatch, match=r"'b' has shape \[10\] in the checkpoint and \[5\]"):
+        load_values(tmp_path, found)
+    with pytest.raises(StateMismatch, match="no tensor 'c'"):
+        load_values(tmp_path, {"a": found["a"], "c": torch.zeros(10)})
+    assert found["a"].tolist() == [0.0] * 10

@@ -61,6 +61,13 @@ def test_a_user_s_own_point_has_neighbours():
     assert made is not None and made != mine and of.refusal(made) is None
 
 
+def test_a_point_that_lacks_a_pinned_parameter_has_neighbours_with_the_pin():
+    """A similar kernel's point may come from a smaller sketch."""
+    of = space((1, 2, 4), pinned={"block_k": 4})
+    made = mutated(of, Point.of("tiled", {"tile_m": 2, "tile_n": 2}), random.Random(0))
+    assert made is not None and made.config["block_k"] == 4
+
+
 def test_points_of_two_sketches_have_no_child():
     of = space()
     assert crossed(of, next(of.points()), Point.of("other", {"tile_m": 1}), random.Random(0)) is None

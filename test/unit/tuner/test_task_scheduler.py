@@ -42,6 +42,11 @@ def test_failures_shrink_it():
     assert 0 < expected_gain(ratios + [math.inf] * 20, 8) < expected_gain(ratios, 8)
 
 
+def test_failures_are_no_measurements():
+    """A kernel whose first points all fail is still worth trials: no ratios say that it does not gain."""
+    assert expected_gain([1.0, *[math.inf] * 7], 8) == FIRST / 2
+
+
 def test_what_was_found_last_is_expected_again_in_part():
     flat = [1.0] * 16
     assert expected_gain([*flat, *flat[:7], 0.5], 8) >= 1 - math.sqrt(0.5)

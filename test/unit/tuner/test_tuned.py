@@ -26,7 +26,7 @@ from shardc.passes.fuse.grouping.explain import explain_fusion, with_tuned
 from shardc.report.fusion_text import render
 from shardc.step.compile_step import CompiledStep
 from shardc.tuner import apply_tuned as tuned
-from shardc.tuner.database.database import open_database
+from shardc.tuner.database.database import Database, open_database
 from shardc.tuner.extract_tasks import kernels_of, tasks_of
 from shardc.tuner.space.of_task import space_of
 
@@ -141,6 +141,23 @@ def test_what_is_no_longer_legal_is_ignored_and_said(what: str) -> None:
     assert "config" not in kernel.attributes
     (said,) = remarks
     assert said.name == "TuningIgnored" and task.label in said.message
+
+
+def test_what_is_measured_here_is_used_before_what_is_shipped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if that gained more on the machine it was measured on."""
+    monkeypatch.setenv("SHARDC_SHIPPED_TUNING", str(folder / "shipped.jsonl"))
+    module = softmax()
+    ((task, _),) = tasks_of(module)
+    here, there = [p for p in space_of(task).ranked(50) if p.config != space_of(task).ranked(1)[0].config][:2]
+    with Database(folder / "elsewhere.db") as elsewhere:
+        elsewhere.record(task, [Trial(there, Outcome.MEASURED, 0.5, 1e-5)])
+        ship(elsewhere, folder / "shipped.jsonl")
+    record(task, here)
+    tuned.use_tuned(module, CpuTarget())
+    (kernel,) = kernels(module)
+    assert read_config(kernel.attributes["config"]) == here.config
 
 
 def test_other_sizes_lend_their_point_where_it_is_legal() -> None:

@@ -36,6 +36,22 @@ def test_padded_factors(target: str, args: tuple[object, ...], padded: tuple[str
     assert prove(target, args).padded == padded
 
 
+@pytest.mark.parametrize(
+    ("target", "x", "dim"),
+    [
+        ("aten.amax", -X.abs() - 1, (1,)),
+        ("aten.amin", X.abs() + 1, (1,)),
+        ("aten.any.dim", torch.zeros(4, 6, dtype=torch.bool), 1),
+        ("aten.all.dim", torch.ones(4, 6, dtype=torch.bool), 1),
+    ],
+)
+def test_padding_of_an_extremum_is_never_the_extremum(
+    target: str, x: torch.Tensor, dim: int | tuple[int, ...]
+) -> None:
+    """All numbers are on the far side of 0, or all truth values the same: another padding would win."""
+    assert prove(target, (x, dim)).padded == ("a", "b")
+
+
 @pytest.mark.parametrize("number", [None, 0.0])
 def test_a_wrong_number_is_found(number: float | None) -> None:
     """A maximum of what is below zero sees zeros, and NaN."""

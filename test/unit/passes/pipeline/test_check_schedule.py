@@ -145,6 +145,14 @@ def test_the_message_names_the_action_and_what_it_waits_for() -> None:
         check_schedule(Schedule("x", orders([[a, Action(0, "I", 0)]]), one_route(1)))
 
 
+def test_an_action_runs_once() -> None:
+    f, b, i, w = (Action(0, kind, 0) for kind in "FBIW")
+    with pytest.raises(BadSchedule, match="0F0 stands there twice"):
+        check_schedule(Schedule("x", orders([[f, f, b]]), one_route(1)))
+    with pytest.raises(BadSchedule, match="0B0 stands beside a part of itself"):
+        check_schedule(Schedule("x", orders([[f, b, i, w]]), one_route(1)))
+
+
 def test_micro_batches_are_counted() -> None:
     whole = one_f_one_b(2, 4)
     with pytest.raises(BadSchedule, match="0F4 is not there"):

@@ -36,6 +36,16 @@ def test_every_schedule_runs_on_every_transport(name: str, stages: int) -> None:
     assert compute == schedule.orders
 
 
+def test_transfers_of_a_round_stand_in_the_order_of_the_ranks_that_send() -> None:
+    """In the third round rank 0 runs 0F2 and rank 1 runs 1B0: on both sides rank 0's send stands first."""
+    schedule = Schedule(
+        "x", orders([_row("0F0 0F1 0F2 0B0 0B1 0B2"), _row("1F0 1B0 1F1 1B1 1F2 1B2")]), one_route(2)
+    )
+    first, second = (" ".join(map(str, row)) for row in place_transfers(schedule))
+    assert first == "0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2 0RECV_B0 0B0 0RECV_B1 0B1 0RECV_B2 0B2"
+    assert second == "1RECV_F0 1F0 1RECV_F1 1B0 1RECV_F2 1SEND_B0 1F1 1B1 1SEND_B1 1F2 1B2 1SEND_B2"
+
+
 def test_receiving_as_late_as_possible_deadlocks_where_sends_wait() -> None:
     """What 1F1B is known for: both neighbours send first. Buffers mend it, and so does posting
     both at once.
