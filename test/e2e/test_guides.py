@@ -19,6 +19,14 @@ def guide(name: str) -> tuple[dict[str, str], list[str]]:
     return readme.files(text), readme.commands(text)
 
 
+def test_data(tmp_path: Path) -> None:
+    files, [command] = guide("data.md")
+    for name, script in files.items():
+        (tmp_path / name).write_text(script)
+    steps, loss = readme.run(command, tmp_path, BIN).split()
+    assert steps == "8" and 0 < float(loss) < 1
+
+
 def test_checkpoints(tmp_path: Path) -> None:
     files, commands = guide("checkpoints.md")
     for name, script in files.items():
