@@ -125,3 +125,28 @@ func.func @nothing(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.shardin
   %0 = "dist.reshard"(%x) {dist.shardings = [#dist.sharding<@mesh, [["data"], []], []>], sharding = #dist.sharding<@mesh, [["data"], []], []>} : (!torch.vtensor<[8,16],f32>) -> !torch.vtensor<[8,16],f32>
   return %0 : !torch.vtensor<[8,16],f32>
 }
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+// A whole value as a sum: one device has it, the others have zeros.
+func.func @to_terms(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [[], []], []>}) -> (!torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [[], []], [["sum", "data"]]>}) {
+  // CHECK-LABEL: func.func @to_terms
+  // CHECK: %0 = "dist.partial"(%arg0) {axes = ["data"], dist.shardings = [#dist.sharding<@mesh, {{\[}}[], []], {{\[}}["sum", "data"]]>]} : (!torch.vtensor<[8,16],f32>) -> !torch.vtensor<[8,16],f32>
+  // CHECK-NEXT: return %0 : !torch.vtensor<[8,16],f32>
+  %0 = "dist.reshard"(%x) {dist.shardings = [#dist.sharding<@mesh, [[], []], [["sum", "data"]]>], sharding = #dist.sharding<@mesh, [[], []], [["sum", "data"]]>} : (!torch.vtensor<[8,16],f32>) -> !torch.vtensor<[8,16],f32>
+  return %0 : !torch.vtensor<[8,16],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+// A whole value as a maximum: it is its own on all devices.
+func.func @to_equal_terms(%x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [[], []], []>}) -> (!torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [[], []], [["max", "data"]]>}) {
+  // CHECK-LABEL: func.func @to_equal_terms
+  // CHECK: return %arg0 : !torch.vtensor<[8,16],f32>
+  %0 = "dist.reshard"(%x) {dist.shardings = [#dist.sharding<@mesh, [[], []], [["max", "data"]]>], sharding = #dist.sharding<@mesh, [[], []], [["max", "data"]]>} : (!torch.vtensor<[8,16],f32>) -> !torch.vtensor<[8,16],f32>
+  return %0 : !torch.vtensor<[8,16],f32>
+}

@@ -94,3 +94,71 @@ func.func @cut_accumulator(
   %2 = torch.aten.add.Tensor %m, %1, %int1 {dist.phase = "optimizer"} : !torch.vtensor<[16,16],f32>, !torch.vtensor<[16,16],f32>, !torch.int -> !torch.vtensor<[16,16],f32>
   return %2 : !torch.vtensor<[16,16],f32>
 }
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["micro", 2, "time"]]} : () -> ()
+
+// A maximum over iterations starts from minus infinity, and their maxima are combined by a maximum.
+func.func @maximum(
+    %x: !torch.vtensor<[8,16],f32> {dist.sharding = #dist.sharding<@mesh, [["data", "micro"], []], []>}) -> !torch.vtensor<[16],f32> {
+  // CHECK-LABEL: func.func @maximum
+  // CHECK: %float-Inf = torch.constant.float 0xFFF0000000000000
+  // CHECK: %1 = torch.aten.full %0, %float-Inf, {{.*}} -> !torch.vtensor<[16],f32>
+  // CHECK: %9 = torch.aten.amax
+  // CHECK-NEXT: %10 = torch.aten.maximum %arg1, %9
+  // CHECK: %6 = "dist.all_reduce"(%5) {{.*}} reduction = "max"
+  %dim = torch.constant.int 0
+  %false = torch.constant.bool false
+  %dims = torch.prim.ListConstruct %dim : (!torch.int) -> !torch.list<int>
+  %0 = torch.aten.amax %x, %dims, %false : !torch.vtensor<[8,16],f32>, !torch.list<int>, !torch.bool -> !torch.vtensor<[16],f32>
+  return %0 : !torch.vtensor<[16],f32>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["micro", 2, "time"]]} : () -> ()
+
+// Terms in bf16 are summed in f32, as a matmul of the whole batch would.
+func.func @half_precision(
+    %x: !torch.vtensor<[8,16],bf16> {dist.sharding = #dist.sharding<@mesh, [["micro"], []], []>}) -> !torch.vtensor<[16,16],bf16> {
+  // CHECK-LABEL: func.func @half_precision
+  // CHECK: %1 = torch.aten.full {{.*}} -> !torch.vtensor<[16,16],f32>
+  // CHECK: %9 = torch.aten.mm {{.*}} -> !torch.vtensor<[16,16],bf16>
+  // CHECK-NEXT: %10 = torch.aten._to_copy %9, {{.*}} -> !torch.vtensor<[16,16],f32>
+  // CHECK-NEXT: %11 = torch.aten.add.Tensor %arg1, %10, {{.*}} -> !torch.vtensor<[16,16],f32>
+  // CHECK: %6 = torch.aten._to_copy %5, {{.*}} -> !torch.vtensor<[16,16],bf16>
+  // CHECK-NEXT: return %6
+  %0 = torch.aten.t %x : !torch.vtensor<[8,16],bf16> -> !torch.vtensor<[16,8],bf16>
+  %1 = torch.aten.mm %0, %x : !torch.vtensor<[16,8],bf16>, !torch.vtensor<[8,16],bf16> -> !torch.vtensor<[16,16],bf16>
+  return %1 : !torch.vtensor<[16,16],bf16>
+}
+
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["micro", 2, "time"]]} : () -> ()
+
+// A sum over all rows in between takes two loops. A parameter that is stored in pieces (ZeRO-3) is gathered in both:
+// kept from one to the other it would be whole, once for each iteration.
+func.func @gathered_again(
+    %x: !torch.vtensor<[8,16],f32> {dist.role = "input", dist.name = "x", dist.sharding = #dist.sharding<@mesh, [["data", "micro"], []], []>},
+    %w: !torch.vtensor<[16,16],f32> {dist.role = "param", dist.name = "w", dist.refine = [[1, "data", -1]]}) -> !torch.vtensor<[16],f32> {
+  // CHECK-LABEL: func.func @gathered_again
+  // CHECK: "dist.loop"
+  // CHECK: "dist.all_gather"({{.*}}) {{.*}} : (!torch.vtensor<[8,16],f32>) -> !torch.vtensor<[16,16],f32>
+  // CHECK: stack_dims = []
+  // CHECK: "dist.loop"
+  // CHECK: "dist.all_gather"({{.*}}) {{.*}} : (!torch.vtensor<[8,16],f32>) -> !torch.vtensor<[16,16],f32>
+  // CHECK: stack_dims = []
+  %int1 = torch.constant.int 1
+  %dim = torch.constant.int 0
+  %false = torch.constant.bool false
+  %none = torch.constant.none
+  %dims = torch.prim.ListConstruct %dim : (!torch.int) -> !torch.list<int>
+  %0 = torch.aten.mm %x, %w {dist.phase = "forward"} : !torch.vtensor<[8,16],f32>, !torch.vtensor<[16,16],f32> -> !torch.vtensor<[8,16],f32>
+  %1 = torch.aten.sum.dim_IntList %0, %dims, %false, %none {dist.phase = "forward"} : !torch.vtensor<[8,16],f32>, !torch.list<int>, !torch.bool, !torch.none -> !torch.vtensor<[16],f32>
+  %2 = torch.aten.sub.Tensor %x, %1, %int1 {dist.phase = "forward"} : !torch.vtensor<[8,16],f32>, !torch.vtensor<[16],f32>, !torch.int -> !torch.vtensor<[8,16],f32>
+  %3 = torch.aten.mm %2, %w {dist.phase = "forward"} : !torch.vtensor<[8,16],f32>, !torch.vtensor<[16,16],f32> -> !torch.vtensor<[8,16],f32>
+  %4 = torch.aten.sum.dim_IntList %3, %dims, %false, %none {dist.phase = "forward"} : !torch.vtensor<[8,16],f32>, !torch.list<int>, !torch.bool, !torch.none -> !torch.vtensor<[16],f32>
+  return %4 : !torch.vtensor<[16],f32>
+}

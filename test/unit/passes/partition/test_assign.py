@@ -37,6 +37,11 @@ def test_the_earlier_round_wins_whatever_the_size() -> None:
     assert assign(MATMUL, requests) == {"i": (X,)}
 
 
+def test_a_claim_counts_from_the_earliest_round_that_made_it() -> None:
+    requests = [_wish((X,), ()), _wish((X,), (), size_bytes=10_000, x=1), _wish((X,), (), x=1)]
+    assert assign(MATMUL, requests) == {"i": (X,)}
+
+
 def test_the_heavier_side_wins_within_a_round() -> None:
     requests = [_wish((X,), ()), _wish((X,), (), size_bytes=10_000), _wish((), ())]
     assert assign(MATMUL, requests) == {"k": (X,)}
