@@ -28,9 +28,9 @@ class LoopPlan:
 def plan_loops(block: ir.Block, codec: ShardingCodec, mesh: Mesh) -> LoopPlan:
     """Deal the ops of a function's body to loops.
 
-    An op is inside if it takes an iteration's part of something, or reads what is inside; edges lead
-    out. Where something outside stands between two inside ops, two loops are needed. Every op
-    runs in the last loop that can have it, so a forward pass stays with its backward.
+    An op is inside if it takes an iteration's part of something, makes a term of a sum over iterations, or
+    reads what is inside; edges lead out. Where something outside stands between two inside ops, two loops are
+    needed. Every op runs in the last loop that can have it, so a forward pass stays with its backward.
     """
     ops = [o.operation for o in block.operations]
     body = [o for o in ops[:-1] if not is_constant(o)]
@@ -72,7 +72,9 @@ def _inside(
 ) -> list[bool]:
     inside: list[bool] = []
     for op, reads in zip(body, sources, strict=True):
-        starts = "dist.in_loop" in op.attributes or _takes_iteration(op, codec, mesh)
+        # A term that is the same in all iterations counts in each of them.
+        is_term = any(_is_term(result, codec, mesh) for result in op.results)
+        starts = is_term or "dist.in_loop" in op.attributes or _takes_iteration(op, codec, mesh)
         inside.append(EDGE_KIND not in op.attributes and (starts or any(inside[s] for s in reads)))
     return inside
 

@@ -201,6 +201,22 @@ def test_what_is_known_of_all_labels_is_known_to_each_slice() -> None:
     assert step.check().passed
 
 
+class MeanOfAll(nn.Module):
+    """Its loss is linear in the bias, whose gradient so is a constant that no token is in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.inner = nn.Embedding(VOCAB, 16), nn.Linear(16, 16)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        return self.inner(torch.tanh(self.embed(ids))).mean()
+
+
+def test_a_gradient_that_all_slices_have_counts_once() -> None:
+    step = _compile(MeanOfAll, _pairs(), lambda output, batch: output, schedule="terapipe")
+    assert step.check().passed
+
+
 def test_too_few_tokens() -> None:
     with pytest.raises(TooFewTokens, match="into 13 slices, and they have 12 tokens"):
         _compile(

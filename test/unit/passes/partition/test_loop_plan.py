@@ -1,7 +1,8 @@
 """Which ops of a flat rank program run in which time loop.
 
 Programs are written as lines ``name = op operands``: ``slice`` takes an iteration's part, ``sum`` stands for
-the way out of a loop, any other op is a call. They become MLIR with each op's name in ``dist.name``.
+the way out of a loop, ``term`` makes each iteration's term of a sum, any other op is a call. They become MLIR
+with each op's name in ``dist.name``.
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ def _module(program: str) -> str:
             types[name] = WHOLE
             attributes = f'axes = ["data"], dim = 0, dist.in_loop, dist.name = "{name}"'
             text = f'"dist.all_gather"(%{operands[0]}) {{{attributes}}} : ({given[0]}) -> {WHOLE}'
+        elif op == "term":
+            types[name] = given[0]
+            sharding = '[#dist.sharding<@mesh, [[], []], [["sum", "micro"]]>]'
+            text = (
+                f'torch.aten.neg %{operands[0]} {{dist.name = "{name}", dist.shardings = {sharding}}} : '
+                f"{given[0]} -> {given[0]}"
+            )
         elif op == "add":
             types[name] = given[0]
             text = (
@@ -98,6 +106,19 @@ def test_what_reads_an_iteration_is_inside_and_sums_lead_out() -> None:
     """)
     assert plan.loops == 1
     assert names == {"loop 0": ["a", "b"], "after 0": ["w", "c", "d"]}
+
+
+def test_a_term_that_no_iteration_changes_is_inside() -> None:
+    """Such as the gradient of a bias that the loss is linear in: it is summed once for each iteration."""
+    _, names = _plan("""
+        a = relu x
+        b = term a
+        c = relu b
+        d = sum b
+        e = slice y
+        f = sum e
+    """)
+    assert names == {"before": ["a"], "loop 0": ["b", "c", "e"], "after 0": ["d", "f"]}
 
 
 def test_what_the_loop_reads_runs_before_it() -> None:
