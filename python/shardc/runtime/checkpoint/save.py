@@ -200,10 +200,15 @@ def _not_saved(folder: Path, error: BaseException) -> CheckpointNotSaved:
     if isinstance(error, CheckpointException) and error.failures:
         rank, (cause, _) = min(error.failures.items())
         who = f"rank {rank}: "
+    seen = cause
+    while seen is not None and not isinstance(
+        seen, OSError
+    ):  # torch's writer hides a full disk behind its own
+        seen = seen.__context__
+    cause = seen or cause
     what = f"{who}{type(cause).__name__}: {cause}"
-    return CheckpointNotSaved(
-        what, str(folder), "mend the cause and save again: a checkpoint that was there is whole"
-    )
+    hint = "see whether the disk is full, and save again: a checkpoint that was there is whole"
+    return CheckpointNotSaved(what, str(folder), hint)
 
 
 def _file_entry(path: Path) -> Json:
