@@ -160,6 +160,8 @@ def test_a_save_in_the_background_has_the_values_of_its_call(tmp_path: Path) -> 
     held["a"].fill_(7.0)
     saving.wait()
     assert saving.is_done and loaded(tmp_path) == 1.0
+    saver.save(tmp_path, value(2), {}, 0, keep=None, wait=False).wait()
+    assert loaded(tmp_path) == 2.0 and len(names_in(tmp_path)) == 2, "what was replaced is gone"
 
 
 def test_a_save_in_the_background_that_fails_is_an_error_of_the_next(

@@ -160,6 +160,7 @@ class _Writer(FileSystemWriter):
         flush(written)
         os.replace(written / METADATA, self.folder / METADATA)
         flush(self.folder)
+        remove_dead(self.folder)
         if self._series is not None:
             flush(self._series[0])
             keep_last(*self._series)
