@@ -94,6 +94,15 @@ def _like(made: Tensor, x: Tensor) -> Tensor:
     return made if not _is_symbolic(made) and made.stride() == right.stride() else right
 
 
+def _as_channels_of(made: Tensor, x: Tensor) -> Tensor:
+    """``made`` channels last on a CPU if ``x`` is so."""
+    if x.device.type != "cpu" or _is_symbolic(made) or x.dim() != 4:
+        return made
+    right = channels_last_strides(made.shape)
+    is_wrong = suggested_memory_format(x) is torch.channels_last and made.stride() != tuple(right)
+    return made.new_empty_strided(made.shape, right) if is_wrong else made
+
+
 def _is_symbolic(made: Tensor) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*made.shape, *made.stride()))
 
@@ -201,14 +210,69 @@ def _log_sigmoid(made: Made, x: Tensor) -> Made:
     return made if x.device.type != "cpu" else (_contiguous(made[0]), _contiguous(made[1]))
 
 
+@_corrects(aten._log_softmax_backward_data.default, aten.nll_loss2d_forward.default, aten.pow.Scalar)
+def _always_contiguous(made: Tensor | Made, *args: object, **_: object) -> Tensor | Made:
+    """Contiguous on a CPU, predicted as an operand lies."""
+    if any(isinstance(x, Tensor) and x.device.type != "cpu" for x in args):
+        return made
+    return _contiguous(made) if isinstance(made, Tensor) else (_contiguous(made[0]), *made[1:])
+
+
+@_corrects(
+    aten.copysign.Tensor,
+    aten.div.Tensor_mode,
+    aten.floor_divide.default,
+    aten.heaviside.default,
+    aten.logaddexp.default,
+    aten.logical_and.default,
+    aten.logical_or.default,
+    aten.logical_xor.default,
+    aten.special_xlog1py.default,
+    aten.xlogy.Tensor,
+)
+def _iterated(made: Tensor, *args: object, **_: object) -> Tensor:
+    """As TensorIterator lays out the operands together; predicted as one of them lies."""
+    operands = [x for x in args if isinstance(x, Tensor)]
+    if _is_symbolic(made) or any(map(_is_symbolic, operands)):
+        return made
+    strides = elementwise_strides(*torch.broadcast_tensors(*operands))
+    return made if made.stride() == strides else made.new_empty_strided(made.shape, strides)
+
+
+@_corrects(aten.ldexp.Tensor)
+def _ldexp(made: Tensor, x: Tensor, exponent: Tensor) -> Tensor:
+    """A product with a power of 2, which is contiguous; predicted as both operands lie."""
+    return _iterated(made, x, exponent.new_empty(exponent.shape))
+
+
+@_corrects(aten.native_dropout_backward.default)
+def _dropout_backward(made: Tensor, grad: Tensor, *_: object) -> Tensor:
+    """As the gradient lies, predicted contiguous."""
+    return _like(made, grad)
+
+
+@_corrects(aten.resize_as.default)
+def _resize_as(made: Tensor, x: Tensor, template: Tensor, **_: object) -> Tensor:
+    """As it lay if it has that size already, predicted contiguous."""
+    return _like(made, x) if x.shape == template.shape else made
+
+
+@_corrects(
+    aten.channel_shuffle.default,
+    aten.reflection_pad2d_backward.default,
+    aten.replication_pad2d_backward.default,
+)
+def _channels_last(made: Tensor, *args: object) -> Tensor:
+    """Channels last on a CPU where the input is, predicted contiguous."""
+    x = args[-2]
+    assert isinstance(x, Tensor)
+    return _as_channels_of(made, x)
+
+
 @_corrects(aten.max_unpool2d.default)
 def _max_unpool(made: Tensor, x: Tensor, *_: object) -> Tensor:
     """Channels last on a CPU where the input is, predicted contiguous."""
-    if x.device.type != "cpu" or _is_symbolic(made) or x.dim() != 4:
-        return made
-    right = channels_last_strides(made.shape)
-    is_wrong = suggested_memory_format(x) is torch.channels_last and made.stride() != tuple(right)
-    return made.new_empty_strided(made.shape, right) if is_wrong else made
+    return _as_channels_of(made, x)
 
 
 @_corrects(aten.index.Tensor)
