@@ -59,22 +59,16 @@ def plan_steps(
 
     Terms of iterations are summed on each device before devices communicate (one collective after the loop).
     With ``reduce_first`` they communicate in every iteration, so that what the loop carries is cut already.
-
-    A dim that iterations cut has the loop's axes innermost. Devices may not trade parts of it within an
-    iteration, whose blocks are no block of the whole: the chain leaves the loop for that.
     """
-    source, target = (join_time(space_part(s, mesh), s, mesh) for s in (source, target))
     cut, terms = time_dims(source, mesh), time_terms(source, mesh)
-    stays = all(source.dims[d] == target.dims[d] for d in cut)
-    if stays and (cut, terms) == (time_dims(target, mesh), time_terms(target, mesh)):
+    if (cut, terms) == (time_dims(target, mesh), time_terms(target, mesh)):
         return list(_space_steps(source, target, shape, mesh))
     steps: list[Step | TimeStep] = []
     here, entry = source, space_part(target, mesh)
     if reduce_first and (cut or terms):
         inside = join_time(entry, source, mesh)
-        if all(source.dims[d] == inside.dims[d] for d in cut):
-            steps += _space_steps(here, inside, shape, mesh)
-            here = inside
+        steps += _space_steps(here, inside, shape, mesh)
+        here = inside
     for step in _exits(here, mesh):
         steps.append(step)
         here = step.apply(here)

@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor
 from shardc.diagnostics.api import BadWeights
 from shardc.runtime.state import Initialiser
 
-SHARD_BYTES = 5_000_000_000
+SHARD_BYTES = 5 << 30
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 

@@ -91,7 +91,9 @@ def test_state_that_moved_is_captured_anew(fake: FakeCuda) -> None:
     plain, graphed = _step(), _step()
     _on_gpu(graphed)
     start = {
-        name: value.clone() for name, value in plain.state.local.items() if "." in name and "/" not in name
+        name: value.detach().clone()
+        for name, value in plain.state.local.items()
+        if "." in name and "/" not in name
     }
     params = {n: v for n, v in start.items() if n in dict(Net().named_parameters())}
     for number, batch in enumerate(_batches(6)):
