@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from torch_mlir import ir
 
 from shardc.dialects.dist.build import i64
-from shardc.dialects.kern.size import AnySize, quotient
+from shardc.dialects.kern.size import AnySize, SizeNotKnown, quotient
 
 Shape = tuple[AnySize, ...]
 Index = Callable[[AnySize], ir.Value]
@@ -16,7 +16,10 @@ DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
 def common_dims(a: Shape, b: Shape) -> Shape:
-    """The fewest dims, none of size 1, that both shapes are merges of. Raises ValueError otherwise."""
+    """The fewest dims, none of size 1, that both shapes are merges of.
+
+    Raises ValueError for shapes that do not fit, SizeNotKnown for symbolic ones that may, in some calls.
+    """
     found: list[AnySize] = []
     left, right = [n for n in a if n != 1][::-1], [n for n in b if n != 1][::-1]
     while left and right:
@@ -26,13 +29,19 @@ def common_dims(a: Shape, b: Shape) -> Shape:
             large, small, side = small, large, right
             rest = quotient(large, small)
         if rest is None:
-            raise ValueError(f"shapes {a} and {b} do not fit")
+            raise _misfit(a, b)
         found.append(small)
         if rest != 1:
             side.append(rest)
     if left or right:
-        raise ValueError(f"shapes {a} and {b} do not fit")
+        raise _misfit(a, b)
     return tuple(found)
+
+
+def _misfit(a: Shape, b: Shape) -> ValueError | SizeNotKnown:
+    if dynamic((*a, *b)):
+        return SizeNotKnown(f"needs that shapes {a} and {b} have as many elements, which no symbol tells")
+    return ValueError(f"shapes {a} and {b} do not fit")
 
 
 def groups(fine: Shape, coarse: Shape) -> list[list[int]]:

@@ -60,7 +60,7 @@ class View:
 
     @staticmethod
     def reshaped(source: Value, shape: Shape) -> View:
-        """The elements of ``source`` in the same order. Raises ValueError for dims that do not fit."""
+        """The elements of ``source`` in the same order. Raises as :func:`common_dims`."""
         fine, shapes = common_dims(source.type.shape, shape), (source.type.shape, shape)
         operand, result = (tuple(tuple(f"f{n}" for n in dims) for dims in groups(fine, s)) for s in shapes)
         return View(source, operand, result, tuple((f"f{n}", size) for n, size in enumerate(fine)))

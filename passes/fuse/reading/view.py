@@ -62,5 +62,5 @@ def _slice(call: OpCall, shape: tuple[int, ...]) -> Cut | None:
 def _reshaped(source: Value, shape: tuple[AnySize, ...]) -> View | None:
     try:
         return View.reshaped(source, shape)
-    except ValueError:
+    except (ValueError, SizeNotKnown):
         return None

@@ -54,6 +54,27 @@ def test_batch_and_sequence_sizes_are_compiled_once(compiled: Wrap, programs: li
     assert len(programs) == 2
 
 
+def test_equal_sizes_that_no_symbol_tells_keep_the_other_kernels(compiled: Wrap, programs: list[str]) -> None:
+    def f(x: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy((x * x.sigmoid()).flatten(0, 1), tokens.flatten())
+
+    run = compiled(f, fuse=True, dynamic=True)
+    for batch, length, rows, columns in ((4, 6, 8, 3), (5, 4, 2, 10)):
+        x, tokens = torch.randn(batch, length, 10), torch.randint(0, 10, (rows, columns))
+        losses, gradients = zip(*(_differentiated(g, x, tokens) for g in (run, f)), strict=True)
+        torch.testing.assert_close(*losses)
+        torch.testing.assert_close(*gradients)
+    assert len(programs) == 2 and all("kernel(" in text for text in programs)
+
+
+def _differentiated(
+    f: Callable[..., Any], x: torch.Tensor, tokens: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    x = x.clone().requires_grad_()
+    loss = f(x, tokens)
+    return loss.detach(), torch.autograd.grad(loss, x)[0]
+
+
 SCALES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "square root": lambda x: (x / math.sqrt(x.shape[-1])).softmax(-1),
     "power": lambda x: x * x.shape[-1] ** -0.5 - 2 ** (x.shape[0] / 3.0) + x.shape[0] ** 2,

@@ -60,6 +60,12 @@ def test_dims_that_two_shapes_have_in_common(a, b, fine) -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), [((A, 64), (64, A)), ((A, B), (B, A)), ((6, A), (4, A)), ((A,), (B,))])
+def test_dims_that_no_symbol_tells_to_fit(a, b) -> None:
+    with pytest.raises(SizeNotKnown, match="as many elements"):
+        common_dims(a, b)
+
+
+@pytest.mark.parametrize(("a", "b"), [((6,), (4,)), ((2, 3), (3, 3)), ((6, 4), (6,))])
 def test_dims_that_do_not_fit(a, b) -> None:
     with pytest.raises(ValueError, match="do not fit"):
         common_dims(a, b)
