@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from torch_mlir import ir
@@ -13,8 +14,9 @@ from shardc.passes.fuse.bodies.marks import Marks, name_results, phase_of
 from shardc.passes.fuse.grouping.choose import Division
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision, exports, group
+from shardc.passes.fuse.grouping.legal import size_hint
 from shardc.passes.fuse.reading.graph import Value
-from shardc.passes.fuse.reading.order import check_unread, erase, move, ordered
+from shardc.passes.fuse.reading.order import check_unread, erase, move, ordered, place
 from shardc.passes.fuse.reading.unit import Unit, needed_views
 from shardc.passes.fuse.structured.losses import Losses
 from shardc.passes.fuse.structured.scatter import Scatter
@@ -71,10 +73,11 @@ class Rewrite:
         staying = self._staying(kernels)
         self._units.kept |= {v for unit in staying if unit.step for v in unit.step.operands}
         results = {unit: exports(self._units, {unit}) for unit in kernels}
+        early = self._freeing([*staying, *kernels], results)
         terminator = list(self._block.operations)[-1].operation
         kept = {unit.step.number for unit in staying if unit.step is not None}
         dead = [step.op for step in self._read.steps if step.number not in kept]
-        for unit in ordered([*staying, *kernels], self._sources(staying, kernels)):
+        for unit in ordered([*staying, *kernels], self._sources(staying, kernels), early):
             if unit.step is not None:
                 move(unit.step.op, terminator)
             elif results[unit]:
@@ -82,6 +85,23 @@ class Rewrite:
         check_unread(dead)
         for op in reversed(dead):
             erase(op)
+
+    def _freeing(self, units: list[Unit], results: dict[Unit, list[Value]]) -> set[Unit]:
+        """The kernels that make less than they are the last to read. State is updated in place."""
+        last: dict[Value, Unit] = {}
+        for unit in sorted(units, key=place):
+            last.update((v, unit) for v in (unit.step.operands if unit.step else unit.accesses))
+        freed = Counter[Unit]()
+        for value, unit in last.items():
+            if value.ir is not None and not isinstance(value.ir, ir.BlockArgument):
+                freed[unit] += size_hint(value.type)
+        phases = self._units.phases
+        return {
+            unit
+            for unit, made in results.items()
+            if freed[unit]
+            > sum(size_hint(v.type) for v in made if v.node is None or phases[v.node.call] != "optimizer")
+        }
 
     def _staying(self, kernels: list[Unit]) -> list[Unit]:
         """A unit for each op that stays: also those that lower, but share no kernel with another."""

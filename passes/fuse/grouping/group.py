@@ -167,6 +167,7 @@ def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits
     forbidding = constraints.forbids(a.calls, b.calls)
     if forbidding is not None:
         raise Refused(f"forbidden by {forbidding}")
+    _check_made_again(units, a, b)
     if (a, b) in misfits.spaces:
         raise misfits.spaces[a, b]
     try:
@@ -191,6 +192,18 @@ def _join(units: Units, a: Unit, b: Unit, constraints: BlockConstraints, misfits
         unit.time = later
     _replace(units, a, b, new)
     return new
+
+
+def _check_made_again(units: Units, a: Unit, b: Unit) -> None:
+    """Raises Refused where activation checkpointing would save less memory with the two as one kernel."""
+    phases = units.phases_of(a) | units.phases_of(b)
+    if "recompute" not in phases or len(phases) == 1:
+        return
+    if "forward" in phases:
+        raise Refused("one is made again in the backward, so that it need not be kept from the forward on")
+    nodes = (value.node for value in exports(units, {a, b}))
+    if any(node is not None and units.phases[node.call] == "recompute" for node in nodes):
+        raise Refused("what is made again in the backward, and is read elsewhere, would be there for longer")
 
 
 def exports(units: Units, group: set[Unit]) -> list[Value]:

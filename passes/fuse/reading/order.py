@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import itertools
+from collections.abc import Collection
 
 from torch_mlir import ir
 
@@ -12,8 +13,10 @@ from shardc.passes.fuse.reading.unit import Unit
 from shardc.passes.fuse.reading.values import LIST, is_read, owner_of
 
 
-def ordered(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
+def ordered(units: list[Unit], sources: dict[Unit, set[Unit]], early: Collection[Unit]) -> list[Unit]:
     """``units``, each behind what it reads: where its last call stood, or before an earlier one needs it.
+
+    Those of ``early`` stand where their first call stood, or as soon after it as what they read is there.
 
     Ops that stay, and are no part of what could be fused, keep their order among each other.
     """
@@ -24,11 +27,16 @@ def ordered(units: list[Unit], sources: dict[Unit, set[Unit]]) -> list[Unit]:
     for (_, before), (_, number) in itertools.pairwise(fixed):
         graph[number].add(before)
     order = list(graphlib.TopologicalSorter(graph).static_order())
-    places = [unit.step.number if unit.step else max(unit.calls) for unit in units]
+    places = [max(min(u.calls), u.time[0]) if u in early else place(u) for u in units]
     for number in reversed(order):
         for source in graph[number]:
             places[source] = min(places[source], places[number])
     return [units[number] for number in sorted(order, key=places.__getitem__)]
+
+
+def place(unit: Unit) -> int:
+    """Where an op stands, or the last call of a kernel stood."""
+    return unit.step.number if unit.step else max(unit.calls)
 
 
 def move(op: ir.Operation, terminator: ir.Operation) -> None:

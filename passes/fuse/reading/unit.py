@@ -14,6 +14,7 @@ from operator import attrgetter
 from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.passes.fuse.reading.graph import Access, Block, Node, Step, Value
 from shardc.passes.fuse.reading.space import Atoms, Space
+from shardc.passes.manager.attributes import phase_of
 
 Time = tuple[int, int]
 START: Time = (-1, 0)
@@ -85,13 +86,20 @@ def joined(a: Unit, b: Unit, space: Space) -> Unit:
 
 @dataclass
 class Units:
-    """The units of a block. ``readers``: the units that read each value. ``kept``: values returned."""
+    """The units of a block. ``readers``: the units that read each value. ``kept``: values returned.
+    ``phases``: that of each call, by number.
+    """
 
     steps: list[Unit]
     groups: dict[Unit, None]
     maker: dict[Value, Unit]
     readers: dict[Value, set[Unit]]
     kept: set[Value]
+    phases: dict[int, str]
+
+    def phases_of(self, unit: Unit) -> set[str]:
+        """Those of the calls of a group."""
+        return {self.phases[call] for call in unit.calls}
 
 
 def needed_views(block: Block, fused: set[int]) -> set[int]:
@@ -115,7 +123,8 @@ def needed_views(block: Block, fused: set[int]) -> set[int]:
 def make_units(block: Block) -> Units:
     """A unit for each op that stays and for each node of those that lower."""
     needed = needed_views(block, {step.number for step in block.steps if step.nodes})
-    units = Units([], {}, {}, {}, set(block.returned))
+    phases = {step.number: phase_of(step.op) for step in block.steps}
+    units = Units([], {}, {}, {}, set(block.returned), phases)
     for step in block.steps:
         if step.nodes:
             for node in step.nodes:

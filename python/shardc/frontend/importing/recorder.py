@@ -24,6 +24,8 @@ from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 from shardc.runtime.torch_private import current_autograd_node, sequence_number, sequence_number_of
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+RECOMPUTE = "recompute"
+"""The phase of what a backward makes again of the forward: activation checkpointing does."""
 PHASE, FRAMES = "shardc_phase", "shardc_frames"
 
 # File, line; the innermost first.
@@ -69,7 +71,7 @@ class NodeRecorder:
 
         def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
             node = create(*args, **kwargs)
-            node.meta[PHASE] = self.phase
+            node.meta[PHASE] = self._phase()
             node.meta[FRAMES] = self._frames()
             return node
 
@@ -79,6 +81,11 @@ class NodeRecorder:
     def line(self) -> str:
         """``file:line`` of the op that has made the newest node."""
         return f"{self._last[0][0]}:{self._last[0][1]}"
+
+    def _phase(self) -> str:
+        """A backward makes gradients without recording; what it makes again of the forward it records."""
+        again = self.phase == BACKWARD and torch.is_grad_enabled() and current_autograd_node() is not None
+        return RECOMPUTE if again else self.phase
 
     def _frames(self) -> Frames:
         found = user_frames(sys._getframe(2), self._stop_file)
