@@ -9,6 +9,7 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
@@ -103,7 +104,8 @@ class DemandAnalysis:
 
         They do where that costs nothing: one user, one result that is not larger. So terms meet in an
         addition before they are reduced, and are reduced once. A gradient that the plan cuts itself (ZeRO-2)
-        is reduced where it is made, so that what a time loop carries is cut.
+        is reduced where it is made, so that what a time loop carries is cut. Any gradient is reduced before
+        its update, though SGD's is linear: in buckets then, while the backward goes on.
         """
         nothing = frozenset[int](), ()
         if not node.rule.linear or not any(demands.made[v].partial for v in node.operands):
@@ -113,11 +115,18 @@ class DemandAnalysis:
         values = [node.operands[i] for i in through]
         if any(len(program.users[v]) > 1 or v in self._returned or v in self._refined for v in values):
             return nothing
+        if phase_of(node.op) == "optimizer" and any(self._phase(v) != "optimizer" for v in values):
+            return nothing
         if node.spec.target == "aten.constant_pad_nd":
             return through, axes  # larger by no more than what makes it divide
         made = [type_.size_bytes for type_ in node.spec.results if type_]
         largest = max((program.types[v].size_bytes for v in values), default=0)
         return nothing if len(made) > 1 or any(size > largest for size in made) else (through, axes)
+
+    def _phase(self, value: int) -> str:
+        """In which phase a value is made; empty for an argument."""
+        producer = self._program.producer[value]
+        return phase_of(self._program.nodes[producer].op) if producer >= 0 else ""
 
     def _decide_returns(self, demands: Demands) -> None:
         program = self._program

@@ -111,6 +111,24 @@ def test_packing_moves_the_same_bytes_in_fewer_collectives(compiled: Callable, m
     assert len(program.packed) < len(program.transfers) / 2
 
 
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "SGD": torch.optim.SGD,
+    "SGD, decayed": lambda p: torch.optim.SGD(p, weight_decay=0.1),
+    "SGD, momentum": lambda p: torch.optim.SGD(p, momentum=0.9, nesterov=True),
+    "AdamW": torch.optim.AdamW,
+    "Adagrad": torch.optim.Adagrad,
+    "RMSprop": torch.optim.RMSprop,
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_gradients_travel_together_in_the_backward(mlp: Callable, optimizer: Callable) -> None:
+    """Though the update of SGD is linear, and sums could wait until they meet the weights."""
+    program = mlp("data", MESH, bias=True, optimizer=optimizer)
+    assert [(t.phase, t.kind) for t in program.packed] == [("backward", "all_reduce")]
+    assert len(program.transfers) == len(program.parameters)
+
+
 @pytest.mark.parametrize(
     ("plan", "params", "states"), [("data", 1, 1), ("zero1", 1, P), ("zero2", 1, P), ("zero3", P, P)]
 )
