@@ -112,10 +112,11 @@ def train(name: str, artefact: Path, checkpoint: Path, cut: int, is_resumed: boo
     if is_resumed:
         step.load_checkpoint(checkpoint, objects=objects)
         assert step.steps_done == cut
-    seen = []
+    seen, saving = [], None
     for number in range(step.steps_done, STEPS):
         if number == cut and not is_resumed:
-            step.save_checkpoint(checkpoint, objects=objects)
+            # every other one in the background, while the training goes on
+            saving = step.save_checkpoint(checkpoint, objects=objects, wait=number % 2 == 0)
         noise = torch.rand((), dtype=torch.float64)
         loss = step((loader.next() + noise,))
         seen.append([loss.item(), optimizer.param_groups[0]["lr"], noise.item()])
@@ -123,6 +124,8 @@ def train(name: str, artefact: Path, checkpoint: Path, cut: int, is_resumed: boo
             scheduler.step(loss.item())
         elif scheduler is not None:
             scheduler.step()
+    if saving is not None:
+        saving.wait()
     return seen if is_resumed else seen[cut:]
 
 
