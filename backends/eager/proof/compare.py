@@ -34,6 +34,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.manager.attributes import observed
+from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.loaders import Kernels as Library
@@ -113,8 +114,10 @@ def prove_step(
 ) -> Proof:
     """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
 
-    The latter runs the kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics.
+    The latter runs the kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics. The
+    programs of a pipeline's ranks are first checked against its schedule: raises RankProgramBroken.
     """
+    check_rank_programs(rank_module)
     schedule = asynchronous_schedule(rank_module)
     compare = partial(compare_step, global_module, rank_module, inputs, steps=steps, uncut=uncut)
     exact, own = compare(), compare(widen=False, library=library)

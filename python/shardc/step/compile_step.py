@@ -16,6 +16,7 @@ from shardc.artefact.folder import write_artefact
 from shardc.artefact.manifest import ManifestFields, build_manifest, fields_of
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
+from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
 from shardc.compiler.memory import step_peak
@@ -96,9 +97,13 @@ class CompiledStep:
         Of a pipeline whose schedule changes the mathematics: the step before it was cut against the
         single-device program, and the pipeline against that step run on the old weights that the schedule
         gives each micro-batch.
+
+        Raises RankProgramBroken if what a pipeline's ranks run is not what its schedule says.
         """
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
+        if c.pipeline_module is not None:
+            check_program(emit_program(c.program), c.program)
         uncut, library = None if c.pipeline_module is None else c.rank_module, self._host_kernels()
         return prove_step(c.global_module, c.program, inputs, steps=steps, library=library, uncut=uncut)
 
