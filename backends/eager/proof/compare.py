@@ -18,6 +18,7 @@ from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.proof import tolerance as measure
 from shardc.backends.eager.proof.blocks import adds_over_time, as_stored, cut, join, restored, without_time
 from shardc.backends.eager.proof.comparison import Comparison, Proof, Row
+from shardc.backends.eager.proof.perturb import perturbed
 from shardc.backends.eager.proof.signature import (
     Key,
     Port,
@@ -108,18 +109,22 @@ def prove_step(
     rank_module: ir.Module,
     inputs: Mapping[Key, Tensor],
     *,
-    steps: int = 1,
+    steps: int = 2,
     library: Library | None = None,
     uncut: ir.Module | None = None,
 ) -> Proof:
     """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
+
+    Both start from ``inputs`` with state that differs from element to element (:func:`perturbed`), and run
+    two steps if not told otherwise, so that what a step leaves for the next one is used.
 
     The latter runs the kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics. The
     programs of a pipeline's ranks are first checked against its schedule: raises RankProgramBroken.
     """
     check_rank_programs(rank_module)
     schedule = asynchronous_schedule(rank_module)
-    compare = partial(compare_step, global_module, rank_module, inputs, steps=steps, uncut=uncut)
+    given = perturbed(inputs, global_module)
+    compare = partial(compare_step, global_module, rank_module, given, steps=steps, uncut=uncut)
     exact, own = compare(), compare(widen=False, library=library)
     return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
 

@@ -90,9 +90,13 @@ class CompiledStep:
         """Write the plan as JSON, for ``plan=`` of another compile. Raises UnwritableOutput."""
         write_text(Path(path), json.dumps(self.compiled.plan_json, indent=1) + "\n")
 
-    def check(self, steps: int = 1) -> Proof:
+    def check(self, steps: int = 2) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state,
         in f64, and in its own precision with its compiled kernels.
+
+        ``steps`` training steps, from a copy of the model's and the optimizer's state in which values that
+        are the same everywhere, such as weights of norms and moments, are made to differ. The step, the model
+        and the optimizer are left as they are.
 
         Of a pipeline whose schedule changes the mathematics: the step before it was cut against the
         single-device program, and the pipeline against that step run on the old weights that the schedule
