@@ -47,7 +47,10 @@ def _is_action(label: str) -> bool:
 
 
 class _Reader:
-    """Reads one rank's function. ``labels``: those of ``ACTIONS`` whose actions are still to come."""
+    """Reads one rank's function. ``labels``: those of ``ACTIONS`` whose actions are still to come.
+
+    Messages of other groups are other messages: the group stands where level 3 has the types.
+    """
 
     def __init__(self, lines: list[str], sums: Mapping[str, int], labels: list[str]) -> None:
         self._lines, self._sums, self.labels = lines, sums, iter(labels)
@@ -64,9 +67,11 @@ class _Reader:
         function, tag = ast.unparse(call.func), self._lines[line - 1].partition("  # ")[2]
         where, given = f"program.py:{line}", {word.arg: word.value for word in call.keywords}
         if function == "rank.send":
-            yield Event("send", tag, _number(given["to"]), _names(call.args[0]), where=where)
+            group, to = ast.unparse(given["axes"]), _number(given["to"])
+            yield Event("send", tag, to, _names(call.args[0]), types=group, where=where)
         elif function == "rank.receive":
-            event = Event("receive", tag, _number(given["source"]), makes=made, where=where)
+            group, source = ast.unparse(given["axes"]), _number(given["source"])
+            event = Event("receive", tag, source, makes=made, types=group, where=where)
             self._messages.update((name, event) for name in made)
             yield event
         elif (handle := function.removesuffix(".wait")) in self._messages:

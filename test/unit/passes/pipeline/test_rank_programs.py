@@ -4,9 +4,11 @@ runs them, and as text.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,10 +18,12 @@ from torch_mlir import ir
 from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.emit import emit_program
+from shardc.commands.check import check_artefact
 from shardc.diagnostics.levels import RankProgramBroken
 from shardc.diagnostics.oracle import WrongMessage
 from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
+from shardc.runtime.check import MANIFEST, sha256
 from shardc.step.compile_step import CompiledStep, compile_step
 from shardc.step.values import example_inputs
 
@@ -190,6 +194,22 @@ def test_a_message_that_nobody_receives_is_refused() -> None:
         run_pipeline(program, [blocks, blocks], widen=True)
 
 
+def test_a_wrong_program_in_an_artefact_is_refused(tmp_path: Path) -> None:
+    """Level 3 was edited, and ``program.py``, which it emits, and the manifest go with it."""
+    pipeline().save(tmp_path / "out")
+    folder, module = tmp_path / "out", copy_module(pipeline().compiled.program)
+    assert check_artefact(folder, 1).passed
+    swapped_sends(ranks_of(module))
+    edited = {"levels/3-pipeline.mlir": str(module), "program.py": emit_program(module)}
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for name, text in edited.items():
+        (folder / name).write_text(text)
+        manifest["files"][name] |= {"sha256": sha256(folder / name), "size": len(text.encode())}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(RankProgramBroken, match="the send of 1F1"):
+        check_artefact(folder, 1)
+
+
 def _swap_lines(text: str, first: str, second: str) -> str:
     one, other = (re.findall(f"^.*{part}.*\n", text, re.MULTILINE)[0] for part in (first, second))
     return text.replace(one, "%").replace(other, one).replace("%", other)
@@ -208,6 +228,7 @@ EDITS = {
         "1F2 runs stage_1_F for micro-batch 1",
     ),
     "lost": (lambda t: re.sub(r".*stage_1_F\(rank, 2.*\n", "", t), "where the schedule has|ACTIONS names"),
+    "group": (lambda t: t.replace("to=1, axes=PIPE)  # 1F2", "to=1, axes=GROUPS)  # 1F2"), "transfer"),
     "tags": (lambda t: _swap_words(t, "# 1F2", "# 1F3"), "another micro-batch's"),
 }
 

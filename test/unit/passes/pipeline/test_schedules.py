@@ -126,9 +126,9 @@ def test_dual_pipe_v(ranks: int) -> None:
 @pytest.mark.parametrize("times", (1, 2, 4))
 def test_chimera(ranks: int, times: int) -> None:
     """Of p micro-batches each direction has half. It waits for p - 2 forwards where F and B take as long (Li
-    and Hoefler 2021, table 2), for twice that where B takes twice F's time ((D-2) / (3N/2 + D-2) of the step),
-    and holds p/2 + 1 to p micro-batches in either case. Units of p micro-batches one behind the other wait for
-    p - 2 more each where B takes longer; ours at most for that.
+    and Hoefler 2021, table 2), for twice that where B takes twice F's time ((D-2) / (3N/2 + D-2) of the
+    step), and holds p/2 + 1 to p micro-batches in either case. Units of p micro-batches one behind the other
+    wait for p - 2 more each where B takes longer; ours at most for that.
     """
     costs = [StageCost(1, 0.5, 0.5)] * (2 * ranks)
     schedule = chimera(ranks, times * ranks, costs[:ranks])
