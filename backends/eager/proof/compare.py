@@ -100,6 +100,7 @@ def compare_step(
         if failing := {parameter_of(row.role, row.name) for row in rows if not row.ok}:
             rows = compared(step, wanted, found, tolerance, moved, whole.summed(values, widen, failing))
         outcome.rows += rows
+        outcome.undefined |= any(bool(tensor.isnan().any()) for tensor in wanted.values())
         outcome.unobserved += [":".join(key) for key in wanted if key not in found and step == 0]
         values.update({key: tensor for key, tensor in wanted.items() if key[0] in STATE_ROLES})
         values.update({key: tensor + 1 for key, tensor in values.items() if key[0] == "seed"})
@@ -121,16 +122,22 @@ def prove_step(
     """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
 
     Both start from ``inputs`` with state that differs from element to element (:func:`perturbed`), and run
-    two steps if not told otherwise, so that what a step leaves for the next one is used.
+    two steps if not told otherwise, so that what a step leaves for the next one is used. Where the global
+    program makes NaNs of that (a parameter left the domain of a logarithm), they start from ``inputs``.
 
-    The latter runs the kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics. The
-    programs of a pipeline's ranks are first checked against its schedule: raises RankProgramBroken.
+    In the program's own precision the kernels of ``library`` run. ``uncut``: of a pipeline that changes the
+    mathematics. The programs of a pipeline's ranks are first checked against its schedule: raises
+    RankProgramBroken.
     """
     check_rank_programs(rank_module)
     schedule = asynchronous_schedule(rank_module)
+    compare = partial(compare_step, global_module, rank_module, steps=steps, uncut=uncut)
     given = perturbed(inputs, global_module)
-    compare = partial(compare_step, global_module, rank_module, given, steps=steps, uncut=uncut)
-    exact, own = compare(), compare(widen=False, library=library)
+    exact = compare(given)
+    if exact.undefined:
+        given = inputs
+        exact = compare(given)
+    own = compare(given, widen=False, library=library)
     return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
 
 

@@ -97,3 +97,30 @@ def test_state_of_a_running_optimizer_keeps_its_relations() -> None:
     key = "opt_state", "1.weight/exp_avg_sq"
     inputs[key] = torch.rand(8, 8)
     assert torch.equal(perturbed(inputs, step.compiled.global_module)[key], inputs[key])
+
+
+class Bounded(nn.Module):
+    """A parameter just below 1, which its logarithm needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Parameter(torch.full((8,), 1 - 2e-3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * torch.log1p(-self.part)).square().mean()
+
+
+def test_where_perturbed_state_is_not_legal_the_proof_starts_from_the_users() -> None:
+    model = Bounded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    plan: dict[str, list[list[str]]] = {"part": [["a"]]}
+    step = compile_step(model, optimizer, (torch.randn(4, 8),), mesh={"a": 2}, plan=plan, fuse=False)
+    inputs = example_inputs(step.compiled.capture, optimizer, step._batch)
+    whole = step.compiled.global_module
+    perturbed_part = perturbed(inputs, whole)["param", "part"]
+    assert float(perturbed_part.max()) > 1
+    proof = step.check()
+    assert proof.passed and not proof.exact.undefined
+    nothing = inputs | {("param", "part"): torch.full((8,), 2.0)}
+    undefined = prove_step(whole, step.compiled.program, nothing)
+    assert not undefined.passed and undefined.exact.undefined
