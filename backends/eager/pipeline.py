@@ -1,11 +1,15 @@
 """The programs of a pipeline's ranks, side by side in one process: each runs until it waits for a message.
 
+Messages are delivered in the order in which they were sent, as where the programs run; tags only prove that
+a receive got what it was meant to get.
+
 A rank of the pipeline stands for all devices that share its place on the pipeline's axis: they run in
 lock-step, as the ranks of a step without a pipeline do.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,9 +29,12 @@ from shardc.backends.eager.interpreter import (
 from shardc.backends.eager.program import Instruction, read_block
 from shardc.backends.eager.proof.signature import Key, Port, read_arguments, read_results
 from shardc.backends.eager.ranks import Ranks
-from shardc.diagnostics.oracle import Deadlock
+from shardc.diagnostics.oracle import Deadlock, WrongMessage
+from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.location import source_line
 from shardc.dialects.pipe.action import parse_action
 from shardc.dialects.pipe.action_op import find_stage
 from shardc.dialects.pipe.rank_function import pipeline_axis, rank_functions
@@ -36,8 +43,8 @@ from shardc.runtime.kernels.loaders import Kernels as Library
 
 Blocks = dict[Key, list[Tensor]]
 """Role and name -> a tensor for each device of one rank of the pipeline."""
-Messages = dict[tuple[int, int, str], list[Values]]
-"""(sender, receiver, tag) -> what was sent."""
+Messages = dict[tuple[int, int], deque[tuple[str, list[Values]]]]
+"""(sender, receiver) -> tag and values of what was sent and is not received yet, in order."""
 Recall = Callable[[ir.Operation, int, list[Values], Callable[[], list[Values]]], list[Values]]
 """(stage, micro-batch, inputs, what computes its results) -> the results, computed or remembered."""
 
@@ -82,8 +89,8 @@ def run_pipeline(
     """The results of each rank by role and name; ``blocks[r]`` are the arguments of rank ``r``.
 
     ``observe`` is told of a named op in a stage once for each micro-batch, but not of one that ``recall`` has
-    the results of. Raises Deadlock if all ranks that are not done wait, and what
-    :func:`shardc.backends.eager.interpreter.run` raises.
+    the results of. Raises Deadlock if all ranks that are not done wait, WrongMessage if a receive gets what
+    it is not for, or nobody gets a message, and what :func:`shardc.backends.eager.interpreter.run` raises.
     """
     messages: Messages = {}
     world, codec = program.mesh.world_size, ShardingCodec(program.module.context, program.mesh)
@@ -100,6 +107,8 @@ def run_pipeline(
         while any(not rank.done for rank in ranks):
             if not any([rank.advance() for rank in ranks]):
                 raise Deadlock(waits="; ".join(rank.waits() for rank in ranks if not rank.done))
+    for (sender, receiver), (tag, _) in ((line, left[0]) for line, left in messages.items() if left):
+        raise WrongMessage(receiver=receiver, sender=sender, sent=tag, wanted="the end of its program")
     given = [values for rank in blocks for values in rank.values()]
     returned = ([rank.values[v] for v in rank.body[-1].op.operands] for rank in ranks)
     return [
@@ -142,20 +151,31 @@ class _Rank:
     def _run(self, instruction: Instruction) -> bool:
         op = instruction.op
         if instruction.name == "pipe.send":
-            message = self.number, op.attributes["to"].value, op.attributes["tag"].value
-            assert message not in self.messages, f"{message} is sent twice"
-            self.messages[message] = self.values[op.operands[0]]
+            line = self.messages.setdefault((self.number, op.attributes["to"].value), deque())
+            line.append((op.attributes["tag"].value, self.values[op.operands[0]]))
         elif instruction.name == "pipe.receive":
-            message = op.attributes["source"].value, self.number, op.attributes["tag"].value
-            if message not in self.messages:
+            line = self.messages.get((op.attributes["source"].value, self.number))
+            if not line:
                 return False
-            self.values[op.results[0]] = self.messages.pop(message)
+            self.values[op.results[0]] = self._received(op, *line.popleft())
         elif instruction.name == "pipe.action":
             made = self._run_action(op)
             self.values.update((result, made) for result in op.results)
         else:
             self.machine.run_instruction(instruction, self.values)
         return True
+
+    def _received(self, op: ir.Operation, tag: str, message: list[Values]) -> list[Values]:
+        """The ``message`` that has come, which must be what the receive ``op`` says."""
+        sender, wanted = op.attributes["source"].value, op.attributes["tag"].value
+        types = [read_type(type_) for type_ in element_types(op.results[0].type) or []]
+        shapes = [list(type_.shape) for type_ in types if type_ is not None]
+        came = [list(values[0].shape) for values in message]
+        if tag != wanted or came != shapes:
+            sent, wanted = f"{tag} of shapes {came}", f"{wanted} of shapes {shapes}"
+            where = source_line(op.location)
+            raise WrongMessage(receiver=self.number, sender=sender, sent=sent, wanted=wanted, where=where)
+        return message
 
     def _run_action(self, op: ir.Operation) -> list[Values]:
         action = parse_action(op.attributes["action"].value)

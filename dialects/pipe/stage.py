@@ -25,7 +25,8 @@ class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAbo
     its terms in them. ``dist.slice`` and ``dist.offset`` over the mesh's time axis give a micro-batch its
     part. An optimizer reads state, and the sums of a group of micro-batches; it yields the new state, and
     what forward and backward read that is made of it. ``slice``: the number of the slice of tokens that it is
-    for, if there are several and it is not the first.
+    for, if there are several and it is not the first. ``sums``: how many of the last arguments, and of what it
+    yields last, are sums so far; the others are of one micro-batch, or hold for all.
 
     ``"pipe.stage"() ({
     ^bb0(%x: !torch.vtensor<[4,8],f32>):
@@ -46,6 +47,8 @@ class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAbo
         if kind not in known:
             raise Illegal(f"kind must be one of {', '.join(known)}, not {kind!r}")
         number = site.integer("slice", 1) if site.has("slice") else 0
+        if site.has("sums"):
+            site.integer("sums", 0)
         name = site.attribute("sym_name", ir.StringAttr).value
         if name != stage_name(index, kind, number):
             raise Illegal(f"must be named {stage_name(index, kind, number)!r}, not {name!r}")
@@ -57,6 +60,10 @@ class StageOp(RegionOp, dialect=Pipe, name="stage", traits=[ir.IsIsolatedFromAbo
         last = list(block.operations)[-1].operation
         if last.name != YieldOp.OPERATION_NAME:
             raise Illegal(f"must end its body with pipe.yield, not {last.name}")
+        sums = site.op.attributes["sums"].value if site.has("sums") else 0
+        reads, makes = map(len, signature(site.op))
+        if sums > min(reads, makes):
+            raise Illegal(f"has {reads} arguments and {makes} results, of which {sums} cannot be sums")
 
 
 def stage_name(index: int, kind: str, number: int = 0) -> str:
@@ -71,9 +78,16 @@ def signature(stage: ir.Operation) -> tuple[list[ir.Type], list[ir.Type]]:
     return [a.type for a in block.arguments], (element_types(yielded[0].type) or []) if yielded else []
 
 
-def stage(index: int, kind: str, arguments: Sequence[ir.Type], number: int = 0, **at: Unpack[At]) -> ir.Block:
+def stage(
+    index: int,
+    kind: str,
+    arguments: Sequence[ir.Type],
+    number: int = 0,
+    sums: int | None = None,
+    **at: Unpack[At],
+) -> ir.Block:
     """Makes a stage; its body is an empty block, for the caller to fill and end with ``yield_values``."""
     name, context = stage_name(index, kind, number), at["loc"].context
-    given = attributes(context, sym_name=name, index=index, kind=kind, slice=number or None)
+    given = attributes(context, sym_name=name, index=index, kind=kind, slice=number or None, sums=sums)
     op = ir.Operation.create(StageOp.OPERATION_NAME, [], [], given, regions=1, **at)
     return empty_body(op, arguments)

@@ -27,6 +27,7 @@ from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.options.pipeline import Pipeline, policies_of
 from shardc.options.schedules import AUTO
 from shardc.passes.manager.base import Pass
+from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
@@ -190,6 +191,7 @@ def cut_into_stages(
     write_rank_programs(program, bodies, assignment.folds, schedule, updates, collectives, ip)
     program.function.erase()
     module.operation.verify()
+    check_rank_programs(module)
 
 
 def _not_yet(

@@ -14,9 +14,10 @@ from stale_training import CASES, Case, stages_of_parameters, stale_training
 from torch_mlir import ir
 from training import BOUND, errors
 
-from shardc.backends.eager.proof.compare import prove_step
+from shardc.backends.eager.proof.compare import compare_step, prove_step
 from shardc.commands.check import check_artefact
 from shardc.diagnostics import pipeline as diagnostics
+from shardc.diagnostics.levels import RankProgramBroken
 from shardc.diagnostics.oracle import ProgramsDiffer
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule, Updates
@@ -118,8 +119,8 @@ def test_the_proof_says_what_is_equal_to_what() -> None:
 
 @pytest.mark.slow
 def test_the_proof_finds_the_wrong_version() -> None:
-    """The backward of a micro-batch on newer weights than its forward: what PipeDream without stashing would
-    do.
+    """The backward of a micro-batch on newer weights than its forward, what PipeDream without stashing would
+    do: refused by the check of labels, and by the values.
     """
     step = compile_tower(stale_weights=True, schedule="pipedream")
     compiled = step.compiled
@@ -133,8 +134,10 @@ def test_the_proof_finds_the_wrong_version() -> None:
     assert weights
     for i in weights:
         older[i] = newer[i]
-    proof = prove_step(compiled.global_module, module, _inputs(step), uncut=compiled.rank_module)
-    assert not proof.passed
+    with pytest.raises(RankProgramBroken, match="0B1 takes the weights that 0O0 made"):
+        prove_step(compiled.global_module, module, _inputs(step), uncut=compiled.rank_module)
+    outcome = compare_step(compiled.global_module, module, _inputs(step), uncut=compiled.rank_module)
+    assert not outcome.passed
 
 
 def test_a_proof_needs_the_step_before_it_was_cut() -> None:

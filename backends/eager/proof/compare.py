@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
@@ -17,7 +17,9 @@ from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.eager.program import STEP, find_step
 from shardc.backends.eager.proof import tolerance as measure
 from shardc.backends.eager.proof.blocks import adds_over_time, as_stored, cut, join, restored, without_time
-from shardc.backends.eager.proof.comparison import Comparison, Proof, Row
+from shardc.backends.eager.proof.comparison import Comparison, Proof
+from shardc.backends.eager.proof.perturb import perturbed
+from shardc.backends.eager.proof.rows import compared, parameter_of
 from shardc.backends.eager.proof.signature import (
     Key,
     Port,
@@ -27,6 +29,7 @@ from shardc.backends.eager.proof.signature import (
     read_results,
 )
 from shardc.backends.eager.proof.stale_weights import StaleStep, asynchronous_schedule, stages_of_state
+from shardc.backends.eager.proof.summed import SUMMED, with_summed
 from shardc.backends.eager.proof.tolerance import Tolerance, coarsest_dtype, in_f64, own_precision
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
 from shardc.dialects.dist.interleaving import Interleaving
@@ -34,6 +37,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.manager.attributes import observed
+from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.loaders import Kernels as Library
@@ -92,7 +96,11 @@ def compare_step(
         found = ranked.run(blocks, widen, None if widen else library)
         wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}
         moved = rate * (step + 1 if widen else 1)
-        outcome.rows += _rows(step, wanted, found, tolerance, moved)
+        rows = compared(step, wanted, found, tolerance, moved, {})
+        if failing := {parameter_of(row.role, row.name) for row in rows if not row.ok}:
+            rows = compared(step, wanted, found, tolerance, moved, whole.summed(values, widen, failing))
+        outcome.rows += rows
+        outcome.undefined |= any(bool(tensor.isnan().any()) for tensor in wanted.values())
         outcome.unobserved += [":".join(key) for key in wanted if key not in found and step == 0]
         values.update({key: tensor for key, tensor in wanted.items() if key[0] in STATE_ROLES})
         values.update({key: tensor + 1 for key, tensor in values.items() if key[0] == "seed"})
@@ -107,17 +115,29 @@ def prove_step(
     rank_module: ir.Module,
     inputs: Mapping[Key, Tensor],
     *,
-    steps: int = 1,
+    steps: int = 2,
     library: Library | None = None,
     uncut: ir.Module | None = None,
 ) -> Proof:
     """:func:`compare_step` in f64 and in the program's own precision: the proof, and what users will see.
 
-    The latter runs the kernels of ``library``. ``uncut``: of a pipeline that changes the mathematics.
+    Both start from ``inputs`` with state that differs from element to element (:func:`perturbed`), and run
+    two steps if not told otherwise, so that what a step leaves for the next one is used. Where the global
+    program makes NaNs of that (a parameter left the domain of a logarithm), they start from ``inputs``.
+
+    In the program's own precision the kernels of ``library`` run. ``uncut``: of a pipeline that changes the
+    mathematics. The programs of a pipeline's ranks are first checked against its schedule: raises
+    RankProgramBroken.
     """
+    check_rank_programs(rank_module)
     schedule = asynchronous_schedule(rank_module)
-    compare = partial(compare_step, global_module, rank_module, inputs, steps=steps, uncut=uncut)
-    exact, own = compare(), compare(widen=False, library=library)
+    compare = partial(compare_step, global_module, rank_module, steps=steps, uncut=uncut)
+    given = perturbed(inputs, global_module)
+    exact = compare(given)
+    if exact.undefined:
+        given = inputs
+        exact = compare(given)
+    own = compare(given, widen=False, library=library)
     return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
 
 
@@ -199,6 +219,14 @@ class _Program:
             made[port.key] = self._value(port, first, others)
         return made
 
+    def summed(self, values: Mapping[Key, Tensor], widen: bool, names: Collection[str]) -> dict[str, float]:
+        """How much was summed to make the gradients ``names``, where known: only of a global program."""
+        if self.is_ranked:
+            return {}
+        program = _Program(with_summed(self.module, names))
+        made = program.run(program.cut(values), widen)
+        return {name: measure.magnitude(v.blocks[0]) for (role, name), v in made.items() if role == SUMMED}
+
     def _value(self, port: Port, blocks: list[Tensor], copies: list[list[Tensor]]) -> _Value:
         sharding = port.sharding if self.is_ranked else None
         return _Value(blocks, sharding, self.mesh, port.global_type.shape, copies, port.interleaving)
@@ -235,36 +263,6 @@ class _Stale(_Program):
     ) -> dict[Key, _Value]:
         found = StaleStep(self.module, self._schedule, self._stages, blocks, widen).run()
         return {port.key: self._value(port, found[port.key], []) for port in self.results}
-
-
-def _rows(
-    step: int, wanted: Mapping[Key, Tensor], found: Mapping[Key, _Value], tolerance: Tolerance, moved: float
-) -> list[Row]:
-    """One row for each value, and one more for a value whose replicas differ."""
-    sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
-    largest: dict[str, float] = {}
-    for key, size in sizes.items():
-        largest[_kind(key)] = max(size, largest.get(_kind(key), 0.0))
-    rows = []
-    # In the order of the program, loss first: the first failure then stands nearest to its cause.
-    for key in sorted(wanted, key=lambda key: key[0] != "loss"):
-        if key not in found:
-            continue
-        (role, name), tensor = key, wanted[key]
-        made, spread = found[key].join(tuple(tensor.shape))
-        scale = sizes[key] + measure.FLOOR * largest[_kind(key)]
-        bound = tolerance.bound(role, tensor.dtype, scale, moved)
-        gap = measure.difference(made, tensor)
-        rows.append(Row(step, role, name, measure.relative(gap, scale), bound))
-        if spread > 0:
-            rows.append(Row(step, role, f"{name} (between ranks)", measure.relative(spread, scale), bound))
-    return rows
-
-
-def _kind(key: Key) -> str:
-    """Values of one kind have magnitudes that can be set against one another."""
-    role, name = key
-    return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role
 
 
 def _input(port: Port, inputs: Mapping[Key, Tensor]) -> Tensor:

@@ -33,11 +33,13 @@ class Comparison:
     """What came of comparing a rank program with the global one.
 
     ``unobserved`` are the names (``grad:w``) that the global program has and the rank program has lost: they
-    could not be compared, though what was made of them was.
+    could not be compared, though what was made of them was. ``undefined``: the global program itself made a
+    NaN.
     """
 
     rows: list[Row] = field(default_factory=list)
     unobserved: list[str] = field(default_factory=list)
+    undefined: bool = False
 
     @property
     def passed(self) -> bool:

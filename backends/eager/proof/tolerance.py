@@ -4,7 +4,8 @@ The error of a tensor ``a`` against the reference ``b`` is ``max|a - b| / scale`
 ``scale = max|b| + 1e-3 * (the largest max|b| of its kind)``: kinds are the loss, the gradients, the
 parameters, the buffers, and each sort of optimizer state (``exp_avg``, ...). The second term is there
 because some gradients are zero in exact arithmetic (an attention's key bias) and nothing but rounding error
-in floats.
+in floats. Where a gradient has cancelled and that is not enough, ``scale`` is besides what was summed to it
+(:mod:`shardc.backends.eager.proof.summed`).
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ class Tolerance:
     relative: float
     drift: float = 0.0
     square: float = 1.0
+
+    @property
+    def cancels(self) -> float:
+        """A gradient at most so large, relative to what was summed to it, has cancelled.
+
+        That is 1e-3, or four roundings of the coarsest dtype where these are more.
+        """
+        return max(FLOOR, self.relative / 4)
 
     def bound(self, role: str, dtype: torch.dtype, scale: float, moved: float) -> float:
         """The largest error allowed. ``moved`` is learning rate times steps since the states were equal."""

@@ -17,15 +17,16 @@ def chimera(ranks: int, micro_batches: int, costs: Sequence[StageCost] | None = 
     """Even micro-batches go down the ranks, odd ones up (Li and Hoefler, Chimera, SC21).
 
     Stage ``ranks + s`` holds the same parameters as stage s, on rank ``ranks - 1 - s``; their gradients must
-    be added. ``ranks`` must be even. Of three orders it is the one of the shortest step: the paper's units of
-    ``ranks`` micro-batches, which close up where F and B take as long, and, for at most half as many
-    activations more, whatever can run with forwards or backwards first, which closes up where B takes longer.
+    be added. ``ranks`` must be even. A rank holds ``ranks / 2 + 1`` to ``ranks`` activations, as in the paper
+    (table 2). Of three orders that do it is the one of the shortest step: the paper's units of ``ranks``
+    micro-batches one behind the other, which close up where F and B take as long, and whatever can run with
+    forwards or backwards first, which closes up further where B takes longer and there are several units.
     ``costs``: of each of the ``ranks`` stages.
     """
     costs = [*(costs or [EQUAL] * ranks)] * 2
     routes = (tuple(range(ranks)), tuple(range(ranks, 2 * ranks)))
     units = Schedule("chimera", _units(ranks, micro_batches), routes)
-    memory_limit_bytes = 1.5 * ranks * max(cost.activation_bytes for cost in costs)
+    memory_limit_bytes = ranks * max(cost.activation_bytes for cost in costs)
     found = [units]
     for backward_first in (True, False):
         with suppress(ScheduleStuck):  # the directions may fill each other's memory

@@ -88,7 +88,7 @@ class _SliceWriter:
         self._loc = body.ops[0].location if body.ops else program.loop.location
         sums = [program.carried[n] for n in body.numbers]
         types = stages.argument_types(body) + [v.type for v in [*body.captures, *sums]]
-        block = stage(body.index, body.kind, types, body.slice, loc=self._loc, ip=ip)
+        block = stage(body.index, body.kind, types, body.slice, len(sums), loc=self._loc, ip=ip)
         given = iter(block.arguments)
         self._ip, self._builder = ir.InsertionPoint(block), CallBuilder(block)
         values: dict[ir.Value, ir.Value] = {v: next(given) for v in body.inputs}

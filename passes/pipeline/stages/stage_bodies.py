@@ -199,7 +199,8 @@ def _write_body(program: StepProgram, body: StageBody, ip: ir.InsertionPoint) ->
     loc = body.ops[0].location if body.ops else program.loop.location
     sums = [program.carried[number] for number in body.numbers]
     arguments = [*body.inputs, *body.captures, *body.gathers, *sums]
-    block = stage(body.index, body.kind, [v.type for v in arguments], loc=loc, ip=ip)
+    types = [v.type for v in arguments]
+    block = stage(body.index, body.kind, types, sums=len(sums), loc=loc, ip=ip)
     end = ir.InsertionPoint(block)
     copier = Copier(end, zip(arguments, block.arguments, strict=True))
     for value, found in body.gathered:

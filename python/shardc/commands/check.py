@@ -17,6 +17,7 @@ from shardc.artefact.manifest import Manifest
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
 from shardc.backends.eager.proof.stale_weights import asynchronous_schedule
+from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import NotTheProgram
@@ -70,7 +71,8 @@ def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> C
 
     ``libraries``: modules or files to import first, which register its custom operators. Raises
     MissingOperator, BadArtefact for a folder that is damaged or has no values to run on, NotTheProgram if the
-    manifest does not describe the rank program. A changed ``program.py`` is a finding of the report.
+    manifest does not describe the rank program, RankProgramBroken if that of a pipeline is not what its
+    schedule says. A changed ``program.py`` is a finding of the report.
     """
     manifest = read_manifest(folder, unchecked=(PROGRAM,))
     register_operators(manifest, libraries, folder)
@@ -83,7 +85,9 @@ def check_artefact(folder: Path, steps: int, libraries: Sequence[str] = ()) -> C
     library = read_kernels(folder, manifest)
     proof = prove_step(whole, ranked, inputs, steps=steps, library=library, uncut=uncut)
     ranks = prod(axis["size"] for axis in manifest["mesh"] if axis["kind"] == "space")
-    changed = _changed(folder / PROGRAM, emit_program(ranked), manifest, level)
+    emitted = emit_program(ranked)
+    check_program(emitted, ranked)
+    changed = _changed(folder / PROGRAM, emitted, manifest, level)
     return CheckReport(proof, ranks, steps, changed, level)
 
 

@@ -13,6 +13,20 @@ class LevelBroken(ShardcError):
     )
 
 
+class RankProgramBroken(ShardcError):
+    """The program of a pipeline's rank does not do what the schedule says, or sends what nobody expects.
+
+    Fails: two ``pipe.send`` to one rank that have changed places. Works: both in the order of the receives.
+    """
+
+    template = "the program of rank {rank} is not what the schedule {schedule} says: {problem}"
+    hint = (
+        "put back what was edited; in shardc compile this is a bug, please report it with the schedule and "
+        "the model"
+    )
+    exit_code = 1
+
+
 class UnknownOperation(ShardcError):
     """An op that is not an operator of PyTorch, in a program that passes are to read."""
 

@@ -58,3 +58,14 @@ class Deadlock(ShardcError):
     template = "the pipeline is stuck: {waits}"
     hint = "check the schedule; one that passes check_schedule does not end like this, so please report it"
     exit_code = 1
+
+
+class WrongMessage(ShardcError):
+    """A rank of a pipeline receives something else than it expects: messages arrive in the order of sends.
+
+    Fails: two sends to one rank that have changed places. Works: sends in the order of the receives there.
+    """
+
+    template = "rank {receiver} gets {sent} from rank {sender} where it expects {wanted}"
+    hint = "send to each rank in the order in which it receives; in shardc compile this is a bug: report it"
+    exit_code = 1

@@ -16,6 +16,7 @@ from shardc.artefact.folder import write_artefact
 from shardc.artefact.manifest import ManifestFields, build_manifest, fields_of
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
+from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
 from shardc.compiler.memory import step_peak
@@ -89,16 +90,24 @@ class CompiledStep:
         """Write the plan as JSON, for ``plan=`` of another compile. Raises UnwritableOutput."""
         write_text(Path(path), json.dumps(self.compiled.plan_json, indent=1) + "\n")
 
-    def check(self, steps: int = 1) -> Proof:
+    def check(self, steps: int = 2) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state,
         in f64, and in its own precision with its compiled kernels.
+
+        ``steps`` training steps, from a copy of the model's and the optimizer's state in which values that
+        are the same everywhere, such as weights of norms and moments, are made to differ. The step, the model
+        and the optimizer are left as they are.
 
         Of a pipeline whose schedule changes the mathematics: the step before it was cut against the
         single-device program, and the pipeline against that step run on the old weights that the schedule
         gives each micro-batch.
+
+        Raises RankProgramBroken if what a pipeline's ranks run is not what its schedule says.
         """
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
+        if c.pipeline_module is not None:
+            check_program(emit_program(c.program), c.program)
         uncut, library = None if c.pipeline_module is None else c.rank_module, self._host_kernels()
         return prove_step(c.global_module, c.program, inputs, steps=steps, library=library, uncut=uncut)
 

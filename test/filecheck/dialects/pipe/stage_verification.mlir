@@ -48,3 +48,10 @@ func.func @f() {
 "pipe.stage"() ({
   "pipe.yield"() : () -> ()
 }) {index = 0 : i64, kind = "F", slice = 2 : i64, sym_name = "stage_0_F"} : () -> ()
+
+// -----
+
+// expected-error@+1 {{'pipe.stage' op has 0 arguments and 0 results, of which 1 cannot be sums}}
+"pipe.stage"() ({
+  "pipe.yield"() : () -> ()
+}) {index = 0 : i64, kind = "F", sums = 1 : i64, sym_name = "stage_0_F"} : () -> ()

@@ -24,3 +24,11 @@ func.func @step_0(%x: !torch.tuple<vtensor<[4],f32>, vtensor<[4],f32>>) -> !torc
   "pipe.yield"() : () -> ()
 // CHECK: }) {index = 0 : i64, kind = "F", slice = 2 : i64, sym_name = "stage_0_F_2"} : () -> ()
 }) {index = 0 : i64, kind = "F", slice = 2 : i64, sym_name = "stage_0_F_2"} : () -> ()
+
+"pipe.stage"() ({
+^bb0(%x: !torch.vtensor<[4],f32>, %sum: !torch.vtensor<[4],f32>):
+  %0 = torch.aten.mul.Tensor %sum, %x : !torch.vtensor<[4],f32>, !torch.vtensor<[4],f32> -> !torch.vtensor<[4],f32>
+  %1 = torch.prim.TupleConstruct %0 : !torch.vtensor<[4],f32> -> !torch.tuple<vtensor<[4],f32>>
+  "pipe.yield"(%1) : (!torch.tuple<vtensor<[4],f32>>) -> ()
+// CHECK: }) {index = 0 : i64, kind = "W", sums = 1 : i64, sym_name = "stage_0_W"} : () -> ()
+}) {index = 0 : i64, kind = "W", sums = 1 : i64, sym_name = "stage_0_W"} : () -> ()

@@ -48,6 +48,12 @@ def test_magnitude_is_of_finite_values():
     assert magnitude(torch.tensor([])) == 0
 
 
+def test_what_has_cancelled():
+    """In bf16 four roundings, 2^-7 each, and something for the accumulator."""
+    assert in_f64().cancels == own_precision(torch.float32).cancels == 1e-3
+    assert own_precision(torch.bfloat16).cancels == pytest.approx(4 * 2**-7, rel=1e-3)
+
+
 def test_bounds():
     f32, bf16 = own_precision(torch.float32), own_precision(torch.bfloat16)
     assert f32.relative == pytest.approx(272 * 2**-23) and bf16.relative == pytest.approx(

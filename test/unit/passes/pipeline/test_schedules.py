@@ -125,9 +125,10 @@ def test_dual_pipe_v(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", (2, 4, 8))
 @pytest.mark.parametrize("times", (1, 2, 4))
 def test_chimera(ranks: int, times: int) -> None:
-    """Where F and B take as long it waits for p - 2 forwards (Li and Hoefler 2021, table 2) and holds p/2 + 1
-    to p micro-batches. Where B takes twice F's time it waits for twice that, and holds half as much more at
-    most.
+    """Of p micro-batches each direction has half. It waits for p - 2 forwards where F and B take as long (Li
+    and Hoefler 2021, table 2), for twice that where B takes twice F's time ((D-2) / (3N/2 + D-2) of the
+    step), and holds p/2 + 1 to p micro-batches in either case. Units of p micro-batches one behind the other
+    wait for p - 2 more each where B takes longer; ours at most for that.
     """
     costs = [StageCost(1, 0.5, 0.5)] * (2 * ranks)
     schedule = chimera(ranks, times * ranks, costs[:ranks])
@@ -136,8 +137,14 @@ def test_chimera(ranks: int, times: int) -> None:
     peaks = timeline.peak_bytes(costs)
     assert peaks[0] == ranks / 2 + 1 and max(peaks) == ranks
 
-    _, bubble, held = played(chimera(ranks, times * ranks))
-    assert bubble <= 2 * (ranks - 2) and held <= 1.5 * ranks
+    equal = [EQUAL] * (2 * ranks)
+    slower = chimera(ranks, times * ranks)
+    _, bubble, held = played(slower)
+    assert bubble <= (times + 1) * (ranks - 2) and held == ranks
+    assert min(simulate(slower, equal).peak_bytes(equal)) >= ranks / 2 + 1
+    if times == 1:
+        assert bubble == 2 * (ranks - 2)
+        assert [sum(action.micro_batch % 2 for action in order) for order in slower.orders] == [ranks] * ranks
 
 
 @pytest.mark.parametrize("ranks", (4, 8))

@@ -1,0 +1,69 @@
+"""One row for each value of a step, of what a global program and a rank program made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from shardc.backends.eager.proof import tolerance as measure
+from shardc.backends.eager.proof.comparison import Row
+from shardc.backends.eager.proof.signature import Key
+from shardc.backends.eager.proof.tolerance import Tolerance
+
+
+class Joinable(Protocol):
+    """What ranks made of a value."""
+
+    def join(self, shape: tuple[int, ...]) -> tuple[Tensor, float]:
+        """The whole tensor of global ``shape``, and by how much ranks differ that should agree."""
+        ...
+
+
+def compared(
+    step: int,
+    wanted: Mapping[Key, Tensor],
+    found: Mapping[Key, Joinable],
+    tolerance: Tolerance,
+    moved: float,
+    summed: Mapping[str, float],
+) -> list[Row]:
+    """One row for each value, and one more for a value whose replicas differ.
+
+    ``moved``: learning rate times steps since the states were equal. ``summed``: of gradients, the magnitude
+    of what was summed: errors of one that cancels, and of optimizer state made of it, are relative to that.
+    """
+    sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
+    largest: dict[str, float] = {}
+    for key, size in sizes.items():
+        largest[_kind(key)] = max(size, largest.get(_kind(key), 0.0))
+    rows = []
+    # In the order of the program, loss first: the first failure then stands nearest to its cause.
+    for key in sorted(wanted, key=lambda key: key[0] != "loss"):
+        if key not in found:
+            continue
+        (role, name), tensor = key, wanted[key]
+        made, spread = found[key].join(tuple(tensor.shape))
+        scale = sizes[key] + measure.FLOOR * largest[_kind(key)]
+        parameter = parameter_of(role, name)
+        terms = summed.get(parameter, 0.0) if role in ("grad", "opt_state") else 0.0
+        if sizes.get(("grad", parameter), 0.0) <= tolerance.cancels * terms:
+            scale += terms
+        bound = tolerance.bound(role, tensor.dtype, scale, moved)
+        gap = measure.difference(made, tensor)
+        rows.append(Row(step, role, name, measure.relative(gap, scale), bound))
+        if spread > 0:
+            rows.append(Row(step, role, f"{name} (between ranks)", measure.relative(spread, scale), bound))
+    return rows
+
+
+def parameter_of(role: str, name: str) -> str:
+    """The parameter that a gradient or optimizer state is of."""
+    return name.rpartition("/")[0] if role == "opt_state" else name
+
+
+def _kind(key: Key) -> str:
+    """Values of one kind have magnitudes that can be set against one another."""
+    role, name = key
+    return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role

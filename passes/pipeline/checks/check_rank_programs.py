@@ -1,0 +1,143 @@
+"""Proof that ranks' programs do what the schedule says: actions, what they run and read, messages."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import NoReturn
+
+from torch_mlir import ir
+
+from shardc.diagnostics.levels import RankProgramBroken
+from shardc.diagnostics.pipeline import BadAction
+from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, parse_action
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.dialects.pipe.stage import stage_name
+from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
+from shardc.passes.pipeline.checks.check_collectives import check_collectives
+from shardc.passes.pipeline.checks.check_messages import Refuse, check_messages
+from shardc.passes.pipeline.checks.rank_events import Event, read_events, sums_of_stages
+
+
+def check_rank_programs(module: ir.Module) -> None:
+    """Check the programs of a pipeline's ranks, at level 3 or 4; nothing of a module that is no pipeline.
+
+    Raises RankProgramBroken, and BadCollective for collectives in a wrong place.
+    """
+    op = find_schedule(module)
+    if op is None:
+        return
+    schedule, events = read_schedule(op), read_events(module)
+    check_events(schedule, events, sums_of_stages(module))
+    rows = [[parse_action(event.label) for event in row if event.kind == "action"] for row in events]
+    steps = [[step for step in row if getattr(step, "kind", "") != OPTIMIZER] for row in rows]
+    check_collectives(schedule, tuple(map(tuple, steps)))
+
+
+def check_events(schedule: Schedule, ranks: Sequence[Sequence[Event]], stages: Collection[str]) -> None:
+    """Check what the ranks of ``schedule`` do; ``stages``: the symbols of its bodies. Raises
+    RankProgramBroken.
+    """
+
+    def refuse(rank: int, problem: str, event: Event | None) -> NoReturn:
+        where = None if event is None else event.where
+        raise RankProgramBroken(rank=rank, schedule=schedule.name, problem=problem, where=where)
+
+    if len(ranks) != schedule.ranks:
+        refuse(len(ranks), f"there are programs of {len(ranks)} ranks, not of {schedule.ranks}", None)
+    for rank, events in enumerate(ranks):
+        _RankChecker(schedule, rank, stages, refuse).check(events)
+    check_messages(ranks, refuse)
+
+
+class _RankChecker:
+    """One rank's events against the schedule."""
+
+    def __init__(self, schedule: Schedule, rank: int, stages: Collection[str], refuse: Refuse) -> None:
+        self._schedule, self._rank, self._stages, self._refuse = schedule, rank, stages, refuse
+        self._versions = {
+            (u.action.stage, u.action.micro_batch): u.version for u in forward_weights(schedule)
+        }
+        self._made_by: dict[Hashable, Action] = {}
+        """Value -> the action that made it, or for which it was received."""
+
+    def check(self, events: Sequence[Event]) -> None:
+        self._check_order([event for event in events if event.kind == "action"])
+        for event in events:
+            action = _action(event.label)
+            if event.kind == "action":
+                self._check_body(event, parse_action(event.label))
+            if event.kind == "wait" and action and self._schedule.rank_of.get(action.stage) != self._rank:
+                self._refuse(self._rank, f"it receives {action}, which is not its own", event)
+            if action is not None and action.kind != OPTIMIZER:
+                for value in event.reads:
+                    self._check_value(event, action, self._made_by.get(value))
+            for value in event.makes:
+                self._made_by.pop(value, None)
+                if action is not None:
+                    self._made_by[value] = action
+
+    def _check_order(self, events: Sequence[Event]) -> None:
+        """What runs is what the schedule has, in its order, with optimizers behind their groups."""
+        found = [(event, action) for event in events if (action := _action(event.label))]
+        for pair, wanted in itertools.zip_longest(found, self._wanted()):
+            event, action = pair or (None, None)
+            if action != wanted:
+                runs, there = action or "nothing more", wanted or "nothing more"
+                self._refuse(self._rank, f"it runs {runs} where the schedule has {there}", event)
+
+    def _wanted(self) -> Iterator[Action]:
+        ends = group_ends(self._schedule)
+        for action in self._schedule.orders[self._rank]:
+            yield action
+            for group in ends.get(action, ()):
+                if stage_name(self._place(action), OPTIMIZER) in self._stages:
+                    yield Action(action.stage, OPTIMIZER, group)
+
+    def _place(self, action: Action | Collective) -> int:
+        """The stage's place in its route, which is the index of its bodies."""
+        return next(route.index(action.stage) for route in self._schedule.routes if action.stage in route)
+
+    def _check_body(self, event: Event, action: Action | Collective) -> None:
+        """The body is the one of the label's stage, kind and slice, and runs for its micro-batch."""
+        number, part = 0, 0
+        if isinstance(action, Action):
+            number = action.micro_batch
+            part = 0 if action.kind == OPTIMIZER else number % self._schedule.slices
+        body = stage_name(self._place(action), action.kind, part)
+        if event.body != body:
+            self._refuse(self._rank, f"{action} runs {event.body}, not {body}", event)
+        if event.number not in (None, number // self._schedule.slices):
+            self._refuse(self._rank, f"{action} runs {body} for micro-batch {event.number}", event)
+        version = self._version(action)
+        if event.version not in (None, version):
+            self._refuse(self._rank, f"{action} says it reads version {event.version}, not {version}", event)
+
+    def _version(self, action: Action | Collective) -> int | None:
+        """Of the weights that the action reads."""
+        if isinstance(action, Action) and action.kind == OPTIMIZER:
+            return action.micro_batch
+        return self._versions.get((action.stage, action.micro_batch or 0))
+
+    def _check_value(self, event: Event, reader: Action, maker: Action | None) -> None:
+        """What one micro-batch's action or message takes is of that micro-batch, or the right weights."""
+        if maker is None:
+            return
+        slices = self._schedule.slices if event.kind == "action" else 1
+        what = f"the {event.kind} of {reader}" if event.kind != "action" else str(reader)
+        if maker.kind == OPTIMIZER:
+            if event.kind != "action" or maker.micro_batch + 1 != self._version(reader):
+                self._refuse(self._rank, f"{what} takes the weights that {maker} made", event)
+        elif maker.micro_batch // slices != reader.micro_batch // slices:
+            self._refuse(self._rank, f"{what} takes a value of {maker}, another micro-batch's", event)
+        elif reader.kind == "F" and maker.kind != "F":
+            self._refuse(self._rank, f"{what} takes a value of {maker}, which is no forward", event)
+
+
+def _action(label: str) -> Action | None:
+    """The action that a label or a tag names; None if it names a collective, a sum or a value."""
+    try:
+        return Action.parse(label)
+    except BadAction:
+        return None
