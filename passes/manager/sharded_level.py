@@ -1,4 +1,4 @@
-"""What level 2 promises of every call: its tensors' cuts and partial terms are what its rule makes of them."""
+"""What level 2 promises of each call: its tensors' cuts and partial terms are what its rule makes of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ShardedLevel:
         for position in range(len(program.arguments)):
             name = program.argument_key(position)[1] or position
             self._read(program.attribute(position, "dist.sharding"), f"argument {name}", None)
-            if problem := _edge_problem(self._shardings[-1], self._mesh):
+            if problem := edge_problem(self._shardings[-1], self._mesh):
                 raise LevelBroken(level=2, problem=f"argument {name} {problem}")
         right: set[tuple[int, tuple[ir.Attribute, ...]]] = set()  # layers repeat the same calls
         for node in program.nodes:
@@ -62,7 +62,7 @@ class ShardedLevel:
         return found and f"{found[0]} of {node.spec.target} {found[1]}"
 
     def _reshard_problem(self, node: Node, source: Sharding, target: Sharding) -> str | None:
-        """What is wrong with a reshard: it tells its readers another layout than it makes, or none leads there."""
+        """What is wrong with a reshard: its result is not what it makes, or no chain of steps makes that."""
         made = self._codec.read(node.op.attributes["sharding"])
         if made.normal() != target.normal():
             return f"dist.reshard makes {made}, but its result is {target}"
@@ -81,7 +81,7 @@ class ShardedLevel:
             if attribute is None:
                 continue
             said, found = self._codec.read(attribute).normal(), self._shardings[value].normal()
-            problem = _edge_problem(said, self._mesh)
+            problem = edge_problem(said, self._mesh)
             if said != found:
                 problem = f"is {found}, but the step says {said}"
             elif argument is not None and said != self._shardings[argument].normal():
@@ -115,7 +115,7 @@ class ShardedLevel:
         return problem
 
 
-def _edge_problem(sharding: Sharding, mesh: Mesh) -> str | None:
+def edge_problem(sharding: Sharding, mesh: Mesh) -> str | None:
     """What is wrong with the layout of a step's argument or result, which no loop is around."""
     if sharding.partial:
         return f"is partial outside of the step: {sharding}"

@@ -12,6 +12,7 @@ from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_attributes
 from shardc.passes.manager.program import find_function
+from shardc.passes.manager.rank_level import RankLevel
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.manager.sharded_level import ShardedLevel
 
@@ -32,12 +33,13 @@ class VerifyLevel(ReadingPass):
         function = find_function(reading.module)
         if function is None:
             raise LevelBroken(level=self.level, problem="the module has no function")
-        if self.level != 1 and read_mesh(reading.module) is None:
+        mesh = read_mesh(reading.module)
+        if self.level != 1 and mesh is None:
             raise LevelBroken(level=self.level, problem="the module has no dist.mesh")
         if self.level == 1:
             _check_global(function)
-        elif self.level == 3:
-            _check_rank(function)
+        elif self.level == 3 and mesh is not None:
+            RankLevel(function, mesh).check()
         else:
             mesh, program = reading.sharded(self.level)
             ShardedLevel(program, mesh).check()
@@ -54,16 +56,3 @@ def _check_global(function: ir.Operation) -> None:
         if not name.startswith("torch.") and name not in ("func.return", "dist.constraint"):
             problem = f"{name} is not an op of level 1"
             raise LevelBroken(level=1, problem=problem, where=source_line(op.location))
-
-
-def _check_rank(function: ir.Operation) -> None:
-    block = function.regions[0].blocks[0]
-    *ops, terminator = [op.operation for op in block.operations]
-    edges = (("argument", "arg_attrs", block.arguments), ("result", "res_attrs", terminator.operands))
-    for what, which, values in edges:
-        for position in range(len(values)):
-            if "dist.sharding" not in edge_attributes(function, which, position):
-                raise LevelBroken(level=3, problem=f"{what} {position} has no dist.sharding")
-    for op in ops:
-        if op.name in ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast"):
-            raise LevelBroken(level=3, problem=f"{op.name} is left over", where=source_line(op.location))

@@ -218,12 +218,14 @@ def _starts_loop(op: ir.Operation) -> bool:
     """Whether an op makes what a loop's sum starts from."""
     if op.name != "torch.aten.full":
         return False
-    users = [use.owner.operation for use in op.results[0].uses]
+    groups = [use.owner.operation for use in op.results[0].uses]
     return any(
-        inner.owner.operation.name == "dist.loop"
-        for user in users
-        if user.name == "torch.prim.TupleConstruct"
-        for inner in user.results[0].uses
+        use.owner.operation.name == "dist.loop"
+        and use.owner.operation.attributes["operandSegmentSizes"][0]
+        and use.operand_number == 0
+        for group in groups
+        if group.name == "torch.prim.TupleConstruct"
+        for use in group.results[0].uses
     )
 
 
@@ -231,7 +233,7 @@ def _start_from_one(op: ir.Operation) -> None:
     old = op.operands[1].owner.operation
     value = old.attributes["value"]
     is_float = old.name == "torch.constant.float"
-    one = ir.FloatAttr.get(value.type, 1.0) if is_float else i64(1, op.context)
+    one = ir.FloatAttr.get(value.type, 1.0, loc=op.location) if is_float else i64(1, op.context)
     types = [op.operands[1].type]
     made = ir.Operation.create(old.name, types, [], {"value": one}, loc=op.location, ip=ir.InsertionPoint(op))
     op.operands[1] = made.result
