@@ -8,10 +8,8 @@ is taken at its word.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from math import inf
+from collections.abc import Mapping
 
-import torch
 from torch_mlir import ir
 
 from shardc.diagnostics.levels import LevelBroken
@@ -25,66 +23,27 @@ from shardc.dialects.aten.call import (
     target_name,
 )
 from shardc.dialects.aten.types import TensorType, read_type
-from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.check import check_sharding
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
-from shardc.dialects.dist.reshard_steps import (
-    AllGather,
-    AllReduce,
-    AllToAll,
-    Permute,
-    ReduceScatter,
-    Slice,
-    Step,
-    ToPartial,
-)
-from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.dist.reshard_steps import Permute, Step
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import find_rule
 from shardc.passes.manager.attributes import edge_attributes
+from shardc.passes.manager.layout_steps import STEPS, axes_of
+from shardc.passes.manager.loop_level import combined_term, stacked
+from shardc.passes.manager.packed_level import PACKED, packed_problem
 from shardc.passes.manager.sharded_level import call_problem, edge_problem
 from shardc.passes.partition.time_part import join_time, space_part
 
-_COMBINES = {"torch.aten.add.Tensor": "sum", "torch.aten.maximum": "max", "torch.aten.minimum": "min"}
 _LEFT_OVER = ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast")
 _SAME = ("torch.aten._to_copy", "dist.broadcast")
-_INTEGERS = [torch.iinfo(dtype) for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)]
-_STARTS = {
-    "sum": {0.0},
-    "max": {-inf, 0.0, *(float(i.min) for i in _INTEGERS)},
-    "min": {inf, *(float(i.max) for i in _INTEGERS)},
-}
-"""What a reduction over iterations may start from, in floats, integers and truth values."""
 
-
-def _read(op: ir.Operation, name: str, codec: ShardingCodec) -> int | str | Axes | Sharding:
-    if name == "axes":
-        return codec.read_axes(op.attributes[name])
-    if name in ("source", "target"):
-        return codec.read(op.attributes[name])
-    return op.attributes[name].value
-
-
-def _axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
-    return codec.read_axes(op.attributes["axes"]) if "axes" in op.attributes else ()
-
-
-def _step(kind: Callable[..., Step], *names: str) -> Callable[[ir.Operation, ShardingCodec], Step]:
-    """What makes the step that an op stands for of the op's attributes ``names``."""
-    return lambda op, codec: kind(*(_read(op, name, codec) for name in names))
-
-
-STEPS = {
-    "dist.all_gather": _step(AllGather, "dim", "axes"),
-    "dist.all_reduce": _step(AllReduce, "axes", "reduction"),
-    "dist.all_to_all": _step(AllToAll, "split_dim", "concat_dim", "axes"),
-    "dist.partial": _step(ToPartial, "axes"),
-    "dist.permute": _step(Permute, "source", "target"),
-    "dist.reduce_scatter": _step(ReduceScatter, "dim", "axes", "reduction"),
-    "dist.slice": _step(Slice, "dim", "axes"),
-}
-"""What an op does to the layout of its operand."""
+_SHAPES = "view _unsafe_view reshape expand full ones zeros new_full new_ones new_zeros slice.Tensor"
+_PRODUCTS = "addmm baddbmm addmv linear embedding embedding_dense_backward"
+_SAME_CALL = frozenset(f"aten.{name}" for name in f"{_SHAPES} {_PRODUCTS}".split())
+"""Calls that a rank may make otherwise: of operands whose layouts are all known, it makes the call itself."""
 
 
 class RankLevel:
@@ -95,7 +54,8 @@ class RankLevel:
         self._codec = ShardingCodec(function.context, mesh)
         self._reader = CallReader()
         self._layouts: dict[ir.Value, Sharding] = {}
-        self._right: set[object] = set()
+        self._read: dict[ir.Attribute, list[Sharding]] = {}
+        self._right: set[object] = set()  # layers repeat the same calls
 
     def check(self) -> None:
         """Raises LevelBroken at the first op that breaks the level."""
@@ -135,9 +95,6 @@ class RankLevel:
         if is_constant(op) or op.name in TUPLES:
             return None
         said = self._said(op)
-        for sharding in said or ():
-            if problem := check_sharding(sharding, len(sharding.dims), self._mesh):
-                return f"a result of {target_name(op)} is {sharding}: {problem}"
         if op.name in STEPS:
             return self._step_problem(op, said, loops)
         if said is not None:
@@ -148,8 +105,15 @@ class RankLevel:
         return None
 
     def _said(self, op: ir.Operation) -> list[Sharding] | None:
+        """What an op says of its results' layouts. Raises LevelBroken for one that is not legal."""
         array = op.attributes.get("dist.shardings")
-        return None if array is None else [self._codec.read(attribute).normal() for attribute in array]
+        if array is not None and array not in self._read:
+            found = self._read[array] = [self._codec.read(attribute).normal() for attribute in array]
+            for sharding in found:
+                if wrong := check_sharding(sharding, len(sharding.dims), self._mesh):
+                    problem = f"a result of {target_name(op)} is {sharding}: {wrong}"
+                    raise LevelBroken(level=3, problem=problem, where=source_line(op.location))
+        return None if array is None else self._read[array]
 
     def _step_problem(
         self, op: ir.Operation, said: list[Sharding] | None, loops: tuple[str, ...]
@@ -159,7 +123,7 @@ class RankLevel:
         if source is None:
             if said is not None:
                 self._layouts[op.results[0]] = said[0]
-            return None
+            return packed_problem(op, self._codec, self._layouts) if op.name in PACKED else None
         try:
             made = self._applied(STEPS[op.name](op, self._codec), source)
         except ValueError as problem:
@@ -169,7 +133,7 @@ class RankLevel:
             return f"{op.name} makes {made} of {source}, but its result is {said[0]}"
         if problem := check_sharding(made, len(made.dims), self._mesh):
             return f"{op.name} makes {made} of {source}: {problem}"
-        if any(self._mesh.is_time(axis) and axis.name not in loops for axis in _axes(op, self._codec)):
+        if any(self._mesh.is_time(axis) and axis.name not in loops for axis in axes_of(op, self._codec)):
             return f"{op.name} is over a time axis, and in no loop over it"
         return None
 
@@ -192,7 +156,8 @@ class RankLevel:
             return None
         whole = _whole_call(call.spec, operands, said)
         rule = find_rule(whole)
-        found = None if rule is None else call_problem(rule, operands, said)
+        is_same = rule is not None and (rule.lower is None or whole.target in _SAME_CALL)
+        found = call_problem(rule, operands, said) if rule is not None and is_same else None
         if found is None:
             self._right.add(key)
         return found and f"{found[0]} of {whole.target} {found[1]}"
@@ -206,50 +171,20 @@ class RankLevel:
                 self._layouts[argument] = self._layouts[value]
         self._check_block(body, (*loops, axis.name))
         for n, following in enumerate(values.following):
-            total = values.carried[n] if values.carried else None
-            if problem := self._sum_problem(axis, body.arguments[n], values.inits[n], following, total):
-                return problem
-        for n, row in enumerate(values.rows):
-            stack = values.stacked[n] if values.stacked else None
-            if problem := self._stack_problem(axis, op.attributes["stack_dims"][n].value, row, stack):
-                return problem
-        return None
-
-    def _sum_problem(
-        self, axis: Axis, carried: ir.Value, init: ir.Value, following: ir.Value, total: ir.Value | None
-    ) -> str | None:
-        """What is wrong with a value that a loop carries: it combines terms over the loop's axis."""
-        kind, term = _combined(carried, following)
-        if term is None:
-            return f"a dist.loop over {axis.name} carries what is no sum, maximum or minimum of terms"
-        start = _start(init)
-        if start is not None and start not in _STARTS[kind]:
-            return f"a {kind} over the iterations of {axis.name} starts from {start}"
-        layout = self._layouts.get(term)
-        if layout is None:
-            return None
-        try:
-            combined = AllReduce((axis,), kind).apply(layout).normal()
-        except ValueError:
-            return f"a {kind} over the iterations of {axis.name} takes what is {layout}"
-        if total is not None:
-            self._layouts[total] = combined
-        return None
-
-    def _stack_problem(self, axis: Axis, dim: int, row: ir.Value, stack: ir.Value | None) -> str | None:
-        """What is wrong with a value whose blocks a loop puts one after the other.
-
-        Terms and whole values are stacked too, only to be taken apart again by a later loop.
-        """
-        layout = self._layouts.get(row)
-        if layout is None or all(axis not in axes for axes in layout.dims):
-            return None
-        try:
-            whole = AllGather(dim, (axis,)).apply(layout).normal()
-        except ValueError:
-            return f"iterations of {axis.name} are put together along dim {dim} of what is {layout}"
-        if stack is not None:
-            self._layouts[stack] = whole
+            term = combined_term(body.arguments[n], values.inits[n], following, axis)
+            if isinstance(term, str):
+                return term
+            total = self._layouts.get(term.value) and term.total(self._layouts[term.value], axis)
+            if isinstance(total, str):
+                return total
+            if total is not None and values.carried:
+                self._layouts[values.carried[n]] = total
+        for n, (row, dim) in enumerate(zip(values.rows, op.attributes["stack_dims"], strict=True)):
+            stack = self._layouts.get(row) and stacked(self._layouts[row], ir.IntegerAttr(dim).value, axis)
+            if isinstance(stack, str):
+                return stack
+            if stack is not None and values.stacked:
+                self._layouts[values.stacked[n]] = stack
         return None
 
 
@@ -279,20 +214,3 @@ def _whole_call(spec: OpCall, operands: list[Sharding], results: list[Sharding])
 
 def _whole(type_: TensorType, layout: Sharding) -> TensorType:
     return type_.with_shape(tuple(size * layout.ways(dim) for dim, size in enumerate(type_.shape)))
-
-
-def _combined(carried: ir.Value, following: ir.Value) -> tuple[str, ir.Value | None]:
-    """How the next value of a carried one combines it with a term, and the term; no term if it does not."""
-    op = None if isinstance(following.owner, ir.Block) else following.owner.operation
-    if op is None or op.name not in _COMBINES or op.operands[0] != carried:
-        return "", None
-    return _COMBINES[op.name], op.operands[1]
-
-
-def _start(init: ir.Value) -> float | None:
-    """The number that a carried tensor is full of at first; None if it is made otherwise."""
-    made = None if isinstance(init.owner, ir.Block) else init.owner.operation
-    if made is None or made.name != "torch.aten.full":
-        return None
-    number = made.operands[1].owner.operation
-    return None if "value" not in number.attributes else number.attributes["value"].value

@@ -11,7 +11,7 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,9 +53,9 @@ class Case:
         return self.program, str(self.level), f"{self.mutant.kind}, {self.mutant.place}"
 
 
-def cases(each: int) -> list[Case]:
-    """At most ``each`` mutants of every kind of every program at each level, the same ones each time."""
-    return [case for name in SOURCES for level in (2, 3) for case in _of_program(name, level, each)]
+def cases(each: int, programs: Iterable[str] = SOURCES) -> list[Case]:
+    """At most ``each`` mutants of every kind of the programs at each level, the same ones each time."""
+    return [case for name in programs for level in (2, 3) for case in _of_program(name, level, each)]
 
 
 def _of_program(name: str, level: int, each: int) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""Small steps, compiled under plans that between them use each kind of sharding, for mutants of their levels."""
+"""Small steps under plans that between them use each kind of sharding: what mutants are made of."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ class Source:
     mesh: Mapping[str, int]
     plan: str | Mapping[str, list[str | None]]
     micro_batches: int = 1
+    packed: bool = False
+    """Whether collectives of level 3 are packed."""
 
 
 VOCABULARY: Mapping[str, list[str | None]] = {"head.weight": ["tensor"], "embed.weight": ["tensor"]}
@@ -85,7 +87,7 @@ SOURCES = {
     "data": Source(lambda: Perceptron(12), {"data": 2}, "data"),
     "zero3": Source(lambda: Perceptron(12), {"data": 4}, "zero3"),
     "tensor": Source(Block, {"data": 2, "tensor": 2}, "data*tensor"),
-    "sequence": Source(Block, {"data": 2, "tensor": 2}, "zero3*sequence"),
+    "sequence": Source(Block, {"data": 2, "tensor": 2}, "zero3*sequence", packed=True),
     "vocabulary": Source(Block, {"data": 2, "tensor": 2}, VOCABULARY),
     "micro": Source(Block, {"data": 2}, "zero2", 2),
     "padded": Source(lambda: Perceptron(5), {"tensor": 2}, {"up.weight": ["tensor"]}, 2),
@@ -95,7 +97,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A step at levels 1, 2 and 3 (before collectives are packed), and values for its arguments."""
+    """A step at levels 1, 2 and 3, and values for its arguments."""
 
     one: ir.Module
     two: ir.Module
@@ -135,5 +137,5 @@ def subject(name: str) -> Subject:
     context = capture.module.context
     one, two = (ir.Module.parse(compiled.levels[level], context) for level in ("1-global", "2-annotated"))
     three = copy_module(two)
-    run(three, build("dist-partition"))
+    run(three, build("dist-partition,dist-combine" if source.packed else "dist-partition"))
     return Subject(one, two, three, example_inputs(capture, optimizer, batch))

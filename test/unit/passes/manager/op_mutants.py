@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from sharding_mutants import Mutant, all_ops
+from sharding_mutants import Mutant, all_ops, names
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
@@ -26,10 +26,11 @@ def op_mutants(module: ir.Module) -> Iterator[Mutant]:
     assert mesh is not None
     codec = ShardingCodec(module.context, mesh)
     ops = all_ops(module)
+    called = names(ops)
     for number, op in enumerate(ops):
         for kind, what, change in _changes(op, mesh, codec):
-            yield Mutant(kind, f"op {number} {op.name}: {what}", _at(number, change))
-    yield from _crossed(ops)
+            yield Mutant(kind, f"{called[number]}: {what}", _at(number, change))
+    yield from _crossed(ops, called)
 
 
 def _at(number: int, change: Change) -> Callable[[ir.Module], None]:
@@ -249,7 +250,7 @@ def _call_changes(op: ir.Operation) -> Iterator[tuple[str, str, Change]]:
                 yield "operands swapped", f"{i} and {j}", lambda op, i=i, j=j: _swap(op, i, j)
 
 
-def _crossed(ops: Sequence[ir.Operation]) -> Iterator[Mutant]:
+def _crossed(ops: Sequence[ir.Operation], called: Sequence[str]) -> Iterator[Mutant]:
     """Two ops of the dialect in a row, of one name and type, read each other's operand."""
     numbers = [n for n, op in enumerate(ops) if op.name.startswith("dist.") and len(op.operands) == 1]
     for n, later in enumerate(numbers):
@@ -257,7 +258,7 @@ def _crossed(ops: Sequence[ir.Operation]) -> Iterator[Mutant]:
             one, other = ops[earlier], ops[later]
             fits = one.name == other.name and one.operands[0].type == other.operands[0].type
             if fits and one.operands[0] != other.operands[0] and one.parent == other.parent:
-                place = f"op {later} {other.name}: reads the operand of op {earlier}"
+                place = f"{called[later]}: reads the operand of {called[earlier]}"
                 yield Mutant("other operand", place, _reading(later, earlier))
                 break
 

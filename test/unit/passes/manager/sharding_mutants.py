@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -47,6 +48,16 @@ def _inside(op: ir.Operation) -> Iterator[ir.Operation]:
                 yield from _inside(view.operation)
 
 
+def names(ops: Sequence[ir.Operation]) -> list[str]:
+    """What to call each op: its name, and which of that name it is. Other ops may come and go."""
+    seen: Counter[str] = Counter()
+    found = []
+    for op in ops:
+        found.append(f"{op.name} {seen[op.name]}")
+        seen[op.name] += 1
+    return found
+
+
 def sharding_mutants(module: ir.Module) -> Iterator[Mutant]:
     """Each sharding of the step changed, in each of the ways of :func:`changed`."""
     mesh = read_mesh(module)
@@ -59,26 +70,27 @@ def sharding_mutants(module: ir.Module) -> Iterator[Mutant]:
                 place = f"{which}[{position}]: {sharding} to {other}"
                 back = _edge_setter(which, position, sharding)
                 yield Mutant(kind, place, _edge_setter(which, position, other), back)
-    for number, op in enumerate(all_ops(module)):
+    ops = all_ops(module)
+    for number, (op, name) in enumerate(zip(ops, names(ops), strict=True)):
         for i, attribute in enumerate(op.attributes.get("dist.shardings") or ()):
             type_ = read_type(op.results[i].type)
             if type_ is None:
                 continue
             sharding = codec.read(attribute)
             for kind, other in changed(sharding, type_.shape, mesh):
-                place = f"op {number} {op.name}#{i}: {sharding} to {other}"
+                place = f"{name}#{i}: {sharding} to {other}"
                 yield Mutant(
                     kind, place, _result_setter(number, i, other), _result_setter(number, i, sharding)
                 )
 
 
-def changed(sharding: Sharding, shape: Sequence[int], mesh: Mesh) -> Iterator[tuple[str, Sharding]]:
+def changed(sharding: Sharding, shape: tuple[int, ...], mesh: Mesh) -> Iterator[tuple[str, Sharding]]:
     """(kind, sharding) of all that is legal on ``mesh`` and differs from ``sharding`` by one small change."""
     found = [*_terms_changed(sharding, mesh), *_dims_changed(sharding, mesh)]
     for kind, other in dict.fromkeys(found):
-        if check_sharding(other, len(shape), mesh) is None and other.normal() != sharding.normal():
-            if kind == TERMS or all(size % other.ways(d) == 0 for d, size in enumerate(shape)):
-                yield kind, other
+        is_legal = check_sharding(other, len(shape), mesh) is None and (kind == TERMS or other.divides(shape))
+        if is_legal and other.normal() != sharding.normal():
+            yield kind, other
 
 
 def _free(sharding: Sharding, mesh: Mesh) -> list[Axis]:
