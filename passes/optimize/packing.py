@@ -9,7 +9,7 @@ from math import prod
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import TensorType
-from shardc.passes.manager.attributes import attributes_of, i64
+from shardc.passes.manager.attributes import attributes_of, copy_attributes, i64
 from shardc.passes.partition.local_call import CallWriter, type_of
 
 
@@ -26,6 +26,7 @@ class Packer(CallWriter):
         values, outs = [op.operands[0] for op in ops], [type_of(op.results[0]) for op in ops]
         made = packed.get(ops[0].name, self._scatter)(ops[0], values, outs)
         for op, result in zip(ops, made, strict=True):
+            copy_attributes(op, result.owner.operation, "dist.shardings")
             op.results[0].replace_all_uses_with(result)
             op.erase()
 

@@ -188,8 +188,9 @@ def _initial(writer: CallWriter, edge: ir.Operation) -> ir.Value:
     type_, kind = _carried_type(edge), edge.attributes[EDGE_KIND].value
     start = {"sum": 0.0, "max": float("-inf"), "min": float("inf")}[kind]
     if not type_.dtype.is_floating_point:
-        limits = torch.iinfo(type_.dtype) if type_.dtype != torch.bool else None
-        start = 0 if kind == "sum" or limits is None else (limits.min if kind == "max" else limits.max)
+        is_bool = type_.dtype == torch.bool
+        least, most = (0, 1) if is_bool else (torch.iinfo(type_.dtype).min, torch.iinfo(type_.dtype).max)
+        start = {"sum": 0, "max": least, "min": most}[kind]
     return writer.call("aten.full", type_.shape, start, type_.dtype, None, DEVICE, False)
 
 

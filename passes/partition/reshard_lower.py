@@ -59,14 +59,19 @@ def plan_steps(
 
     Terms of iterations are summed on each device before devices communicate (one collective after the loop).
     With ``reduce_first`` they communicate in every iteration, so that what the loop carries is cut already.
+
+    Within an iteration devices trade only what is inside of the loop's axis: of a dim cut by
+    ``[data, micro, tensor]`` what ``tensor`` cuts. A value leaves and enters a loop with that axis innermost.
     """
-    cut, terms = time_dims(source, mesh), time_terms(source, mesh)
-    if (cut, terms) == (time_dims(target, mesh), time_terms(target, mesh)):
+    terms = time_terms(source, mesh)
+    if _heads(source, mesh) == _heads(target, mesh) and terms == time_terms(target, mesh):
         return list(_space_steps(source, target, shape, mesh))
     steps: list[Step | TimeStep] = []
-    here, entry = source, space_part(target, mesh)
-    if reduce_first and (cut or terms):
-        inside = join_time(entry, source, mesh)
+    here, outside = _time_innermost(source, mesh), _time_innermost(target, mesh)
+    steps += _space_steps(source, here, shape, mesh)
+    entry = space_part(outside, mesh)
+    inside = join_time(entry, here, mesh)
+    if reduce_first and (terms or time_dims(source, mesh)) and _heads(here, mesh) == _heads(inside, mesh):
         steps += _space_steps(here, inside, shape, mesh)
         here = inside
     for step in _exits(here, mesh):
@@ -74,7 +79,20 @@ def plan_steps(
         here = step.apply(here)
     steps += _space_steps(here, entry, shape, mesh)
     steps += [Slice(d, axes) for d, axes in time_dims(target, mesh).items()]
+    steps += _space_steps(outside, target, shape, mesh)
     return steps
+
+
+def _heads(sharding: Sharding, mesh: Mesh) -> dict[int, Axes]:
+    """Dim -> its axes up to the last that is a loop's, for the dims that loops cut."""
+    times = time_dims(sharding, mesh)
+    return {d: sharding.dims[d][: sharding.dims[d].index(axes[-1]) + 1] for d, axes in times.items()}
+
+
+def _time_innermost(sharding: Sharding, mesh: Mesh) -> Sharding:
+    """``sharding`` without what is cut inside of a loop's axis."""
+    heads = _heads(sharding, mesh)
+    return Sharding(tuple(heads.get(d, axes) for d, axes in enumerate(sharding.dims)), sharding.partial)
 
 
 def _space_steps(source: Sharding, target: Sharding, shape: tuple[int, ...], mesh: Mesh) -> tuple[Step, ...]:

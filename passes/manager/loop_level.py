@@ -1,0 +1,77 @@
+"""What loops of level 3 make of layouts: sums of terms over iterations, and blocks one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.reshard_steps import AllGather, AllReduce
+from shardc.dialects.dist.sharding import Sharding
+
+_COMBINES = {"torch.aten.add.Tensor": "sum", "torch.aten.maximum": "max", "torch.aten.minimum": "min"}
+
+
+@dataclass(frozen=True)
+class Term:
+    """What each iteration adds to a carried value, or of what that is the maximum or minimum."""
+
+    value: ir.Value
+    reduction: str
+
+    def total(self, layout: Sharding, axis: Axis) -> Sharding | str:
+        """The layout of the loop's result, of terms of ``layout``; else what is wrong with them."""
+        try:
+            return AllReduce((axis,), self.reduction).apply(layout).normal()
+        except ValueError:
+            return f"a {self.reduction} over the iterations of {axis.name} takes what is {layout}"
+
+
+def combined_term(carried: ir.Value, init: ir.Value, following: ir.Value, axis: Axis) -> Term | str:
+    """The term in the next value of a carried one; else what is wrong with how that is made, or starts."""
+    op = None if isinstance(following.owner, ir.Block) else following.owner.operation
+    if op is None or op.name not in _COMBINES or op.operands[0] != carried:
+        return f"a dist.loop over {axis.name} carries what is no sum, maximum or minimum of terms"
+    reduction, start = _COMBINES[op.name], _start(init)
+    if start is not None and start != _neutral(reduction, init):
+        return f"a {reduction} over the iterations of {axis.name} starts from {start}"
+    return Term(op.operands[1], reduction)
+
+
+def _start(init: ir.Value) -> float | None:
+    """The number that a carried tensor is full of at first; None if it is made otherwise."""
+    made = None if isinstance(init.owner, ir.Block) else init.owner.operation
+    if made is None or made.name != "torch.aten.full":
+        return None
+    number = made.operands[1].owner.operation
+    return float(number.attributes["value"].value) if "value" in number.attributes else None
+
+
+def _neutral(reduction: str, init: ir.Value) -> float:
+    """What a reduction must start from: 0, or the least or the largest value of the dtype."""
+    type_ = read_type(init.type)
+    assert type_ is not None
+    if type_.dtype.is_floating_point or reduction == "sum":
+        return {"sum": 0.0, "max": -inf, "min": inf}[reduction]
+    if type_.dtype == torch.bool:
+        return float(reduction == "min")
+    limits = torch.iinfo(type_.dtype)
+    return float(limits.min if reduction == "max" else limits.max)
+
+
+def stacked(layout: Sharding, dim: int, axis: Axis) -> Sharding | str | None:
+    """The layout of blocks of ``layout``, one of each iteration, put together along ``dim``.
+
+    None for terms and whole values: those are stacked only for a later loop to take apart again. A text where
+    the blocks do not make up the whole.
+    """
+    if all(axis != part for axes in layout.dims for part in axes):
+        return None
+    try:
+        return AllGather(dim, (axis,)).apply(layout).normal()
+    except ValueError:
+        return f"iterations of {axis.name} are put together along dim {dim} of what is {layout}"

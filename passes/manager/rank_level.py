@@ -1,0 +1,216 @@
+"""What level 3 promises: between one op's layout and the next's stands just what leads from one to the other.
+
+A value's layout is what its maker says (``dist.shardings``), or follows from its operand's. A collective
+must lead from one layout to the other, a call make of its operands' layouts what its rule says, and a loop
+combine terms over its axis. Ops that a rule's local version adds say nothing of their layout: what reads them
+is taken at its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch_mlir import ir
+
+from shardc.diagnostics.levels import LevelBroken
+from shardc.dialects.aten.call import (
+    CallReader,
+    IntValue,
+    OpCall,
+    is_constant,
+    leaves,
+    replace_leaves,
+    target_name,
+)
+from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.check import check_sharding
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
+from shardc.dialects.dist.reshard_steps import Permute, Step
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.location import source_line
+from shardc.dialects.rules.rule import find_rule
+from shardc.passes.manager.attributes import edge_attributes
+from shardc.passes.manager.layout_steps import STEPS, axes_of
+from shardc.passes.manager.loop_level import combined_term, stacked
+from shardc.passes.manager.packed_level import PACKED, packed_problem
+from shardc.passes.manager.sharded_level import call_problem, edge_problem
+from shardc.passes.partition.time_part import join_time, space_part
+
+_LEFT_OVER = ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast")
+_SAME = ("torch.aten._to_copy", "dist.broadcast")
+
+_SHAPES = "view _unsafe_view reshape expand full ones zeros new_full new_ones new_zeros slice.Tensor"
+_PRODUCTS = "addmm baddbmm addmv linear embedding embedding_dense_backward"
+_SAME_CALL = frozenset(f"aten.{name}" for name in f"{_SHAPES} {_PRODUCTS}".split())
+"""Calls that a rank may make otherwise: of operands whose layouts are all known, it makes the call itself."""
+
+
+class RankLevel:
+    """Follows the layouts of a rank's program."""
+
+    def __init__(self, function: ir.Operation, mesh: Mesh) -> None:
+        self._function, self._mesh = function, mesh
+        self._codec = ShardingCodec(function.context, mesh)
+        self._reader = CallReader()
+        self._layouts: dict[ir.Value, Sharding] = {}
+        self._read: dict[ir.Attribute, list[Sharding]] = {}
+        self._right: set[object] = set()  # layers repeat the same calls
+
+    def check(self) -> None:
+        """Raises LevelBroken at the first op that breaks the level."""
+        block = self._function.regions[0].blocks[0]
+        returned = list(block.operations)[-1].operation.operands
+        for position, argument in enumerate(block.arguments):
+            self._layouts[argument] = self._edge("argument", "arg_attrs", position, argument)
+        said = [self._edge("result", "res_attrs", position, v) for position, v in enumerate(returned)]
+        self._check_block(block, ())
+        for position, (value, sharding) in enumerate(zip(returned, said, strict=True)):
+            if (found := self._layouts.get(value, sharding)) != sharding:
+                problem = f"result {position} is {found}, but the step says {sharding}"
+                raise LevelBroken(level=3, problem=problem)
+
+    def _edge(self, what: str, which: str, position: int, value: ir.Value) -> Sharding:
+        """The layout of an argument or a result, which must cut its global type to what a rank has."""
+        row = edge_attributes(self._function, which, position)
+        if "dist.sharding" not in row:
+            raise LevelBroken(level=3, problem=f"{what} {position} has no dist.sharding")
+        sharding = self._codec.read(row["dist.sharding"]).normal()
+        problem = edge_problem(sharding, self._mesh) or _shape_problem(sharding, row, value)
+        if problem:
+            raise LevelBroken(level=3, problem=f"{what} {position} {problem}")
+        return sharding
+
+    def _check_block(self, block: ir.Block, loops: tuple[str, ...]) -> None:
+        """``loops``: the axes of the loops around the block."""
+        for op in [view.operation for view in block.operations][:-1]:
+            if problem := self._problem(op, loops):
+                raise LevelBroken(level=3, problem=problem, where=source_line(op.location))
+
+    def _problem(self, op: ir.Operation, loops: tuple[str, ...]) -> str | None:
+        if op.name in _LEFT_OVER:
+            return f"{op.name} is left over"
+        if op.name == "dist.loop":
+            return self._loop_problem(op, loops)
+        if is_constant(op) or op.name in TUPLES:
+            return None
+        said = self._said(op)
+        if op.name in STEPS:
+            return self._step_problem(op, said, loops)
+        if said is not None:
+            self._layouts.update(zip(op.results, said, strict=True))
+            return self._call_problem(op, said) if op.name.startswith("torch.") else None
+        if op.name in _SAME and op.operands[0] in self._layouts:
+            self._layouts[op.results[0]] = self._layouts[op.operands[0]]
+        return None
+
+    def _said(self, op: ir.Operation) -> list[Sharding] | None:
+        """What an op says of its results' layouts. Raises LevelBroken for one that is not legal."""
+        array = op.attributes.get("dist.shardings")
+        if array is not None and array not in self._read:
+            found = self._read[array] = [self._codec.read(attribute).normal() for attribute in array]
+            for sharding in found:
+                if wrong := check_sharding(sharding, len(sharding.dims), self._mesh):
+                    problem = f"a result of {target_name(op)} is {sharding}: {wrong}"
+                    raise LevelBroken(level=3, problem=problem, where=source_line(op.location))
+        return None if array is None else self._read[array]
+
+    def _step_problem(
+        self, op: ir.Operation, said: list[Sharding] | None, loops: tuple[str, ...]
+    ) -> str | None:
+        """What is wrong with a collective, a slice or the like between the layouts beside it."""
+        source = self._layouts.get(op.operands[0])
+        if source is None:
+            if said is not None:
+                self._layouts[op.results[0]] = said[0]
+            return packed_problem(op, self._codec, self._layouts) if op.name in PACKED else None
+        try:
+            made = self._applied(STEPS[op.name](op, self._codec), source)
+        except ValueError as problem:
+            return f"{op.name} does not apply to {source}: {problem}"
+        self._layouts[op.results[0]] = made
+        if said is not None and said[0] != made:
+            return f"{op.name} makes {made} of {source}, but its result is {said[0]}"
+        if problem := check_sharding(made, len(made.dims), self._mesh):
+            return f"{op.name} makes {made} of {source}: {problem}"
+        if any(self._mesh.is_time(axis) and axis.name not in loops for axis in axes_of(op, self._codec)):
+            return f"{op.name} is over a time axis, and in no loop over it"
+        return None
+
+    def _applied(self, step: Step, source: Sharding) -> Sharding:
+        """The layout that a step makes. Raises ValueError where it does not apply."""
+        if not isinstance(step, Permute):
+            return step.apply(source).normal()
+        # Devices trade blocks within an iteration, whatever iterations cut.
+        space = space_part(source, self._mesh)
+        return join_time(step.apply(space), source, self._mesh).normal()
+
+    def _call_problem(self, op: ir.Operation, said: list[Sharding]) -> str | None:
+        """What is wrong with a call whose operands' layouts are all known."""
+        call = self._reader.read(op)
+        leaves_ = [leaf for leaf in leaves(call.spec.args) if isinstance(leaf, TensorType | IntValue)]
+        values = [v for v, leaf in zip(call.operands, leaves_, strict=True) if isinstance(leaf, TensorType)]
+        operands = [self._layouts[v] for v in values if v in self._layouts]
+        key = (call.spec, tuple(operands), tuple(said))
+        if len(operands) != len(values) or key in self._right:
+            return None
+        whole = _whole_call(call.spec, operands, said)
+        rule = find_rule(whole)
+        is_same = rule is not None and (rule.lower is None or whole.target in _SAME_CALL)
+        found = call_problem(rule, operands, said) if rule is not None and is_same else None
+        if found is None:
+            self._right.add(key)
+        return found and f"{found[0]} of {whole.target} {found[1]}"
+
+    def _loop_problem(self, op: ir.Operation, loops: tuple[str, ...]) -> str | None:
+        (axis,) = self._codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))
+        body, values = op.regions[0].blocks[0], loop_values(op)
+        inside = list(body.arguments)[len(values.inits) :]
+        for argument, value in zip(inside, values.captures, strict=True):
+            if value in self._layouts:
+                self._layouts[argument] = self._layouts[value]
+        self._check_block(body, (*loops, axis.name))
+        for n, following in enumerate(values.following):
+            term = combined_term(body.arguments[n], values.inits[n], following, axis)
+            if isinstance(term, str):
+                return term
+            total = self._layouts.get(term.value) and term.total(self._layouts[term.value], axis)
+            if isinstance(total, str):
+                return total
+            if total is not None and values.carried:
+                self._layouts[values.carried[n]] = total
+        for n, (row, dim) in enumerate(zip(values.rows, op.attributes["stack_dims"], strict=True)):
+            stack = self._layouts.get(row) and stacked(self._layouts[row], ir.IntegerAttr(dim).value, axis)
+            if isinstance(stack, str):
+                return stack
+            if stack is not None and values.stacked:
+                self._layouts[values.stacked[n]] = stack
+        return None
+
+
+def _shape_problem(sharding: Sharding, row: Mapping[str, ir.Attribute], value: ir.Value) -> str | None:
+    """Whether what a rank has of an argument or a result is no block of the whole; None if it is one."""
+    local, whole = read_type(value.type), None
+    if "dist.padded" in row:
+        whole = tuple(ir.DenseI64ArrayAttr(row["dist.padded"]))
+    elif "dist.global_type" in row and (type_ := read_type(ir.TypeAttr(row["dist.global_type"]).value)):
+        whole = type_.shape
+    if local is None or whole is None:
+        return None
+    if len(whole) == len(sharding.dims) and sharding.local_shape(whole) == local.shape:
+        return None
+    return f"is {local} on a rank, which is no block of {list(whole)} under {sharding}"
+
+
+def _whole_call(spec: OpCall, operands: list[Sharding], results: list[Sharding]) -> OpCall:
+    """The call on global shapes of which ``spec`` is a rank's version."""
+    layouts = iter(operands)
+    args = replace_leaves(
+        spec.args, lambda leaf: _whole(leaf, next(layouts)) if isinstance(leaf, TensorType) else leaf
+    )
+    made = tuple(t and _whole(t, layout) for t, layout in zip(spec.results, results, strict=True))
+    return OpCall(spec.target, args, made)
+
+
+def _whole(type_: TensorType, layout: Sharding) -> TensorType:
+    return type_.with_shape(tuple(size * layout.ways(dim) for dim, size in enumerate(type_.shape)))

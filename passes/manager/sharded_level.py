@@ -1,0 +1,196 @@
+"""What level 2 promises of each call: its tensors' cuts and partial terms are what its rule makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from torch_mlir import ir
+
+from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.sharding import NoSuchAxis
+from shardc.dialects.dist.check import check_sharding
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
+from shardc.dialects.location import source_line
+from shardc.dialects.rules.rule import Assignment, Rule, assignment_of, dims_under, representable
+from shardc.passes.manager.program import Node, Program
+
+
+class ShardedLevel:
+    """Reads the shardings of all values, in order, and compares each call's with its rule."""
+
+    def __init__(self, program: Program, mesh: Mesh) -> None:
+        self._program, self._mesh = program, mesh
+        self._codec = ShardingCodec(program.module.context, mesh)
+        self._shardings: list[Sharding] = []
+        self._attributes: list[ir.Attribute] = []
+
+    def check(self) -> None:
+        """Raises LevelBroken at the first value or call that breaks the level."""
+        program = self._program
+        for position in range(len(program.arguments)):
+            name = program.argument_key(position)[1] or position
+            self._read(program.attribute(position, "dist.sharding"), f"argument {name}", None)
+            if problem := edge_problem(self._shardings[-1], self._mesh):
+                raise LevelBroken(level=2, problem=f"argument {name} {problem}")
+        right: set[tuple[int, tuple[ir.Attribute, ...]]] = set()  # layers repeat the same calls
+        for node in program.nodes:
+            self._read_results(node)
+            key = (id(node.rule), tuple(self._attributes[v] for v in node.values))
+            if key not in right and (problem := self._problem(node)):
+                raise LevelBroken(level=2, problem=problem, where=source_line(node.op.location))
+            right.add(key)
+        self._check_returns()
+
+    def _read_results(self, node: Node) -> None:
+        array = node.op.attributes.get("dist.shardings")
+        given = list(array) if isinstance(array, ir.ArrayAttr) else []
+        if len(given) != len(node.results):
+            problem = f"{node.spec.target} has {len(given)} shardings for {len(node.results)} results"
+            raise LevelBroken(level=2, problem=problem, where=source_line(node.op.location))
+        for attribute in given:
+            self._read(attribute, node.spec.target, node.op)
+
+    def _problem(self, node: Node) -> str | None:
+        shardings = [self._shardings[v] for v in node.values]
+        if node.op.name == "dist.reshard":
+            return self._reshard_problem(node, *shardings)
+        if node.op.name == "dist.constraint":
+            source, target = (s.normal() for s in shardings)
+            return None if source == target else f"dist.constraint gives {target} of what is {source}"
+        found = call_problem(node.rule, shardings[: len(node.operands)], shardings[len(node.operands) :])
+        return found and f"{found[0]} of {node.spec.target} {found[1]}"
+
+    def _reshard_problem(self, node: Node, source: Sharding, target: Sharding) -> str | None:
+        """What is wrong with a reshard: its result is not what it makes, or no chain of steps makes that."""
+        made = self._codec.read(node.op.attributes["sharding"])
+        if made.normal() != target.normal():
+            return f"dist.reshard makes {made}, but its result is {target}"
+        new = {t for t in target.normal().partial if self._mesh.is_time(t[1])} - set(source.normal().partial)
+        return (
+            f"dist.reshard makes terms of iterations of a whole value: {source} to {target}" if new else None
+        )
+
+    def _check_returns(self) -> None:
+        """Each result lies as it says, and state as the argument that it replaces."""
+        program = self._program
+        for position, (value, argument) in enumerate(
+            zip(program.returns, program.state_of_results(), strict=True)
+        ):
+            attribute = program.result_attribute(position, "dist.sharding")
+            if attribute is None:
+                continue
+            said, found = self._codec.read(attribute).normal(), self._shardings[value].normal()
+            problem = edge_problem(said, self._mesh)
+            if said != found:
+                problem = f"is {found}, but the step says {said}"
+            elif argument is not None and said != self._shardings[argument].normal():
+                problem = f"is {said}, but the state that it replaces is {self._shardings[argument]}"
+            if problem:
+                raise LevelBroken(level=2, problem=f"result {position} {problem}")
+
+    def _read(self, attribute: ir.Attribute | None, what: str, op: ir.Operation | None) -> None:
+        """Add the next value's sharding. Raises LevelBroken."""
+        if not isinstance(attribute, ShardingAttr):
+            problem = f"{what} has no #dist.sharding"
+        elif wrong := self._add(attribute):
+            problem = f"the sharding of {what}: {wrong}"
+        else:
+            return
+        where = None if op is None else source_line(op.location)
+        raise LevelBroken(level=2, problem=problem, where=where)
+
+    def _add(self, attribute: ShardingAttr) -> str | None:
+        """Add the next value's sharding, or return what is wrong with it."""
+        shape = self._program.types[len(self._shardings)].shape
+        try:
+            sharding = self._codec.read(attribute)
+        except NoSuchAxis as error:
+            return error.template.format(**error.fields)
+        self._shardings.append(sharding)
+        self._attributes.append(attribute)
+        problem = check_sharding(sharding, shape, self._mesh)
+        if problem is None and not sharding.divides(shape):
+            return f"{sharding} does not divide {list(shape)}"
+        return problem
+
+
+def edge_problem(sharding: Sharding, mesh: Mesh) -> str | None:
+    """What is wrong with the layout of a step's argument or result, which no loop is around."""
+    if sharding.partial:
+        return f"is partial outside of the step: {sharding}"
+    if any(mesh.is_time(axis) for axis in sharding.used):
+        return f"is cut by iterations outside of the step: {sharding}"
+    return None
+
+
+def call_problem(
+    rule: Rule, operands: Sequence[Sharding], results: Sequence[Sharding]
+) -> tuple[str, str] | None:
+    """Which tensor of a call does not lie as its rule has it, and how; None if all do.
+
+    Operands and results must be cut by one assignment of axes to factors. A result is partial over the axes
+    that cut a factor which it lacks, and over those of terms that pass through operands in which the call is
+    linear; no other operand may be partial.
+    """
+    assignment = assignment_of(rule, (*operands, *results))
+    if problem := _assignment_problem(rule, assignment):
+        return "the cut", problem
+    for name, dims, sharding in _tensors(rule, operands, results):
+        if Sharding(dims_under(dims, assignment)).normal().dims != sharding.normal().dims:
+            return name, f"is {sharding}, which does not fit its rule {rule}"
+    if problem := _operand_terms_problem(rule, operands, assignment):
+        return problem
+    through = next((s.partial for s in operands if s.partial), ())
+    made = rule.result_shardings(assignment)
+    for i, (result, wanted) in enumerate(zip(results, made, strict=True)):
+        expected = wanted.with_partial((*wanted.partial, *through)).normal()
+        if result.normal().partial != expected.partial:
+            return f"result {i}", f"is {result}, but its rule {rule} makes {expected}"
+    return None
+
+
+def _assignment_problem(rule: Rule, assignment: Assignment) -> str | None:
+    for factor, axes in assignment.items():
+        if factor in rule.replicate:
+            return f"has factor {factor} cut, which its rule {rule} keeps whole"
+        others = [a for f, cut in assignment.items() if f != factor for a in cut]
+        if any(axis.overlaps(other) for axis in axes for other in others):
+            return f"has factor {factor} and another cut by the same axis, under its rule {rule}"
+    for dims in rule.operands + rule.results:
+        if not representable(dims, assignment, rule.sizes):
+            return f"has an inner factor of a dim cut, and an outer one not as far, under its rule {rule}"
+    for dims in rule.results:
+        present = {f for dim in dims for f in dim}
+        if lost := [f for f in assignment if f not in present and f not in rule.reduce]:
+            return f"has factor {lost[0]} cut, which a result lacks and its rule {rule} does not reduce"
+    return None
+
+
+def _operand_terms_problem(
+    rule: Rule, operands: Sequence[Sharding], assignment: Assignment
+) -> tuple[str, str] | None:
+    """What is wrong with the partial operands of a call."""
+    partial = [i for i, s in enumerate(operands) if s.partial]
+    if not partial:
+        return None
+    first, terms = f"operand {partial[0]}", operands[partial[0]].normal().partial
+    if frozenset(partial) not in rule.linear or any(kind != "sum" for kind, _ in terms):
+        return first, f"is {operands[partial[0]]}: the call is not linear in operands {partial}, reduce first"
+    for i in partial:
+        if operands[i].normal().partial != terms:
+            return f"operand {i}", f"is {operands[i]}, but {first} is {operands[partial[0]]}"
+    cut = [a for axes in assignment.values() for a in axes]
+    if any(a.overlaps(b) for _, a in terms for b in cut):
+        return first, f"is {operands[partial[0]]}, but the same axis cuts a dim of another tensor"
+    return None
+
+
+def _tensors(
+    rule: Rule, operands: Sequence[Sharding], results: Sequence[Sharding]
+) -> Iterator[tuple[str, tuple[tuple[str, ...], ...], Sharding]]:
+    """(what to call it, its factors, its sharding) of each tensor of a call."""
+    for i, (dims, sharding) in enumerate(zip(rule.operands, operands, strict=True)):
+        yield f"operand {i}", dims, sharding
+    for i, (dims, sharding) in enumerate(zip(rule.results, results, strict=True)):
+        yield f"result {i}", dims, sharding
