@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .environment import DEBUG, FAULT, RANK
 from .errors import BatchMismatch, RankStopped, RuntimeFailure
+from .launcher import end_with_launcher
 from .operators.registered import import_library
 from .step import TrainStep
 from .tensor_file import TensorFile
@@ -21,6 +22,7 @@ from .tensor_file import TensorFile
 
 def main(folder: Path) -> None:
     """Train, print each step's loss on rank 0, and exit: 0, 1 if a step failed, 2 for bad input."""
+    end_with_launcher()
     options = _options()
     rank = RANK.get()
     try:
