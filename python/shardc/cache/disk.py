@@ -13,16 +13,15 @@ import os
 import re
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 
-from shardc.cache.trust import is_own_file, problem_of
-from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.kernels import KernelCacheNotTrusted, KernelCacheNotWritable, KernelCacheWarning
-from shardc.environment import CACHE_BYTES, CACHE_DIR, CACHE_HOME
+from shardc.cache.place import cache_folder, make, say, trusted_folder
+from shardc.cache.scratch import scratch
+from shardc.cache.trust import is_own_file
+from shardc.diagnostics.kernels import KernelCacheNotWritable
+from shardc.environment import CACHE_BYTES
 from shardc.runtime.kernels.library import SEAL, is_whole, sealed
 
 OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice)-[0-9a-f]{32}\.[a-z]+")
@@ -31,12 +30,8 @@ PART = ".part"
 """Ends the name of a file that is being written: ``<name>.<8 characters>.part``."""
 _ABANDONED_S = 3600.0
 """A part that nobody has written to for so long is one of a process that was killed."""
-_said: set[Path] = set()
-
-
-def cache_folder() -> Path:
-    """``$SHARDC_CACHE_DIR``, else ``$XDG_CACHE_HOME/shardc``, else ``~/.cache/shardc``."""
-    return CACHE_DIR.get() or (CACHE_HOME.get() or Path.home() / ".cache") / "shardc"
+_own: list[tempfile.TemporaryDirectory[str]] = []
+"""The folder of this process, once it is needed."""
 
 
 def find(name: str) -> Path | None:
@@ -49,7 +44,7 @@ def read(name: str) -> tuple[Path, bytes] | None:
     """The same file with its content, as :func:`keep` was given it."""
     if not OUR_NAME.fullmatch(name):  # an entry names another one: not ../../somewhere/else
         return None
-    for folder in filter(None, (_trusted_folder(), Path(_temporary().name))):
+    for folder in _folders():
         path = folder / name
         try:
             content = _content(path)
@@ -65,7 +60,7 @@ def read(name: str) -> tuple[Path, bytes] | None:
 def discard(name: str) -> None:
     """Removes the file ``name``, whose content is of no use: what made it makes it again."""
     assert OUR_NAME.fullmatch(name), f"{name!r} is not ours to remove"
-    for folder in filter(None, (_trusted_folder(), Path(_temporary().name))):
+    for folder in _folders():
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)
 
@@ -76,10 +71,10 @@ def alone(name: str) -> Iterator[None]:
     Where the cache folder cannot be written nobody waits, and each makes its own.
     """
     try:
-        folder = _trusted_folder()
+        folder = trusted_folder()
         if folder is None:
             raise PermissionError
-        _make(folder)
+        make(folder)
         lock = (folder / f"{name}.lock").open("w")
     except OSError:
         yield
@@ -95,7 +90,7 @@ def alone(name: str) -> Iterator[None]:
 def keep(name: str, content: bytes) -> Path:
     """Writes ``content``, sealed, for every process; where that is not allowed, for this one alone."""
     assert OUR_NAME.fullmatch(name), f"{name!r} would never be removed"
-    folder = _trusted_folder()
+    folder = trusted_folder()
     if folder is not None:
         try:
             path = _write(folder, name, content)
@@ -103,26 +98,8 @@ def keep(name: str, content: bytes) -> Path:
             return path
         except OSError as error:
             reason = error.strerror or error
-            _say(folder, KernelCacheNotWritable(folder=cache_folder(), reason=reason))
-    return _write(Path(_temporary().name), name, content)
-
-
-def _trusted_folder() -> Path | None:
-    """The cache folder without links; None, which is said once, where others could write to it."""
-    folder = cache_folder().absolute()
-    with suppress(OSError, RuntimeError):  # a circle of links: it can't be written, which is said then
-        folder = folder.resolve()
-    problem = problem_of(folder)
-    if problem is None:
-        return folder
-    _say(folder, KernelCacheNotTrusted(folder=folder, problem=problem))
-    return None
-
-
-def _say(folder: Path, message: ShardcError) -> None:
-    if folder not in _said:
-        _said.add(folder)
-        warnings.warn(str(message), KernelCacheWarning, stacklevel=4)
+            say(folder, KernelCacheNotWritable(folder=cache_folder(), reason=reason))
+    return _write(_own_folder(), name, content)
 
 
 def _content(path: Path) -> bytes:
@@ -133,15 +110,8 @@ def _content(path: Path) -> bytes:
         return file.read()
 
 
-def _make(folder: Path) -> None:
-    """The folder, and those above it that are missing, for this user alone."""
-    for part in reversed([folder, *folder.parents]):
-        if not part.exists():
-            part.mkdir(mode=0o700, exist_ok=True)
-
-
 def _write(folder: Path, name: str, content: bytes) -> Path:
-    _make(folder)
+    make(folder)
     handle, part = tempfile.mkstemp(dir=folder, prefix=f"{name}.", suffix=PART)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -203,6 +173,16 @@ def _has_seal(path: Path) -> bool:
         return False
 
 
-@cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="shardc-kernels-")
+def _folders() -> Iterator[Path]:
+    """Where entries may be: the cache folder, and the one that takes its place, if it has been needed."""
+    folder = trusted_folder()
+    if folder is not None:
+        yield folder
+    yield from (Path(own.name) for own in _own)
+
+
+def _own_folder() -> Path:
+    """That of this process, in the place of a cache folder that can't be used."""
+    if not _own:
+        _own.append(scratch("kernels-"))
+    return Path(_own[0].name)

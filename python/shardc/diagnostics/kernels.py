@@ -59,8 +59,8 @@ class KernelCacheNotTrusted(ShardcError):
         "folder that goes with it"
     )
     hint = (
-        "set SHARDC_CACHE_DIR to a folder of your own that nobody else can write to, or remove this one, make "
-        "it again (mkdir -m 700), and let nobody but you write to those above it"
+        "set SHARDC_CACHE_DIR to a folder of your own that nobody else can write to, or remove this one and "
+        "make it again (mkdir -m 700); the folders above it count, too"
     )
 
 
