@@ -37,7 +37,8 @@ def _of_process(process: int) -> tuple[Path, TextIOWrapper]:
     _sweep(home)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
     lock = (folder / LOCK).open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    with suppress(OSError):  # a file system without locks: nobody takes the folder, which may then stay
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
     def remove() -> None:
         if os.getpid() == process:
