@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.diagnostics.plan import BadPlanFile
-from shardc.runtime import schema as s
+from shardc.runtime.schema import checks as s
 
 SCHEMA = "shardc-plan"
 VERSION = 1

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .errors import BadArtefact
-from .manifest_schema import manifest_problem
+from .schema.manifest import manifest_problem
 
 Json = dict[str, Any]
 """A JSON object: a manifest, or an entry of one."""

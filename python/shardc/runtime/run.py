@@ -12,9 +12,9 @@ from pathlib import Path
 import torch.distributed as dist
 from torch import Tensor
 
+from .comm.launcher import end_with_launcher
 from .environment import DEBUG, FAULT, RANK
 from .errors import BatchMismatch, RankStopped, RuntimeFailure
-from .launcher import end_with_launcher
 from .operators.registered import import_library
 from .step import TrainStep
 from .tensor_file import TensorFile

@@ -100,7 +100,7 @@ import os, subprocess, sys
 code = '''
 import os, sys, time
 sys.path.insert(0, {runtime!r})
-from shardc.runtime.launcher import end_with_launcher
+from shardc.runtime.comm.launcher import end_with_launcher
 end_with_launcher()
 print(os.getpid(), flush=True)
 time.sleep(600)

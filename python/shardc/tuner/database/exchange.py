@@ -9,7 +9,7 @@ from typing import Any
 
 from shardc.backends.tuning.task import Task
 from shardc.diagnostics.tuner import NotATuningExport
-from shardc.runtime.schema import first_problem
+from shardc.runtime.schema.checks import first_problem
 from shardc.tuner.database.database import COLUMNS, Database
 from shardc.tuner.database.rows import EXPORTED
 from shardc.tuner.task_tuning import generator

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.trial import Outcome
-from shardc.runtime import schema as s
+from shardc.runtime.schema import checks as s
 
 _POINT = s.items(s.row(s.text(r"\w+", "a name"), s.integer(1)))
 _FIGURES = s.mapping(s.integer(-s.INT64))

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from .environment import LAUNCHER
+from ..environment import LAUNCHER
 
 _PARENT_DEATH_SIGNAL = 1
 """``PR_SET_PDEATHSIG`` of prctl(2)."""

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from . import schema as s
+from . import checks as s
 
 Json = dict[str, Any]
 
 ROLES = ("param", "opt_state", "buffer", "hyper", "input", "seed", "constant")
-RESULT_ROLES = ("loss", "param", "opt_state", "buffer")
+RESULT_ROLES = ("loss", "output", "param", "opt_state", "buffer")
 DTYPES = tuple(name for name, value in vars(torch).items() if isinstance(value, torch.dtype))
 HASH = s.text("[0-9a-f]{64}", "a SHA-256")
 NAME = s.text(r"[A-Za-z_]\w*", "a name")
