@@ -23,7 +23,7 @@ PROCESSES = 4
 
 def compile_module(module: ir.Module, gpu: Gpu, tf32: bool) -> CompiledKernels:
     """The kernels of ``module`` as a folder of modules and binaries, which the cache keeps."""
-    with scratch("triton-") as name:
+    with scratch() as name:
         made, errors = try_kernels(module, gpu, Path(name), PROCESSES, tf32)
         if errors or not made:
             return CompiledKernels(errors=errors)

@@ -33,7 +33,7 @@ def shared_object(content: bytes, linker: list[str] | None) -> bytes:
     """An object file as a shared object, whose process has what it lacks. Raises LinkFailed."""
     if linker is None:
         return link_object(content)
-    with scratch("link-") as folder:
+    with scratch() as folder:
         object_file = Path(folder, "kernels.o")
         object_file.write_bytes(content)
         return _linked(linker, object_file)

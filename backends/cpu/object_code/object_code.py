@@ -50,7 +50,7 @@ def object_code_here(module: ir.Module, entries: str, without: str) -> bytes:
 
 def _made_by(compiler: Callable[[str], str], module: ir.Module, entries: str, without: str) -> bytes:
     """What ``compiler`` makes of a folder, for which it answers why it did not."""
-    with scratch("compile-") as name:
+    with scratch() as name:
         folder = Path(name)
         bytecode = io.BytesIO()
         module.operation.write_bytecode(bytecode)

@@ -33,7 +33,7 @@ class CpuBuilder:
         job: str = "shardc.backends.cpu.tuning.build_job:build",
     ) -> None:
         self._limit_s, processes = limit_s, processes or max(1, (os.cpu_count() or 2) - 1)
-        self._folder = scratch("tune-")
+        self._folder = scratch()
         self._all = [Process(job, {"OMP_NUM_THREADS": "1"}) for _ in range(processes)]
         self._free: SimpleQueue[Process] = SimpleQueue()
         for process in self._all:

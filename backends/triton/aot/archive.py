@@ -6,12 +6,11 @@ import hashlib
 import io
 import logging
 import tarfile
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from shardc.cache import disk
-from shardc.cache.scratch import scratch
+from shardc.cache.scratch import Scratch, scratch
 
 log = logging.getLogger(__name__)
 SUFFIX = ".tar"
@@ -58,5 +57,5 @@ def _unpacked(name: str, content: bytes) -> Path:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return scratch("triton-")
+def _folder() -> Scratch:
+    return scratch()

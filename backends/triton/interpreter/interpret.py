@@ -30,7 +30,7 @@ class Interpreter:
 
     def run(self, program: str, kernels: Sequence[Emitted], inputs: Sequence[object]) -> list[torch.Tensor]:
         """The results of a program's ``graph(rank, inputs)``. Raises InterpreterFailed."""
-        with scratch("interpret-") as name:
+        with scratch() as name:
             folder = Path(name)
             for kernel in kernels:
                 (folder / f"{kernel.name}.py").write_text(kernel.text)

@@ -37,7 +37,7 @@ class GpuBuilder:
 
     def __init__(self, processes: int | None = None, limit_s: float = LIMIT_S) -> None:
         self._processes, self._limit_s = processes or (os.cpu_count() or 2), limit_s
-        self._folder = scratch("tune-")
+        self._folder = scratch()
         self._count = 0
 
     def start(self) -> None:

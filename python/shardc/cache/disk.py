@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shardc.cache.place import cache_folder, make, say, trusted_folder
-from shardc.cache.scratch import scratch
+from shardc.cache.scratch import Scratch, scratch
 from shardc.cache.trust import is_own_file
 from shardc.diagnostics.kernels import KernelCacheNotWritable
 from shardc.environment import CACHE_BYTES
@@ -30,7 +30,7 @@ PART = ".part"
 """Ends the name of a file that is being written: ``<name>.<8 characters>.part``."""
 _ABANDONED_S = 3600.0
 """A part that nobody has written to for so long is one of a process that was killed."""
-_own: list[tempfile.TemporaryDirectory[str]] = []
+_own: list[Scratch] = []
 """The folder of this process, once it is needed."""
 
 
@@ -184,5 +184,5 @@ def _folders() -> Iterator[Path]:
 def _own_folder() -> Path:
     """That of this process, in the place of a cache folder that can't be used."""
     if not _own:
-        _own.append(scratch("kernels-"))
+        _own.append(scratch())
     return Path(_own[0].name)

@@ -1,51 +1,46 @@
-"""Folders for the length of a block or of a process. They lie in the cache folder, or, where that is of no
+"""Folders for the length of a block or of an object. They lie in the cache folder, or, where that is of no
 use, in the system's temporary one; what a killed process left there, the next one removes.
 """
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import os
 import shutil
 import tempfile
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
-from io import TextIOWrapper
 from pathlib import Path
 
 from shardc.cache.place import make, trusted_folder
 
 PREFIX = "scratch-"
-"""Begins the name of a process's folder: eight characters follow."""
-LOCK = ".lock"
-"""The file in it that its process holds locked as long as it lives."""
-_UNLOCKED_S = 3600.0
-"""A folder without a lock that is so old is one of a process that was killed as it began."""
+"""Begins the name of a folder: eight characters follow."""
 
 
-def scratch(prefix: str = "") -> tempfile.TemporaryDirectory[str]:
+class Scratch(tempfile.TemporaryDirectory[str]):
+    """A folder that is locked as long as it is needed: nobody takes it for one of a process that is gone."""
+
+    def __init__(self, home: Path) -> None:
+        with _locked(home, fcntl.LOCK_SH):
+            super().__init__(prefix=PREFIX, dir=home)
+            self._handle = os.open(self.name, os.O_RDONLY | os.O_DIRECTORY)
+            with suppress(OSError):  # a file system without locks: nobody takes it, and it may stay
+                fcntl.flock(self._handle, fcntl.LOCK_EX)
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def scratch() -> Scratch:
     """A new folder, which goes with its object, with its ``with`` block, or with this process."""
-    return tempfile.TemporaryDirectory(prefix=prefix, dir=_of_process(os.getpid())[0])
-
-
-@cache
-def _of_process(process: int) -> tuple[Path, TextIOWrapper]:
-    """The folder of this process, and its lock. A child that was forked has one of its own."""
     home = _home()
     _sweep(home)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
-    lock = (folder / LOCK).open("w")
-    with suppress(OSError):  # a file system without locks: nobody takes the folder, which may then stay
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-    def remove() -> None:
-        if os.getpid() == process:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(remove)
-    return folder, lock
+    return Scratch(home)
 
 
 def _home() -> Path:
@@ -65,27 +60,30 @@ def _is_own(folder: Path) -> bool:
     """Whether a folder with a name that others can guess is this user's alone."""
     with suppress(OSError):
         found = folder.lstat()
-        return found.st_uid == os.geteuid() and found.st_mode & 0o77 == 0 and folder.is_dir()
+        return found.st_uid == os.geteuid() and found.st_mode & 0o77 == 0 and not folder.is_symlink()
     return False
 
 
+@cache
 def _sweep(home: Path) -> None:
-    """Removes the folders of processes that have ended without doing so."""
-    for folder in home.glob(f"{PREFIX}{'?' * 8}"):
-        with suppress(OSError):
-            if folder.is_symlink() or folder.lstat().st_uid != os.geteuid() or _is_held(folder):
-                continue
-            shutil.rmtree(folder, ignore_errors=True)
+    """Removes the folders of processes that have ended without doing so; once a process."""
+    with suppress(OSError), _locked(home, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        for folder in home.glob(f"{PREFIX}{'?' * 8}"):
+            with suppress(OSError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if folder.lstat().st_uid == os.geteuid():
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_held(folder: Path) -> bool:
-    """Whether the process of a folder lives."""
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    """A lock of a folder itself. Raises OSError where another process has it and ``how`` does not wait."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        with (folder / LOCK).open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-    except FileNotFoundError:  # it has not come to that yet, or it never will; or it is not ours
-        is_empty = not any(folder.iterdir())
-        return not is_empty or time.time() - folder.lstat().st_mtime < _UNLOCKED_S
-    except OSError:
-        return True
+        if how & fcntl.LOCK_NB:
+            fcntl.flock(handle, how)
+        else:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, how)
+        yield
+    finally:
+        os.close(handle)

@@ -47,7 +47,7 @@ def run_artefact(
         arguments += [f"--{name}", str(path.absolute())]
     for library in libraries:
         arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
-    with changed(_rank_environment()), scratch("run-") as logs:
+    with changed(_rank_environment()), scratch() as logs:
         _launch(["--log-dir", logs, *arguments])  # else torchrun leaves a folder behind, each time
     return 0
 

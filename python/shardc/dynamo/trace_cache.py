@@ -103,7 +103,7 @@ def written_down(name: str) -> Iterator[None]:
     """
     entries = functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
     named = torch.compiler.config.patch(cache_key_tag=f"shardc {name}")  # pyright: ignore[reportAttributeAccessIssue]
-    with named, entries, scratch("torch-") as folder, changed({PYTORCH_CACHE: folder}):
+    with named, entries, scratch() as folder, changed({PYTORCH_CACHE: folder}):
         yield
 
 

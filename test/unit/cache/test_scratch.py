@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from shardc.cache import scratch as scratch_module
 from shardc.cache.scratch import scratch
 
 PROCESS = """
 import sys, time
 from shardc.cache.scratch import scratch
-folder = scratch("compile-")
+folder = scratch()
 open(folder.name + "/kernels.o", "w").write("half written")
 print(folder.name, flush=True)
 sys.stdin.readline()
@@ -30,9 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     (tmp_path / "temporary").mkdir()
-    scratch_module._of_process.cache_clear()
-    yield tmp_path / "cache"
-    scratch_module._of_process.cache_clear()
+    return tmp_path / "cache"
 
 
 def begun() -> tuple[subprocess.Popen[str], Path]:
@@ -44,7 +42,7 @@ def begun() -> tuple[subprocess.Popen[str], Path]:
 
 def test_a_process_that_ends_leaves_nothing(folder: Path) -> None:
     process, made = begun()
-    assert made.parents[1] == folder and made.is_dir()
+    assert made.parent == folder and made.is_dir()
     process.communicate("\n")
     assert list(folder.iterdir()) == [] and list((folder.parent / "temporary").iterdir()) == []
 
@@ -56,24 +54,30 @@ def test_what_a_killed_process_left_the_next_one_removes(folder: Path) -> None:
     killed.communicate()
     assert its.is_dir()
     with scratch():
-        assert not its.parent.exists()
+        assert not its.exists()
         assert (other / "kernels.o").is_file()
     living.communicate("\n")
     assert list((folder.parent / "temporary").iterdir()) == []
 
 
 def test_what_is_not_ours_stays(folder: Path) -> None:
-    for name in ("scratch-thesis12", "scratch-of-mine", "scratch-abcdefgh"):
+    """Names of another form, and links. A name of ours that nobody has locked is one of a dead process."""
+    for name in ("scratch-of-mine", "scratches", "scratch-abcdefgh"):
         (folder / name).mkdir(parents=True)
         (folder / name / "thesis.tex").write_text("")
-        os.utime(folder / name, (0, 0))
-    (folder / "scratch-empty012").mkdir()
     (folder / "scratch-link0123").symlink_to(folder.parent)
-    os.utime(folder / "scratch-empty012", (0, 0))
     with scratch() as made:
-        found = {path.name for path in folder.iterdir()} - {Path(made).parent.name}
-    stays = {"scratch-thesis12", "scratch-of-mine", "scratch-abcdefgh", "scratch-link0123"}
-    assert found == stays and folder.parent.is_dir()
+        found = {path.name for path in folder.iterdir()} - {Path(made).name}
+    assert found == {"scratch-of-mine", "scratches", "scratch-link0123"} and folder.parent.is_dir()
+
+
+def test_a_folder_that_was_removed_is_made_again(folder: Path) -> None:
+    """A user may empty the cache while a process runs."""
+    with scratch() as made:
+        shutil.rmtree(folder)
+        assert not Path(made).exists()
+    with scratch() as made:
+        assert Path(made).is_dir()
 
 
 def test_where_the_cache_is_of_no_use(folder: Path) -> None:
@@ -82,8 +86,7 @@ def test_where_the_cache_is_of_no_use(folder: Path) -> None:
     temporary = folder.parent / "temporary"
     own = temporary / f"shardc-{os.geteuid()}"
     with scratch() as made:
-        assert Path(made).parents[1] == own and own.stat().st_mode & 0o777 == 0o700
+        assert Path(made).parent == own and own.stat().st_mode & 0o777 == 0o700
     own.chmod(0o777)
-    scratch_module._of_process.cache_clear()
     with scratch() as made:
-        assert Path(made).parents[1] != own and Path(made).parents[2] == temporary
+        assert Path(made).parent != own and Path(made).parents[1] == temporary
