@@ -156,12 +156,23 @@ def _name_misfits(manifest: Json) -> Iterator[str]:
         if lacking := sorted(named[role] - set(names)):
             yield f"{field} lacks {lacking[0]!r}, which the program takes"
         yield from (f"{field} has {name!r} twice" for name, n in Counter(names).items() if n > 1)
+    yield from _index_misfits(manifest["hyperparameters"])
     for alias, name in manifest["tied"].items():
         if name not in named["param"] | named["buffer"]:
             yield f"tied[{alias!r}] is {name!r}, which is no parameter"
     loss = [r for r in manifest["results"] if r["role"] == "loss"]
     if len(loss) != 1:
         yield f"results has {len(loss)} losses"
+
+
+def _index_misfits(entries: list[Json]) -> Iterator[str]:
+    """A setting of a group is one number, or the numbers of a tuple (``betas``), each once."""
+    indices: dict[tuple[int, str], list[int | None]] = {}
+    for entry in entries:
+        indices.setdefault((entry["group"], entry["key"]), []).append(entry["index"])
+    for (group, key), found in indices.items():
+        if len(set(found)) < len(found) or (None in found and len(found) > 1):
+            yield f"hyperparameters has {key!r} of group {group} with the indices {found}"
 
 
 def _leaves(tree: Json) -> Iterator[str]:
