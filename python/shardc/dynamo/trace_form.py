@@ -107,10 +107,12 @@ def _class(module: str, name: str) -> type:
     if module not in torch_private.TRACE_MODULES and module not in _OURS:
         raise NoTrace(f"{module} is not listed")
     found = getattr(import_module(module), name)
-    is_plain = isinstance(found, type) and found.__module__ == module
-    if not is_plain or not (is_dataclass(found) or issubclass(found, Enum)):
+    if not isinstance(found, type) or found.__module__ != module:
+        raise NoTrace(f"{module}.{name} is no class of its own")
+    kind: type[Any] = found
+    if not is_dataclass(kind) and not issubclass(kind, Enum):
         raise NoTrace(f"{module}.{name} is no dataclass")
-    return found
+    return kind
 
 
 def _object(content: Form) -> object:
