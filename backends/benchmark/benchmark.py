@@ -72,10 +72,18 @@ def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = 
 
 
 def _find(file: str) -> Choice | None:
-    """What was chosen; None if nothing is known, or the file was damaged."""
+    """What was chosen; None if nothing is known, or the file was damaged, which is then removed."""
     found = disk.read(file)
-    kept = None if found is None else json.loads(found[1])
-    return None if kept is None else Choice(kept["choice"], kept.get("seconds", {}))
+    if found is None:
+        return None
+    try:
+        kept = json.loads(found[1])
+        choice, seconds = kept["choice"], {str(name): float(s) for name, s in kept.get("seconds", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.debug("the entry %s does not parse: %s", file, error)
+        disk.discard(file)
+        return None
+    return Choice(choice, seconds)
 
 
 def _decided_now(file: str, key: str, subject: str, candidates: Sequence[Candidate], clock: Clock) -> Choice:

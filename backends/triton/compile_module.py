@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 from torch_mlir import ir
@@ -14,6 +13,7 @@ from shardc.backends.triton.aot.compile import Compiled, compile_kernels
 from shardc.backends.triton.aot.folder import write_folder
 from shardc.backends.triton.emit.emit import emit_kernel
 from shardc.backends.triton.emit.emitted import Emitted
+from shardc.cache.scratch import scratch
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.base import ShardcError
 
@@ -23,7 +23,7 @@ PROCESSES = 4
 
 def compile_module(module: ir.Module, gpu: Gpu, tf32: bool) -> CompiledKernels:
     """The kernels of ``module`` as a folder of modules and binaries, which the cache keeps."""
-    with tempfile.TemporaryDirectory(prefix="shardc-kernels-") as name:
+    with scratch() as name:
         made, errors = try_kernels(module, gpu, Path(name), PROCESSES, tf32)
         if errors or not made:
             return CompiledKernels(errors=errors)

@@ -10,11 +10,15 @@ import shlex
 from pathlib import Path
 
 from shardc.runtime.environment import DEBUG as DEBUG
+from shardc.runtime.environment import LAUNCHER as LAUNCHER
 from shardc.runtime.environment import LOCAL_WORLD_SIZE as LOCAL_WORLD_SIZE
 from shardc.runtime.environment import WORLD_SIZE as WORLD_SIZE
 from shardc.runtime.environment import Variable
 from shardc.runtime.environment import changed as changed
 from shardc.runtime.environment import child_environment as child_environment
+
+PYTORCH_CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""Where PyTorch keeps pickles of its own: a folder of one trace, while a trace that is kept is made."""
 
 
 def _path(name: str, effect: str, otherwise: str, kind: str = "path") -> Variable[Path | None]:

@@ -39,3 +39,18 @@ def test_checkpoints(tmp_path: Path) -> None:
     for number, loss in resumed[0].items():
         assert float(loss) == pytest.approx(float(whole[0][number]), rel=1e-5), number
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000005"]
+
+
+def test_security(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("SHARDC_TUNING_DB", raising=False)
+    files, commands = guide("security.md")
+    for name, script in files.items():
+        (tmp_path / name).write_text(script)
+    said = [readme.run(command, tmp_path, BIN) for command in commands]
+    assert len(said) == 7 and "step 2" in said[2]
+    folder = (tmp_path / "out" / "README").read_text()
+    assert "This folder is code" in folder and "checkpoint and a tuning database are\ndata" in folder
+    kept = [(tmp_path / name).iterdir() for name in ("cache", "new-cache")]
+    assert all({path.suffix for path in found} <= {".so", ".json"} for found in kept)
+    assert (tmp_path / "other.db").is_file() and (tmp_path / "trials.jsonl").read_text()

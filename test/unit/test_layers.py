@@ -13,7 +13,7 @@ ALLOWED = {
     "diagnostics": set(),
     "runtime": set(),
     "cache": {"diagnostics", "runtime"},
-    "options": {"diagnostics"},
+    "options": {"diagnostics", "runtime"},
     "dialects": {"diagnostics", "runtime"},
     "frontend": {"diagnostics", "dialects", "runtime"},
     "cost": {"diagnostics", "dialects"},
@@ -72,6 +72,7 @@ ALLOWED = {
     },
     "commands": {
         "diagnostics",
+        "cache",
         "dialects",
         "cost",
         "passes",

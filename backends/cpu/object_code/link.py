@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from shardc.backends.cpu.object_code.elf import link_object
+from shardc.cache.scratch import scratch
 from shardc.diagnostics.kernels import LinkFailed, NoLinker
 from shardc.environment import LINKER
 
@@ -33,7 +33,7 @@ def shared_object(content: bytes, linker: list[str] | None) -> bytes:
     """An object file as a shared object, whose process has what it lacks. Raises LinkFailed."""
     if linker is None:
         return link_object(content)
-    with tempfile.TemporaryDirectory(prefix="shardc-") as folder:
+    with scratch() as folder:
         object_file = Path(folder, "kernels.o")
         object_file.write_bytes(content)
         return _linked(linker, object_file)

@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from pathlib import Path
 from torch_mlir import ir
 
 from shardc.backends.cpu.object_code.worker import make
+from shardc.cache.scratch import scratch
 from shardc.diagnostics.kernels import KernelNotLowered
 from shardc.runtime.kernels.team import openmp_path
 
@@ -50,7 +50,7 @@ def object_code_here(module: ir.Module, entries: str, without: str) -> bytes:
 
 def _made_by(compiler: Callable[[str], str], module: ir.Module, entries: str, without: str) -> bytes:
     """What ``compiler`` makes of a folder, for which it answers why it did not."""
-    with tempfile.TemporaryDirectory(prefix="shardc-") as name:
+    with scratch() as name:
         folder = Path(name)
         bytecode = io.BytesIO()
         module.operation.write_bytecode(bytecode)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Built
+from shardc.cache.scratch import scratch
 
 LIMIT_S = 60.0
 """A compile that takes longer is given up."""
@@ -33,7 +33,7 @@ class CpuBuilder:
         job: str = "shardc.backends.cpu.tuning.build_job:build",
     ) -> None:
         self._limit_s, processes = limit_s, processes or max(1, (os.cpu_count() or 2) - 1)
-        self._folder = tempfile.TemporaryDirectory(prefix="shardc-tune-")
+        self._folder = scratch()
         self._all = [Process(job, {"OMP_NUM_THREADS": "1"}) for _ in range(processes)]
         self._free: SimpleQueue[Process] = SimpleQueue()
         for process in self._all:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import tarfile
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from shardc.cache import disk
+from shardc.cache.scratch import Scratch, scratch
 
+log = logging.getLogger(__name__)
 SUFFIX = ".tar"
 
 
@@ -23,9 +25,16 @@ def keep(folder: Path) -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The folder that was kept under a name, if it is there whole."""
+    """The folder that was kept under a name, if it is there whole. One that does not parse is removed."""
     found = disk.read(name + SUFFIX)
-    return None if found is None else _unpacked(name, found[1])
+    if found is None:
+        return None
+    try:
+        return _unpacked(name, found[1])
+    except tarfile.TarError as error:
+        log.debug("the entry %s does not parse: %s", name, error)
+        disk.discard(name + SUFFIX)
+        return None
 
 
 def _packed(folder: Path) -> bytes:
@@ -48,5 +57,5 @@ def _unpacked(name: str, content: bytes) -> Path:
 
 
 @cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="shardc-triton-")
+def _folder() -> Scratch:
+    return scratch()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardc.backends.triton.aot.compile import Compiled
-from shardc.runtime.kernels.triton_kernels import CACHE, KEY
+from shardc.runtime.kernels.triton_binaries import KEY
+from shardc.runtime.kernels.triton_kernels import CACHE
 
 _PATHS = ("binary", "metadata")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import torch
 
 from shardc.backends.triton.emit.emitted import Emitted
 from shardc.backends.tuning.process import Ended, Process
+from shardc.cache.scratch import scratch
 from shardc.diagnostics.triton import InterpreterFailed
 
 ROLE = "shardc.backends.triton.interpreter.interpret_worker:run"
@@ -30,7 +30,7 @@ class Interpreter:
 
     def run(self, program: str, kernels: Sequence[Emitted], inputs: Sequence[object]) -> list[torch.Tensor]:
         """The results of a program's ``graph(rank, inputs)``. Raises InterpreterFailed."""
-        with tempfile.TemporaryDirectory(prefix="shardc-") as name:
+        with scratch() as name:
             folder = Path(name)
             for kernel in kernels:
                 (folder / f"{kernel.name}.py").write_text(kernel.text)
@@ -42,4 +42,4 @@ class Interpreter:
                 problem = f"its process ended ({error})"
             if problem:
                 raise InterpreterFailed(error=problem)
-            return torch.load(folder / "results.pt")
+            return torch.load(folder / "results.pt", weights_only=True)

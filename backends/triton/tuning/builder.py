@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from shardc.backends.tuning.kernel_text import configured
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import NAME, Task
 from shardc.backends.tuning.trial import Built
+from shardc.cache.scratch import scratch
 from shardc.cost.machine import Gpu, find_gpu
 from shardc.cost.matmul import SPILL_BOUND
 from shardc.diagnostics.base import ShardcError
@@ -37,7 +37,7 @@ class GpuBuilder:
 
     def __init__(self, processes: int | None = None, limit_s: float = LIMIT_S) -> None:
         self._processes, self._limit_s = processes or (os.cpu_count() or 2), limit_s
-        self._folder = tempfile.TemporaryDirectory(prefix="shardc-tune-")
+        self._folder = scratch()
         self._count = 0
 
     def start(self) -> None:

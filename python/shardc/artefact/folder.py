@@ -38,21 +38,62 @@ from shardc.runtime.errors import RuntimeFailure
 from shardc.runtime.kernels.loaders import Kernels, loader_of
 from shardc.runtime.program import device_of, library_of
 
-RUN = '''"""Trains with this folder, under torchrun: torchrun --nproc-per-node {ranks} {name}/run.py --steps 10"""
+RUN = '''"""Trains with this folder, under torchrun: torchrun --nproc-per-node {ranks} {name}/run.py --steps 10
 
+Only what stands in the folder's .py files runs: no bytecode beside them, and no module of another name.
+"""
+
+import os
 import sys
-from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent
-sys.path.insert(0, str(FOLDER))
+FOLDER = os.path.dirname(os.path.realpath(__file__))
+sys.path[:] = [path for path in sys.path if os.path.realpath(path) != FOLDER]  # nobody's torch.py in here
+
+from importlib.machinery import ModuleSpec, SourceFileLoader  # noqa: E402
+from importlib.util import spec_from_file_location  # noqa: E402
+from pathlib import Path  # noqa: E402
+from types import CodeType, ModuleType  # noqa: E402
+from typing import Any  # noqa: E402
+
+
+class Source(SourceFileLoader):
+    """Compiles a file's text, and looks for nothing else."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+class Finder:
+    """Finds the modules of runtime/."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name.partition(".")[0] != "runtime":
+            return None
+        place = os.path.join(FOLDER, *name.split("."))
+        inside = [place] if os.path.isdir(place) else None
+        file = os.path.join(place, "__init__.py") if inside else place + ".py"
+        if not os.path.isfile(file):
+            raise ModuleNotFoundError(f"there is no {{file}}", name=name)
+        return spec_from_file_location(
+            name, file, loader=Source(name, file), submodule_search_locations=inside
+        )
+
+
+sys.meta_path.insert(0, Finder)
 
 from runtime.run import main  # noqa: E402
 
-main(FOLDER)
+main(Path(FOLDER))
 '''  # noqa: E501
 
 README = """A training step compiled by shardc for {ranks} ranks ({mesh}). It needs torch alone.
 Run it: torchrun --nproc-per-node {ranks} run.py --steps 10   (use it: from runtime import TrainStep)
+
+This folder is code: run.py, program.py, runtime/, kernels/ and kernels.so run on the machine that trains with
+it. Run it only if you trust who gave it to you. shardc.json has the hash of each file, which says that the
+folder is whole, not who made it. What a training leaves is not code: a checkpoint and a tuning database are
+data, and loading them executes nothing. A cache folder of shardc (SHARDC_CACHE_DIR) is code, too.
 """
 
 

@@ -3,30 +3,35 @@
 A file ends with a seal (:func:`shardc.runtime.kernels.library.sealed`), appears in one step, and the least
 recently used go when all are larger than ``$SHARDC_CACHE_BYTES`` (default 2 GiB). A user's files may be in
 the folder: only what has a name of ours (``OUR_NAME``) and our seal inside is counted, and removed.
+
+Entries are programs that run here. A folder that another user owns or can write to is not used
+(:mod:`shardc.cache.trust`): its place takes a folder of this process's own, and a warning says so once.
 """
 
 import fcntl
 import os
 import re
 import tempfile
-import warnings
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
 
-from shardc.diagnostics.kernels import KernelCacheNotWritable, KernelCacheWarning
-from shardc.environment import CACHE_BYTES, CACHE_DIR, CACHE_HOME
+from shardc.cache.place import cache_folder, make, say, trusted_folder
+from shardc.cache.scratch import Scratch, scratch
+from shardc.cache.trust import is_own_file
+from shardc.diagnostics.kernels import KernelCacheNotWritable
+from shardc.environment import CACHE_BYTES
 from shardc.runtime.kernels.library import SEAL, is_whole, sealed
 
 OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice)-[0-9a-f]{32}\.[a-z]+")
 """Names of what is kept: a kind, a hash and a suffix. Libraries of any target are `kernels`."""
-_said: set[Path] = set()
-
-
-def cache_folder() -> Path:
-    """``$SHARDC_CACHE_DIR``, else ``$XDG_CACHE_HOME/shardc``, else ``~/.cache/shardc``."""
-    return CACHE_DIR.get() or (CACHE_HOME.get() or Path.home() / ".cache") / "shardc"
+PART = ".part"
+"""Ends the name of a file that is being written: ``<name>.<8 characters>.part``."""
+_ABANDONED_S = 3600.0
+"""A part that nobody has written to for so long is one of a process that was killed."""
+_own: list[Scratch] = []
+"""The folder of this process, once it is needed."""
 
 
 def find(name: str) -> Path | None:
@@ -37,17 +42,27 @@ def find(name: str) -> Path | None:
 
 def read(name: str) -> tuple[Path, bytes] | None:
     """The same file with its content, as :func:`keep` was given it."""
-    for folder in (cache_folder(), Path(_temporary().name)):
+    if not OUR_NAME.fullmatch(name):  # an entry names another one: not ../../somewhere/else
+        return None
+    for folder in _folders():
         path = folder / name
         try:
-            content = path.read_bytes()
+            content = _content(path)
         except OSError:  # another process may remove it at any time
             continue
         if is_whole(content):
-            with suppress(OSError):  # another user's folder: it keeps its own count of what is used
+            with suppress(OSError):  # of a folder of root's
                 os.utime(path)
             return path, content[: -len(SEAL) - 32]
     return None
+
+
+def discard(name: str) -> None:
+    """Removes the file ``name``, whose content is of no use: what made it makes it again."""
+    assert OUR_NAME.fullmatch(name), f"{name!r} is not ours to remove"
+    for folder in _folders():
+        with suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
 
 
 @contextmanager
@@ -56,8 +71,11 @@ def alone(name: str) -> Iterator[None]:
     Where the cache folder cannot be written nobody waits, and each makes its own.
     """
     try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        lock = (cache_folder() / f"{name}.lock").open("w")
+        folder = trusted_folder()
+        if folder is None:
+            raise PermissionError
+        make(folder)
+        lock = (folder / f"{name}.lock").open("w")
     except OSError:
         yield
         return
@@ -72,22 +90,29 @@ def alone(name: str) -> Iterator[None]:
 def keep(name: str, content: bytes) -> Path:
     """Writes ``content``, sealed, for every process; where that is not allowed, for this one alone."""
     assert OUR_NAME.fullmatch(name), f"{name!r} would never be removed"
-    try:
-        path = _write(cache_folder(), name, content)
-        _prune(cache_folder(), path)
-        return path
-    except OSError as error:
-        folder = cache_folder()
-        if folder not in _said:
-            _said.add(folder)
-            message = KernelCacheNotWritable(folder=folder, reason=error.strerror or error)
-            warnings.warn(str(message), KernelCacheWarning, stacklevel=3)
-        return _write(Path(_temporary().name), name, content)
+    folder = trusted_folder()
+    if folder is not None:
+        try:
+            path = _write(folder, name, content)
+            _prune(folder, path)
+            return path
+        except OSError as error:
+            reason = error.strerror or error
+            say(folder, KernelCacheNotWritable(folder=cache_folder(), reason=reason))
+    return _write(_own_folder(), name, content)
+
+
+def _content(path: Path) -> bytes:
+    """What a file holds. Raises OSError for one that another user may have written, and for a link."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        if not is_own_file(os.fstat(file.fileno())):
+            raise PermissionError(f"{path} may have been written by another user")
+        return file.read()
 
 
 def _write(folder: Path, name: str, content: bytes) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
+    make(folder)
+    handle, part = tempfile.mkstemp(dir=folder, prefix=f"{name}.", suffix=PART)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(sealed(content))
@@ -99,7 +124,10 @@ def _write(folder: Path, name: str, content: bytes) -> Path:
 
 
 def _prune(folder: Path, newest: Path) -> None:
-    """Removes the least recently used files of ours beyond the limit. An open library stays usable."""
+    """Removes what killed processes left half written, and the least recently used files of ours beyond the
+    limit. An open library stays usable.
+    """
+    _remove_abandoned(folder)
     found = _named_as_ours(folder)
     if sum(size for _, size, _ in found) <= CACHE_BYTES.get():
         return
@@ -127,6 +155,14 @@ def _named_as_ours(folder: Path) -> list[tuple[int, int, Path]]:
     return found
 
 
+def _remove_abandoned(folder: Path) -> None:
+    for path in folder.glob(f"*{PART}"):
+        with suppress(OSError):  # another process prunes too
+            is_ours = OUR_NAME.fullmatch(path.name.removesuffix(PART).rpartition(".")[0])
+            if is_ours and time.time() - path.lstat().st_mtime > _ABANDONED_S:
+                path.unlink()
+
+
 def _has_seal(path: Path) -> bool:
     """Whether the file ends with a seal (:func:`~shardc.runtime.kernels.library.sealed`); no hash is made."""
     try:
@@ -137,6 +173,16 @@ def _has_seal(path: Path) -> bool:
         return False
 
 
-@cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="shardc-kernels-")
+def _folders() -> Iterator[Path]:
+    """Where entries may be: the cache folder, and the one that takes its place, if it has been needed."""
+    folder = trusted_folder()
+    if folder is not None:
+        yield folder
+    yield from (Path(own.name) for own in _own)
+
+
+def _own_folder() -> Path:
+    """That of this process, in the place of a cache folder that can't be used."""
+    if not _own:
+        _own.append(scratch())
+    return Path(_own[0].name)

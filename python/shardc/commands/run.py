@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shardc.artefact.folder import read_kernels, read_manifest
+from shardc.cache.scratch import scratch
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
-from shardc.environment import OMP_NUM_THREADS, changed
+from shardc.environment import LAUNCHER, OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
 
 SEEN = "look at what that rank printed above"
@@ -45,8 +47,8 @@ def run_artefact(
         arguments += [f"--{name}", str(path.absolute())]
     for library in libraries:
         arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
-    with changed(_rank_environment()):
-        _launch(arguments)
+    with changed(_rank_environment()), scratch() as logs:
+        _launch(["--log-dir", logs, *arguments])  # else torchrun leaves a folder behind, each time
     return 0
 
 
@@ -93,8 +95,10 @@ def _describe(exit_code: int) -> dict[str, str]:
 
 
 def _rank_environment() -> dict[str, str | None]:
-    """The environment of the ranks: nothing of ours on the path, one thread each where they share a CPU."""
+    """The environment of the ranks: nothing of ours on the path, one thread each where they share a CPU, and
+    whom they end with.
+    """
     import torch
 
     threads = OMP_NUM_THREADS.text() or (None if torch.cuda.is_available() else "1")
-    return {"PYTHONPATH": None, OMP_NUM_THREADS.name: threads}
+    return {"PYTHONPATH": None, OMP_NUM_THREADS.name: threads, LAUNCHER.name: str(os.getpid())}

@@ -51,6 +51,19 @@ class KernelCacheNotWritable(ShardcError):
     hint = "set SHARDC_CACHE_DIR to a folder that can be written"
 
 
+class KernelCacheNotTrusted(ShardcError):
+    """Another user owns the cache folder or can write to it: what lies there would run as this user."""
+
+    template = (
+        "compiled kernels and programs in {folder} are not used: {problem}; every process makes its own in a "
+        "folder that goes with it"
+    )
+    hint = (
+        "set SHARDC_CACHE_DIR to a folder of your own that nobody else can write to, or remove this one and "
+        "make it again (mkdir -m 700); the folders above it count, too"
+    )
+
+
 class KernelCacheWarning(UserWarning):
     """Compiled kernels are not kept between processes; said once a process."""
 

@@ -7,6 +7,7 @@ lines, the backend's settings, the versions of torch and of shardc, the CPU.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,26 +18,53 @@ from torch.fx.node import Target
 
 from shardc.backends.registry import backend_class
 from shardc.cache import disk
+from shardc.runtime.kernels.library import BadLibrary
 from shardc.runtime.kernels.loaders import Kernels
+
+log = logging.getLogger(__name__)
 
 
 def load(key: str) -> tuple[str, Kernels | None] | None:
-    """The text of the program and the library of its kernels, if both are there whole."""
-    found = disk.read(f"graph-{key}.json")
+    """The text of the program and the library of its kernels, if both are there whole.
+
+    An entry that does not parse, or a library that does not open, is removed: the caller makes it again.
+    """
+    name = _file(key)
+    found = disk.read(name)
     if found is None:
         return None
-    stored: dict[str, Any] = json.loads(found[1])
-    if stored["library"] is None:
-        return stored["text"], None
-    backend = backend_class(stored["backend"])
-    path = backend.find(stored["library"])
-    return None if path is None else (stored["text"], backend.load(path))
+    try:
+        stored: dict[str, Any] = json.loads(found[1])
+        text, library, backend = stored["text"], stored["library"], stored["backend"]
+        compile(text, name, "exec")
+        if library is None:
+            return text, None
+        target = backend_class(backend)
+    except (ValueError, KeyError, TypeError, SyntaxError) as error:
+        return _discarded(name, error)
+    path = target.find(library)
+    if path is None:
+        return None
+    try:
+        return text, target.load(path)
+    except BadLibrary as error:
+        return _discarded(library, error)
+
+
+def _discarded(name: str, error: Exception) -> None:
+    log.debug("the entry %s is of no use: %s", name, error)
+    if disk.OUR_NAME.fullmatch(name):
+        disk.discard(name)
+
+
+def _file(key: str) -> str:
+    return f"graph-{key}.json"
 
 
 def store(key: str, text: str, backend: str = "", library: Path | None = None) -> None:
     """Keeps a program for later processes, and which backend made its kernels."""
     content = {"text": text, "backend": backend, "library": None if library is None else library.name}
-    disk.keep(f"graph-{key}.json", json.dumps(content).encode())
+    disk.keep(_file(key), json.dumps(content).encode())
 
 
 def call_texts(graph: GraphModule) -> Iterator[tuple[str, ...]]:

@@ -10,7 +10,6 @@ something else than their hash says are traced each time: see :func:`_is_named_b
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from logging import getLogger
@@ -22,10 +21,13 @@ from torch.fx.node import Target
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from shardc.cache import disk
+from shardc.cache.scratch import scratch
 from shardc.cache.versions import code_versions
+from shardc.dynamo import trace_form
 from shardc.dynamo.explanations import is_explained
 from shardc.dynamo.program_cache import call_texts
 from shardc.dynamo.settings import Settings
+from shardc.environment import PYTORCH_CACHE, changed
 from shardc.runtime import torch_private
 from shardc.runtime.torch_private import (
     FakeTensor,
@@ -80,9 +82,13 @@ def load(name: str) -> Callable[..., object] | None:
     if found is None:
         return None
     try:
-        run = torch_private.trace_from_disk(pickle.loads(found[1]))
+        run = torch_private.trace_from_disk(trace_form.read(found[1]))
     except Gone as reason:
         log.debug("the trace %s is of no use: %s", name, reason)
+        return None
+    except Exception as reason:  # whatever it holds, the graph is traced again
+        log.debug("the trace %s does not parse: %s", name, reason)
+        disk.discard(_file(name))
         return None
     log.debug("the trace %s is used", name)
     return torch.compiler.disable(run, reason="do not trace AOT-compiled graph")
@@ -92,11 +98,12 @@ def load(name: str) -> Callable[..., object] | None:
 def written_down(name: str) -> Iterator[None]:
     """Inside of it AOTAutograd gives its traces a form for the disk: with the backward, compiled at once.
 
-    PyTorch's own cache, which it needs for that, finds them by our name.
+    PyTorch's own cache, which it needs for that, finds them by our name. It is a folder of pickles, mostly in
+    the system's temporary folder, where another user may have made it first: here it is one of this block.
     """
     entries = functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
     named = torch.compiler.config.patch(cache_key_tag=f"shardc {name}")  # pyright: ignore[reportAttributeAccessIssue]
-    with named, entries:
+    with named, entries, scratch() as folder, changed({PYTORCH_CACHE: folder}):
         yield
 
 
@@ -108,15 +115,15 @@ def keep(name: str, run: Callable[..., object]) -> None:
         return
     try:
         with disable_current_modes():
-            content = pickle.dumps(write_down())
-    except (pickle.PicklingError, AttributeError, TypeError) as reason:
+            content = trace_form.written(write_down())
+    except trace_form.NoTrace as reason:
         log.debug("the trace %s is not kept: %s", name, reason)
         return
     disk.keep(_file(name), content)
 
 
 def _file(name: str) -> str:
-    return f"trace-{name}.pickle"
+    return f"trace-{name}.json"
 
 
 def _is_wanted(settings: Settings) -> bool:

@@ -1,12 +1,36 @@
 """The file of a saved plan: whether it is one, and of the version that this shardc reads."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from shardc.diagnostics.plan import BadPlanFile
+from shardc.runtime.schema import checks as s
 
 SCHEMA = "shardc-plan"
 VERSION = 1
+_ENTRY = s.record(
+    {
+        "role": s.text(),
+        "name": s.text(),
+        "dims": s.nullable(s.items(s.items(s.text()))),
+        "closed": s.truth,
+        "refine": s.items(s.row(s.integer(), s.text(), s.integer(-1))),
+        "why": s.text("(?s).*"),
+    }
+)
+_CHECK = s.record(
+    {
+        "schema": s.exactly(SCHEMA),
+        "version": s.exactly(VERSION),
+        "model": s.text("[0-9a-f]{64}", "a SHA-256"),
+        "mesh": s.items(s.row(s.text(), s.integer(1), s.choice("space", "time")), 1),
+        "text": s.text("(?s).*"),
+        "entries": s.items(_ENTRY),
+    },
+    {"pipeline": s.text("(?s).*")},
+)
 
 
 def named_file(given: object, suffix: str) -> Path | None:
@@ -27,13 +51,39 @@ def load_plan_file(path: Path) -> dict[str, object]:
     except (OSError, UnicodeDecodeError) as error:
         raise BadPlanFile(path=path, problem=f"it can't be read ({error})") from None
     check_plan_version(data, path)
+    if (problem := plan_problem(data)) is not None:
+        raise BadPlanFile(path=path, problem=problem)
     return data
+
+
+def plan_problem(data: object) -> str | None:
+    """What is wrong with a plan's JSON, in words; None if nothing is."""
+    found = s.first_problem(_CHECK, data)
+    return found or next(_misfits(data), None)  # pyright: ignore[reportArgumentType]
+
+
+def _misfits(data: dict[str, Any]) -> Iterator[str]:
+    """Names that fit nothing, of a plan whose parts are of their kinds."""
+    axes = [name for name, _, _ in data["mesh"]]
+    if len(set(axes)) < len(axes):
+        yield "two axes of mesh have one name"
+    keys = [(entry["role"], entry["name"]) for entry in data["entries"]]
+    if len(set(keys)) < len(keys):
+        yield "two entries have one role and name"
+    for number, entry in enumerate(data["entries"]):
+        used = [name for dim in entry["dims"] or () for name in dim] + [
+            name for _, name, _ in entry["refine"]
+        ]
+        if unknown := sorted(set(used) - set(axes)):
+            yield f"entries[{number}] names the axis {unknown[0]!r}, which mesh does not have"
+    if data.get("pipeline") and data["pipeline"] not in axes:
+        yield f"pipeline is {data['pipeline']!r}, which is no axis of mesh"
 
 
 def check_plan_version(data: object, path: Path) -> None:
     """Raises BadPlanFile."""
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise BadPlanFile(path=path, problem=f'it has no "schema": "{SCHEMA}"')
-    if data.get("version") != VERSION:
+    if data.get("version") != VERSION or type(data["version"]) is not int:
         problem = f"it is of version {data.get('version')}; this shardc reads version {VERSION}"
         raise BadPlanFile(path=path, problem=problem)

@@ -1,11 +1,13 @@
 """The manifest of an artefact, ``shardc.json``, and whether the folder is what it says."""
 
 import hashlib
+import itertools
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from .errors import BadArtefact
+from .schema.manifest import manifest_problem
 
 Json = dict[str, Any]
 """A JSON object: a manifest, or an entry of one."""
@@ -15,30 +17,13 @@ MANIFEST = "shardc.json"
 SCHEMA_NAME = "shardc-artefact"
 SCHEMA_VERSION = 4
 AGAIN = "compile again, or copy the folder again"
-WHOLE_HASH_BYTES = 256 << 20
-"""Larger files are checked for their size alone at every start: hashing takes a second for each 1.5 GB."""
-
-FIELDS = {
-    "mesh": list,
-    "arguments": list,
-    "results": list,
-    "operators": list,
-    "kernels": list,
-    "pipeline": list,
-    "target": str,
-    "hyperparameters": list,
-    "baked": list,
-    "batch": dict,
-    "seed": int,
-    "tied": dict,
-    "files": dict,
-    "model": str,
-}
-"""What a manifest must hold, and the JSON type of each."""
+SHARED_BYTES = 256 << 20
+"""Files of at least so many bytes are each hashed by one of a host's ranks, which takes a second for each
+1.5 GB; all smaller ones, the code among them, by every rank."""
 
 
 def read_manifest(folder: Path) -> Json:
-    """The manifest of an artefact, its form checked, its files not. Raises BadArtefact."""
+    """The manifest of an artefact, checked against its schema; its files are not. Raises BadArtefact."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text())
@@ -51,29 +36,41 @@ def read_manifest(folder: Path) -> Json:
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
         raise _bad(f"the manifest's schema is {schema!r}, not {SCHEMA_NAME!r}", path)
     version = schema.get("version")
-    if version != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION or type(version) is not int:
         what = f"the artefact is of version {version!r}; this runtime reads version {SCHEMA_VERSION}"
         hint = "compile the model again with this shardc, or run it with the runtime inside the folder"
         raise _bad(what, path, hint)
-    for field, type_ in FIELDS.items():
-        if not isinstance(manifest.get(field), type_):
-            raise _bad(f"the manifest's field {field!r} is missing or not of type {type_.__name__}", path)
+    if (problem := manifest_problem(manifest)) is not None:
+        raise _bad(f"the manifest is damaged: {problem}", path)
     return manifest
 
 
-def check_files(folder: Path, manifest: Json) -> None:
-    """Compare each file with its size and SHA-256. Raises BadArtefact for the first that differs."""
+def check_files(folder: Path, manifest: Json, rank: int = 0, ranks: int = 1) -> None:
+    """Compare each file with its size and SHA-256. Raises BadArtefact for the first that differs.
+
+    Of ``ranks`` that read the same folder, and that all stop if one does, this is ``rank``.
+    """
+    turn = itertools.count()
     for name, entry in manifest["files"].items():
         path = folder / name
+        if not is_inside(name):
+            raise _bad(f"{name!r} is no name of a file inside the folder", folder / MANIFEST)
         if not path.is_file():
             raise _bad(f"{name} is missing", path)
         size = path.stat().st_size
         if size != entry["size"]:
             state = "truncated" if size < entry["size"] else "longer than it was written"
             raise _bad(f"{name} is {state}: {size} bytes of {entry['size']}", path)
-        if size <= WHOLE_HASH_BYTES and sha256(path) != entry["sha256"]:
+        is_mine = size < SHARED_BYTES or next(turn) % ranks == rank
+        if is_mine and sha256(path) != entry["sha256"]:
             what = "was changed since it was compiled: its SHA-256 differs from the manifest's"
             raise _bad(f"{name} {what}", path)
+
+
+def is_inside(name: str) -> bool:
+    """Whether a file's name, as a manifest has it, stays in the manifest's folder."""
+    path = PurePosixPath(name)
+    return str(path) == name != "." and not path.is_absolute() and not {"..", ""} & set(path.parts)
 
 
 def sha256(path: Path) -> str:

@@ -113,6 +113,14 @@ AGENT_STORE = Variable(
     "True".__eq__,
     "Whether torchrun holds the ranks' store, or rank 0 keeps it at the end; torchrun sets it.",
 )
+LAUNCHER = Variable(
+    "SHARDC_LAUNCHER",
+    "number",
+    0,
+    int,
+    "The process that started this rank, with which it ends; `shardc run` sets it.",
+    "none",
+)
 TRITON_INTERPRET = Variable(
     "TRITON_INTERPRET",
     "0 or 1",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -46,15 +45,15 @@ class Program:
 
     @staticmethod
     def load(path: Path, library: Kernels | None = None) -> Program:
-        """From a file; Python keeps it compiled beside it, since a big model's takes seconds to compile.
+        """From a file, whose text is what runs: Python's own loader prefers a ``.pyc`` beside it.
 
         ``library`` has the kernels that it calls. Raises BadLibrary if one is not in it.
         """
-        module = ModuleType("shardc_program")
+        text, module = path.read_text(), ModuleType("shardc_program")
         module.__file__ = str(path)
         module.__dict__.update(_given(library))
-        SourceFileLoader("shardc_program", str(path)).exec_module(module)
-        return Program._read(module.__dict__, path.read_text(), library)
+        exec(compile(text, str(path), "exec"), module.__dict__)
+        return Program._read(module.__dict__, text, library)
 
     @staticmethod
     def of(text: str, library: Kernels | None = None) -> Program:

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch.distributed as dist
 from torch import Tensor
 
+from .comm.launcher import end_with_launcher
 from .environment import DEBUG, FAULT, RANK
 from .errors import BatchMismatch, RankStopped, RuntimeFailure
 from .operators.registered import import_library
@@ -21,6 +22,7 @@ from .tensor_file import TensorFile
 
 def main(folder: Path) -> None:
     """Train, print each step's loss on rank 0, and exit: 0, 1 if a step failed, 2 for bad input."""
+    end_with_launcher()
     options = _options()
     rank = RANK.get()
     try:

@@ -24,6 +24,7 @@ from .comm.mesh import Mesh
 from .comm.symmetric import taken, use_symmetric_memory
 from .comm.watch import Watch
 from .cuda_graph import GraphedStep
+from .environment import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
 from .errors import GraphNotCaptured
 from .hyper import Hyperparameters
 from .memory import check_memory, told
@@ -96,7 +97,7 @@ class TrainStep:
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
-        check_files(folder, manifest)
+        check_files(folder, manifest, *_share(Mesh.read(manifest["mesh"])))
         check_operators(manifest)
         stored = folder / "state.safetensors"
         return cls(
@@ -319,3 +320,10 @@ class TrainStep:
             else:
                 values.append(self._constants[leaf.name])
         return values
+
+
+def _share(mesh: Mesh) -> tuple[int, int]:
+    """This rank among those of its host that run the same artefact together, and how many they are."""
+    if mesh.world_size == 1 or WORLD_SIZE.get() != mesh.world_size:
+        return 0, 1
+    return LOCAL_RANK.get(), LOCAL_WORLD_SIZE.get()

@@ -129,6 +129,16 @@ NAMES = {
     "without_autocast": Name("torch._C:_DisableAutocast", "measures what is called", "torch.autocast"),
 }
 
+GRAPH_FORM = (_AOT_RESULT, "SerializedGraphModule")
+"""A backward graph in a kept trace, which compiled autograd reads: its code."""
+TRACE_MODULES = (
+    *(_AOT_RESULT, f"{_AOT_PARTS}.descriptors", f"{_AOT_PARTS}.runtime_wrappers", f"{_AOT_PARTS}.schemas"),
+    *("torch._dynamo.source", "torch._guards"),
+)
+"""Modules of the dataclasses and enumerations that a kept trace is made of. Instead: none yet."""
+TENSOR_MODULES = (_FAKE, _FUNCTIONAL)
+"""Modules of types of tensors that a kept trace names."""
+
 
 def __getattr__(name: str) -> Any:
     """The object called ``name``. Raises PrivateNameMissing where the installed PyTorch has none."""
@@ -195,6 +205,19 @@ def take_inputs_in_a_list(function: F) -> F:
 def show(local: torch.Tensor, made: DTensor) -> None:
     """``DTensor._local_tensor``: the tensor itself in a DTensor, not a view of it. Instead: none yet."""
     made._local_tensor = local
+
+
+def graph_of_form(body: dict[str, object], imports: str) -> Any:
+    """``SerializedGraphModule`` of a graph's fields and code, which it runs when compiled autograd asks.
+
+    Instead: none yet.
+    """
+    from torch.fx.graph_module import reduce_graph_module
+
+    kind = getattr(import_module(GRAPH_FORM[0]), GRAPH_FORM[1])
+    made = object.__new__(kind)
+    made.fn, made.args = reduce_graph_module, (body, imports)
+    return made
 
 
 def mark_stepped(optimizer: torch.optim.Optimizer) -> None:

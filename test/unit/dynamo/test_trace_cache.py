@@ -343,11 +343,8 @@ def test_a_damaged_entry_is_none(folder: Path, phases: list[str]) -> None:
     (entry,) = (folder / "shardc").glob("trace-*")
     entry.write_bytes(entry.read_bytes()[:-20])
     assert_equal(step(gelu, x, w), first)
-    assert looked_up() == {"miss": 1, "saved": 1} and len(phases) == 2, "PyTorch's own entry is there"
-    for path in (entry, *(p for p in (folder / "torch" / "aotautograd").rglob("*") if p.is_file())):
-        path.write_bytes(path.read_bytes()[:-20])
-    assert_equal(step(gelu, x, w), first)
     assert looked_up() == {"miss": 1, "saved": 1} and len(phases) == 4
+    assert not (folder / "torch" / "aotautograd").exists(), "PyTorch keeps no pickle of its own"
 
 
 class Scaled(nn.Module):

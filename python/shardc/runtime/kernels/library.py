@@ -7,6 +7,7 @@ several threads at once: outputs and workspace are each call's own.
 import ctypes
 import hashlib
 import json
+import platform
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from ..errors import RuntimeFailure
+from .elf_text import symbol_text
 from .kernel_call import Batch, Checks, Figures, Kernel, Member, Outputs, batch_caller, caller
 from .pool import contiguous
 from .team import openmp_path, parallel
@@ -35,18 +37,16 @@ class Library:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not is_whole(self.path.read_bytes()):
+        content = self.path.read_bytes()
+        if not is_whole(content):
             raise BadLibrary(f"{path} was cut off or changed, or is no kernel library; compile it again")
+        _check_cpu(self.path, content)
         ctypes.CDLL(openmp_path(), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
         try:
             self._library = ctypes.CDLL(str(self.path))
         except OSError as error:
             raise BadLibrary(f"{path} does not load: {error}") from None
-        missing = sorted(set(self._string("shardc_target").decode().split()[1:]) - cpu_features())
-        if missing:
-            features = " ".join(missing)
-            raise BadLibrary(f"{path} was compiled for a CPU with {features}; compile it on this machine")
 
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
@@ -118,6 +118,18 @@ class Library:
         work, per_thread = _text(found["work"]), found["work_per_thread"]
         threads = max(1, work // per_thread) if isinstance(work, int) else f"({work}) // {per_thread}"
         return Figures(inputs, found["sizes"], threads, _text(found["shared"]), _text(found["thread"]))
+
+
+def _check_cpu(path: Path, content: bytes) -> None:
+    """Raises BadLibrary, before anything of a library is opened, if this CPU can't run it."""
+    architecture, *features = (symbol_text(content, "shardc_target") or "").split() or [""]
+    if not architecture:
+        raise BadLibrary(f"{path} does not say which CPU it was compiled for; compile it again")
+    if architecture != platform.machine():
+        raise BadLibrary(f"{path} was compiled for {architecture}; compile it on this machine")
+    if missing := sorted(set(features) - cpu_features()):
+        named = " ".join(missing)
+        raise BadLibrary(f"{path} was compiled for a CPU with {named}; compile it on this machine")
 
 
 def _text(terms: list[list[int]]) -> int | str:

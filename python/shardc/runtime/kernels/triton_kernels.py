@@ -7,14 +7,8 @@ tensors' device. Under ``TRITON_INTERPRET=1`` they run in Triton's interpreter, 
 
 from __future__ import annotations
 
-import base64
 import ctypes
-import hashlib
-import json
-import os
-import shutil
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -26,16 +20,15 @@ from ..cuda_graph import check_index, on_device
 from ..environment import TRITON_INTERPRET
 from ..errors import RuntimeFailure
 from ..python_file import imported_file
+from .bad_modules import BadModules
 from .kernel_call import Batch, Checks, Kernel, Member, Outputs, Shape
+from .triton_binaries import offer
 from .triton_launch import triton_version, with_launchers
 
 OLDEST = (3, 6)
 """The Triton that generated modules need."""
 CACHE = "cache"
 """The folder, beside the modules, of binaries: a folder for each key of Triton's own cache."""
-KEY = "key"
-"""The JSON file beside a binary: Triton's version, the name of its metadata, the rest of Triton's key."""
-
 
 Table = tuple[Tensor, Tensor, bool]
 
@@ -46,10 +39,6 @@ class BadTriton(RuntimeFailure):
 
 class BadDriver(RuntimeFailure):
     """The GPU's driver does not load what Triton's assembler makes."""
-
-
-class BadModules(RuntimeFailure):
-    """A folder of Triton kernels lacks a kernel, or has one of another form than the program calls."""
 
 
 class Modules:
@@ -65,7 +54,7 @@ class Modules:
         self.folder, self.device = Path(folder), kernel_device()
         if not interprets():
             check_driver()
-            fill_cache(self.folder / CACHE)
+            offer(self.folder / CACHE)
 
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
@@ -88,38 +77,10 @@ class Modules:
     @cache  # noqa: B019  (as many as the program has kernels)
     def _module(self, name: str) -> ModuleType:
         path = self.folder / f"{name}.py"
-        if not path.is_file():
+        if not (name.isidentifier() and path.is_file()):  # ../../another is no kernel of this folder
             raise BadModules(f"there is no kernel {name!r}", str(path), "compile the artefact again")
         module = imported_file(f"shardc_kernels.{name}", path)
         return module if interprets() else with_launchers(module)
-
-
-def fill_cache(binaries: Path) -> None:
-    """Put binaries where Triton looks first, by target, Triton's version and source.
-
-    Triton's key has a hash of its own files, too, which differ between its builds for different Pythons: here
-    stands that of the Triton that is here.
-    """
-    import triton
-    from triton import knobs
-    from triton.runtime.cache import triton_key
-
-    for key in sorted(binaries.glob(f"*/{KEY}")):
-        found, folder = json.loads(key.read_text()), key.parent
-        if found["triton"] != triton.__version__:
-            continue
-        digest = hashlib.sha256((triton_key() + found["rest"]).encode()).digest()
-        target = Path(knobs.cache.dir) / base64.b32encode(digest).decode().rstrip("=")
-        if target.exists():
-            continue
-        new = target.with_name(f"{target.name}.{os.getpid()}.new")
-        shutil.copytree(folder, new)
-        metadata = found["metadata"]
-        group = {p.name: str(target / p.name) for p in folder.iterdir() if p.stem == Path(metadata).stem}
-        (new / f"__grp__{metadata}").write_text(json.dumps({"child_paths": group}))
-        with suppress(OSError):  # another process was first
-            new.rename(target)
-        shutil.rmtree(new, ignore_errors=True)
 
 
 def interprets() -> bool:

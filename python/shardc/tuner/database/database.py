@@ -12,13 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import TuningDatabaseNewer, TuningDatabaseNotWritable, TuningDatabaseWarning
 from shardc.tuner.database.place import database_path
-from shardc.tuner.database.schema import MIGRATIONS, migrate
+from shardc.tuner.database.rows import TRIAL_FIELDS, check_rows, checked, read_point, read_sizes
+from shardc.tuner.database.schema import MIGRATIONS, check_schema, distrust, migrate
 from shardc.tuner.signature import distance, signature
 from shardc.tuner.task_tuning import generator
 
@@ -93,9 +95,11 @@ class Database:
         self.path = path
         self.connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None, check_same_thread=False)
         try:
+            distrust(self.connection)
             self.connection.execute("PRAGMA journal_mode = WAL")
             self.connection.execute("PRAGMA foreign_keys = ON")
             found = migrate(self.connection)
+            check_schema(self.connection)
         except sqlite3.DatabaseError:
             self.connection.close()
             raise
@@ -117,6 +121,7 @@ class Database:
         (said,) = self.connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
             raise sqlite3.DatabaseError(said)
+        check_rows(self.connection)
 
     def record(self, task: Task, trials: Sequence[Trial]) -> None:
         """Adds trials of a task. A later trial of a point stands for the earlier ones."""
@@ -202,7 +207,7 @@ class Database:
             return None
         count = "SELECT count(*) FROM latest WHERE task = ? AND generator = ?"
         (trials,) = self.connection.execute(count, (number, of)).fetchone()
-        return Found(_point(row[0], row[1]), row[2], trials, near)
+        return Found(read_point(row[0], row[1]), row[2], trials, near)
 
     def _near(self, task: Task) -> Found | None:
         others = "SELECT 1 FROM tasks WHERE target = ? AND threads = ? LIMIT 1"
@@ -213,7 +218,7 @@ class Database:
             "SELECT sizes, id, label FROM tasks WHERE skeleton = ? AND target = ? AND threads = ?",
             (form.skeleton, task.target, task.threads),
         )
-        apart = [(distance(json.loads(sizes), form.sizes), n, label) for sizes, n, label in rows]
+        apart = [(distance(read_sizes(sizes), form.sizes), n, label) for sizes, n, label in rows]
         for _, number, label in sorted(row for row in apart if row[0] <= NEAR):
             found = self._best_of(number, generator(task.target), label)
             if found is not None and found.ratio < WORTH:
@@ -228,10 +233,6 @@ def _key(task: Task) -> tuple[str, str, int]:
     return task.structure, task.target, task.threads
 
 
-def _point(sketch: str, values: str) -> Point:
-    return Point(sketch, tuple((name, value) for name, value in json.loads(values)))
-
-
 def _written(trial: Trial) -> tuple[object, ...]:
     """The columns of a trial."""
     sketch, point = trial.point.sketch, json.dumps(trial.point.values)
@@ -239,9 +240,8 @@ def _written(trial: Trial) -> tuple[object, ...]:
     return (sketch, point, str(trial.outcome), *times, trial.said, figures)
 
 
-_Row = tuple[str, str, str, float | None, float | None, float | None, str, str]
-
-
-def _read(row: _Row) -> Trial:
-    sketch, point, outcome, ratio, seconds, spread, said, figures = row
-    return Trial(_point(sketch, point), Outcome(outcome), ratio, seconds, spread, said, json.loads(figures))
+def _read(row: tuple[Any, ...]) -> Trial:
+    """Raises sqlite3.DatabaseError for a row that is not data of its kind."""
+    sketch, point, outcome, ratio, seconds, spread, said, figures = checked(TRIAL_FIELDS, row)
+    point = read_point(sketch, point)
+    return Trial(point, Outcome(outcome), ratio, seconds, spread, said, json.loads(figures))

@@ -9,7 +9,9 @@ from typing import Any
 
 from shardc.backends.tuning.task import Task
 from shardc.diagnostics.tuner import NotATuningExport
+from shardc.runtime.schema.checks import first_problem
 from shardc.tuner.database.database import COLUMNS, Database
+from shardc.tuner.database.rows import EXPORTED
 from shardc.tuner.task_tuning import generator
 
 TASK = ("text", "target", "threads", "label")
@@ -72,13 +74,10 @@ def _read(path: Path) -> Iterator[Line]:
     for number, text in enumerate(path.read_text().splitlines(), 1):
         try:
             line = json.loads(text)
-            Task(**line["task"])
-            for trial in line["trials"]:
-                if set(trial) != set(TRIAL):
-                    raise ValueError(f"a trial has {', '.join(sorted(trial))}")
-        except (ValueError, KeyError, TypeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise NotATuningExport(line=number, reason=reason, where=str(path)) from None
+        except ValueError as error:
+            raise NotATuningExport(line=number, reason=f"it is no JSON ({error})", where=str(path)) from None
+        if (reason := first_problem(EXPORTED, line)) is not None:
+            raise NotATuningExport(line=number, reason=reason, where=str(path))
         yield line
 
 

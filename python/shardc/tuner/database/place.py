@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from shardc.cache.disk import cache_folder
+from shardc.cache.place import cache_folder
 from shardc.environment import SHIPPED_TUNING, TUNING_DB
 
 SHIPPED = Path(__file__).with_name("shipped.jsonl")
@@ -39,14 +39,19 @@ def _choices(path: Path) -> str:
     """What a database says of its choices, without loading the tuner; empty where it cannot be read."""
     if not path.is_file():
         return ""
-    import sqlite3  # most processes have no database
+    # not at the top: most processes have no database
+    import sqlite3
+
+    from shardc.tuner.database.schema import check_schema, distrust
 
     try:
         connection = sqlite3.connect(f"file:{path.absolute()}?mode=rw", uri=True)
         try:
+            distrust(connection)
+            check_schema(connection)
             found = connection.execute("SELECT value FROM facts WHERE name = 'choices'").fetchone()
         finally:
             connection.close()
     except sqlite3.DatabaseError:
         return ""
-    return found[0] if found else ""
+    return found[0] if found and isinstance(found[0], str) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import cache
 
 MIGRATIONS = (
     """
@@ -54,6 +55,38 @@ def migrate(connection: sqlite3.Connection) -> int:
         connection.execute("ROLLBACK")
         raise
     return found
+
+
+def check_schema(connection: sqlite3.Connection) -> None:
+    """Raises sqlite3.DatabaseError for a file with other tables, views or triggers than ours.
+
+    A trigger runs when somebody writes, a view when somebody reads: they are not data.
+    """
+    if version(connection) == len(MIGRATIONS) and _objects(connection) != _ours():
+        raise sqlite3.DatabaseError("it has tables, views or triggers that shardc did not make")
+
+
+@cache
+def _ours() -> frozenset[tuple[str, str, str]]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrate(connection)
+        return _objects(connection)
+    finally:
+        connection.close()
+
+
+def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
+    """Kind, name and text of what a file has, but for what SQLite makes for itself."""
+    found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    own = ("sqlite_sequence", "sqlite_stat1", "sqlite_stat4")
+    return frozenset((kind, name, " ".join(sql.split())) for kind, name, sql in found if name not in own)
+
+
+def distrust(connection: sqlite3.Connection) -> None:
+    """Lets nothing in the file call a function, or lead SQLite beyond a page, on the way to its data."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
 
 
 def version(connection: sqlite3.Connection) -> int:

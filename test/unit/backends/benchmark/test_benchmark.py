@@ -104,7 +104,7 @@ def test_a_damaged_record_is_measured_again(folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_said_once(folder: Path) -> None:
-    cache._temporary.cache_clear()
+    cache._own.clear()
     folder.write_text("a file stands in its place")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

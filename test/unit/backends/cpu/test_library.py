@@ -16,6 +16,7 @@ from programs import adamw, layer_norm_backward, softmax
 
 from shardc.backends.cpu.compile import build_library
 from shardc.backends.cpu.emit.entries import entries
+from shardc.backends.cpu.host import target
 from shardc.backends.cpu.object_code import elf, link, object_code
 from shardc.cache import disk as cache
 from shardc.diagnostics.kernels import (
@@ -26,6 +27,8 @@ from shardc.diagnostics.kernels import (
     NoLinker,
     UnsupportedTarget,
 )
+from shardc.runtime.kernels import library
+from shardc.runtime.kernels.elf_text import symbol_text
 from shardc.runtime.kernels.library import BadLibrary, Library, cpu_features, is_whole, sealed
 
 
@@ -267,6 +270,44 @@ def test_a_library_for_another_cpu_is_refused(tmp_path, monkeypatch):
     path = build_library(module_of(negate(33)))
     with pytest.raises(BadLibrary, match="avx9000"):
         Library(path)
+
+
+def test_a_library_is_not_opened_before_its_cpu_is_known(folder, monkeypatch):
+    """What opens it may run some of it, and the first AVX-512 instruction ends a process without."""
+    path = build_library(module_of(negate(35)))
+    monkeypatch.setattr(library.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(library, "cpu_features", lambda: frozenset({"avx"}))
+    monkeypatch.setattr(library.ctypes, "CDLL", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(BadLibrary, match=r"was compiled for a CPU with .*avx2"):
+        Library(path)
+    monkeypatch.setattr(library.platform, "machine", lambda: "aarch64")
+    with pytest.raises(BadLibrary, match="was compiled for x86_64"):
+        Library(path)
+
+
+def test_a_library_that_does_not_say_its_cpu_is_not_opened(folder, monkeypatch):
+    path = build_library(module_of(negate(36)))
+    whole = path.read_bytes()[: -len(library.SEAL) - 32]
+    monkeypatch.setattr(library.ctypes, "CDLL", lambda *_, **__: pytest.fail("it was opened"))
+    for damage in (
+        b"",
+        whole[:100],
+        whole[: len(whole) // 2],
+        whole.replace(b"shardc_target", b"shardc_targex"),
+    ):
+        path.write_bytes(sealed(damage))
+        with pytest.raises(BadLibrary):
+            Library(path)
+
+
+@pytest.mark.parametrize("linker", ["ld", "gcc"])
+def test_the_target_is_read_from_what_a_linker_makes(folder, monkeypatch, linker):
+    if shutil.which(linker) is None:
+        pytest.skip(f"there is no {linker} here")
+    monkeypatch.setenv("SHARDC_LINKER", linker)
+    path = build_library(module_of(negate(37)))
+    assert symbol_text(path.read_bytes(), "shardc_target") == target()
+    assert symbol_text(path.read_bytes(), "shardc_nothing") is None
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,13 @@ from shardc.runtime.batch import leaves_of
 
 HERE = Path(__file__).parent
 FIELDS = ManifestFields(
-    model=fingerprint("level 1"), batch={"mapping": {"x": {"leaf": "x"}}}, seed=5, fills={"steps": 0.0}
+    model=fingerprint("level 1"),
+    batch={"mapping": {"x": {"leaf": "x"}}},
+    hyperparameters=[
+        {"name": "group0.lr", "group": 0, "key": "lr", "index": None, "first_step": None, "value": 0.1}
+    ],
+    seed=5,
+    fills={"steps": 0.0},
 )
 
 
@@ -138,7 +144,7 @@ def test_another_version_is_refused(folder: Path) -> None:
 
 def test_a_missing_field_is_named(folder: Path) -> None:
     damage_manifest(folder, lambda m: m.pop("arguments"))
-    with pytest.raises(BadArtefact, match="field 'arguments' is missing or not of type list"):
+    with pytest.raises(BadArtefact, match="the manifest is damaged: it has no 'arguments'"):
         read_manifest(folder)
 
 

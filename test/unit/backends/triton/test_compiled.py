@@ -29,7 +29,7 @@ from shardc.diagnostics.triton import (
     TritonMissing,
     TritonTooOld,
 )
-from shardc.runtime.kernels.triton_kernels import KEY
+from shardc.runtime.kernels.triton_binaries import KEY
 
 from .contractions import Case, emitted_attention
 from .programs import SM_90, emitted, fused

@@ -70,17 +70,17 @@ def _without(field: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         (lambda d: d | {"version": 2}, "it is of version 2; this shardc reads version 1"),
         (_without("version"), "it is of version None"),
         (lambda d: d | {"model": "0" * 64}, "it was made for another model, optimizer or batch"),
-        (_without("mesh"), "a field is missing or of the wrong kind"),
-        (lambda d: d | {"mesh": [["data", 4, "space"]]}, "it was made for the mesh data=4"),
-        (lambda d: d | {"mesh": 3}, "a field is missing or of the wrong kind"),
-        (_without("entries"), "a field is missing or of the wrong kind"),
+        (_without("mesh"), "it has no 'mesh'"),
+        (lambda d: d | {"mesh": [["data", 4, "space"], *d["mesh"][1:]]}, "it was made for the mesh data=4"),
+        (lambda d: d | {"mesh": 3}, "mesh is 3, not a list"),
+        (_without("entries"), "it has no 'entries'"),
         (
             lambda d: d | {"entries": [{"role": "param", "name": "up"}]},
-            "a field is missing or of the wrong kind",
+            "entries[0] has no 'dims'",
         ),
         (
             lambda d: d | {"entries": [d["entries"][0] | {"refine": [["x", 1, 2]]}]},
-            "a field is missing or of the wrong kind",
+            "entries[0].refine[0][0] is 'x', not an integer",
         ),
     ],
 )

@@ -1,0 +1,45 @@
+"""Where the cache lies, if that is a place that this process may use."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+from shardc.cache.trust import problem_of
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.kernels import KernelCacheNotTrusted, KernelCacheWarning
+from shardc.environment import CACHE_DIR, CACHE_HOME
+
+_said: set[Path] = set()
+
+
+def cache_folder() -> Path:
+    """``$SHARDC_CACHE_DIR``, else ``$XDG_CACHE_HOME/shardc``, else ``~/.cache/shardc``."""
+    return CACHE_DIR.get() or (CACHE_HOME.get() or Path.home() / ".cache") / "shardc"
+
+
+def trusted_folder() -> Path | None:
+    """The cache folder without links; None, which is said once, where others could write to it."""
+    folder = cache_folder().absolute()
+    with suppress(OSError, RuntimeError):  # a circle of links: it can't be written, which is said then
+        folder = folder.resolve()
+    problem = problem_of(folder)
+    if problem is None:
+        return folder
+    say(folder, KernelCacheNotTrusted(folder=folder, problem=problem))
+    return None
+
+
+def say(folder: Path, message: ShardcError) -> None:
+    """A warning, once for each folder."""
+    if folder not in _said:
+        _said.add(folder)
+        warnings.warn(str(message), KernelCacheWarning, stacklevel=5)
+
+
+def make(folder: Path) -> None:
+    """The folder, and those above it that are missing, for this user alone. Raises OSError."""
+    for part in reversed([folder, *folder.parents]):
+        if not part.exists():
+            part.mkdir(mode=0o700, exist_ok=True)

@@ -1,0 +1,1 @@
+"""Schemas of JSON files, and what checks them."""
