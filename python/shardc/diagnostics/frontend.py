@@ -106,6 +106,16 @@ class BatchUnsupported(ShardcError):
     hint = "give the batch as a mapping, tuple or list of tensors (None, numbers and strings stay constant)"
 
 
+class HookUnsupported(ShardcError):
+    """A gradient hook of a parameter that cannot be part of the step.
+
+    Fails: ``self.weight.register_hook(f)`` in a forward. Works: the same once, after the model is built.
+    """
+
+    template = "a gradient hook of parameter {parameter} cannot be part of the step: {reason}"
+    hint = "register it with register_hook or register_post_accumulate_grad_hook before the step is compiled"
+
+
 class OptimizerUnsupported(ShardcError):
     """``optimizer.step()`` cannot be run on traced tensors. L-BFGS, which calls the model back, is one."""
 

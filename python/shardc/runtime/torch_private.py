@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 F = TypeVar("F", bound=Callable[..., object])
+Hook = Callable[[torch.Tensor], Any]
 
 
 class Name(NamedTuple):
@@ -184,6 +185,13 @@ def sequence_number_of(node: Node) -> int:
 def uncompiled(model: F) -> F:
     """``OptimizedModule._orig_mod``: the module that ``torch.compile`` was given. Instead: none yet."""
     return getattr(model, "_orig_mod", model)
+
+
+def gradient_hooks(tensor: torch.Tensor) -> tuple[list[Hook], list[Hook]]:
+    """``Tensor._backward_hooks``, ``_post_accumulate_grad_hooks``: in order of their calls. Instead: none."""
+    held = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+    before, after = (list((hooks or {}).values()) for hooks in held)
+    return before, after
 
 
 def take_inputs_in_a_list(function: F) -> F:

@@ -39,6 +39,7 @@ ATTRIBUTES: dict[str, Callable[[], object]] = {
     "OpOverload._op": lambda: torch_private.direct_call(torch.ops.aten.add.Tensor)(WEIGHT, 1),
     "UntypedStorage._cdata": lambda: torch_private.storage_address(WEIGHT.untyped_storage()),
     "Node._sequence_nr": lambda: torch_private.sequence_number_of((WEIGHT * 2).grad_fn),
+    "Tensor._backward_hooks": lambda: torch_private.gradient_hooks(WEIGHT),
     "OptimizedModule._orig_mod": lambda: (
         torch.compile(torch.nn.Linear(1, 1), backend="eager")._orig_mod  # pyright: ignore[reportFunctionMemberAccess]
     ),

@@ -29,6 +29,7 @@ from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.step.compiling import compiling
+from shardc.frontend.step.hooks import carry_hooks, check_hooks
 from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.step.optimizer import TracedOptimizer
@@ -160,12 +161,14 @@ class StepTracer:
         """Loss, gradients by parameter, and the buffers as the forward leaves them."""
         trained = {name: param.requires_grad for name, param in self._state.params.items()}
         leaves = {name: tensor.detach().requires_grad_(trained[name]) for name, tensor in params.items()}
+        carry_hooks(self._state.params, leaves)
 
         def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
             self._recorder.phase = BACKWARD
             torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
+            check_hooks(self._state.params, leaves)
             return loss.detach(), {name: leaves[name].grad for name in self._trained}
 
         # The forward writes running statistics into these, functional_call notes buffers that it replaces.
