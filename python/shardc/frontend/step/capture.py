@@ -32,6 +32,7 @@ def capture_step(
     clip_grad_norm: float | None = None,
     autocast: torch.dtype | None = None,
     context: ir.Context | None = None,
+    twice: bool = False,
 ) -> Capture:
     """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
 
@@ -39,7 +40,8 @@ def capture_step(
     called as ``model(**batch)`` for a mapping, ``model(*batch)`` for a tuple or list, else ``model(batch)``.
     The loss is ``loss(output, batch)`` if given, else ``output.loss``, else the output itself.
     ``clip_grad_norm`` is the largest global 2-norm of the gradients. ``autocast`` runs forward and loss under
-    ``torch.autocast`` with that dtype.
+    ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
+    that is neither an attribute of a module nor a generator of random numbers: time, globals.
 
     Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
     """
@@ -49,7 +51,14 @@ def capture_step(
     traced_optimizer = TracedOptimizer(optimizer, state.params)
     batch = flatten_batch(example_batch)
     tracer = StepTracer(
-        model, state, traced_optimizer, batch, loss=loss, clip_grad_norm=clip_grad_norm, autocast=autocast
+        model,
+        state,
+        traced_optimizer,
+        batch,
+        loss=loss,
+        clip_grad_norm=clip_grad_norm,
+        autocast=autocast,
+        twice=twice,
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):
