@@ -10,9 +10,10 @@ No other file names a private part of PyTorch, and none replaces a function of P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -192,6 +193,27 @@ def gradient_hooks(tensor: torch.Tensor) -> tuple[list[Hook], list[Hook]]:
     held = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
     before, after = (list((hooks or {}).values()) for hooks in held)
     return before, after
+
+
+MODULE_TABLES = (
+    *("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"),
+    *("_backward_hooks", "_backward_pre_hooks"),
+)
+
+
+def module_tables(modules: Iterable[torch.nn.Module]) -> list[dict[Any, Any]]:
+    """``Module._parameters``, ``_forward_hooks`` and others: to see that none changed. Instead: none."""
+    return [vars(module)[name] for module in modules for name in MODULE_TABLES]
+
+
+def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[dict[int, Any]]:
+    """``Optimizer._optimizer_step_pre_hooks``, ``_optimizer_step_post_hooks``: the same. Instead: none."""
+    return [optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks]
+
+
+PARAMETER_MARKS = ("requires_grad", "dtype", "_backward_hooks", "_post_accumulate_grad_hooks")
+parameter_marks: Callable[[torch.Tensor], tuple[Any, ...]] = attrgetter(*PARAMETER_MARKS)
+"""What a parameter is to keep while a step that was compiled from it runs. Instead of its hooks: none."""
 
 
 def take_inputs_in_a_list(function: F) -> F:

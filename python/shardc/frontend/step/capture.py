@@ -79,6 +79,7 @@ def capture_step(
         baked=traced_optimizer.baked(read),
         tied=state.tied,
         gradients=step.gradients,
+        written=trace.written,
         trace_s=traced - started,
         import_s=time.perf_counter() - traced,
         _values=_values(state, traced_optimizer),

@@ -7,6 +7,7 @@ same, the attributes are a cache; if not, or if a number goes on changing, a com
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -104,22 +105,21 @@ def check_same(
         raise FrozenValue(changes=told(before, between), where=where)
     for key in changes(between, after):
         if not isinstance(after.get(key), Thing):
-            path = key[0]
-            where = line_of_code(type(modules[path]).forward)
-            raise FrozenValue(changes=_told(key, between, after), where=where)
+            old, new = ({key: values[key]} if key in values else {} for values in (between, after))
+            raise FrozenValue(changes=told(old, new), where=line_of_code(type(modules[key[0]]).forward))
 
 
-def told(before: Values, after: Values) -> str:
-    """In words what changed."""
-    found = [_told(key, before, after) for key in changes(before, after)]
-    return "; ".join(found[:SHOWN]) or "time, or numbers from outside of PyTorch"
-
-
-def _told(key: tuple[str, str], before: Values, after: Values) -> str:
-    path, name = key
-    old, new = (str(held[key])[:40] if key in held else "absent" for held in (before, after))
-    change = "it changes" if old == new else f"{old} before a forward, {new} after it"
-    return f"{path}.{name} ({change})"
+def told(before: Values, after: Values, when: str = "before a forward", then: str = "after it") -> str:
+    """In words what changed first."""
+    found = []
+    for path, name in changes(before, after)[:SHOWN]:
+        held = (
+            str(values[path, name])[:40] if (path, name) in values else "absent" for values in (before, after)
+        )
+        old, new = held
+        change = "it changes" if old == new else f"{old} {when}, {new} {then}"
+        found.append(f"{path}.{name} ({change})")
+    return "; ".join(found) or "time, or numbers from outside of PyTorch"
 
 
 def _leaves(name: str, value: object, depth: int = 0) -> Iterator[tuple[str, object]]:
@@ -132,7 +132,7 @@ def _leaves(name: str, value: object, depth: int = 0) -> Iterator[tuple[str, obj
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for _, (key, item) in zip(range(LONGEST), items, strict=False):
             yield from _leaves(f"{name}[{key!r}]", item, depth + 1)
-    else:
+    elif not isinstance(value, weakref.ref):  # such as those of LSTMs to their weights, made anew
         yield name, value if isinstance(value, PLAIN) else Thing(value)
 
 

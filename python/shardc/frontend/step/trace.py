@@ -66,6 +66,7 @@ class Trace:
     """The raw graph of ``arguments``, which gives loss, params, state, buffers, then ``gradients`` or None.
 
     ``storages`` names the model's tensors by the address of their data: none may be a constant of the graph.
+    ``written``: attributes that the forward sets, by module and name.
     """
 
     graph: torch.fx.GraphModule
@@ -73,6 +74,7 @@ class Trace:
     gradients: list[str]
     where: Frames
     storages: dict[int, str]
+    written: list[tuple[str, str]]
 
 
 class StepTracer:
@@ -116,9 +118,10 @@ class StepTracer:
             graph, after = self._run(tensors)
             if (generator := drawn(states)) is not None:
                 raise PythonRandom(generator=generator, where=self._line_of_draw(tensors))
-            if self._twice or changes(before, after):
+            written = changes(before, after)
+            if self._twice or written:
                 self._check_again(graph, tensors, before, after)
-        return Trace(graph, arguments, self._trained, self._where, self._storages())
+        return Trace(graph, arguments, self._trained, self._where, self._storages(), written)
 
     def _run(
         self,
