@@ -280,6 +280,7 @@ def compile_with(
         example_batch,
         loss=loss,
         clip_grad_norm=numerics.clip_grad_norm,
+        clip_parameters=numerics.clip_parameters,
         autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
     )
     with collection_paused():

@@ -20,6 +20,7 @@ from shardc.frontend.step.model_state import ModelState, has_storage, model_stat
 from shardc.frontend.step.optimizer import TracedOptimizer
 from shardc.frontend.step.spec import Capture
 from shardc.frontend.step.trace import StepTracer, Trace
+from shardc.options.numerics import ClipParameters
 from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 
 
@@ -30,6 +31,7 @@ def capture_step(
     *,
     loss: LossFunction | None = None,
     clip_grad_norm: float | None = None,
+    clip_parameters: ClipParameters = "model",
     autocast: torch.dtype | None = None,
     context: ir.Context | None = None,
     twice: bool = False,
@@ -39,7 +41,8 @@ def capture_step(
     ``model`` may be real, fake or on the meta device; model and optimizer are left as they were. The batch is
     called as ``model(**batch)`` for a mapping, ``model(*batch)`` for a tuple or list, else ``model(batch)``.
     The loss is ``loss(output, batch)`` if given, else ``output.loss``, else the output itself.
-    ``clip_grad_norm`` is the largest global 2-norm of the gradients. ``autocast`` runs forward and loss under
+    ``clip_grad_norm`` is the largest global 2-norm of the gradients of all the model's parameters, or, by
+    ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
     ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
     that is neither an attribute of a module nor a generator of random numbers: time, globals.
 
@@ -57,6 +60,7 @@ def capture_step(
         batch,
         loss=loss,
         clip_grad_norm=clip_grad_norm,
+        clip_parameters=clip_parameters,
         autocast=autocast,
         twice=twice,
     )

@@ -46,6 +46,7 @@ from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.step.optimizer import TracedOptimizer
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
+from shardc.options.numerics import ClipParameters
 from shardc.runtime.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -89,6 +90,7 @@ class StepTracer:
         *,
         loss: LossFunction | None,
         clip_grad_norm: float | None,
+        clip_parameters: ClipParameters,
         autocast: torch.dtype | None,
         twice: bool = False,
     ) -> None:
@@ -96,7 +98,9 @@ class StepTracer:
         self._model, self._state, self._optimizer = model, state, optimizer
         self._inputs, self._batch_tree = batch
         self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
-        self._trained = [name for name in optimizer.names if state.params[name].requires_grad]
+        clipped = state.params if clip_grad_norm is not None and clip_parameters == "model" else ()
+        read = dict.fromkeys([*optimizer.names, *clipped])
+        self._trained = [name for name in read if state.params[name].requires_grad]
         self._twice, self._modules = twice, modules_of(model, loss)
         self._where = caller_line()
         self._stream = RandomStream()
