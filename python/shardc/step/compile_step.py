@@ -126,7 +126,11 @@ class CompiledStep:
         )
 
     def __call__(self, batch: object) -> Tensor:
-        """One training step on a global batch; the loss, 0-d, the same on every rank."""
+        """One training step on a global batch; the loss, 0-d, the same on every rank.
+
+        Raises ModelChanged if the model or the optimizer is no more what was compiled: its mode, a hook, an
+        attribute, ``requires_grad``, a parameter. Values may change.
+        """
         return self.running(batch)
 
     @property

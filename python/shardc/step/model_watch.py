@@ -47,11 +47,8 @@ class ModelWatch:
         written: Collection[tuple[str, str]],
         is_same: Callable[[], bool],
     ) -> None:
-        self._modules, self._optimizer, self._is_same = (
-            modules_of(uncompiled(model), loss),
-            optimizer,
-            is_same,
-        )
+        self._modules = modules_of(uncompiled(model), loss)
+        self._optimizer, self._is_same = optimizer, is_same
         self._written = {(path, _attribute(name)) for path, name in written}
         self._params = {
             (path, name): parameter

@@ -16,6 +16,7 @@ from torch.optim import SGD
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import FrozenValue, PythonRandom
 from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.frozen import python_values
 
 pytestmark = pytest.mark.usefixtures("f64")
 
@@ -159,6 +160,13 @@ def shapes(model: Net, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("change", [table, last, shapes])
 def test_what_stays_the_same_is_no_error(change: Any, follows_eager: Callable[..., Any]) -> None:
     follows_eager(Net(change), lambda m: SGD(m.parameters(), 0.1), batches(), loss=loss)
+
+
+def test_a_large_attribute_is_looked_at_in_part() -> None:
+    module = nn.Module()
+    module.vocabulary = [[[0] * 1000] * 1000] * 1000
+    held = [name for _, name in python_values({"model": module}) if name.startswith("vocabulary")]
+    assert held[:3] == ["vocabulary", "vocabulary[0]", "vocabulary[0][0]"] and len(held) == 1000
 
 
 class CountingLoss(nn.Module):

@@ -10,6 +10,7 @@ import random
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ Values = dict[tuple[str, str], object]
 """Of each module, by its path and the attribute, what Python holds there."""
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
 DEEPEST, LONGEST = 3, 1000
-"""How deep in an attribute, and how far in a list, values are looked at."""
+"""How deep in an attribute, and at how many of its values, is looked."""
 SHOWN = 3
 
 
@@ -61,7 +62,7 @@ def python_values(modules: Mapping[str, torch.nn.Module]) -> Values:
     found: Values = {}
     for path, module in modules.items():
         for name, value in vars(module).items():
-            found |= {(path, inner): leaf for inner, leaf in _leaves(name, value)}
+            found |= {(path, inner): leaf for inner, leaf in islice(_leaves(name, value), LONGEST)}
     return found
 
 
@@ -130,7 +131,7 @@ def _leaves(name: str, value: object, depth: int = 0) -> Iterator[tuple[str, obj
     elif isinstance(value, dict | list | tuple) and depth < DEEPEST:
         yield name, f"{len(value)} of a {type(value).__name__}"
         items = value.items() if isinstance(value, dict) else enumerate(value)
-        for _, (key, item) in zip(range(LONGEST), items, strict=False):
+        for key, item in items:
             yield from _leaves(f"{name}[{key!r}]", item, depth + 1)
     elif not isinstance(value, weakref.ref):  # such as those of LSTMs to their weights, made anew
         yield name, value if isinstance(value, PLAIN) else Thing(value)
