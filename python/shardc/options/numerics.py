@@ -9,9 +9,6 @@ Rounding = Literal["fused", "eager"]
 """Where chains of 16-bit floats are rounded: at a kernel's results, or after each op, as PyTorch does."""
 ROUNDINGS: tuple[str, ...] = get_args(Rounding)
 
-ClipParameters = Literal["model", "optimizer"]
-"""Whose gradients a global norm is of."""
-
 
 def dtype_name(dtype: object) -> str:
     """``torch.bfloat16``, or its name, as ``bfloat16``."""
@@ -30,7 +27,7 @@ class Numerics(Group):
         was="clip",
         only="compile_step",
     )
-    clip_parameters: ClipParameters = option(
+    clip_parameters: Literal["model", "optimizer"] = option(
         "model",
         "Whose gradients the norm of clip_grad_norm is of: all the model's that require one, as "
         "torch.nn.utils.clip_grad_norm_(model.parameters(), n) has it after model.zero_grad() (model), or "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from shardc.frontend.step.capture import capture_step
-from shardc.options.numerics import ClipParameters
+from shardc.frontend.step.trace import ClipParameters
 
 pytestmark = pytest.mark.usefixtures("f64")
 NORM = 0.05

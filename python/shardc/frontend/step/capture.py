@@ -19,8 +19,7 @@ from shardc.frontend.step.huggingface import prepared
 from shardc.frontend.step.model_state import ModelState, has_storage, model_state
 from shardc.frontend.step.optimizer import TracedOptimizer
 from shardc.frontend.step.spec import Capture
-from shardc.frontend.step.trace import StepTracer, Trace
-from shardc.options.numerics import ClipParameters
+from shardc.frontend.step.trace import ClipParameters, StepTracer, Trace
 from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 
 

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
@@ -46,7 +46,6 @@ from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.step.optimizer import TracedOptimizer
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
-from shardc.options.numerics import ClipParameters
 from shardc.runtime.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -60,6 +59,8 @@ from shardc.runtime.torch_private import (
 
 Tensors = dict[str, torch.Tensor]
 Gradients = Mapping[str, torch.Tensor | None]
+ClipParameters = Literal["model", "optimizer"]
+"""Whose gradients a global norm is of."""
 
 
 @dataclass
