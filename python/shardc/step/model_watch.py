@@ -49,7 +49,7 @@ class ModelWatch:
     ) -> None:
         self._modules = modules_of(uncompiled(model), loss)
         self._optimizer, self._is_same = optimizer, is_same
-        self._written = {(path, _attribute(name)) for path, name in written}
+        self._written = {*written, *((path, _attribute(name)) for path, name in written)}
         self._params = {
             (path, name): parameter
             for path, module in self._modules.items()
@@ -100,8 +100,11 @@ class ModelWatch:
         found = {
             (path, name): value
             for (path, name), value in python_values(self._modules).items()
-            if (inner := _attribute(name)) in MODULE_TABLES
-            or (inner not in BASE and (path, inner) not in self._written)
+            if (path, name) not in self._written
+            and (
+                (inner := _attribute(name)) in MODULE_TABLES
+                or (inner not in BASE and (path, inner) not in self._written)
+            )
         }
         for (path, name), parameter in self._params.items():
             for mark, value in zip(PARAMETER_MARKS, parameter_marks(parameter), strict=True):

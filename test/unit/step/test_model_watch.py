@@ -188,6 +188,37 @@ def test_what_an_eager_forward_keeps_is_no_change(recwarn: pytest.WarningsRecord
     assert not [w for w in recwarn if "ModelTracedAgain" in str(w.message)]
 
 
+class Layer(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+class Switching(nn.Module):
+    """Its first forward puts another module in a module's place, with its parameters, as BigBird's does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.has_switched = Layer(nn.Linear(4, 2)), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.has_switched:
+            self.layer, self.has_switched = Layer(self.layer.inner), True
+        return self.layer(x)
+
+
+def test_a_module_that_the_forward_replaces_is_no_change(recwarn: pytest.WarningsRecorder) -> None:
+    model = nn.Sequential(Switching()).double()
+    step = compiled(model)
+    model(*batch(2))
+    step(batch(0))
+    step(batch(1))
+    assert not [w for w in recwarn if "ModelTracedAgain" in str(w.message)]
+
+
 def test_verify_traces_twice() -> None:
     calls = []
 
