@@ -56,6 +56,14 @@ def fingerprint(level1: str) -> str:
     return hashlib.sha256(level1.encode()).hexdigest()
 
 
+def is_program(capture: Capture, other: Capture, fields: ManifestFields) -> bool:
+    """Whether ``capture`` is the program of ``other``, whose ``fields`` are given, constants included."""
+    level1 = capture.module.operation.get_asm(assume_verified=True)
+    held, known = capture.constants, other.constants
+    same = held.keys() == known.keys() and all(torch.equal(held[name], known[name]) for name in held)
+    return same and fingerprint(level1) == fields.model
+
+
 def build_manifest(module: ir.Module, fields: ManifestFields, target: str) -> Manifest:
     """The manifest of a module of level 3 or 4, for ``target``, without files."""
     program = describe_program(module)

@@ -17,6 +17,18 @@ class BadArgument(ShardcError):
     hint = "{hint}"
 
 
+class ModelChanged(ShardcError):
+    """The model or the optimizer is not what the step was compiled from, and eager PyTorch would compute
+    something else.
+
+    Fails: ``model.eval()``, a hook, ``requires_grad_(False)`` or another parameter after ``compile_step``.
+    Works: the same before it; values written into parameters and buffers; modes that change nothing.
+    """
+
+    template = "the step is not the model's any more: {changes}"
+    hint = "set it back before the step (model.train(), handle.remove()), or compile another step"
+
+
 class NotEqual(ShardcError):
     """``verify=True`` found that the compiled program differs from the single-device one."""
 

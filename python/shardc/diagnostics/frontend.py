@@ -54,6 +54,30 @@ class UnsupportedRandomOp(ShardcError):
     )
 
 
+class PythonRandom(ShardcError):
+    """The step draws random numbers that are not PyTorch's: a compiled step would use the same in each call.
+
+    Fails: ``x * random.random()``, ``numpy.random.rand()`` in a forward. Works: ``x * torch.rand(())``.
+    """
+
+    template = "the step draws from {generator} here or just before: all compiled steps would use one draw"
+    hint = "draw with torch.rand, torch.randn or torch.randint, or pass the numbers in with the batch"
+
+
+class FrozenValue(ShardcError):
+    """What one step leaves in Python changes the next: a compiled step never looks at Python again.
+
+    Fails: ``self.calls += 1`` in a forward. Works: ``self.calls += 1`` where ``calls`` is a tensor that
+    ``register_buffer`` holds. An attribute that only the first forward sets, such as a table, is no error.
+    """
+
+    template = "the step after another is not the same program; what Python holds has changed: {changes}"
+    hint = (
+        "keep what changes in tensors: buffers (register_buffer), which a step updates, or leaves of the "
+        "batch; or compute it in the training loop"
+    )
+
+
 class UnsupportedOp(ShardcError):
     """An op that writes to its inputs, or has no form in the torch dialect, was left in the graph.
 
@@ -104,6 +128,16 @@ class BatchUnsupported(ShardcError):
 
     template = "the example batch cannot be an input of the step: {reason}"
     hint = "give the batch as a mapping, tuple or list of tensors (None, numbers and strings stay constant)"
+
+
+class HookUnsupported(ShardcError):
+    """A gradient hook of a parameter that cannot be part of the step.
+
+    Fails: ``self.weight.register_hook(f)`` in a forward. Works: the same once, after the model is built.
+    """
+
+    template = "a gradient hook of parameter {parameter} cannot be part of the step: {reason}"
+    hint = "register it with register_hook or register_post_accumulate_grad_hook before the step is compiled"
 
 
 class OptimizerUnsupported(ShardcError):

@@ -21,10 +21,17 @@ class Numerics(Group):
 
     clip_grad_norm: float | None = option(
         None,
-        "Clip the gradients to this global norm, such as 1.0.",
+        "Clip the gradients to this global 2-norm, such as 1.0: that of all clip_parameters together.",
         Hint("a number above 0"),
         above=0,
         was="clip",
+        only="compile_step",
+    )
+    clip_parameters: Literal["model", "optimizer"] = option(
+        "model",
+        "Whose gradients the norm of clip_grad_norm is of: all the model's that require one, as "
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), n) has it after model.zero_grad() (model), or "
+        "those of the optimizer alone (optimizer). They differ where the optimizer holds a part.",
         only="compile_step",
     )
     autocast: Literal["bfloat16", "float16"] | None = option(

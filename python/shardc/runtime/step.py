@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -82,6 +82,7 @@ class TrainStep:
         self._saver = Saver()
         self._same_batch = SameBatch(self._mesh.world_size)
         self._graphed: GraphedStep | None = None
+        self._check: Callable[[], None] | None = None
         held = [leaf for leaf in self._arguments if leaf.role == "constant"]
         self._constants = {leaf.name: self._constant(leaf, constants) for leaf in held}
         self.state = State(self._arguments, self._mesh, self._place, every, part.axis)
@@ -188,6 +189,10 @@ class TrainStep:
         """
         self.hyper.bind(optimizer)
 
+    def check_before_steps(self, check: Callable[[], None]) -> None:
+        """Call ``check`` before each step; an error that it raises leaves all as it was."""
+        self._check = check
+
     def parameters(self) -> Iterator[DTensor]:
         """Those that this rank has a part of: with a pipeline, of its own stages."""
         return iter(self.state.dtensors("param").values())
@@ -290,8 +295,13 @@ class TrainStep:
         padded = {n: with_padding(values[n], leaf.padded) for n, leaf in self._inputs.items()}
         return self._advance({n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()})
 
-    @torch.no_grad()
     def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        if self._check is not None:
+            self._check()
+        with torch.no_grad():
+            return self._compute(inputs)
+
+    def _compute(self, inputs: Mapping[str, Tensor]) -> Tensor:
         with told(self._planned_bytes, self._place.device, self._place.rank):
             values = self._values(inputs)
             loss = self._graphed(values) if self._graphed else self._function(self._rank, *values)[0]

@@ -10,9 +10,10 @@ No other file names a private part of PyTorch, and none replaces a function of P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 F = TypeVar("F", bound=Callable[..., object])
+Hook = Callable[[torch.Tensor], Any]
 
 
 class Name(NamedTuple):
@@ -194,6 +196,34 @@ def sequence_number_of(node: Node) -> int:
 def uncompiled(model: F) -> F:
     """``OptimizedModule._orig_mod``: the module that ``torch.compile`` was given. Instead: none yet."""
     return getattr(model, "_orig_mod", model)
+
+
+def gradient_hooks(tensor: torch.Tensor) -> tuple[list[Hook], list[Hook]]:
+    """``Tensor._backward_hooks``, ``_post_accumulate_grad_hooks``: in order of their calls. Instead: none."""
+    held = tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None)
+    before, after = (list((hooks or {}).values()) for hooks in held)
+    return before, after
+
+
+MODULE_TABLES = (
+    *("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks"),
+    *("_backward_hooks", "_backward_pre_hooks"),
+)
+
+
+def module_tables(modules: Iterable[torch.nn.Module]) -> list[dict[Any, Any]]:
+    """``Module._parameters``, ``_forward_hooks`` and others: to see that none changed. Instead: none."""
+    return [vars(module)[name] for module in modules for name in MODULE_TABLES]
+
+
+def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[dict[int, Any]]:
+    """``Optimizer._optimizer_step_pre_hooks``, ``_optimizer_step_post_hooks``: the same. Instead: none."""
+    return [optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks]
+
+
+PARAMETER_MARKS = ("requires_grad", "dtype", "_backward_hooks", "_post_accumulate_grad_hooks")
+parameter_marks: Callable[[torch.Tensor], tuple[Any, ...]] = attrgetter(*PARAMETER_MARKS)
+"""What a parameter is to keep while a step that was compiled from it runs. Instead of its hooks: none."""
 
 
 def take_inputs_in_a_list(function: F) -> F:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shardc.artefact.folder import write_artefact
-from shardc.artefact.manifest import ManifestFields, build_manifest, fields_of
+from shardc.artefact.manifest import ManifestFields, build_manifest, fields_of, is_program
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
 from shardc.backends.torch.check_program import check_program
@@ -40,6 +40,7 @@ from shardc.runtime.state import Source
 from shardc.runtime.step import TrainStep
 from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
+from shardc.step.model_watch import ModelWatch
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 from shardc.step.share_state import share_state
 from shardc.step.values import batch_leaves, example_inputs
@@ -64,6 +65,7 @@ class CompiledStep:
     _optimizer: torch.optim.Optimizer
     _source: Source
     _own: Mapping[str, Tensor]
+    _watch: ModelWatch
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
 
@@ -133,7 +135,11 @@ class CompiledStep:
         )
 
     def __call__(self, batch: object) -> Tensor:
-        """One training step on a global batch; the loss, 0-d, the same on every rank."""
+        """One training step on a global batch; the loss, 0-d, the same on every rank.
+
+        Raises ModelChanged if the model or the optimizer is no more what was compiled: its mode, a hook, an
+        attribute, ``requires_grad``, a parameter. Values may change.
+        """
         return self.running(batch)
 
     @property
@@ -151,6 +157,7 @@ class CompiledStep:
             if self._is_shared:
                 share_state(self._running.state, self._own, self._optimizer)
             self._running.bind(self._optimizer)
+            self._running.check_before_steps(self._watch)
         return self._running
 
     def _initial_source(self) -> Source:
@@ -279,16 +286,18 @@ def compile_with(
     if world is not None and world != mesh.world_size:
         shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)
+    trace = partial(
+        capture_step,
+        model,
+        optimizer,
+        example_batch,
+        loss=loss,
+        clip_grad_norm=numerics.clip_grad_norm,
+        clip_parameters=numerics.clip_parameters,
+        autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
+    )
     with collection_paused():
-        capture = capture_step(
-            model,
-            optimizer,
-            example_batch,
-            loss=loss,
-            clip_grad_norm=numerics.clip_grad_norm,
-            autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
-            context=new_context(),
-        )
+        capture = trace(context=new_context(), twice=numerics.verify)
         level1 = capture.module.operation.get_asm(assume_verified=True)
         fields = fields_of(capture, optimizer, level1, numerics.seed)
         compiled = compile_capture(
@@ -299,7 +308,15 @@ def compile_with(
     on_host = kernels.target is not None and target is not None and target.runs_on_host
     read = model_state(model)
     own = {**read.params, **read.buffers}
-    step = CompiledStep(compiled, fields, example_batch, optimizer, state, own, "cpu" if on_host else None)
+    watch = ModelWatch(
+        model,
+        loss,
+        optimizer,
+        capture.written,
+        lambda: is_program(trace(context=new_context()), capture, fields),
+    )
+    device = "cpu" if on_host else None
+    step = CompiledStep(compiled, fields, example_batch, optimizer, state, own, watch, device)
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())
     return step

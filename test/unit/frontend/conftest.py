@@ -87,6 +87,12 @@ def run_step() -> Callable[[Capture, torch.optim.Optimizer, Any, int], torch.Ten
 
 
 @pytest.fixture
+def new_program() -> type[Program]:
+    """A captured step with the values of its state."""
+    return Program
+
+
+@pytest.fixture
 def follows_eager() -> Callable[..., Capture]:
     """A check that a captured step equals eager training for some steps.
 

@@ -39,6 +39,12 @@ ATTRIBUTES: dict[str, Callable[[], object]] = {
     "OpOverload._op": lambda: torch_private.direct_call(torch.ops.aten.add.Tensor)(WEIGHT, 1),
     "UntypedStorage._cdata": lambda: torch_private.storage_address(WEIGHT.untyped_storage()),
     "Node._sequence_nr": lambda: torch_private.sequence_number_of((WEIGHT * 2).grad_fn),
+    "Tensor._backward_hooks": lambda: torch_private.gradient_hooks(WEIGHT),
+    "Tensor._post_accumulate_grad_hooks": lambda: torch_private.parameter_marks(WEIGHT),
+    "Module._forward_hooks": lambda: torch_private.module_tables([torch.nn.Linear(1, 1)]),
+    "Optimizer._optimizer_step_pre_hooks": lambda: torch_private.optimizer_hooks(
+        torch.optim.SGD([WEIGHT], 0.1)
+    ),
     "OptimizedModule._orig_mod": lambda: (
         torch.compile(torch.nn.Linear(1, 1), backend="eager")._orig_mod  # pyright: ignore[reportFunctionMemberAccess]
     ),

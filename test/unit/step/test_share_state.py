@@ -73,6 +73,7 @@ def test_model_and_optimizer_follow(fuse: bool) -> None:
     # DTensors show the same, and need no gradient
     for name, value in step.named_parameters():
         assert torch.equal(value.full_tensor(), ours.get_parameter(name)) and not value.requires_grad
+    ours.train()
     step(batch(3))
     assert torch.equal(dict(step.named_parameters())["0.weight"].full_tensor(), first)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -56,12 +56,16 @@ _WRAPPERS = (
 
 
 class NodeRecorder:
-    """Current phase and source of the nodes being made; ``label`` stands for lines in the optimizer phase."""
+    """Current phase and source of the nodes being made; ``label`` stands for lines in the optimizer phase.
 
-    def __init__(self, stop_file: str, fallback: Frames) -> None:
+    With ``watch``, the newest node stays the first at which ``watch()`` was true.
+    """
+
+    def __init__(self, stop_file: str, fallback: Frames, watch: Callable[[], bool] | None = None) -> None:
         self.phase = FORWARD
         self.label: Frames | None = None
-        self._stop_file = stop_file
+        self._stop_file, self._watch = stop_file, watch
+        self._watched: Frames | None = None
         self._last = fallback
         self._by_sequence: dict[int, Frames] = {}
 
@@ -73,6 +77,8 @@ class NodeRecorder:
             node = create(*args, **kwargs)
             node.meta[PHASE] = self._phase()
             node.meta[FRAMES] = self._frames()
+            if self._watch is not None and self._watched is None and self._watch():
+                self._watched = node.meta[FRAMES]
             return node
 
         tracer.create_node = create_node  # type: ignore[method-assign]
@@ -80,7 +86,8 @@ class NodeRecorder:
     @property
     def line(self) -> str:
         """``file:line`` of the op that has made the newest node."""
-        return f"{self._last[0][0]}:{self._last[0][1]}"
+        file, line = (self._watched or self._last)[0]
+        return f"{file}:{line}"
 
     def _phase(self) -> str:
         """A backward makes gradients without recording; what it makes again of the forward it records."""

@@ -19,7 +19,7 @@ from shardc.frontend.step.huggingface import prepared
 from shardc.frontend.step.model_state import ModelState, has_storage, model_state
 from shardc.frontend.step.optimizer import TracedOptimizer
 from shardc.frontend.step.spec import Capture
-from shardc.frontend.step.trace import StepTracer, Trace
+from shardc.frontend.step.trace import ClipParameters, StepTracer, Trace
 from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 
 
@@ -30,16 +30,20 @@ def capture_step(
     *,
     loss: LossFunction | None = None,
     clip_grad_norm: float | None = None,
+    clip_parameters: ClipParameters = "model",
     autocast: torch.dtype | None = None,
     context: ir.Context | None = None,
+    twice: bool = False,
 ) -> Capture:
     """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
 
     ``model`` may be real, fake or on the meta device; model and optimizer are left as they were. The batch is
     called as ``model(**batch)`` for a mapping, ``model(*batch)`` for a tuple or list, else ``model(batch)``.
     The loss is ``loss(output, batch)`` if given, else ``output.loss``, else the output itself.
-    ``clip_grad_norm`` is the largest global 2-norm of the gradients. ``autocast`` runs forward and loss under
-    ``torch.autocast`` with that dtype.
+    ``clip_grad_norm`` is the largest global 2-norm of the gradients of all the model's parameters, or, by
+    ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
+    ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
+    that is neither an attribute of a module nor a generator of random numbers: time, globals.
 
     Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
     """
@@ -49,7 +53,15 @@ def capture_step(
     traced_optimizer = TracedOptimizer(optimizer, state.params)
     batch = flatten_batch(example_batch)
     tracer = StepTracer(
-        model, state, traced_optimizer, batch, loss=loss, clip_grad_norm=clip_grad_norm, autocast=autocast
+        model,
+        state,
+        traced_optimizer,
+        batch,
+        loss=loss,
+        clip_grad_norm=clip_grad_norm,
+        clip_parameters=clip_parameters,
+        autocast=autocast,
+        twice=twice,
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):
@@ -70,6 +82,7 @@ def capture_step(
         baked=traced_optimizer.baked(read),
         tied=state.tied,
         gradients=step.gradients,
+        written=trace.written,
         trace_s=traced - started,
         import_s=time.perf_counter() - traced,
         _values=_values(state, traced_optimizer),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,18 +34,21 @@ def has_storage(tensor: torch.Tensor) -> bool:
 
 
 @contextmanager
-def unchanged(model: torch.nn.Module) -> Iterator[None]:
-    """Restores every attribute that the forward of ``model`` or of a submodule sets on ``self`` meanwhile."""
-    saved = [(vars(module), dict(vars(module))) for module in model.modules()]
+def unchanged(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Restores every attribute that is set on these modules meanwhile, and the lists and dicts in them."""
+    saved = [(vars(module), dict(vars(module))) for module in modules]
     # parameters, buffers and submodules are in dicts among the attributes
     values = [value for _, held in saved for value in held.values()]
     saved += [(value, dict(value)) for value in values if type(value) in (dict, OrderedDict)]
+    lists = [(value, list(value)) for value in values if type(value) is list]
     try:
         yield
     finally:
         for held, content in saved:
             held.clear()
             held.update(content)
+        for held, content in lists:
+            held[:] = content
 
 
 def _unique(named: Iterator[tuple[str, torch.Tensor]]) -> tuple[dict, dict[str, str]]:

@@ -33,12 +33,16 @@ class RandomStream:
     def opened(self) -> Iterator[None]:
         """Counts draws from 0. PyTorch's generator is afterwards as it was before."""
         state = torch.default_generator.get_state()
-        self._drawn = 0
-        torch.default_generator.manual_seed(_FIRST)
+        self.restart()
         try:
             yield
         finally:
             torch.default_generator.set_state(state)
+
+    def restart(self) -> None:
+        """Count from 0 again: a step is traced once more."""
+        self._drawn = 0
+        torch.default_generator.manual_seed(_FIRST)
 
     def next(self) -> int:
         """The number of the next draw. Raises UnsupportedRandomOp if the user's code seeds the generator."""

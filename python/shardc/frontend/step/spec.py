@@ -65,6 +65,7 @@ class Capture:
     ``gradients`` maps a parameter to the name of the FX node that makes its final gradient, before clipping.
     ``baked`` holds the settings of param groups that are constants of the program: ``{(group, key): value}``.
     ``tied`` maps each other name of a tied parameter or buffer to the name used here.
+    ``written`` are the attributes that the forward sets on modules, by the module's path and their names.
     ``trace_s`` and ``import_s`` are seconds.
     """
 
@@ -78,6 +79,7 @@ class Capture:
     baked: dict[tuple[int, str], object]
     tied: dict[str, str]
     gradients: dict[str, str]
+    written: list[tuple[str, str]] = field(default_factory=list)
     trace_s: float = 0.0
     import_s: float = 0.0
     _values: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict, repr=False)

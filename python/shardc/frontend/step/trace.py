@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
@@ -14,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.frontend import DataDependent, TraceFailed
+from shardc.diagnostics.frontend import DataDependent, FrozenValue, PythonRandom, TraceFailed
 from shardc.frontend.fake_results import correction_table
 from shardc.frontend.importing.recorder import (
     BACKWARD,
@@ -29,6 +30,17 @@ from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.step.compiling import compiling
+from shardc.frontend.step.frozen import (
+    Values,
+    changes,
+    check_same,
+    drawn,
+    generator_states,
+    modules_of,
+    python_values,
+    told,
+)
+from shardc.frontend.step.hooks import carry_hooks, check_hooks
 from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.step.optimizer import TracedOptimizer
@@ -47,6 +59,8 @@ from shardc.runtime.torch_private import (
 
 Tensors = dict[str, torch.Tensor]
 Gradients = Mapping[str, torch.Tensor | None]
+ClipParameters = Literal["model", "optimizer"]
+"""Whose gradients a global norm is of."""
 
 
 @dataclass
@@ -54,6 +68,7 @@ class Trace:
     """The raw graph of ``arguments``, which gives loss, params, state, buffers, then ``gradients`` or None.
 
     ``storages`` names the model's tensors by the address of their data: none may be a constant of the graph.
+    ``written``: attributes that the forward sets, by module and name.
     """
 
     graph: torch.fx.GraphModule
@@ -61,6 +76,7 @@ class Trace:
     gradients: list[str]
     where: Frames
     storages: dict[int, str]
+    written: list[tuple[str, str]]
 
 
 class StepTracer:
@@ -75,12 +91,18 @@ class StepTracer:
         *,
         loss: LossFunction | None,
         clip_grad_norm: float | None,
+        clip_parameters: ClipParameters,
         autocast: torch.dtype | None,
+        twice: bool = False,
     ) -> None:
+        """``twice``: trace two steps in a row in any case, and refuse a second that is another program."""
         self._model, self._state, self._optimizer = model, state, optimizer
         self._inputs, self._batch_tree = batch
         self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
-        self._trained = [name for name in optimizer.names if state.params[name].requires_grad]
+        clipped = state.params if clip_grad_norm is not None and clip_parameters == "model" else ()
+        read = dict.fromkeys([*optimizer.names, *clipped])
+        self._trained = [name for name in read if state.params[name].requires_grad]
+        self._twice, self._modules = twice, modules_of(model, loss)
         self._where = caller_line()
         self._stream = RandomStream()
 
@@ -89,29 +111,62 @@ class StepTracer:
 
         ``symbols``: sizes and numbers that depend on values become symbols, where they are refused else.
         """
-        self._recorder = NodeRecorder(__file__, self._where)
-        fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
-        checkpoints = recomputation_unchecked() if symbols else nullcontext()
-        with (
-            checkpoints,
-            self._stream.opened(),
-            set_checkpoint_early_stop(False),
-            fake,
-            compiling(),
-            autocast_for_all(),
-            unchanged(self._model),
-        ):
+        with ExitStack() as stack:
+            fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
+            stack.enter_context(self._stream.opened())
+            for setting in (set_checkpoint_early_stop(False), fake, compiling(), autocast_for_all()):
+                stack.enter_context(setting)
+            if symbols:
+                stack.enter_context(recomputation_unchecked())
             arguments, tensors = self._arguments()
-            table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
-            # A lambda: make_fx counts a bound method's self among the arguments.
-            traced = make_fx(lambda flat: self._record(flat), table, tracing_mode="real")
+            before, states = python_values(self._modules), generator_states()
+            graph, after = self._run(tensors)
+            if (generator := drawn(states)) is not None:
+                raise PythonRandom(generator=generator, where=self._line_of_draw(tensors))
+            written = changes(before, after)
+            if self._twice or written:
+                self._check_again(graph, tensors, before, after)
+        return Trace(graph, arguments, self._trained, self._where, self._storages(), written)
+
+    def _run(
+        self,
+        tensors: list[torch.Tensor],
+        between: Callable[[], None] | None = None,
+        watch: Callable[[], bool] | None = None,
+    ) -> tuple[torch.fx.GraphModule, Values]:
+        """The raw graph of a step, and what its modules hold in Python after it.
+
+        ``between``: called after a forward and backward that come before those of the graph's results.
+        """
+        self._recorder = NodeRecorder(__file__, self._where, watch)
+        table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
+        # A lambda: make_fx counts a bound method's self among the arguments.
+        traced = make_fx(lambda flat: self._record(flat, between), table, tracing_mode="real")
+        self._stream.restart()
+        with unchanged(self._modules.values()):
             try:
-                graph = traced(tensors)
+                return traced(tensors), python_values(self._modules)
             except Exception as error:
                 frame, line = self._where[0]
                 last_line = self._recorder.line if _in_backward(error) else f"{frame}:{line}"
                 raise _explained(error, last_line) from error
-        return Trace(graph, arguments, self._trained, self._where, self._storages())
+
+    def _check_again(
+        self, graph: torch.fx.GraphModule, tensors: list[torch.Tensor], before: Values, after: Values
+    ) -> None:
+        """Raises FrozenValue unless the step after this one is the same program."""
+        seen = [before, after]
+        try:
+            again, last = self._run(tensors, lambda: seen.append(python_values(self._modules)))
+        except ShardcError as error:
+            raise FrozenValue(changes=told(before, after), where=error.where) from error
+        check_same(graph, again, (before, seen[-1], last), self._modules)
+
+    def _line_of_draw(self, tensors: list[torch.Tensor]) -> str:
+        """The line of the first op that follows a draw, by another trace."""
+        states = generator_states()
+        self._run(tensors, watch=lambda: drawn(states) is not None)
+        return self._recorder.line
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
         """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
@@ -132,14 +187,19 @@ class StepTracer:
         real = {name: tensor for name, tensor in tensors.items() if has_storage(tensor) and tensor.numel()}
         return {tensor.untyped_storage().data_ptr(): name for name, tensor in real.items()}
 
-    def _record(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    def _record(
+        self, tensors: list[torch.Tensor], between: Callable[[], None] | None
+    ) -> list[torch.Tensor | None]:
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None
         self._recorder.attach(proxy_mode.tracer)
         self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
-        return dispatch_functionalize(self._step, FunctionalTensorMode())(tensors)
+        step = functools.partial(self._step, between)
+        return dispatch_functionalize(step, FunctionalTensorMode())(tensors)
 
-    def _step(self, tensors: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    def _step(
+        self, between: Callable[[], None] | None, tensors: list[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
         optimizer, remaining = self._optimizer, iter(tensors)
         params = _take(remaining, self._state.params)
         state = _take(remaining, [slot.name for slot in optimizer.slots])
@@ -148,6 +208,10 @@ class StepTracer:
         inputs = list(_take(remaining, self._batch_tree.names).values())
 
         with Interception():
+            if between is not None:
+                self._differentiate(params, buffers, inputs)
+                between()
+                self._stream.restart()
             loss, grads, buffers = self._differentiate(params, buffers, inputs)
         self._recorder.phase = OPTIMIZER
         updated, state = self._update(params, grads, state, hyper)
@@ -160,12 +224,14 @@ class StepTracer:
         """Loss, gradients by parameter, and the buffers as the forward leaves them."""
         trained = {name: param.requires_grad for name, param in self._state.params.items()}
         leaves = {name: tensor.detach().requires_grad_(trained[name]) for name, tensor in params.items()}
+        carry_hooks(self._state.params, leaves)
 
         def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
             self._recorder.phase = BACKWARD
             torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
+            check_hooks(self._state.params, leaves)
             return loss.detach(), {name: leaves[name].grad for name in self._trained}
 
         # The forward writes running statistics into these, functional_call notes buffers that it replaces.

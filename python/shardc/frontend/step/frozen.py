@@ -1,0 +1,183 @@
+"""What a trace takes from Python and a compiled step would never look at again: attributes and draws.
+
+A forward that changes attributes of its modules is traced twice in a row. If the second run computes the
+same, the attributes are a cache; if not, or if a number goes on changing, a compiled step would be wrong.
+"""
+
+from __future__ import annotations
+
+import random
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from shardc.diagnostics.frontend import FrozenValue
+from shardc.frontend.importing.recorder import FRAMES
+from shardc.frontend.nodes import outputs
+from shardc.frontend.step.hooks import line_of_code
+from shardc.runtime.torch_private import FakeTensor
+
+Values = dict[tuple[str, str], object]
+"""Of each module, by its path and the attribute, what Python holds there."""
+PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+DEEPEST, LONGEST = 3, 1000
+"""How deep in an attribute, and at how many of its values, is looked."""
+SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Thing:
+    """An object that counts as changed where another takes its place."""
+
+    held: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Thing) and other.held is self.held
+
+    def __hash__(self) -> int:
+        return id(self.held)
+
+    def __str__(self) -> str:
+        return f"a {type(self.held).__name__}"
+
+
+@dataclass(frozen=True)
+class GeneratorState:
+    """Where a generator that a module holds is in its numbers."""
+
+    state: object
+
+    def __str__(self) -> str:
+        return "a generator's state"
+
+
+def python_values(modules: Mapping[str, torch.nn.Module]) -> Values:
+    """Attributes of all modules, and what lists and dicts among them hold; generators by their state."""
+    found: Values = {}
+    for path, module in modules.items():
+        for name, value in vars(module).items():
+            found |= {(path, inner): leaf for inner, leaf in islice(_leaves(name, value), LONGEST)}
+    return found
+
+
+def modules_of(model: torch.nn.Module, loss: object) -> dict[str, torch.nn.Module]:
+    """All modules that a step runs, by path: ``layers.0``; the model itself is ``model``."""
+    found = {name or "model": module for name, module in model.named_modules()}
+    own = loss.named_modules(prefix="loss") if isinstance(loss, torch.nn.Module) else ()
+    return found | dict(own)
+
+
+def generator_states() -> dict[str, object]:
+    """The states of the generators of random numbers that are not PyTorch's."""
+    return {"Python's random": random.getstate(), "numpy.random": repr(np.random.get_state(legacy=False))}
+
+
+def drawn(before: Mapping[str, object]) -> str | None:
+    """The first generator whose state is not that of ``before``."""
+    return next((name for name, state in generator_states().items() if state != before[name]), None)
+
+
+def changes(before: Values, after: Values) -> list[tuple[str, str]]:
+    """Where values differ, in order; ``after`` may have more."""
+    absent = object()
+    pairs = ((key, before.get(key, absent), after.get(key, absent)) for key in {**before, **after})
+    return [key for key, old, new in pairs if old is not new and old != new]
+
+
+def check_same(
+    first: GraphModule,
+    second: GraphModule,
+    values: Sequence[Values],
+    modules: Mapping[str, torch.nn.Module],
+) -> None:
+    """Raises FrozenValue unless a step after another computes the same as the first, and no number changes.
+
+    ``values``: before the first forward, between the two, and after the second.
+    """
+    before, between, after = values
+    where = _difference(first, second)
+    if where is not None:
+        raise FrozenValue(changes=told(before, between), where=where)
+    for key in changes(between, after):
+        if not isinstance(after.get(key), Thing):
+            old, new = ({key: values[key]} if key in values else {} for values in (between, after))
+            raise FrozenValue(changes=told(old, new), where=line_of_code(type(modules[key[0]]).forward))
+
+
+def told(before: Values, after: Values, when: str = "before a forward", then: str = "after it") -> str:
+    """In words what changed first."""
+    found = []
+    for path, name in changes(before, after)[:SHOWN]:
+        held = (
+            str(values[path, name])[:40] if (path, name) in values else "absent" for values in (before, after)
+        )
+        old, new = held
+        change = "it changes" if old == new else f"{old} {when}, {new} {then}"
+        found.append(f"{path}.{name} ({change})")
+    return "; ".join(found) or "time, or numbers from outside of PyTorch"
+
+
+def _leaves(name: str, value: object, depth: int = 0) -> Iterator[tuple[str, object]]:
+    if isinstance(value, random.Random):
+        yield name, GeneratorState(value.getstate())
+    elif isinstance(value, np.random.Generator):
+        yield name, GeneratorState(repr(value.bit_generator.state))
+    elif isinstance(value, dict | list | tuple) and depth < DEEPEST:
+        yield name, f"{len(value)} of a {type(value).__name__}"
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from _leaves(f"{name}[{key!r}]", item, depth + 1)
+    elif not isinstance(value, weakref.ref):  # such as those of LSTMs to their weights, made anew
+        yield name, value if isinstance(value, PLAIN) else Thing(value)
+
+
+def _difference(first: GraphModule, second: GraphModule) -> str | None:
+    """The line of the first node of ``second`` that ``first`` lacks, if their results differ."""
+    known: dict[str, int] = {}
+    numbers = [_numbered(module, known) for module in (first, second)]
+    results = [
+        [own[node] if isinstance(node, Node) else None for node in outputs(module.graph)]
+        for own, module in zip(numbers, (first, second), strict=True)
+    ]
+    if results[0] == results[1]:
+        return None
+    old = set(numbers[0].values())
+    fresh = (n for n, number in numbers[1].items() if number not in old and FRAMES in n.meta)
+    frames = next((node.meta[FRAMES] for node in fresh), (("<unknown>", 0),))
+    return f"{frames[0][0]}:{frames[0][1]}"
+
+
+def _numbered(module: GraphModule, known: dict[str, int]) -> dict[Node, int]:
+    """A number for each node: the same for the same computation."""
+    numbers: dict[Node, int] = {}
+    inputs = 0
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            key, inputs = f"input {inputs}", inputs + 1
+        elif node.op == "get_attr":
+            key = _constant(getattr(module, str(node.target)))
+        else:
+            held = map_arg((node.args, node.kwargs), lambda n: _Number(numbers[n]))
+            key = f"{node.target} {held!r}"
+        numbers[node] = known.setdefault(key, len(known))
+    return numbers
+
+
+class _Number(str):
+    """Stands for a node in what is printed of another."""
+
+    def __new__(cls, number: int) -> _Number:
+        return super().__new__(cls, f"%{number}")
+
+
+def _constant(value: torch.Tensor) -> str:
+    """A constant's values, or which tensor it is."""
+    if isinstance(value, FakeTensor) or value.is_meta or value.numel() > LONGEST:
+        return f"constant {id(value)}"
+    return f"constant {value.dtype} {list(value.shape)} {value.tolist()}"

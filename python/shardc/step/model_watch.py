@@ -1,0 +1,154 @@
+"""Whether a model and its optimizer are still what a step was compiled from, looked at before each step."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Collection
+from itertools import chain
+from operator import is_, itemgetter
+
+import torch
+from torch import nn
+
+from shardc.diagnostics.api import ModelChanged
+from shardc.diagnostics.base import ShardcError
+from shardc.frontend.importing.recorder import caller_line
+from shardc.frontend.step.frozen import Thing, Values, changes, modules_of, python_values, told
+from shardc.runtime.torch_private import (
+    MODULE_TABLES,
+    PARAMETER_MARKS,
+    module_tables,
+    optimizer_hooks,
+    parameter_marks,
+    uncompiled,
+)
+
+BASE = frozenset(vars(nn.Module())) - {"training"}
+"""Attributes that PyTorch gives to each module, but its mode."""
+KEPT = 16
+"""How many states of a model that give the compiled program are remembered."""
+
+
+class ModelWatch:
+    """Called before each step; raises ModelChanged if eager PyTorch would not run the compiled step now.
+
+    A look compares objects by identity. Where any differs, values are compared. Modes (``train()``),
+    ``requires_grad``, hooks and the user's own attributes may change if ``is_same``, which traces anew, says
+    that the program is the same. Parameters, buffers and modules are not to be replaced. Attributes that the
+    forward itself sets, ``written``, are no matter.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: object,
+        optimizer: torch.optim.Optimizer,
+        written: Collection[tuple[str, str]],
+        is_same: Callable[[], bool],
+    ) -> None:
+        self._modules = modules_of(uncompiled(model), loss)
+        self._optimizer, self._is_same = optimizer, is_same
+        self._written = {*written, *((path, _attribute(name)) for path, name in written)}
+        self._params = {
+            (path, name): parameter
+            for path, module in self._modules.items()
+            for name, parameter in module.named_parameters(recurse=False)
+        }
+        self._remember()
+        self._known = [self._values()]
+
+    def __call__(self) -> None:
+        try:
+            seen = self._glance()
+        except KeyError:  # an attribute is gone
+            seen = []
+        old = self._seen
+        if len(seen) != len(old) or not all(map(is_, seen, old)) or self._lengths() != self._sizes:
+            self._compare()
+            self._remember()
+
+    def _remember(self) -> None:
+        """Take what is there now for what a glance is to find."""
+        self._attributes = [vars(module) for module in self._modules.values()]
+        self._own = [itemgetter("training", "training", *self._own_names(path)) for path in self._modules]
+        self._tables = [*module_tables(self._modules.values()), *optimizer_hooks(self._optimizer)]
+        for parameter in self._params.values():
+            self._tables += [mark for mark in parameter_marks(parameter) if isinstance(mark, dict)]
+        self._filled = [table for table in self._tables if table]
+        self._seen, self._sizes = self._glance(), self._lengths()
+
+    def _own_names(self, path: str) -> list[str]:
+        names = vars(self._modules[path])
+        return [name for name in names if name not in BASE and (path, name) not in self._written]
+
+    def _glance(self) -> list[object]:
+        """All objects that are to stay what they are."""
+        found = list(chain.from_iterable(map(dict.values, self._filled)))
+        for read, held in zip(self._own, self._attributes, strict=True):
+            found += read(held)
+        found += chain.from_iterable(map(parameter_marks, self._params.values()))
+        for group in self._optimizer.param_groups:
+            found += group["params"]
+        return found
+
+    def _lengths(self) -> list[int]:
+        return [*map(len, self._tables), *map(len, self._attributes)]
+
+    def _values(self) -> Values:
+        """What :meth:`_glance` sees, by name."""
+        found = {
+            (path, name): value
+            for (path, name), value in python_values(self._modules).items()
+            if (path, name) not in self._written
+            and (
+                (inner := _attribute(name)) in MODULE_TABLES
+                or (inner not in BASE and (path, inner) not in self._written)
+            )
+        }
+        for (path, name), parameter in self._params.items():
+            for mark, value in zip(PARAMETER_MARKS, parameter_marks(parameter), strict=True):
+                found[path, f"{name}.{mark}"] = tuple(value or ()) if "hooks" in mark else value
+        held = [group["params"] for group in self._optimizer.param_groups]
+        found["optimizer", "param_groups"] = tuple(
+            Thing(parameter) for params in held for parameter in params
+        )
+        found["optimizer", "hooks"] = tuple(chain.from_iterable(optimizer_hooks(self._optimizer)))
+        return found
+
+    def _compare(self) -> None:
+        """Raises ModelChanged unless the values are known ones, or give the compiled program."""
+        values = self._values()
+        if values in self._known:
+            return
+        first = self._known[0]
+        what = told(first, values, "when the step was compiled", "now")
+        if not (all(_may_change(name) for _, name in changes(first, values)) and self._traced_same(what)):
+            file, line = caller_line()[0]
+            raise ModelChanged(changes=what, where=f"{file}:{line}")
+        self._known = [first, *self._known[1:][1 - KEPT :], values]
+
+    def _traced_same(self, what: str) -> bool:
+        """Whether the program is what it was, by another trace; with a warning if it is."""
+        started = time.perf_counter()
+        try:
+            with torch.enable_grad():
+                same = self._is_same()
+        except ShardcError as error:
+            raise ModelChanged(changes=what, where=error.where) from error
+        if same:
+            took = f"{time.perf_counter() - started:.1f} s"
+            text = f"{what}: another trace, {took}, found the same program, which calls no Python"
+            warnings.warn(f"ModelTracedAgain: {text}", stacklevel=2)
+        return same
+
+
+def _attribute(name: str) -> str:
+    """``counts`` of ``counts['calls']``."""
+    return name.partition("[")[0]
+
+
+def _may_change(name: str) -> bool:
+    """Whether the program alone depends on it, so that another trace tells."""
+    held = ("_parameters", "_buffers", "_modules", "param_groups")
+    return _attribute(name) not in held and not name.endswith(".dtype")
