@@ -56,7 +56,7 @@ class SameBatch:
             self._is_first, self._start = False, {}
 
     def compare_start(self, step: int) -> None:
-        """``compare`` before the first step, where each rank has a batch of its own. Raises WeightsMismatch."""
+        """Compare what the ranks start from, where each has a batch of its own. Raises WeightsMismatch."""
         if self._is_first:
             self.compare({}, step)
 
@@ -77,8 +77,8 @@ def _different(names: list[str]) -> WeightsMismatch:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     what = f"the ranks' models start from different values of {', '.join(map(repr, names[:3]))}{more}"
     hint = (
-        "call torch.manual_seed with one seed on all ranks before the model is made, broadcast its parameters "
-        "and buffers from rank 0 (torch.distributed.broadcast), or load the same file on all ranks"
+        "call torch.manual_seed with one seed on all ranks before the model is made, broadcast its "
+        "parameters and buffers from rank 0 (torch.distributed.broadcast), or load the same file on all ranks"
     )
     return WeightsMismatch(what, names[0], hint)
 

@@ -102,8 +102,11 @@ class Leaf:
         return [(*stored[:d], part, *stored[d + 1 :]) for part in self.interleaved.elements(stored[d])]
 
     def lies_like(self, mesh: Mesh, other: Leaf, its_mesh: Mesh) -> bool:
-        """Whether every rank holds the same block of this tensor as of ``other``, in the same memory layout."""
-        mine, its = (self.padded or self.shape, self.interleaved), (other.padded or other.shape, other.interleaved)
+        """Whether every rank holds the same block of this tensor as of ``other``, stored alike."""
+        mine, its = (
+            (self.padded or self.shape, self.interleaved),
+            (other.padded or other.shape, other.interleaved),
+        )
         if mine != its or self.dtype != other.dtype or mesh.world_size != its_mesh.world_size:
             return False
         if mesh.space == its_mesh.space and self.space_dims(mesh) == other.space_dims(its_mesh):
