@@ -1,11 +1,9 @@
-"""Ranks whose models differ: ``weights_worker.py CASE``; all but ``same`` and ``loaded`` have to be noticed.
+"""Ranks whose models differ, in each of ``CASES``; all but ``same`` and ``loaded`` have to be noticed.
 
 The weight of an embedding differs in one element of its last row alone, as where tokens were added.
 """
 
 from __future__ import annotations
-
-import sys
 
 import torch
 import torch.distributed as dist
@@ -14,6 +12,8 @@ from torch import nn
 
 import shardc
 from shardc.runtime.errors import WeightsMismatch
+
+CASES = ("seeds", "row", "buffer", "local", "loaded", "same")
 
 
 class Net(nn.Module):
@@ -25,7 +25,7 @@ class Net(nn.Module):
         return self.norm(self.embedding(tokens))
 
 
-def main(case: str) -> None:
+def check(case: str) -> None:
     torch.manual_seed(dist.get_rank() if case == "seeds" else 0)
     model = Net()
     whole = {name: value.clone() for name, value in model.state_dict().items()}
@@ -61,6 +61,11 @@ def main(case: str) -> None:
         step((torch.arange(8),))
 
 
+def main() -> None:
+    for case in CASES:
+        check(case)
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
-    run(lambda: main(sys.argv[1]), "as it should")
+    run(main, "as it should")
