@@ -286,9 +286,7 @@ def test_a_tensor_put_in_the_place_of_the_steps_is_refused() -> None:
     with pytest.raises(StateReplaced, match=r"assign=True.*\n.*test_share_state.py"):
         model.load_state_dict(new_model().state_dict(), assign=True)
     right, model[0].weight = model[0].weight, nn.Parameter(torch.zeros(8, 4, dtype=torch.float64))
-    with pytest.raises(
-        StateReplaced, match=r"Linear.weight was replaced.*\n.*test_share_state.py.*\n.*copy_"
-    ):
+    with pytest.raises(StateReplaced, match=r"Linear.weight was replaced.*\n.*test_share_state.py"):
         step(batch(1))
     model[0].weight = right
     step(batch(1))
