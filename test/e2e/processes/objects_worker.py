@@ -114,6 +114,7 @@ def objects_follow(folder: Path) -> None:
     mine.step()  # there are no gradients
     same(ours.state_dict(), theirs.state_dict())
     shardc.export_weights(step, ours, folder / "exported")
+    dist.barrier()  # the first rank writes
     read = shardc.read_weights(folder / "exported")
     for name, value in theirs.state_dict().items():
         found = read(name, tuple(value.shape), value.dtype, tuple(slice(0, n) for n in value.shape))
