@@ -38,10 +38,62 @@ class NotEqual(ShardcError):
 
 
 class NoValues(ShardcError):
-    """Values of a model on the meta device were asked for."""
+    """Values of a model on the meta device, or of a sharded one, were asked for."""
 
-    template = "{name} has no values: the model is on the meta device"
+    template = "{name} has no values: the model is on the meta device, or its step runs sharded"
     hint = "build the model on a real device to check it or to save its state"
+
+
+class ModelIsSharded(ShardcError):
+    """A model was called after the first step on several devices: its parameters are the step's DTensors."""
+
+    template = "{kind} was called, and its parameters are sharded: a step trains them on several devices"
+    hint = (
+        "call step(batch) to train; to run the model, load full_tensor() of each value of step.state_dict() "
+        "into a copy made before the first step, or write it with shardc.export_weights(step, model, folder)"
+    )
+    exit_code = 1
+
+
+class ValuesElsewhere(ShardcError):
+    """A tensor of the user's was read whose values a step holds, where it cannot show them."""
+
+    template = "{name!r} has no values to read: {reason}"
+    hint = (
+        "read dict(step.named_parameters())[{name!r}] or step.state_dict(), on all ranks together; "
+        "step.save_checkpoint(folder) writes what all ranks hold"
+    )
+    exit_code = 1
+
+
+class StateReplaced(ShardcError):
+    """After the first step another tensor was put in the place of one that the step reads and writes."""
+
+    template = "{name} was replaced after the first step, and the step would not see it"
+    hint = (
+        "write into the tensor that is there: parameter.copy_(value) under torch.no_grad(), "
+        "load_state_dict(values) without assign=, or step.load_state_dict(values)"
+    )
+    exit_code = 1
+
+
+class ModelInUse(ShardcError):
+    """A parameter cannot be replaced by a DTensor: something besides the model refers to it."""
+
+    template = "{name!r} cannot be replaced by a DTensor at the first step: {reason}"
+    hint = (
+        "drop losses whose graph has the model's parameters, and torch.compile'd copies of the model, before "
+        "the first step, or pass a model of its own to compile_step"
+    )
+    exit_code = 1
+
+
+class SavedTooLate(ShardcError):
+    """An artefact was to be saved after the first step on several devices, with values that are sharded."""
+
+    template = "an artefact holds whole values, and after the first step on {count} devices they are sharded"
+    hint = "save the artefact before the first step, and values with step.save_checkpoint(folder)"
+    exit_code = 1
 
 
 class BadWeights(ShardcError):

@@ -44,6 +44,14 @@ class BatchMismatch(RuntimeFailure):
     """A leaf of the batch is missing, unknown, or of another shape, dtype or value than the compiled one."""
 
 
+class WeightsMismatch(RuntimeFailure):
+    """The ranks' models start from different weights, so that each would hold a part of another model."""
+
+
+class ShardingMismatch(RuntimeFailure):
+    """Two steps share a parameter, a buffer or optimizer state, and shard it differently."""
+
+
 class StateMismatch(RuntimeFailure):
     """Initial values or a checkpoint lack a tensor of the program, or hold it in another shape."""
 

@@ -1,53 +1,86 @@
-"""Whether all ranks pass the same global batch to ``step``: each would cut its part from another one."""
+"""Whether all ranks pass the same global batch to ``step``, and start from the same weights: each would cut
+its part from another one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
-from .errors import BatchMismatch
+from .errors import BatchMismatch, WeightsMismatch
 
 SAMPLE_BYTES = 4096
-"""How much of each tensor is compared after the first step, evenly spread."""
+"""How much of each tensor is compared after the first step, in elements that are evenly spread."""
 _MASK = (1 << 62) - 1
 
 
 class SameBatch:
     """Compares a hash of the batch between ranks: at the first step all of it, before the step; then a sample
     of what lies on the host, while the step runs. A difference is told of at the next step or save.
+
+    The collective of the first step also compares what the ranks start from.
     """
 
     def __init__(self, world_size: int) -> None:
         self._is_alone = world_size == 1
         self._is_first = True
+        self._start: dict[str, int] = {}
         self._pending: tuple[int, Tensor, dist.Work] | None = None
 
+    def start_from(self, values: object, names: Iterable[str], tied: Mapping[str, str]) -> None:
+        """Compare these tensors of a mapping at the first step; nothing if it is no mapping.
+
+        ``names`` are those of the state of all ranks. DTensors and tensors on the meta device are left out.
+        """
+        self._start = {}
+        if isinstance(values, Mapping) and self._is_first and not self._is_alone:
+            given = {tied.get(name, name): value for name, value in values.items()}
+            self._start = {name: _hash_weights(given.get(name)) for name in sorted(names)}
+
     def compare(self, values: Mapping[str, Tensor], step: int) -> None:
-        """All ranks call it with their global batch. Raises BatchMismatch."""
+        """All ranks call it with their global batch. Raises BatchMismatch and, at first, WeightsMismatch."""
         if self._is_alone:
             return
         self.settle()
-        found = _hash(values, whole=self._is_first)
-        pair = torch.tensor([found, -found])  # the largest and the smallest in one collective
-        work = dist.all_reduce(pair, dist.ReduceOp.MAX, async_op=True)
+        found = [_hash(values, whole=self._is_first), *self._start.values()]
+        pairs = torch.tensor([found, [-value for value in found]])  # the largest and the smallest in one
+        work = dist.all_reduce(pairs, dist.ReduceOp.MAX, async_op=True)
         assert work is not None
-        self._pending = step, pair, work
+        self._pending = step, pairs, work
         if self._is_first:
             self.settle()
-            self._is_first = False
+            self._is_first, self._start = False, {}
+
+    def compare_start(self, step: int) -> None:
+        """Compare what the ranks start from, where each has a batch of its own. Raises WeightsMismatch."""
+        if self._is_first:
+            self.compare({}, step)
 
     def settle(self) -> None:
-        """Wait for the comparison that is under way. Raises BatchMismatch."""
+        """Wait for the comparison that is under way. Raises BatchMismatch, WeightsMismatch."""
         if self._pending is not None:
-            (step, pair, work), self._pending = self._pending, None
+            (step, pairs, work), self._pending = self._pending, None
             work.wait()
-            largest, smallest = pair.tolist()
-            if largest != -smallest:
+            of_batch, *of_weights = (pairs[0] != -pairs[1]).tolist()
+            if any(of_weights):
+                raise _different([n for n, differs in zip(self._start, of_weights, strict=True) if differs])
+            if of_batch:
                 hint = "pass the same global batch on all ranks, or each rank's own part to step.local(batch)"
                 raise BatchMismatch(f"the ranks passed different batches to step {step}", "batch", hint)
+
+
+def _different(names: list[str]) -> WeightsMismatch:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    what = f"the ranks' models start from different values of {', '.join(map(repr, names[:3]))}{more}"
+    hint = (
+        "call torch.manual_seed with one seed on all ranks before the model is made, broadcast its "
+        "parameters and buffers from rank 0 (torch.distributed.broadcast), or load the same file on all ranks"
+    )
+    return WeightsMismatch(what, names[0], hint)
 
 
 def _hash(values: Mapping[str, Tensor], whole: bool) -> int:
@@ -55,8 +88,28 @@ def _hash(values: Mapping[str, Tensor], whole: bool) -> int:
     for name in sorted(values):
         tensor = values[name]
         if whole or tensor.device.type == "cpu":
-            flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
-            seen = flat if whole else flat[:: max(1, len(flat) // SAMPLE_BYTES)]
-            weights = torch.arange(1, 2 * len(seen), 2)
-            found = (found * 31 + int((seen.long() * weights).sum())) & _MASK
+            flat = tensor.detach().cpu().contiguous().view(-1)
+            found = (found * 31 + _in_order(flat if whole else _sample(flat))) & _MASK
     return found
+
+
+def _hash_weights(value: object) -> int:
+    """The sum of all words, and the order of a sample: a pass at the speed of memory."""
+    if not isinstance(value, Tensor) or isinstance(value, DTensor) or value.is_meta:
+        return 0
+    flat = value.detach().contiguous().view(-1)
+    seen = flat.view(torch.uint8)
+    if seen.storage_offset() % 8:
+        seen = seen.clone()
+    words = seen[: len(seen) // 8 * 8].view(torch.int64)
+    rest = seen[8 * len(words) :]
+    return (int(words.sum()) + int(rest.long().sum()) + 31 * _in_order(_sample(flat).cpu())) & _MASK
+
+
+def _sample(flat: Tensor) -> Tensor:
+    return flat[:: max(1, flat.numel() * flat.element_size() // SAMPLE_BYTES)]
+
+
+def _in_order(flat: Tensor) -> int:
+    seen = flat.contiguous().view(torch.uint8)
+    return int((seen.long() * torch.arange(1, 2 * len(seen), 2)).sum())

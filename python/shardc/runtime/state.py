@@ -19,7 +19,7 @@ from .comm.connect import Place, ensure_group
 from .comm.layout import Leaf, chunked_shape, with_padding
 from .comm.mesh import Axis, Mesh, ways
 from .comm.placement import DeviceMeshes
-from .errors import StateMismatch
+from .errors import ShardingMismatch, StateMismatch
 from .tensor_file import TensorFile
 from .torch_private import show
 
@@ -30,6 +30,8 @@ once for this rank's block, or for each of the blocks that it is made of.
 Leaves = Iterable[Leaf]
 Tensors = Mapping[str, Tensor]
 Source = Tensors | Initialiser | None
+Shared = tuple["State", str]
+"""A tensor of another state, by its name there."""
 
 
 class State:
@@ -46,38 +48,72 @@ class State:
         self._mesh, self._place = mesh, place
         self._meshes: DeviceMeshes | None = None
         self._dtensors: dict[str, DTensor] = {}
+        self._narrowed: list[tuple[Leaf, DTensor]] = []
+        self._shared: Mapping[str, Shared] = {}
         for leaf in self.leaves.values():
             _check_divides(leaf, mesh)
 
-    def initialise(self, source: Source, file: TensorFile | None, tied: Mapping[str, str]) -> None:
+    def initialise(
+        self,
+        source: Source,
+        file: TensorFile | None,
+        tied: Mapping[str, str],
+        shared: Mapping[str, Shared] | None = None,
+    ) -> None:
         """Fill every tensor: from ``source``, else from the artefact's file, else from its fill value.
 
         A mapping may hold whole tensors or DTensors, under any name of a tied parameter, and must hold all
-        parameters. Raises StateMismatch.
+        parameters. ``shared``: those that another state holds; this one has the same tensors. Raises
+        StateMismatch, and ShardingMismatch if another state shards one differently.
         """
+        self._shared = shared or {}
+        for name, (other, its_name) in self._shared.items():
+            self._share(name, other, its_name)
         if isinstance(source, Mapping):
-            source = _from_mapping(source, self._every, tied)
+            own = {n: leaf for n, leaf in self._every.items() if n not in self._shared}
+            source = _from_mapping({n: v for n, v in source.items() if n not in self._shared}, own, tied)
         for name, leaf in self.leaves.items():
-            self.local[name] = self._initial(leaf, source, file)
+            if name not in self.local:
+                self.local[name] = self._initial(leaf, source, file)
         if self._mesh.world_size > 1:
             self._make_meshes()  # now: it needs all ranks, and a user may ask for DTensors on one of them
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this rank holds all of every tensor, because there is no other."""
+        return self._mesh.world_size == 1
+
+    @property
+    def every(self) -> Mapping[str, Leaf]:
+        """The leaves of all ranks: with a pipeline more than this rank's own."""
+        return self._every
+
+    def view(self, name: str) -> DTensor | None:
+        """The DTensor that shows this rank's own memory; None where it would be a copy or lies elsewhere."""
+        leaf = self.leaves.get(name)
+        if leaf is None or not leaf.is_chunked(self._mesh):
+            return None
+        if name not in self._dtensors:
+            self._dtensors[name] = self._new_view(leaf)
+            if leaf.padded or self.local[name].requires_grad:
+                self._narrowed.append((leaf, self._dtensors[name]))
+        return self._dtensors[name]
 
     def dtensors(self, *roles: str) -> dict[str, DTensor]:
         """Return the state as DTensors by name, of these roles or all. All ranks call it if it copies."""
         meshes = self._meshes or self._make_meshes()
-        if not self._dtensors:
-            self._dtensors = {n: self._dtensor(leaf, meshes) for n, leaf in self.leaves.items()}
-        else:
-            for name, leaf in self._copied():
-                local_of(self._dtensors[name]).data = self._shown(leaf, meshes)
-        return {n: d for n, d in self._dtensors.items() if not roles or self.leaves[n].role in roles}
+        for name, leaf in self.leaves.items():
+            if self.view(name) is None:
+                if name in self._dtensors:
+                    local_of(self._dtensors[name]).data = self._copy(leaf, meshes)
+                else:
+                    self._dtensors[name] = self._dtensor(leaf, self._copy(leaf, meshes), meshes)
+        return {n: self._dtensors[n] for n, leaf in self.leaves.items() if not roles or leaf.role in roles}
 
     def refresh(self) -> None:
         """Let DTensors that are views of padded blocks follow what a step has stored."""
-        for name, shown in self._dtensors.items():
-            leaf = self.leaves[name]
-            if leaf.is_chunked(self._mesh) and (leaf.padded or self.local[name].requires_grad):
-                local_of(shown).data = self._held(leaf)
+        for leaf, shown in self._narrowed:
+            local_of(shown).data = self._held(leaf)
 
     def take_copies(self) -> None:
         """Store what was written to DTensors that are copies. All ranks call it together."""
@@ -92,21 +128,38 @@ class State:
         held = self.local[leaf.name].detach()
         return held[tuple(map(slice, leaf.held_shape(self._mesh, self._place.rank)))]
 
-    def _shown(self, leaf: Leaf, meshes: DeviceMeshes) -> Tensor:
-        if leaf.is_chunked(self._mesh):
-            return (
-                self._held(leaf)
-                if leaf.padded or self.local[leaf.name].requires_grad
-                else self.local[leaf.name]
-            )
+    def _share(self, name: str, other: State, its_name: str) -> None:
+        """Hold the tensor of ``other``. Raises ShardingMismatch."""
+        leaf, its_leaf = self._every[name], other.every[its_name]
+        apart = (name in self.leaves) != (its_name in other.leaves)
+        if apart or not leaf.lies_like(self._mesh, its_leaf, other._mesh):
+            found, wanted = leaf.placed(self._mesh), its_leaf.placed(other._mesh)
+            what = f"{leaf.role} {name!r} is {wanted} in an earlier step, and here it is {found}"
+            hint = "compile both steps with the same sharding of it: plan={pattern: sharding} for one or both"
+            raise ShardingMismatch(f"{what}{', on other ranks' if apart else ''}", name, hint)
+        if name in self.leaves:
+            self.local[name] = other.local[its_name]
+
+    def _copy(self, leaf: Leaf, meshes: DeviceMeshes) -> Tensor:
+        """A rank's block as DTensor has it, where it does not lie so."""
         whole = DTensor.from_local(self.local[leaf.name], *meshes.of(leaf), run_check=False).full_tensor()
         if leaf.interleaved is not None:
             whole = leaf.interleaved.restored(whole)
         shown = replace(leaf, padded=chunked_shape(leaf, self._mesh), interleaved=None)
         return self._own(shown, whole).contiguous()
 
-    def _dtensor(self, leaf: Leaf, meshes: DeviceMeshes) -> DTensor:
-        local, stride = self._shown(leaf, meshes), torch.empty(leaf.shape, device="meta").stride()
+    def _new_view(self, leaf: Leaf) -> DTensor:
+        if leaf.name in self._shared:
+            other, its_name = self._shared[leaf.name]
+            found = other.view(its_name)
+            assert found is not None
+            return found
+        local = self.local[leaf.name]
+        local = self._held(leaf) if leaf.padded or local.requires_grad else local
+        return self._dtensor(leaf, local, self._meshes or self._make_meshes())
+
+    def _dtensor(self, leaf: Leaf, local: Tensor, meshes: DeviceMeshes) -> DTensor:
+        stride = torch.empty(leaf.shape, device="meta").stride()
         shape, placed = torch.Size(leaf.shape), meshes.of(leaf)
         made = DTensor.from_local(local, *placed, run_check=False, shape=shape, stride=stride)
         # from_local wraps a view; the tensor itself must stand there: the user sees what later steps store.

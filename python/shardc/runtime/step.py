@@ -34,7 +34,7 @@ from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
 from .program import Program, check_device, device_of, library_of, part_of
 from .same_batch import SameBatch
-from .state import Source, State
+from .state import Shared, Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
 
@@ -55,7 +55,9 @@ class TrainStep:
         state: Source = None,
         device: Device = None,
         timeout_s: float = TIMEOUT_S,
+        shared: Mapping[str, Shared] | None = None,
     ) -> None:
+        """``shared``: the tensors that a step before this one holds, by name."""
         self._mesh = Mesh.read(manifest["mesh"])
         self._place = connect(self._mesh, device or device_of(manifest), timeout_s)
         check_device(manifest, self._place.device, self._place.rank)
@@ -86,7 +88,8 @@ class TrainStep:
         held = [leaf for leaf in self._arguments if leaf.role == "constant"]
         self._constants = {leaf.name: self._constant(leaf, constants) for leaf in held}
         self.state = State(self._arguments, self._mesh, self._place, every, part.axis)
-        self.state.initialise(state, file, manifest["tied"])
+        self._same_batch.start_from(state, self.state.every, manifest["tied"])
+        self.state.initialise(state, file, manifest["tied"], shared)
 
     @classmethod
     def load(
@@ -129,7 +132,8 @@ class TrainStep:
     def step(self, batch: object) -> Tensor:
         """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss.
 
-        Raises BatchMismatch if ranks pass different batches: at the first step, and later one step late.
+        Raises BatchMismatch if ranks pass different batches: at the first step, and later one step late;
+        WeightsMismatch at the first step if they start from different weights.
         """
         with self._watch.guard(self.steps_done):
             return self._step_whole(leaves_of(batch, self._manifest["batch"]))
@@ -163,6 +167,7 @@ class TrainStep:
             values = leaves_of(batch, self._manifest["batch"])
             for leaf in self._inputs.values():
                 check_leaf(values, leaf, leaf.held_shape(self._mesh, self._place.rank))
+            self._same_batch.compare_start(self.steps_done)
             shapes = {name: leaf.local_shape(self._mesh) for name, leaf in self._inputs.items()}
             return self._advance({n: with_padding(values[n], shape) for n, shape in shapes.items()})
 
@@ -206,6 +211,7 @@ class TrainStep:
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
         """Take parameters, and what else is given, from whole tensors or DTensors. Raises StateMismatch."""
+        self._same_batch.start_from(values, self.state.every, self._manifest["tied"])
         self.state.assign(values, self._manifest["tied"])
 
     def save_checkpoint(
@@ -261,6 +267,7 @@ class TrainStep:
                 setting that is a constant of this program.
         """
         progress = self._progress()
+        self._same_batch.start_from(None, (), {})
         with self._watch.guard(self.steps_done):
             found = Checkpoint(Path(folder))
             self.hyper.check_packed(found.record.get("optimizer", []))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from shardc.artefact.folder import write_artefact
 from shardc.artefact.manifest import ManifestFields, build_manifest, fields_of, is_program
@@ -20,7 +21,7 @@ from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
 from shardc.compiler.memory import step_peak
-from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual
+from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual, SavedTooLate
 from shardc.diagnostics.memory import PeakUnknown
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
@@ -38,11 +39,13 @@ from shardc.runtime.kernels.loaders import Kernels as Library
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import TrainStep
+from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
+from shardc.step.guards import Places
 from shardc.step.model_watch import ModelWatch
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
-from shardc.step.share_state import share_state
+from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
 from shardc.text_files import write_text
 
@@ -64,10 +67,11 @@ class CompiledStep:
     _batch: object
     _optimizer: torch.optim.Optimizer
     _source: Source
-    _own: Mapping[str, Tensor]
+    _model: torch.nn.Module
     _watch: ModelWatch
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
+    _places: Places | None = field(default=None, init=False)
 
     @property
     def plan(self) -> Report:
@@ -118,9 +122,12 @@ class CompiledStep:
 
         A model on the meta device leaves it without initial values: they come from a checkpoint, or from
         ``state=`` of the runtime's ``TrainStep.load``. Raises NotOurFolder if the folder holds anything but
-        an older artefact, and UnwritableOutput.
+        an older artefact, and UnwritableOutput; on several devices SavedTooLate after the first step.
         """
-        c = self.compiled
+        c, values = self.compiled, self._initial_values()
+        is_late = self._running is not None and not self._is_whole
+        if is_late or any(isinstance(value, DTensor) for value in values.values()):
+            raise SavedTooLate(count=c.mesh.world_size)
         write_artefact(
             Path(folder),
             c.levels,
@@ -130,7 +137,7 @@ class CompiledStep:
             target=self._described,
             plan=c.plan_json,
             constants=c.capture.constants,
-            state=self._initial_values() or None,
+            state=values or None,
             batches=[batch_leaves(c.capture, self._batch)],
         )
 
@@ -144,20 +151,26 @@ class CompiledStep:
 
     @property
     def running(self) -> TrainStep:
-        """The step joined to the other ranks' processes."""
+        """The step joined to the other ranks' processes, over the tensors of the model and the optimizer."""
         if self._running is None:
-            c = self.compiled
-            self._running = TrainStep(
+            c, model, optimizer = self.compiled, self._model, self._optimizer
+            follow(model, optimizer)
+            running = TrainStep(
                 Program.of(emit_program(c.program), self._kernels()),
                 build_manifest(c.program, self._planned(), self._described),
                 c.capture.constants,
                 state=self._initial_source(),
                 device=self._device,
+                shared=shared_with(model, optimizer),
             )
-            if self._is_shared:
-                share_state(self._running.state, self._own, self._optimizer)
-            self._running.bind(self._optimizer)
-            self._running.check_before_steps(self._watch)
+            self._watch.check_start()
+            self._places = share_state(running.state, model, optimizer)
+            self._watch.renew()
+            running.bind(optimizer)
+            running.check_before_steps(self._watch)
+            self._running = running
+        elif self._places is not None:
+            self._places.check()
         return self._running
 
     def _initial_source(self) -> Source:
@@ -177,18 +190,20 @@ class CompiledStep:
         return block
 
     @property
-    def _is_shared(self) -> bool:
-        """Whether the model's tensors are the running step's."""
+    def _is_whole(self) -> bool:
+        """Whether the step runs on one device, and so has whole tensors."""
         return self.compiled.mesh.world_size == 1
 
     def _initial_values(self) -> dict[str, Tensor]:
-        """The model's own, by name; those that have one. Of a step that runs on one device, its state."""
-        if self._running is not None and self._is_shared:
+        """The model's own and the optimizer's as they are now, by name; those that have one."""
+        if self._running is not None and self._is_whole:
             return {name: tensor.detach() for name, tensor in self._running.state.local.items()}
         found = self.compiled.capture.initial_values()
-        now = {name: tensor.detach() for name, tensor in self._own.items() if has_storage(tensor)}
+        read = model_state(self._model)
+        now = {**read.params, **read.buffers, **slots_of(self._model, self._optimizer)}
+        there = {n: t.detach() for n, t in now.items() if isinstance(t, DTensor) or has_storage(t)}
         return {n: v for (_, n), v in found.items() if v is not None} | {
-            n: now[n] for _, n in found if n in now
+            n: there[n] for _, n in found if n in there
         }
 
     def _planned(self) -> ManifestFields:
@@ -286,6 +301,7 @@ def compile_with(
     if world is not None and world != mesh.world_size:
         shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)
+    follow(model, optimizer)
     trace = partial(
         capture_step,
         model,
@@ -306,8 +322,6 @@ def compile_with(
         if kernels.fuse and target is not None:
             fuse_step(compiled, kernels, numerics.rounding, target)
     on_host = kernels.target is not None and target is not None and target.runs_on_host
-    read = model_state(model)
-    own = {**read.params, **read.buffers}
     watch = ModelWatch(
         model,
         loss,
@@ -316,7 +330,7 @@ def compile_with(
         lambda: is_program(trace(context=new_context()), capture, fields),
     )
     device = "cpu" if on_host else None
-    step = CompiledStep(compiled, fields, example_batch, optimizer, state, own, watch, device)
+    step = CompiledStep(compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, device)
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())
     return step

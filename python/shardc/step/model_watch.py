@@ -23,6 +23,7 @@ from shardc.runtime.torch_private import (
     parameter_marks,
     uncompiled,
 )
+from shardc.step.elsewhere import Elsewhere
 
 BASE = frozenset(vars(nn.Module())) - {"training"}
 """Attributes that PyTorch gives to each module, but its mode."""
@@ -50,6 +51,10 @@ class ModelWatch:
         self._modules = modules_of(uncompiled(model), loss)
         self._optimizer, self._is_same = optimizer, is_same
         self._written = {*written, *((path, _attribute(name)) for path, name in written)}
+        self.renew()
+
+    def renew(self) -> None:
+        """Take all that is there now for what the step runs on: on a mesh its tensors stand in the model."""
         self._params = {
             (path, name): parameter
             for path, module in self._modules.items()
@@ -57,6 +62,13 @@ class ModelWatch:
         }
         self._remember()
         self._known = [self._values()]
+
+    def check_start(self) -> None:
+        """Before the first step: the same look, unless another step over these modules has put its tensors
+        there.
+        """
+        if not any(isinstance(parameter, Elsewhere) for parameter in self._params.values()):
+            self()
 
     def __call__(self) -> None:
         try:

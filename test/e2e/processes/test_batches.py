@@ -1,4 +1,4 @@
-"""Ranks that pass different batches to ``step`` are noticed, at the first step and later."""
+"""Ranks that pass different batches to ``step``, or start from different weights, are noticed."""
 
 from __future__ import annotations
 
@@ -10,4 +10,10 @@ import pytest
 @pytest.mark.parametrize("odd", [3, 0, -1])
 def test_different_batches_are_noticed(odd: int, launch) -> None:
     done = launch("batch_worker.py", 2, odd)
+    assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]
+
+
+@pytest.mark.processes
+def test_different_weights_are_noticed(launch) -> None:
+    done = launch("weights_worker.py", 2)
     assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import swa_utils
 
 import shardc
+from shardc.diagnostics.api import StateReplaced
 from shardc.runtime import TrainStep
 from shardc.step.compile_step import CompiledStep
 
@@ -240,3 +241,66 @@ def test_a_student_and_a_teacher_that_follows_equal_eager() -> None:
         ours.follow()
         theirs.follow()
     assert_same(ours, theirs)
+
+
+def test_optimizer_state_that_is_loaded_reaches_the_step() -> None:
+    ours, theirs = new_model(), new_model()
+    mine, other = (torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (ours, theirs))
+    train_eagerly(theirs, other, range(1))
+    kept = copy.deepcopy(other.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    step = compiled(ours, mine)
+    mine.load_state_dict(copy.deepcopy(kept))  # before the first step
+    assert step(batch(1)).item() == pytest.approx(train_eagerly(theirs, other, range(1, 2))[0], rel=1e-5)
+    for optimizer in (mine, other):  # and behind it
+        optimizer.load_state_dict(copy.deepcopy(kept))
+    step(batch(2))
+    train_eagerly(theirs, other, range(2, 3))
+    assert_same(ours, theirs)
+    for (_, held), wanted in zip(mine.state.items(), other.state.values(), strict=True):
+        assert torch.allclose(held["momentum_buffer"], wanted["momentum_buffer"], rtol=1e-5)
+
+
+def test_steps_with_one_optimizer_share_its_state() -> None:
+    """Two batch sizes of one training."""
+    ours, theirs = new_model(), new_model()
+    mine, other = (torch.optim.AdamW(m.parameters(), lr=0.1) for m in (ours, theirs))
+    given = {"mesh": {"data": 1}, "loss": loss_of, "fuse": False}
+    steps = [shardc.compile_step(ours, mine, (batch(0)[0][:rows],), **given) for rows in (6, 4)]
+    for number, rows in enumerate((6, 4, 4, 6)):
+        (values,) = batch(number)
+        other.zero_grad()
+        loss = loss_of(theirs(values[:rows]), None)
+        loss.backward()
+        other.step()
+        step = steps[0 if rows == 6 else 1]
+        assert step((values[:rows],)).item() == pytest.approx(loss.item(), rel=1e-5), number
+    assert_same(ours, theirs)
+    assert all(float(slots["step"]) == 4 for slots in mine.state.values())
+
+
+def test_a_tensor_put_in_the_place_of_the_steps_is_refused() -> None:
+    model = new_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step = compiled(model, optimizer)
+    step(batch(0))
+    with pytest.raises(StateReplaced, match=r"assign=True.*\n.*test_share_state.py"):
+        model.load_state_dict(new_model().state_dict(), assign=True)
+    right, model[0].weight = model[0].weight, nn.Parameter(torch.zeros(8, 4, dtype=torch.float64))
+    with pytest.raises(StateReplaced, match=r"Linear.weight was replaced.*\n.*test_share_state.py"):
+        step(batch(1))
+    model[0].weight = right
+    step(batch(1))
+    optimizer.state.clear()
+    with pytest.raises(StateReplaced, match="momentum_buffer"):
+        step(batch(2))
+
+
+def test_a_model_that_torch_compile_wrapped_is_shared_too() -> None:
+    model = new_model()
+    wrapped = torch.compile(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model[0].weight.detach().clone()
+    step = compiled(wrapped, optimizer)
+    step(batch(0))
+    assert not torch.equal(before, model[0].weight)

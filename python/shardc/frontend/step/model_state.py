@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from shardc.runtime.torch_private import FakeTensor
 
@@ -29,8 +30,8 @@ def model_state(model: torch.nn.Module) -> ModelState:
 
 
 def has_storage(tensor: torch.Tensor) -> bool:
-    """False for tensors that have a shape only: on the meta device, or fake."""
-    return not tensor.is_meta and not isinstance(tensor, FakeTensor)
+    """False for tensors that have a shape only (on the meta device, or fake), and for DTensors."""
+    return not tensor.is_meta and not isinstance(tensor, FakeTensor | DTensor)
 
 
 @contextmanager

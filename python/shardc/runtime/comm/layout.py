@@ -101,6 +101,24 @@ class Leaf:
         d = self.interleaved.dim
         return [(*stored[:d], part, *stored[d + 1 :]) for part in self.interleaved.elements(stored[d])]
 
+    def lies_like(self, mesh: Mesh, other: Leaf, its_mesh: Mesh) -> bool:
+        """Whether every rank holds the same block of this tensor as of ``other``, stored alike."""
+        mine, its = (
+            (self.padded or self.shape, self.interleaved),
+            (other.padded or other.shape, other.interleaved),
+        )
+        if mine != its or self.dtype != other.dtype or mesh.world_size != its_mesh.world_size:
+            return False
+        if mesh.space == its_mesh.space and self.space_dims(mesh) == other.space_dims(its_mesh):
+            return True
+        return all(self.slices(mesh, r) == other.slices(its_mesh, r) for r in range(mesh.world_size))
+
+    def placed(self, mesh: Mesh) -> str:
+        """Its sharding in words: ``sharded on dim 0 over data``."""
+        dims = [(d, axes) for d, axes in enumerate(self.space_dims(mesh)) if ways(axes) > 1]
+        said = [f"dim {d} over {' and '.join(f'{n} {size}' for n, _, size in axes)}" for d, axes in dims]
+        return f"sharded on {', '.join(said)}" if said else "replicated"
+
     def is_chunked(self, mesh: Mesh) -> bool:
         """Whether ranks hold what ``torch.chunk`` gives them, as DTensor has it."""
         if self.interleaved is not None:
