@@ -7,8 +7,10 @@ is no traceback, and nothing was written or lost.
 
 from __future__ import annotations
 
+import copy
 import io
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -32,7 +34,14 @@ from shardc.diagnostics.plan import (
     TooManyWays,
     UnknownAxis,
 )
-from shardc.runtime.errors import BatchMismatch, HyperparameterMismatch, RuntimeFailure, WorldMismatch
+from shardc.runtime.errors import (
+    BadSeed,
+    BatchMismatch,
+    HyperparameterMismatch,
+    RuntimeFailure,
+    StepNotCopied,
+    WorldMismatch,
+)
 from shardc.step.compile_step import CompiledStep
 
 SCRIPT = """import torch
@@ -407,6 +416,19 @@ def lone_step() -> CompiledStep:
     return compiled({"data": 1})
 
 
+def test_a_step_is_not_copied(lone_step: CompiledStep) -> None:
+    for work in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(StepNotCopied, match="a step cannot be copied or pickled"):
+            work(lone_step)
+
+
+def test_a_seed_that_is_set_is_that_of_the_running_step(lone_step: CompiledStep) -> None:
+    lone_step.seed = 5
+    assert lone_step.running.seed == 5
+    with pytest.raises(BadSeed, match="from -2"):
+        lone_step.seed = 2**63
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -415,6 +437,8 @@ def lone_step() -> CompiledStep:
         ((torch.ones(8, 8, dtype=torch.float64),), r"batch leaf '0' is float64 \[8, 8\]"),
         ({"x": torch.ones(8, 8)}, "the program takes a list or tuple of 1"),
         (None, "the program takes a list or tuple of 1"),
+        ((torch.ones(8, 8).to_sparse(),), "a tensor of layout torch.sparse_coo; the program takes dense"),
+        ((torch.ones(8, 8, device="meta"),), "batch leaf '0' is on the meta device"),
     ],
 )
 def test_a_batch_unlike_the_example(lone_step: CompiledStep, batch: Any, message: str) -> None:

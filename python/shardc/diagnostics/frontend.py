@@ -100,10 +100,10 @@ class LossNotScalar(ShardcError):
 
 
 class BatchUnsupported(ShardcError):
-    """The example batch holds no tensor, or something that is neither a tensor nor a plain Python value."""
+    """The example batch holds no tensor, or what is neither a dense tensor nor a plain Python value."""
 
     template = "the example batch cannot be an input of the step: {reason}"
-    hint = "give the batch as a mapping, tuple or list of tensors (None, numbers and strings stay constant)"
+    hint = "give the batch as a mapping, tuple or list of dense tensors (None, numbers and strings stay constant)"
 
 
 class OptimizerUnsupported(ShardcError):

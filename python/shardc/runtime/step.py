@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from .comm.mesh import Mesh
 from .comm.symmetric import taken, use_symmetric_memory
 from .comm.watch import Watch
 from .cuda_graph import GraphedStep
-from .errors import GraphNotCaptured
+from .errors import BadSeed, GraphNotCaptured, StepNotCopied
 from .hyper import Hyperparameters
 from .memory import check_memory, told
 
@@ -36,6 +37,9 @@ from .same_batch import SameBatch
 from .state import Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
+
+MOST_SEED = 2**62
+COPY_HINT = "make another step of a copy of the model, or write one with save_checkpoint() and load it there"
 
 
 class TrainStep:
@@ -75,7 +79,7 @@ class TrainStep:
         self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups, flights)
         self._watch = Watch(self._place.rank, self._mesh.world_size, flights, timeout_s)
         self.hyper = Hyperparameters(manifest["hyperparameters"], manifest["baked"])
-        self.seed: int = manifest["seed"]
+        self.seed = manifest["seed"]
         self.steps_done = 0
         self._is_first = True
         self._saver = Saver()
@@ -108,6 +112,20 @@ class TrainStep:
             device=device,
             timeout_s=timeout_s,
         )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise StepNotCopied("a step cannot be copied or pickled", hint=COPY_HINT)
+
+    @property
+    def seed(self) -> int:
+        """The base of the random numbers. Setting it raises BadSeed."""
+        return self._seed
+
+    @seed.setter
+    def seed(self, value: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MOST_SEED:
+            raise BadSeed(f"the seed is {value!r:.80}, not a whole number from -2**62 to 2**62", "seed")
+        self._seed = value
 
     @property
     def rank(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -33,10 +33,11 @@ from shardc.options.step import StepOptions
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
+from shardc.runtime.errors import StepNotCopied
 from shardc.runtime.kernels.loaders import Kernels as Library
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
-from shardc.runtime.step import TrainStep
+from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
@@ -199,6 +200,13 @@ class CompiledStep:
     @property
     def _described(self) -> str:
         return "" if self.compiled.target is None else self.compiled.target.described()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise StepNotCopied("a step cannot be copied or pickled", hint=COPY_HINT)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # What a running step has is set there: here it would be a name that nothing reads.
+        super().__setattr__(name, value) if name not in RUNNING else setattr(self.running, name, value)
 
     def __getattr__(self, name: str) -> Any:
         # Only what a running step has joins the processes: hasattr(step, "anything") must not.

@@ -82,7 +82,16 @@ def test_loss(kind: type[ShardcError], loss: Loss | None) -> None:
         capture(loss)
 
 
-@pytest.mark.parametrize("batch", [{}, (3, "x"), (torch.ones(4, 3), np.ones(3))])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {},
+        (3, "x"),
+        (torch.ones(4, 3), np.ones(3)),
+        (torch.ones(4, 3).to_sparse(),),
+        (torch.nested.nested_tensor([torch.ones(3)]),),
+    ],
+)
 def test_batch(batch: Any) -> None:
     with pytest.raises(BatchUnsupported):
         capture(lambda out, _: out.sum(), batch)
