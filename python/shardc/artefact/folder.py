@@ -40,9 +40,11 @@ from shardc.runtime.program import device_of, library_of
 
 RUN = '''"""Trains with this folder, under torchrun: torchrun --nproc-per-node {ranks} {name}/run.py --steps 10"""
 
+import signal
 import sys
 from pathlib import Path
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank without a traceback
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 

@@ -7,6 +7,7 @@ from typer import Argument, Option
 from shardc.cli.flag_texts import parse_options, parse_times
 from shardc.cli.options import Count, File, Texts
 from shardc.options.schedules import check_named
+from shardc.text_files import check_writable
 
 
 def schedule(
@@ -67,6 +68,7 @@ def schedule(
     """
     if name is not None:
         check_named(name, stages, micro_batches, ranks)
+    check_writable(csv, csv_transfers, svg, html, trace)
     from shardc.commands.schedule import play_schedule, schedule_list
     from shardc.report.played_schedule import write_files
     from shardc.report.timeline_text import LEGEND, timeline_text

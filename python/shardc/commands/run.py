@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,13 @@ from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
+from shardc.text_files import check_writable
 
 SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
+
+SIGNALLED = 128
+"""What shells add to the number of the signal that ended a process."""
 
 
 def run_artefact(
@@ -39,6 +44,7 @@ def run_artefact(
     read_kernels(folder, manifest)
     given = {name: path for name, path in (options or {}).items() if path is not None}
     _check_checkpoints(given.get("load"), given.get("save"))
+    check_writable(given.get("trace"))
     run = str(folder / "run.py")
     arguments = ["--standalone", "--nproc-per-node", str(nproc), run, "--steps", str(steps)]
     for name, path in given.items():
@@ -64,21 +70,35 @@ def _check_checkpoints(load: Path | None, save: Path | None) -> None:
     if save is None:
         return
     hint = "name a new or empty folder, or that of an older checkpoint"
-    if save.exists() and not save.is_dir():
-        raise BadCheckpointFolder(folder=save, problem="is no folder", hint=hint, where="--save")
+    above = next(path for path in (save, *save.absolute().parents) if path.exists())
+    if not above.is_dir():
+        problem = "is no folder" if above == save else f"cannot be made: {above} is no folder"
+        raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
+    if not os.access(above, os.W_OK):
+        problem = f"cannot be written: {above} may not be written to"
+        raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
     if not is_for_checkpoints(save):
         problem = "is not empty and holds no checkpoint; it is not overwritten"
         raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
 
 
 def _launch(arguments: list[str]) -> None:
-    """torchrun in this process. As a command it would report a failed rank in a traceback only."""
+    """torchrun in this process. As a command it would report a failed rank in a traceback only.
+
+    Raises KeyboardInterrupt for Ctrl-C, SystemExit for another signal that ends it, once the ranks have ended.
+    """
     from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         torchrun.run(torchrun.parse_args(arguments))
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise SystemExit(SIGNALLED + error.sigval) from None
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         refused = failure.exitcode == RankRefused.exit_code

@@ -129,7 +129,9 @@ def _shipped(task: Task) -> list[Point]:
 def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
     """The kernels of ``path`` and how often a step calls each. Raises as :func:`tune_path` does."""
     manifest = read_manifest(path) if path.is_dir() else None
-    if target is None and manifest is not None and manifest["kernels"]:
+    if manifest is not None and not manifest["kernels"]:
+        raise NothingToTune(path=path, where=str(path))
+    if target is None and manifest is not None:
         target = manifest["target"]
     found_target = local_target() if target is None else find_target(target)
     with collect_lost() as lost:

@@ -38,7 +38,7 @@ class BadPipeline(ShardcError):
     """The text of a pipeline has a mistake in its punctuation. Bad: ``cse,func.func(cse``."""
 
     template = "the pipeline can't be read: {problem}{snippet}"
-    hint = "write it as MLIR does: 'dist-propagate{{max-iterations=4}},cse,func.func(canonicalize)'"
+    hint = "write it as MLIR does: 'dist-propagate{{provenance=true}},cse,func.func(canonicalize)'"
 
 
 class UnknownPass(ShardcError):
