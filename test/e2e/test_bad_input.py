@@ -283,6 +283,16 @@ STEP = """func.func @step(%w: !torch.vtensor<[4,8],f32> {dist.name = "w", dist.r
   return %0 : !torch.vtensor<[2,8],f32>
 }
 """  # noqa: E501
+ROWS = """func.func @rows(%x: !torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32> {
+  %none = torch.constant.none
+  %true = torch.constant.bool true
+  %dim = torch.constant.int 7
+  %dims = torch.prim.ListConstruct %dim : (!torch.int) -> !torch.list<int>
+  %0 = torch.aten.sum.dim_IntList %x, %dims, %true, %none : !torch.vtensor<[4,8],f32>, !torch.list<int>, !torch.bool, !torch.none -> !torch.vtensor<[4,4],f32>
+  %1 = torch.aten.div.Tensor %x, %0 : !torch.vtensor<[4,8],f32>, !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,8],f32>
+  return %1 : !torch.vtensor<[4,8],f32>
+}
+"""  # noqa: E501
 UNKNOWN_OPERATOR = STEP.replace(
     "torch.aten.mm %x, %w : !torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32> ->",
     'torch.operator "mylib.op"(%x, %w) : (!torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32>) ->',
@@ -337,6 +347,16 @@ UNKNOWN_OPERATOR = STEP.replace(
             ["UnreadableOperation: torch.aten.mm", "static shapes"],
         ),
         ("hello world", "rank", ["MalformedMlir: custom op 'hello' is unknown", ":1:1"]),
+        (
+            ROWS,
+            "kern-fuse",
+            ["WrongCall: torch.aten.sum.dim_IntList ", "Dimension out of range", ":6:8"],
+        ),
+        (
+            ROWS.replace("int 7", "int 1"),
+            "kern-fuse",
+            ["WrongCall: ", "result 0 has shape [4, 1], not [4, 4]", ":6:8"],
+        ),
     ],
 )
 @pytest.mark.parametrize("stdin", [False, True])

@@ -85,7 +85,7 @@ def _check_checkpoints(load: Path | None, save: Path | None) -> None:
 def _launch(arguments: list[str]) -> None:
     """torchrun in this process. As a command it would report a failed rank in a traceback only.
 
-    Raises KeyboardInterrupt for Ctrl-C, SystemExit for another signal that ends it, once the ranks have ended.
+    Raises KeyboardInterrupt for Ctrl-C, SystemExit for another signal, once the ranks have ended.
     """
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException

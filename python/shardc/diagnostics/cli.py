@@ -34,6 +34,13 @@ class MalformedMlir(ShardcError):
     )
 
 
+class WrongCall(ShardcError):
+    """A pass failed on a call that cannot be: of a dim that is not there, or with another result's shape."""
+
+    template = "{op} cannot be such a call: {problem}{snippet}"
+    hint = "mend the call's operands, or the types of its results"
+
+
 class BadPipeline(ShardcError):
     """The text of a pipeline has a mistake in its punctuation. Bad: ``cse,func.func(cse``."""
 

@@ -107,7 +107,7 @@ class BatchUnsupported(ShardcError):
     """The example batch holds no tensor, or what is neither a dense tensor nor a plain Python value."""
 
     template = "the example batch cannot be an input of the step: {reason}"
-    hint = "give the batch as a mapping, tuple or list of dense tensors (None, numbers and strings stay constant)"
+    hint = "give it as a mapping, tuple or list of dense tensors (None, numbers and strings stay constant)"
 
 
 class OptimizerUnsupported(ShardcError):

@@ -18,6 +18,8 @@ from pathlib import Path
 
 from isolated import Outcome, outcomes
 
+from shardc.commands import opt  # noqa: F401  (imported before a fork)
+
 FILES = Path(__file__).resolve().parents[2] / "filecheck"
 TOKEN = re.compile(r"[%@#!]?[\w.]+|\"[^\"]*\"|->|[^\w\s]")
 ODD = (

@@ -162,7 +162,7 @@ def test_home_made_optimizer_with_state_is_traced() -> None:
 def test_parameter_behind_another_reference() -> None:
     model = nn.Linear(3, 2)
     weights = [model.weight]
-    with pytest.raises(TraceFailed, match="weight is read through a reference(.|\n)*try: read it as the"):
+    with pytest.raises(TraceFailed, match=r"weight is read through a reference(.|\n)*try: read it as the"):
         capture_step(
             model,
             torch.optim.SGD(model.parameters()),
