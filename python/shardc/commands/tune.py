@@ -28,6 +28,7 @@ from shardc.options.kernels import Kernels
 from shardc.options.parallelism import Parallelism
 from shardc.options.step import StepOptions
 from shardc.passes.fuse.bodies.flat import FLAT, SIZE, element_count
+from shardc.runtime.arguments import path_given
 from shardc.step.fuse_step import fused_step
 from shardc.text_files import read_text
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
@@ -80,7 +81,7 @@ def tune_path(
     Raises what reading the path raises, UnknownTarget, NothingToTune, UnknownStrategy, TritonMissing,
     what the database raises, or TuningInterrupted, a KeyboardInterrupt that has what was found until then.
     """
-    jobs = jobs_of(Path(path), target, matmuls)
+    jobs = jobs_of(path_given(path, "path"), target, matmuls)
     return tune_found(jobs, Budget(trials, seconds, regret), search, constraints, on_round)
 
 

@@ -39,8 +39,8 @@ class About:
     """What a field says beside its type and default.
 
     Numbers are at least ``at_least``, at most ``at_most`` and greater than ``above``. ``convert`` makes the
-    value that is kept of the one that is given, ``parse`` that of a flag's text. ``was``: earlier names; ``was_values``: earlier
-    values with the present ones. ``only``: the one front end that has the option.
+    value that is kept of the one that is given, ``parse`` that of a flag's text. ``was``: earlier names;
+    ``was_values``: earlier values with the present ones. ``only``: the one front end that has the option.
     """
 
     help: str

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from .arguments import mapping_given, path_given, whole_number
 from .batch import check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
 from .checkpoint.load import Checkpoint
@@ -98,7 +99,7 @@ class TrainStep:
 
         Raises BadArtefact, BadLibrary, MissingOperator, WorldMismatch or StateMismatch.
         """
-        folder = Path(folder)
+        folder = path_given(folder, "folder")
         manifest = read_manifest(folder)
         check_files(folder, manifest)
         check_operators(manifest)
@@ -152,6 +153,7 @@ class TrainStep:
 
     def step_leaves(self, values: Mapping[str, Tensor]) -> Tensor:
         """``step`` on a global batch that is given as its tensors by leaf name."""
+        mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done):
             return self._step_whole(values)
 
@@ -164,9 +166,10 @@ class TrainStep:
 
     def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Tensor:
         """``trace`` on a global batch that is given as its tensors by leaf name."""
+        path, values = path_given(path, "path"), mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done), recorded(self._program, self._part, self._place) as spans:
             loss = self._step_whole(values)
-            write_timeline(spans, self._part, self._mesh, self._place, Path(path))
+            write_timeline(spans, self._part, self._mesh, self._place, path)
             return loss
 
     def check_traceable(self) -> None:
@@ -245,6 +248,11 @@ class TrainStep:
         Raises:
             CheckpointNotSaved: a rank failed, or the one that was still under way did; StateNotSaved.
         """
+        folder = path_given(folder, "folder")
+        if objects is not None:
+            mapping_given(objects, "objects", "objects with a state_dict()")
+        if keep_last is not None:
+            whole_number(keep_last, "keep_last")
         with self._watch.guard(self.steps_done):
             self._same_batch.settle()
             if not objects:
@@ -252,7 +260,7 @@ class TrainStep:
             record, tensors = pack({**(objects or {}), RANDOM: Generators()})
             numbers = {"optimizer": self.hyper.packed(), "objects": record}
             values = {**self.state.dtensors(), **self._progress(), **tensors}
-            return self._saver.save(Path(folder), values, numbers, self.steps_done, keep_last, wait)
+            return self._saver.save(folder, values, numbers, self.steps_done, keep_last, wait)
 
     def load_checkpoint(
         self, folder: Path | str, *, objects: Mapping[str, Stateful | None] | None = None
@@ -272,9 +280,12 @@ class TrainStep:
             StateMismatch: it is of another program. HyperparameterMismatch: it was trained with another
                 setting that is a constant of this program.
         """
+        folder = path_given(folder, "folder")
+        if objects is not None:
+            mapping_given(objects, "objects", "objects with a state_dict()")
         progress = self._progress()
         with self._watch.guard(self.steps_done):
-            found = Checkpoint(Path(folder))
+            found = Checkpoint(folder)
             self.hyper.check_packed(found.record.get("optimizer", []))
             values = {**self.state.dtensors(), **progress}
             wanted = dict(objects or {})

@@ -33,6 +33,7 @@ from shardc.options.step import StepOptions
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
+from shardc.runtime.arguments import path_given, whole_number
 from shardc.runtime.errors import StepNotCopied
 from shardc.runtime.kernels.loaders import Kernels as Library
 from shardc.runtime.program import Program
@@ -88,7 +89,7 @@ class CompiledStep:
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile. Raises UnwritableOutput."""
-        write_text(Path(path), json.dumps(self.compiled.plan_json, indent=1) + "\n")
+        write_text(path_given(path, "path"), json.dumps(self.compiled.plan_json, indent=1) + "\n")
 
     def check(self, steps: int = 1) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state,
@@ -98,6 +99,7 @@ class CompiledStep:
         single-device program, and the pipeline against that step run on the old weights that the schedule
         gives each micro-batch.
         """
+        whole_number(steps, "steps")
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
         uncut, library = None if c.pipeline_module is None else c.rank_module, self._host_kernels()
@@ -112,7 +114,7 @@ class CompiledStep:
         """
         c = self.compiled
         write_artefact(
-            Path(folder),
+            path_given(folder, "folder"),
             c.levels,
             c.program,
             self._planned(),

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from shardc.diagnostics.api import BadWeights
+from shardc.runtime.arguments import path_given, whole_number
 from shardc.runtime.state import Initialiser
 
 SHARD_BYTES = 5 << 30
@@ -49,7 +50,8 @@ def export_weights(
         >>> shardc.export_weights(step, model, "out")  # doctest: +SKIP
         >>> AutoModelForCausalLM.from_pretrained("out")  # doctest: +SKIP
     """
-    folder, values = Path(folder), step.state_dict()
+    folder, shard_bytes = path_given(folder, "folder"), whole_number(shard_bytes, "shard_bytes")
+    values = step.state_dict()
     names, aliases = _names_of(model, values)
     shards = list(_shards(names, values, shard_bytes))
     files = [WEIGHTS] if len(shards) == 1 else [_shard_name(i, len(shards)) for i in range(len(shards))]
@@ -88,7 +90,7 @@ def read_weights(folder: Path | str) -> Initialiser:
         >>> weights = shardc.read_weights("llama")  # doctest: +SKIP
         >>> step = shardc.compile_step(model, optimizer, batch, state=weights)  # doctest: +SKIP
     """
-    folder = Path(folder)
+    folder = path_given(folder, "folder")
     places: dict[str, tuple[Path, str]] = {}
     for path in _files_of(folder):
         with _opened(path) as file:
