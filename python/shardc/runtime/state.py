@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from .arguments import in_words, mapping_given
 from .check import STATE_ROLES
 from .comm.connect import Place, ensure_group
 from .comm.layout import Leaf, chunked_shape, with_padding
 from .comm.mesh import Axis, Mesh, ways
 from .comm.placement import DeviceMeshes
-from .errors import StateMismatch
+from .errors import StateMismatch, WrongArgument
 from .tensor_file import TensorFile
 from .torch_private import show
 
@@ -55,6 +56,8 @@ class State:
         A mapping may hold whole tensors or DTensors, under any name of a tied parameter, and must hold all
         parameters. Raises StateMismatch.
         """
+        if not (source is None or isinstance(source, Mapping) or callable(source)):
+            raise WrongArgument(f"state is {in_words(source)}, not a state dict or a function", "state")
         if isinstance(source, Mapping):
             source = _from_mapping(source, self._every, tied)
         for name, leaf in self.leaves.items():
@@ -175,6 +178,9 @@ def _joined(leaf: Leaf, blocks: list[Tensor]) -> Tensor:
 
 def _from_mapping(values: Tensors, leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
     """A state dict as an initialiser. Raises StateMismatch for names and shapes that do not fit."""
+    for name, value in mapping_given(values, "the state dict", "tensors").items():
+        if not isinstance(value, Tensor):
+            raise StateMismatch(f"the state dict has {in_words(value)} for {name!r}, not a tensor", "state")
     named = {tied.get(name, name): value for name, value in values.items()}
     named.update({name: value for name, value in values.items() if name in leaves})
     missing = [n for n, leaf in leaves.items() if leaf.role == "param" and n not in named]

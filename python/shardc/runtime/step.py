@@ -61,7 +61,7 @@ class TrainStep:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._mesh = Mesh.read(manifest["mesh"])
-        self._place = connect(self._mesh, device or device_of(manifest), timeout_s)
+        self._place = connect(self._mesh, device_of(manifest) if device is None else device, timeout_s)
         check_device(manifest, self._place.device, self._place.rank)
         self._manifest = manifest
         self._planned_bytes: int = manifest.get("peak_bytes", 0)

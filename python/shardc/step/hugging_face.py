@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from shardc.diagnostics.api import BadWeights
-from shardc.runtime.arguments import path_given, whole_number
+from shardc.runtime.arguments import path_given, in_words, whole_number
+from shardc.runtime.errors import WrongArgument
 from shardc.runtime.state import Initialiser
 
 SHARD_BYTES = 5 << 30
@@ -51,6 +52,10 @@ def export_weights(
         >>> AutoModelForCausalLM.from_pretrained("out")  # doctest: +SKIP
     """
     folder, shard_bytes = path_given(folder, "folder"), whole_number(shard_bytes, "shard_bytes")
+    if not (hasattr(step, "state_dict") and hasattr(step, "rank")):
+        raise WrongArgument(f"step is {in_words(step)}, not a compiled step", "step")
+    if not isinstance(model, torch.nn.Module):
+        raise WrongArgument(f"model is {in_words(model)}, not a torch.nn.Module", "model")
     values = step.state_dict()
     names, aliases = _names_of(model, values)
     shards = list(_shards(names, values, shard_bytes))

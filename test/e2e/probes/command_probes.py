@@ -27,7 +27,23 @@ def build():
 def loss(output, batch):
     return output.square().mean()
 """
-TEXTS = ("", "x", "-1", "0", "1", "1.5", "nan", "inf", "9" * 20, "9" * 5000, "a=b", "a=1,b", ",", "nowhere/x", ".")
+TEXTS = (
+    "",
+    "x",
+    "-1",
+    "0",
+    "1",
+    "1.5",
+    "nan",
+    "inf",
+    "9" * 20,
+    "9" * 5000,
+    "a=b",
+    "a=1,b",
+    ",",
+    "nowhere/x",
+    ".",
+)
 """Texts that most options do not take."""
 
 
@@ -111,7 +127,9 @@ def file_probes(folder: Path, readers: dict[str, list[list[str]]]) -> Iterator[P
     for name, lines in readers.items():
         for label, damage in DAMAGE.items():
             for line in lines:
-                yield Probe(f"{name} {label}: {' '.join(line)}", lambda n=name, d=damage, a=line: _on(folder, n, d, a))
+                yield Probe(
+                    f"{name} {label}: {' '.join(line)}", lambda n=name, d=damage, a=line: _on(folder, n, d, a)
+                )
 
 
 def _on(folder: Path, name: str, damage: Callable[[Path], object], line: list[str]) -> None:

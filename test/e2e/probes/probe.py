@@ -52,7 +52,9 @@ class Probe:
         try:
             self.call()
         except (ShardcError, RuntimeFailure) as error:
-            return "" if str(error).startswith(type(error).__name__) else f"an error without its name: {error}"
+            return (
+                "" if str(error).startswith(type(error).__name__) else f"an error without its name: {error}"
+            )
         except BaseException as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             return f"{type(error).__name__}: {str(error)[:200]} ({frame.filename}:{frame.lineno})"
