@@ -44,7 +44,7 @@ def schedule(
     options: Annotated[
         Texts, Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2.")
     ] = None,
-    width: Annotated[int, Option(min=10, help="Columns of the timeline.")] = 100,
+    width: Annotated[int, Option(min=10, max=10_000, help="Columns of the timeline.")] = 100,
     csv: Annotated[
         File, Option(help="Write the actions, as torch.distributed.pipelining reads them.")
     ] = None,

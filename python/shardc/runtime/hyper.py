@@ -8,7 +8,7 @@ from difflib import get_close_matches
 import torch
 from torch.optim import Optimizer
 
-from .arguments import number_given, in_words
+from .arguments import in_words, number_given
 from .check import Json
 from .checkpoint.objects import decode, encode
 from .errors import HyperparameterMismatch, StateNotSaved, WrongArgument

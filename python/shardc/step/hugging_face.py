@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from shardc.diagnostics.api import BadWeights
-from shardc.runtime.arguments import path_given, in_words, whole_number
+from shardc.runtime.arguments import in_words, path_given, whole_number
 from shardc.runtime.errors import WrongArgument
 from shardc.runtime.state import Initialiser
 

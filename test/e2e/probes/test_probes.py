@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from api_probes import api_probes, compiled
-from command_probes import READERS, command_probes, file_probes, made
+from api_probes import api_probes
+from command_probes import command_probes
+from file_probes import file_probes, written
 from probe import Probe
-
-from shardc.dialects.pipe.csv_form import write_csv
-from shardc.passes.pipeline.schedules.by_name import schedule
 
 FAMILIES: dict[str, tuple[Callable[[Path], Iterator[Probe]], int]] = {
     "api": (api_probes, 900),
     "commands": (command_probes, 600),
-    "files": (lambda folder: file_probes(folder, READERS), 150),
+    "files": (file_probes, 350),
 }
 """Family -> its probes, and how many there are at least."""
 
@@ -30,13 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SHARDC_TUNING_DB", str(tmp_path / "tuning.db"))
     monkeypatch.setattr("shardc.commands.run._launch", lambda arguments: None)
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    made(tmp_path)
-    step = compiled()
-    step.save_plan(tmp_path / "plan.json")
-    step.save_checkpoint(tmp_path / "checkpoint")
-    (tmp_path / "points.json").write_text(json.dumps({"pin": {}}))
-    (tmp_path / "order.csv").write_text(write_csv(schedule("1f1b", 4, 8)))
-    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": []}))
+    written(tmp_path)
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     return tmp_path
