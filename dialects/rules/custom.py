@@ -93,13 +93,12 @@ def _check_operator(target: str) -> None:
         raise BadRule(op=target, problem="shardc has a rule for it", hint=hint)
 
 
-def _check_samples(target: str, samples: object) -> None:
+def _check_samples(target: str, samples: Sequence[Sequence[Any]]) -> None:
     """Raises BadRule for samples that are no lists of arguments with which the operator can be called."""
     hint = "give lists of arguments: samples=[(torch.randn(4, 6), 1e-5)]"
-    lists = samples if isinstance(samples, list | tuple) else (None,)
-    for number, sample in enumerate(lists):
-        if not isinstance(sample, list | tuple):
-            raise BadRule(op=target, problem="its samples are no lists of arguments", hint=hint)
+    if not isinstance(samples, list | tuple) or not all(isinstance(s, list | tuple) for s in samples):
+        raise BadRule(op=target, problem="its samples are no lists of arguments", hint=hint)
+    for number, sample in enumerate(samples):
         try:
             overload(target)(*sample)
         except Exception as error:

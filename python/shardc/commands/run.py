@@ -12,7 +12,7 @@ from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
-from shardc.text_files import check_writable
+from shardc.text_files import check_writable, writing
 
 SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
@@ -58,7 +58,7 @@ def run_artefact(
 
 def _check_checkpoints(load: Path | None, save: Path | None) -> None:
     """Raises BadCheckpointFolder now, rather than after the last step has been trained."""
-    from shardc.runtime.checkpoint.folder import find_checkpoint, is_for_checkpoints
+    from shardc.runtime.checkpoint.folder import find_checkpoint
     from shardc.runtime.errors import BadCheckpoint
 
     if load is not None:
@@ -67,10 +67,16 @@ def _check_checkpoints(load: Path | None, save: Path | None) -> None:
         except BadCheckpoint as error:
             problem, hint = error.what.removeprefix("it "), "name one that --save or save_checkpoint wrote"
             raise BadCheckpointFolder(folder=load, problem=problem, hint=hint, where="--load") from None
-    if save is None:
-        return
+    if save is not None:
+        _check_save(save)
+
+
+def _check_save(save: Path) -> None:
+    from shardc.runtime.checkpoint.folder import is_for_checkpoints
+
     hint = "name a new or empty folder, or that of an older checkpoint"
-    above = next(path for path in (save, *save.absolute().parents) if path.exists())
+    with writing(save):
+        above = next(path for path in (save, *save.absolute().parents) if path.exists())
     if not above.is_dir():
         problem = "is no folder" if above == save else f"cannot be made: {above} is no folder"
         raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")

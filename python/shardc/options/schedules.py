@@ -132,8 +132,9 @@ def named_rule(name: str) -> ScheduleRule:
 def check_size(stages: int, ranks: int, micro_batches: int) -> None:
     """Raises TooLargeToPlay."""
     if max(abs(stages), abs(ranks)) > MOST_STAGES or abs(stages * micro_batches) > MOST_PAIRS:
-        sizes = {"stages": stages, "ranks": ranks, "micro_batches": micro_batches}
-        raise TooLargeToPlay(**sizes, most=MOST_STAGES, pairs=MOST_PAIRS)
+        raise TooLargeToPlay(
+            stages=stages, ranks=ranks, micro_batches=micro_batches, most=MOST_STAGES, pairs=MOST_PAIRS
+        )
 
 
 def check_named(name: str, stages: int, micro_batches: int, ranks: int | None = None) -> int | None:

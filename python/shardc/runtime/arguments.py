@@ -40,11 +40,11 @@ def mapping_given(value: object, name: str, of: str) -> Mapping[str, object]:
 
 def number_given(value: object, name: str) -> float:
     """A number, or a tensor of one. Raises WrongArgument."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number and not (isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta):
+    is_one = isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta
+    if isinstance(value, bool) or not (is_one or isinstance(value, int | float)):
         raise WrongArgument(f"{name} is {in_words(value)}, not a number", name)
     try:
-        return float(value)
+        return float(value)  # pyright: ignore[reportArgumentType]: a number or a tensor of one
     except OverflowError:
         raise WrongArgument(f"{name} is too large a number", name) from None
 

@@ -51,7 +51,7 @@ def special_form(value: Tensor) -> str:
 def _without_values(value: Tensor) -> str:
     """Why a dense tensor has no elements to read, in words; empty if it has."""
     # A class that answers PyTorch's calls itself: FakeTensor, DTensor.
-    if type(value).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+    if getattr(type(value), "__torch_dispatch__", None) is not getattr(Tensor, "__torch_dispatch__", None):
         return f"a {type(value).__name__}"
     return "on the meta device" if value.is_meta else ""
 

@@ -166,7 +166,8 @@ class TrainStep:
 
     def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Tensor:
         """``trace`` on a global batch that is given as its tensors by leaf name."""
-        path, values = path_given(path, "path"), mapping_given(values, "values", "tensors")
+        path = path_given(path, "path")
+        mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done), recorded(self._program, self._part, self._place) as spans:
             loss = self._step_whole(values)
             write_timeline(spans, self._part, self._mesh, self._place, path)
