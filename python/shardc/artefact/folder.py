@@ -132,6 +132,8 @@ def check_folder(folder: Path) -> None:
     with writing(folder):
         is_taken = folder.is_symlink() or (folder.exists() and not folder.is_dir())
         above = next((parent for parent in folder.parents if parent.exists()), folder)
+    if folder.resolve() == Path.cwd():  # it is replaced, and the user's shell would stand in none
+        raise NotOurFolder(folder=folder, problem="is the current folder", where=str(folder))
     if is_taken:
         raise NotOurFolder(folder=folder, problem="is no folder", where=str(folder))
     if not above.is_dir() or not os.access(above, os.W_OK):

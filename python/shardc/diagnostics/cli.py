@@ -10,6 +10,13 @@ class BadMesh(ShardcError):
     hint = "give each axis a name and a size, such as --mesh data=2,tensor=2"
 
 
+class NoCurrentFolder(ShardcError):
+    """The folder that a command is started in was deleted or replaced."""
+
+    template = "the current folder is not there any more"
+    hint = "change into a folder that is there"
+
+
 class UnreadableInput(ShardcError):
     """The input file does not exist, or can't be read as UTF-8 text."""
 
