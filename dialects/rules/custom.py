@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, ClassVar
 
 import torch
@@ -42,12 +43,18 @@ def rule(op: str, *, samples: Sequence[Sequence[Any]]) -> Callable[[UserRule], U
     or BadRule: for an operator that is not registered, writes to its arguments or has a rule already, for no
     samples, and for samples that leave a factor uncut.
     """
+    if not isinstance(op, str):
+        problem = "an operator is named by text"
+        raise BadRule(op=f"{op!r:.80}", problem=problem, hint="name it as PyTorch does: 'mylib::norm'")
     target = op.replace("::", ".").removesuffix(".default")
 
     def register(function: UserRule) -> UserRule:
+        if not isinstance(function, FunctionType):
+            raise BadRule(op=op, problem="it is no function", hint="decorate a function of the call")
         where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
         try:
             _check_operator(target)
+            _check_samples(target, samples)
             add_rule(target, _Custom(target, function, _proved(target, function, samples)), replace=_Custom)
         except ShardcError as error:
             raise type(error)(where=error.where or where, **error.fields) from error.__cause__
@@ -84,6 +91,20 @@ def _check_operator(target: str) -> None:
     if known is not None and not isinstance(known, _Custom):
         hint = "leave it out: calls of it are sharded already"
         raise BadRule(op=target, problem="shardc has a rule for it", hint=hint)
+
+
+def _check_samples(target: str, samples: Sequence[Sequence[Any]]) -> None:
+    """Raises BadRule for samples that are no lists of arguments with which the operator can be called."""
+    hint = "give lists of arguments: samples=[(torch.randn(4, 6), 1e-5)]"
+    if not isinstance(samples, list | tuple) or not all(isinstance(s, list | tuple) for s in samples):
+        raise BadRule(op=target, problem="its samples are no lists of arguments", hint=hint)
+    for number, sample in enumerate(samples):
+        try:
+            overload(target)(*sample)
+        except Exception as error:
+            first_line = str(error).partition("\n")[0]
+            problem = f"the operator fails on sample {number} ({type(error).__name__}: {first_line})"
+            raise BadRule(op=target, problem=problem, hint=hint) from error
 
 
 def _proved(target: str, function: UserRule, samples: Sequence[Sequence[Any]]) -> frozenset[object]:

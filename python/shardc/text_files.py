@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ def reading(file: Path | str) -> Iterator[None]:
         raise UnreadableInput(file=file, problem=error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise UnreadableInput(file=file, problem="it is not UTF-8 text") from error
+    except ValueError as error:
+        raise UnreadableInput(file=repr(file), problem=f"it is no path ({error})") from error
 
 
 def read_text(path: Path) -> str:
@@ -28,7 +31,38 @@ def read_text(path: Path) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Raises UnwritableOutput."""
-    try:
+    with writing(path):
         path.write_text(text, encoding="utf-8")
+
+
+def check_writable(*paths: Path | None) -> None:
+    """Look before the work whether its files can be written. None stands for no file.
+
+    Raises UnwritableOutput, also where two paths are one.
+    """
+    given = [path.absolute() for path in paths if path is not None]
+    for number, path in enumerate(given):
+        with writing(path):
+            problem = "another output goes there" if path in given[:number] else _problem(path)
+        if problem:
+            raise UnwritableOutput(file=path, problem=problem)
+
+
+def _problem(path: Path) -> str:
+    if path.is_dir():
+        return "it is a folder"
+    if not path.parent.is_dir():
+        return f"{path.parent} is no folder"
+    can_be_written = os.access(path if path.exists() else path.parent, os.W_OK)
+    return "" if can_be_written else "it may not be written to"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises UnwritableOutput where the block cannot write ``path``."""
+    try:
+        yield
     except OSError as error:
         raise UnwritableOutput(file=path, problem=error.strerror or str(error)) from error
+    except ValueError as error:
+        raise UnwritableOutput(file=repr(path), problem=f"it is no path ({error})") from error

@@ -7,8 +7,10 @@ is no traceback, and nothing was written or lost.
 
 from __future__ import annotations
 
+import copy
 import io
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -32,7 +34,14 @@ from shardc.diagnostics.plan import (
     TooManyWays,
     UnknownAxis,
 )
-from shardc.runtime.errors import BatchMismatch, HyperparameterMismatch, RuntimeFailure, WorldMismatch
+from shardc.runtime.errors import (
+    BadSeed,
+    BatchMismatch,
+    HyperparameterMismatch,
+    RuntimeFailure,
+    StepNotCopied,
+    WorldMismatch,
+)
 from shardc.step.compile_step import CompiledStep
 
 SCRIPT = """import torch
@@ -235,6 +244,7 @@ def test_folders_that_are_not_ours(compile_: Command, tmp_path: Path) -> None:
     (mine / "notes.txt").write_text("mine")
     for out in (mine, mine / "notes.txt"):
         compile_("--mesh", "data=2", out=out).refuses("NotOurFolder: ", str(out), "it is not overwritten")
+    compile_("--mesh", "data=2", out=Path()).refuses("NotOurFolder: ", "is the current folder")
     below = mine / "notes.txt" / "out"
     compile_("--mesh", "data=2", out=below).refuses(
         f"UnwritableOutput: can't write {below}: {mine / 'notes.txt'} is no folder"
@@ -272,6 +282,16 @@ STEP = """func.func @step(%w: !torch.vtensor<[4,8],f32> {dist.name = "w", dist.r
                 %x: !torch.vtensor<[2,4],f32> {dist.name = "x", dist.role = "input"}) -> !torch.vtensor<[2,8],f32> {
   %0 = torch.aten.mm %x, %w : !torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32> -> !torch.vtensor<[2,8],f32>
   return %0 : !torch.vtensor<[2,8],f32>
+}
+"""  # noqa: E501
+ROWS = """func.func @rows(%x: !torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8],f32> {
+  %none = torch.constant.none
+  %true = torch.constant.bool true
+  %dim = torch.constant.int 7
+  %dims = torch.prim.ListConstruct %dim : (!torch.int) -> !torch.list<int>
+  %0 = torch.aten.sum.dim_IntList %x, %dims, %true, %none : !torch.vtensor<[4,8],f32>, !torch.list<int>, !torch.bool, !torch.none -> !torch.vtensor<[4,4],f32>
+  %1 = torch.aten.div.Tensor %x, %0 : !torch.vtensor<[4,8],f32>, !torch.vtensor<[4,4],f32> -> !torch.vtensor<[4,8],f32>
+  return %1 : !torch.vtensor<[4,8],f32>
 }
 """  # noqa: E501
 UNKNOWN_OPERATOR = STEP.replace(
@@ -328,6 +348,16 @@ UNKNOWN_OPERATOR = STEP.replace(
             ["UnreadableOperation: torch.aten.mm", "static shapes"],
         ),
         ("hello world", "rank", ["MalformedMlir: custom op 'hello' is unknown", ":1:1"]),
+        (
+            ROWS,
+            "kern-fuse",
+            ["WrongCall: torch.aten.sum.dim_IntList ", "Dimension out of range", ":6:8"],
+        ),
+        (
+            ROWS.replace("int 7", "int 1"),
+            "kern-fuse",
+            ["WrongCall: ", "result 0 has shape [4, 1], not [4, 4]", ":6:8"],
+        ),
     ],
 )
 @pytest.mark.parametrize("stdin", [False, True])
@@ -407,6 +437,19 @@ def lone_step() -> CompiledStep:
     return compiled({"data": 1})
 
 
+def test_a_step_is_not_copied(lone_step: CompiledStep) -> None:
+    for work in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(StepNotCopied, match="a step cannot be copied or pickled"):
+            work(lone_step)
+
+
+def test_a_seed_that_is_set_is_that_of_the_running_step(lone_step: CompiledStep) -> None:
+    lone_step.seed = 5
+    assert lone_step.running.seed == 5
+    with pytest.raises(BadSeed, match="from -2"):
+        lone_step.seed = 2**63
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -415,6 +458,8 @@ def lone_step() -> CompiledStep:
         ((torch.ones(8, 8, dtype=torch.float64),), r"batch leaf '0' is float64 \[8, 8\]"),
         ({"x": torch.ones(8, 8)}, "the program takes a list or tuple of 1"),
         (None, "the program takes a list or tuple of 1"),
+        ((torch.ones(8, 8).to_sparse(),), "a tensor of layout torch.sparse_coo; the program takes dense"),
+        ((torch.ones(8, 8, device="meta"),), "batch leaf '0' is on the meta device"),
     ],
 )
 def test_a_batch_unlike_the_example(lone_step: CompiledStep, batch: Any, message: str) -> None:

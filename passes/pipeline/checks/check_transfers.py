@@ -29,8 +29,9 @@ def check_transfers(
     received values that a rank has buffers for at a time. Raises BadTransfers, TooManyBuffers.
     """
     _Machine(schedule, steps, mode).run()
+    dependences = Dependences(schedule)
     for rank, row in enumerate(steps):
-        for step, kept in _kept(schedule, row):
+        for step, kept in _kept(schedule, dependences, row):
             if room is not None and kept > room:
                 raise TooManyBuffers(schedule=schedule.name, rank=rank, step=step, kept=kept, room=room)
 
@@ -38,12 +39,13 @@ def check_transfers(
 def peak_buffers(schedule: Schedule, steps: Steps) -> list[int]:
     """For each rank, the most received values that it keeps unread at a time. Raises BadTransfers."""
     _Machine(schedule, steps, "buffered").run()
-    return [max((kept for _, kept in _kept(schedule, row)), default=0) for row in steps]
+    dependences = Dependences(schedule)
+    return [max((kept for _, kept in _kept(schedule, dependences, row)), default=0) for row in steps]
 
 
-def _kept(schedule: Schedule, row: Sequence[Step]) -> Iterator[tuple[Step, int]]:
+def _kept(schedule: Schedule, dependences: Dependences, row: Sequence[Step]) -> Iterator[tuple[Step, int]]:
     """Each step of a rank with how many received values are kept in it; an action keeps what it reads."""
-    rank_of, needs = schedule.rank_of, Dependences(schedule).needs
+    rank_of, needs = schedule.rank_of, dependences.needs
     kept = 0
     for step in row:
         if isinstance(step, Transfer):

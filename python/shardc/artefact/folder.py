@@ -37,6 +37,7 @@ from shardc.runtime import check
 from shardc.runtime.errors import RuntimeFailure
 from shardc.runtime.kernels.loaders import Kernels, loader_of
 from shardc.runtime.program import device_of, library_of
+from shardc.text_files import writing
 
 RUN = '''"""Trains with this folder, under torchrun: torchrun --nproc-per-node {ranks} {name}/run.py --steps 10
 
@@ -44,8 +45,10 @@ Only what stands in the folder's .py files runs: no bytecode beside them, and no
 """
 
 import os
+import signal
 import sys
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a rank without a traceback
 FOLDER = os.path.dirname(os.path.realpath(__file__))
 sys.path[:] = [path for path in sys.path if os.path.realpath(path) != FOLDER]  # nobody's torch.py in here
 
@@ -167,9 +170,13 @@ def check_folder(folder: Path) -> None:
 
     Raises UnwritableOutput if no folder can be made there.
     """
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    with writing(folder):
+        is_taken = folder.is_symlink() or (folder.exists() and not folder.is_dir())
+        above = next((parent for parent in folder.parents if parent.exists()), folder)
+    if folder.resolve() == Path.cwd():  # it is replaced, and the user's shell would stand in none
+        raise NotOurFolder(folder=folder, problem="is the current folder", where=str(folder))
+    if is_taken:
         raise NotOurFolder(folder=folder, problem="is no folder", where=str(folder))
-    above = next((parent for parent in folder.parents if parent.exists()), folder)
     if not above.is_dir() or not os.access(above, os.W_OK):
         problem = "is no folder" if not above.is_dir() else "may not be written to"
         raise UnwritableOutput(file=folder, problem=f"{above} {problem}", where=str(folder))

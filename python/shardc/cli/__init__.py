@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 a check failed, 2 bad input, 3 an error inside shardc, 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 import warnings
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.cli import NoCurrentFolder
 from shardc.environment import DEBUG, changed
 
 INTERNAL_ERROR = 3
@@ -32,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Taken out here, so that it may stand before the command or after it.
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
+        _check_current_folder()
         refuse_old_flags(arguments)
         with changed({DEBUG.name: "1"}) if debug else _quiet_torch(), _plain_warnings():
             app(args=arguments, prog_name="shardc")
@@ -44,6 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _report(_internal(error), INTERNAL_ERROR, debug)
     return 0
+
+
+def _check_current_folder() -> None:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise NoCurrentFolder from None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from shardc.cli.options import Texts, with_options
 from shardc.options.opt import OptOptions
-from shardc.text_files import reading, write_text
+from shardc.text_files import check_writable, reading, write_text
 
 STDIN = "-"
 
@@ -41,7 +41,7 @@ def opt(
     \b
     Examples:
       shardc opt --canonicalize --cse step.mlir
-      shardc opt step.mlir --pipeline 'dist-propagate{max-iterations=4},func.func(cse)' -o out.mlir
+      shardc opt step.mlir --pipeline 'canonicalize{max-iterations=4},func.func(cse)' -o out.mlir
       shardc opt --list-passes
     """
     from shardc.commands import opt as driver
@@ -53,6 +53,8 @@ def opt(
     file, flags = _split_arguments(arguments or [])
     if flags and pipeline:
         raise typer.BadParameter("give passes as flags or as a --pipeline, not both")
+    if output != STDIN:
+        check_writable(Path(output))
     name = "<stdin>" if file == STDIN else file
     with reading(file):
         source = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")

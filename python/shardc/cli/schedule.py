@@ -7,6 +7,7 @@ from typer import Argument, Option
 from shardc.cli.flag_texts import parse_options, parse_times
 from shardc.cli.options import Count, File, Texts
 from shardc.options.schedules import check_named
+from shardc.text_files import check_writable
 
 
 def schedule(
@@ -43,7 +44,7 @@ def schedule(
     options: Annotated[
         Texts, Option("--option", metavar="NAME=NUMBER", help="Option of the schedule, such as slices=2.")
     ] = None,
-    width: Annotated[int, Option(min=10, help="Columns of the timeline.")] = 100,
+    width: Annotated[int, Option(min=10, max=10_000, help="Columns of the timeline.")] = 100,
     csv: Annotated[
         File, Option(help="Write the actions, as torch.distributed.pipelining reads them.")
     ] = None,
@@ -67,6 +68,7 @@ def schedule(
     """
     if name is not None:
         check_named(name, stages, micro_batches, ranks)
+    check_writable(csv, csv_transfers, svg, html, trace)
     from shardc.commands.schedule import play_schedule, schedule_list
     from shardc.report.played_schedule import write_files
     from shardc.report.timeline_text import LEGEND, timeline_text

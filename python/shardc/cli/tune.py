@@ -10,7 +10,7 @@ from shardc.cli.flag_texts import parse_pins
 from shardc.cli.options import Count, File, Texts, read_kernels, with_options
 from shardc.cli.progress import progress, status
 from shardc.options.kernels import Kernels
-from shardc.text_files import write_text
+from shardc.text_files import check_writable, write_text
 
 
 @with_options(Kernels, only=("target", "matmuls"))
@@ -73,6 +73,7 @@ def tune(
     """
     kernels = read_kernels(given)
     pins = parse_pins(pin or [])
+    check_writable(plot)
     with status(f"reading the kernels of {path.name}"):
         from shardc.commands import tune as commands
         from shardc.report.tuning_svg import tuning_svg

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch.fx import GraphModule
 
+from shardc.diagnostics.api import BadArgument
 from shardc.dynamo.backend import shardc_backend
 from shardc.dynamo.explanations import Peaks, Reports, collect_fusion, collect_peaks
+from shardc.options.field import describe
 from shardc.report import fusion_text, memory_text
 from shardc.runtime.torch_private import functorch_config, uncompiled
 
@@ -76,6 +78,11 @@ def call_compiled(
 
     def backend(graph: GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
         return shardc_backend(graph, example_inputs, options=options)
+
+    if not callable(function) or isinstance(function, type):
+        hint = "pass a module or a function of tensors, and what it is called with"
+        expected = "a module or a function"
+        raise BadArgument(argument="function", given=describe(function), expected=expected, hint=hint)
 
     with functorch_config.patch(force_non_lazy_backward_lowering=True):
         torch.compile(uncompiled(function), backend=backend, dynamic=False)(*args, **kwargs)

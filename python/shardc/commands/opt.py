@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from torch_mlir import ir
 
 from shardc.commands import expected_errors
+from shardc.commands.wrong_calls import wrong_call
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.context import new_context
 from shardc.options.opt import OptOptions
@@ -65,6 +66,10 @@ def _process(source: Source, steps: Sequence[Pass], options: OptOptions) -> str:
             # a pass knows only the location in the IR, where MLIR writes "-" for the file
             if error.where and error.where.startswith(f"{UNNAMED_SOURCE}:"):
                 error.where = source.name + error.where.removeprefix(UNNAMED_SOURCE)
+            raise
+        except Exception as error:
+            if wrong := wrong_call(parse_module(source, context), source):
+                raise wrong from error
             raise
         return module.operation.get_asm(enable_debug_info=options.mlir_print_debuginfo).rstrip() + "\n"
 

@@ -13,9 +13,13 @@ from shardc.cache.scratch import scratch
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import LAUNCHER, OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
+from shardc.text_files import check_writable, writing
 
 SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
+
+SIGNALLED = 128
+"""What shells add to the number of the signal that ended a process."""
 
 
 def run_artefact(
@@ -41,6 +45,7 @@ def run_artefact(
     read_kernels(folder, manifest)
     given = {name: path for name, path in (options or {}).items() if path is not None}
     _check_checkpoints(given.get("load"), given.get("save"))
+    check_writable(given.get("trace"))
     run = str(folder / "run.py")
     arguments = ["--standalone", "--nproc-per-node", str(nproc), run, "--steps", str(steps)]
     for name, path in given.items():
@@ -54,7 +59,7 @@ def run_artefact(
 
 def _check_checkpoints(load: Path | None, save: Path | None) -> None:
     """Raises BadCheckpointFolder now, rather than after the last step has been trained."""
-    from shardc.runtime.checkpoint.folder import find_checkpoint, is_for_checkpoints
+    from shardc.runtime.checkpoint.folder import find_checkpoint
     from shardc.runtime.errors import BadCheckpoint
 
     if load is not None:
@@ -63,24 +68,44 @@ def _check_checkpoints(load: Path | None, save: Path | None) -> None:
         except BadCheckpoint as error:
             problem, hint = error.what.removeprefix("it "), "name one that --save or save_checkpoint wrote"
             raise BadCheckpointFolder(folder=load, problem=problem, hint=hint, where="--load") from None
-    if save is None:
-        return
+    if save is not None:
+        _check_save(save)
+
+
+def _check_save(save: Path) -> None:
+    from shardc.runtime.checkpoint.folder import is_for_checkpoints
+
     hint = "name a new or empty folder, or that of an older checkpoint"
-    if save.exists() and not save.is_dir():
-        raise BadCheckpointFolder(folder=save, problem="is no folder", hint=hint, where="--save")
+    with writing(save):
+        above = next(path for path in (save, *save.absolute().parents) if path.exists())
+    if not above.is_dir():
+        problem = "is no folder" if above == save else f"cannot be made: {above} is no folder"
+        raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
+    if not os.access(above, os.W_OK):
+        problem = f"cannot be written: {above} may not be written to"
+        raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
     if not is_for_checkpoints(save):
         problem = "is not empty and holds no checkpoint; it is not overwritten"
         raise BadCheckpointFolder(folder=save, problem=problem, hint=hint, where="--save")
 
 
 def _launch(arguments: list[str]) -> None:
-    """torchrun in this process. As a command it would report a failed rank in a traceback only."""
+    """torchrun in this process. As a command it would report a failed rank in a traceback only.
+
+    Raises KeyboardInterrupt for Ctrl-C, SystemExit for another signal, once the ranks have ended.
+    """
     from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in ("torch.distributed.elastic", "torch.distributed.elastic.agent.server.api"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         torchrun.run(torchrun.parse_args(arguments))
+    except SignalException as error:
+        if error.sigval == signal.SIGINT:
+            raise KeyboardInterrupt from None
+        raise SystemExit(SIGNALLED + error.sigval) from None
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         refused = failure.exitcode == RankRefused.exit_code

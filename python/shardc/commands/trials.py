@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from shardc.diagnostics.cli import UnreadableInput, UnwritableOutput
+from shardc.diagnostics.cli import UnreadableInput
 from shardc.diagnostics.text import table
-from shardc.text_files import read_text
+from shardc.text_files import check_writable, read_text, writing
 from shardc.tuner.database import exchange
 from shardc.tuner.database.database import Database, open_database
 from shardc.tuner.database.place import database_path
@@ -17,11 +17,9 @@ from shardc.tuner.task_tuning import local_tuning
 
 def export_trials(path: Path, best: bool = False) -> str:
     """All trials, or the best of each kernel, as JSON lines; says how many. Raises UnwritableOutput."""
-    with open_database() as database:
-        try:
-            count = exchange.export_trials(database, path, best)
-        except OSError as error:
-            raise UnwritableOutput(file=path, problem=error.strerror or str(error)) from None
+    check_writable(path)
+    with open_database() as database, writing(path):
+        count = exchange.export_trials(database, path, best)
     return f"{count} trials of {database_path()} are in {path}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 from torch_mlir import ir
 
@@ -20,14 +21,16 @@ from shardc.commands.explain_function import Options, call_compiled
 from shardc.commands.module_file import read_module
 from shardc.commands.script import read_script
 from shardc.compiler.measured_regions import Lost, collect_lost
+from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.diagnostics.triton import TritonKernelNotSupported
 from shardc.diagnostics.tuner import NothingToTune
 from shardc.dynamo.explanations import collect_modules
-from shardc.options.kernels import Kernels
+from shardc.options.kernels import Kernels, Matmuls
 from shardc.options.parallelism import Parallelism
 from shardc.options.step import StepOptions
 from shardc.passes.fuse.bodies.flat import FLAT, SIZE, element_count
+from shardc.runtime.arguments import number_given, path_given
 from shardc.step.fuse_step import fused_step
 from shardc.text_files import read_text
 from shardc.tuner.cost_model.boosted_trees import BoostedTrees
@@ -80,7 +83,12 @@ def tune_path(
     Raises what reading the path raises, UnknownTarget, NothingToTune, UnknownStrategy, TritonMissing,
     what the database raises, or TuningInterrupted, a KeyboardInterrupt that has what was found until then.
     """
-    jobs = jobs_of(Path(path), target, matmuls)
+    checked = Kernels(target=target, matmuls=cast("Matmuls", matmuls))
+    checked.check_step()
+    for name, value in {"trials": trials, "seconds": seconds, "regret": regret}.items():
+        if value is not None and number_given(value, name) < 0:
+            raise BadArgument(argument=name, given=value, expected="a number from 0", hint="see shardc tune")
+    jobs = jobs_of(path_given(path, "path"), checked.target, checked.matmuls)
     return tune_found(jobs, Budget(trials, seconds, regret), search, constraints, on_round)
 
 
@@ -129,7 +137,9 @@ def _shipped(task: Task) -> list[Point]:
 def jobs_of(path: Path, target: str | None = None, matmuls: str = "auto") -> list[Job]:
     """The kernels of ``path`` and how often a step calls each. Raises as :func:`tune_path` does."""
     manifest = read_manifest(path) if path.is_dir() else None
-    if target is None and manifest is not None and manifest["kernels"]:
+    if manifest is not None and not manifest["kernels"]:
+        raise NothingToTune(path=path, where=str(path))
+    if target is None and manifest is not None:
         target = manifest["target"]
     found_target = local_target() if target is None else find_target(target)
     with collect_lost() as lost:

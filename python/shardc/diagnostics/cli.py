@@ -10,6 +10,13 @@ class BadMesh(ShardcError):
     hint = "give each axis a name and a size, such as --mesh data=2,tensor=2"
 
 
+class NoCurrentFolder(ShardcError):
+    """The folder that a command is started in was deleted or replaced."""
+
+    template = "the current folder is not there any more"
+    hint = "change into a folder that is there"
+
+
 class UnreadableInput(ShardcError):
     """The input file does not exist, or can't be read as UTF-8 text."""
 
@@ -34,11 +41,18 @@ class MalformedMlir(ShardcError):
     )
 
 
+class WrongCall(ShardcError):
+    """A pass failed on a call that cannot be: of a dim that is not there, or with another result's shape."""
+
+    template = "{op} cannot be such a call: {problem}{snippet}"
+    hint = "mend the call's operands, or the types of its results"
+
+
 class BadPipeline(ShardcError):
     """The text of a pipeline has a mistake in its punctuation. Bad: ``cse,func.func(cse``."""
 
     template = "the pipeline can't be read: {problem}{snippet}"
-    hint = "write it as MLIR does: 'dist-propagate{{max-iterations=4}},cse,func.func(canonicalize)'"
+    hint = "write it as MLIR does: 'dist-propagate{{provenance=true}},cse,func.func(canonicalize)'"
 
 
 class UnknownPass(ShardcError):

@@ -1,5 +1,7 @@
 """Errors of tracing a training step. Each names the op or object, the user's line and the way out."""
 
+from typing import ClassVar
+
 from shardc.diagnostics.base import ShardcError
 
 
@@ -10,9 +12,11 @@ class TraceFailed(ShardcError):
     """
 
     template = "the training step could not be traced: {reason}"
-    hint = (
-        "see that model, batch and loss work together without shardc; if they do, write this part of the "
-        "model with out-of-place torch functions on tensors of fixed shape"
+    hint = "{hint}"
+
+    RUN_WITHOUT: ClassVar[str] = "see that model, batch and loss work together without shardc"
+    REWRITE: ClassVar[str] = (
+        f"{RUN_WITHOUT}; if they do, write this line with out-of-place torch functions on tensors"
     )
 
 
@@ -124,10 +128,10 @@ class LossNotScalar(ShardcError):
 
 
 class BatchUnsupported(ShardcError):
-    """The example batch holds no tensor, or something that is neither a tensor nor a plain Python value."""
+    """The example batch holds no tensor, or what is neither a dense tensor nor a plain Python value."""
 
     template = "the example batch cannot be an input of the step: {reason}"
-    hint = "give the batch as a mapping, tuple or list of tensors (None, numbers and strings stay constant)"
+    hint = "give it as a mapping, tuple or list of dense tensors (None, numbers and strings stay constant)"
 
 
 class HookUnsupported(ShardcError):

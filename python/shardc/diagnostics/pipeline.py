@@ -77,6 +77,15 @@ class BadStages(PipelineError):
     hint = "{nearest}"
 
 
+class TooLargeToPlay(ShardcError):
+    """A schedule of so many actions that making and checking it would take minutes."""
+
+    template = (
+        "{stages} stages on {ranks} ranks with {micro_batches} micro-batches are too many to play through"
+    )
+    hint = "there can be {most} stages and ranks, and {pairs} stages times micro-batches"
+
+
 class BadMicroBatches(PipelineError):
     """A schedule cannot be made of so many micro-batches: too few, or not a multiple of what it needs."""
 

@@ -38,14 +38,15 @@ class Hint:
 class About:
     """What a field says beside its type and default.
 
-    Numbers are at least ``at_least`` and greater than ``above``. ``convert`` makes the value that is kept of
-    the one that is given, ``parse`` that of a flag's text. ``was``: earlier names; ``was_values``: earlier
-    values with the present ones. ``only``: the one front end that has the option.
+    Numbers are at least ``at_least``, at most ``at_most`` and greater than ``above``. ``convert`` makes the
+    value that is kept of the one that is given, ``parse`` that of a flag's text. ``was``: earlier names;
+    ``was_values``: earlier values with the present ones. ``only``: the one front end that has the option.
     """
 
     help: str
     hint: Hint = Hint()
     at_least: float | None = None
+    at_most: float | None = None
     above: float | None = None
     short: str = ""
     parse: Callable[[str], object] | None = None
@@ -124,8 +125,12 @@ class Option:
     def _is_within(self, value: object) -> bool:
         if not isinstance(value, int | float) or isinstance(value, bool):
             return True
-        above, at_least = self.about.above, self.about.at_least
-        return (above is None or value > above) and (at_least is None or value >= at_least)
+        above, at_least, at_most = self.about.above, self.about.at_least, self.about.at_most
+        return (
+            (above is None or value > above)
+            and (at_least is None or value >= at_least)
+            and (at_most is None or value <= at_most)
+        )
 
 
 @cache
@@ -199,5 +204,6 @@ def _expected(kind: object, about: About) -> str:
     if kind in (int, float):
         number = "a whole number" if kind is int else "a number"
         least = "" if about.at_least is None else f" from {about.at_least:g}"
-        return number + (least if about.above is None else f" above {about.above:g}")
+        most = "" if about.at_most is None else f" to {about.at_most}"
+        return number + (least if about.above is None else f" above {about.above:g}") + most
     return _WORDS.get(kind, str(kind))

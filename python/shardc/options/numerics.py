@@ -47,7 +47,14 @@ class Numerics(Group):
         "PyTorch does (eager).",
         was="numerics",
     )
-    seed: int = option(0, "Seed of dropout and other random numbers.", only="compile_step")
+    seed: int = option(
+        0,
+        "Seed of dropout and other random numbers.",
+        Hint("a whole number from -2**62 to 2**62"),
+        at_least=-(2**62),
+        at_most=2**62,
+        only="compile_step",
+    )
     random: Literal["counter", "torch"] = option(
         "counter",
         "Whose numbers random ops draw: those of compile_step, from a seed of each call (counter), or "

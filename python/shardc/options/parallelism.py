@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from shardc.diagnostics.cli import BadMesh
@@ -13,6 +14,8 @@ from shardc.options.presets import PRESETS, plan_terms
 PlanLike = str | Path | Mapping[str, Sequence[object]]
 MICRO = "micro"
 """The time axis of micro-batches."""
+MOST_DEVICES = 2**31 - 1
+"""Ranks are C integers of 32 bits in PyTorch's process groups."""
 
 
 def parse_mesh(text: str) -> dict[str, int]:
@@ -49,6 +52,7 @@ class Parallelism(Group):
         1,
         "Cut each rank's batch into this many parts that run one after the other, gradients accumulated.",
         at_least=1,
+        at_most=MOST_DEVICES,
         was="microbatches",
     )
 
@@ -74,13 +78,15 @@ class Parallelism(Group):
 
 
 def check_mesh(mesh: Mapping[str, int], micro_batches: int = 1) -> None:
-    """Raises BadMeshSpec for a mesh that is empty, or an axis that cannot be one."""
+    """Raises BadMeshSpec for a mesh that is empty or too large, or an axis that cannot be one."""
     problem = "" if mesh else "it has no axes"
     for name, size in mesh.items():
         if not isinstance(name, str) or not name.isidentifier():
             problem = f"axis name {name!r} is not an identifier"
         elif not isinstance(size, int) or isinstance(size, bool) or size < 1:
             problem = f"axis {name!r} has size {size!r}; a whole number from 1 is needed"
+    if not problem and prod(mesh.values()) > MOST_DEVICES:
+        problem = f"it has more devices than there can be ranks, {MOST_DEVICES}"
     if not problem and micro_batches != 1 and MICRO in mesh:
         problem = f"axis {MICRO!r} is the time axis that micro-batches are on: call yours something else"
     if problem:
@@ -96,6 +102,8 @@ def _problem(name: str, equals: str, size: str, mesh: Mapping[str, int]) -> str 
         return f"{name!r} is no name for an axis: use letters, digits and _"
     if name in mesh:
         return f"the axis {name!r} stands twice"
-    if not (size.isascii() and size.isdecimal()) or int(size) < 1:
+    if not (size.isascii() and size.isdecimal()) or not size.strip("0"):
         return f"the size of axis {name!r} must be a whole number of at least 1, not {size!r}"
+    if len(size) > len(str(MOST_DEVICES)):
+        return f"the size of axis {name!r} is more than there can be ranks, {MOST_DEVICES}"
     return None

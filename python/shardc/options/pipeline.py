@@ -32,7 +32,8 @@ class ScheduleLike(Protocol):
 
 def read_stages(text: str) -> int | list[str]:
     """``4``, or ``layers.8,layers.16`` as names."""
-    return int(text) if text.isdecimal() else [name.strip() for name in text.split(",")]
+    is_number = text.isdecimal() and len(text) < 20  # Python reads no number of thousands of digits
+    return int(text) if is_number else [name.strip() for name in text.split(",")]
 
 
 @dataclass(frozen=True)

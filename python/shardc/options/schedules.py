@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, UnknownSchedule
+from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, TooLargeToPlay, UnknownSchedule
 
 AUTO = "auto"
 """The best that is found for given costs."""
+MOST_STAGES, MOST_PAIRS = 1024, 1 << 16
+"""Of stages or ranks, and of pairs of a stage and a micro-batch: half a minute of checks at the most."""
 ALIASES = {"gpipe": "fill-drain", "dapple": "1f1b", "pipedream-flush": "1f1b"}
 
 
@@ -47,7 +49,8 @@ class ScheduleRule:
         return stages > 0 and rest == 0 and fits and not (self.even_ranks and ranks % 2)
 
     def check(self, stages: int, ranks: int, micro_batches: int) -> None:
-        """Raises BadStages, BadMicroBatches."""
+        """Raises TooLargeToPlay, BadStages, BadMicroBatches."""
+        check_size(stages, ranks, micro_batches)
         if ranks < 1 or not self.accepts(stages, ranks):
             nearest = _nearest(self, stages, ranks)
             raise BadStages(schedule=self.name, stages=stages, ranks=ranks, takes=self.takes, nearest=nearest)
@@ -126,11 +129,21 @@ def named_rule(name: str) -> ScheduleRule:
     return RULES[plain]
 
 
+def check_size(stages: int, ranks: int, micro_batches: int) -> None:
+    """Raises TooLargeToPlay."""
+    if max(abs(stages), abs(ranks)) > MOST_STAGES or abs(stages * micro_batches) > MOST_PAIRS:
+        raise TooLargeToPlay(
+            stages=stages, ranks=ranks, micro_batches=micro_batches, most=MOST_STAGES, pairs=MOST_PAIRS
+        )
+
+
 def check_named(name: str, stages: int, micro_batches: int, ranks: int | None = None) -> int | None:
     """Whether there is such a schedule of ``stages``; ``ranks``, or the most that it can use.
 
-    Nothing is known of ``auto`` and of CSV files. Raises UnknownSchedule, BadStages, BadMicroBatches.
+    Of ``auto`` and of CSV files only the size is known. Raises TooLargeToPlay, UnknownSchedule, BadStages,
+    BadMicroBatches.
     """
+    check_size(stages, ranks or stages, micro_batches)
     if name == AUTO or name.endswith(".csv"):
         return ranks
     rule = named_rule(name)

@@ -59,7 +59,7 @@ def _row(task: TaskResult, total_s: float) -> list[str]:
     """``total_s``: of all kernels and calls of a step, untuned."""
     figures, spark = ["-"] * 4, ""
     if task.default_s is not None:
-        share = task.default_s * task.job.weight * task.job.needs / total_s
+        share = task.default_s * task.job.weight * task.job.needs / (total_s or 1.0)  # no elements, no time
         times = f"{task.default_s * 1e6:.1f}", f"{task.default_s * task.ratio * 1e6:.1f}"
         figures, spark = [*times, f"{task.ratio:.3f}", f"{share:.1%}"], sparkline(best_so_far(task.trials))
     trials = str(len(task.trials))

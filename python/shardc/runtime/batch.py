@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+import torch
 from torch import Tensor
 
 from .check import Json
@@ -28,11 +29,31 @@ def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...])
     value = values.get(leaf.name)
     if value is None:
         raise BatchMismatch(f"the batch lacks leaf {leaf.name!r}", leaf.name, HINT)
+    if form := special_form(value) or _without_values(value):
+        what = f"batch leaf {leaf.name!r} is {form}; the program takes dense tensors with values"
+        raise BatchMismatch(what, leaf.name, "convert it before the step, as with .to_dense()")
     if tuple(value.shape) != shape or value.dtype != leaf.dtype:
         got = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         expected = f"{str(leaf.dtype).removeprefix('torch.')} {list(shape)}"
         what = f"batch leaf {leaf.name!r} is {got}; the program takes {expected}"
         raise BatchMismatch(what, leaf.name, HINT)
+
+
+def special_form(value: Tensor) -> str:
+    """How a tensor is held that is not dense, in words; empty for dense ones."""
+    if value.is_nested:
+        return "a nested tensor"
+    if value.is_quantized:
+        return "a quantized tensor"
+    return "" if value.layout is torch.strided else f"a tensor of layout {value.layout}"
+
+
+def _without_values(value: Tensor) -> str:
+    """Why a dense tensor has no elements to read, in words; empty if it has."""
+    # A class that answers PyTorch's calls itself: FakeTensor, DTensor.
+    if getattr(type(value), "__torch_dispatch__", None) is not getattr(Tensor, "__torch_dispatch__", None):
+        return f"a {type(value).__name__}"
+    return "on the meta device" if value.is_meta else ""
 
 
 def _walk(batch: object, tree: Json, path: str) -> Iterator[tuple[str, Tensor]]:

@@ -72,6 +72,18 @@ class HyperparameterMismatch(RuntimeFailure):
     """A hyperparameter is unknown, or a setting was changed that is a constant of the program."""
 
 
+class WrongArgument(RuntimeFailure):
+    """An argument of a running step's method is of a wrong kind, or out of range."""
+
+
+class BadSeed(RuntimeFailure):
+    """A seed is not a whole number from -2**62 to 2**62: a step adds the number of steps done to it."""
+
+
+class StepNotCopied(RuntimeFailure):
+    """A step was to be copied or pickled: a copy would share its parameters and its process group."""
+
+
 class GraphNotCaptured(RuntimeFailure):
     """A CUDA graph was asked for where there are none."""
 

@@ -8,9 +8,10 @@ from difflib import get_close_matches
 import torch
 from torch.optim import Optimizer
 
+from .arguments import in_words, number_given
 from .check import Json
 from .checkpoint.objects import decode, encode
-from .errors import HyperparameterMismatch, StateNotSaved
+from .errors import HyperparameterMismatch, StateNotSaved, WrongArgument
 from .torch_private import mark_stepped
 
 IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable"))
@@ -39,10 +40,10 @@ class Hyperparameters(MutableMapping[str, float]):
         return float(held if entry.get("index") is None else held[entry["index"]])
 
     def __setitem__(self, name: str, value: float) -> None:
-        entry = self._known(name)
-        self._values[name] = float(value)
+        entry, number = self._known(name), number_given(value, name)
+        self._values[name] = number
         if self._optimizer is not None:
-            self._write(entry, float(value))
+            self._write(entry, number)
 
     def __delitem__(self, name: str) -> None:
         what = f"hyperparameter {name!r} can't be deleted"
@@ -59,6 +60,10 @@ class Hyperparameters(MutableMapping[str, float]):
 
         After ``restore`` without an optimizer, the first one that is bound is given the restored numbers.
         """
+        if not isinstance(optimizer, Optimizer):
+            raise WrongArgument(
+                f"the optimizer is {in_words(optimizer)}, not one of torch.optim", "optimizer"
+            )
         self._optimizer = optimizer
         self._check()
         if self._is_restored:
@@ -111,6 +116,8 @@ class Hyperparameters(MutableMapping[str, float]):
 
     def _known(self, name: str) -> Json:
         """The manifest's entry."""
+        if not isinstance(name, str):
+            raise WrongArgument(f"a hyperparameter's name is text, not {in_words(name)}", "hyper")
         if name in self._entries:
             return self._entries[name]
         near = get_close_matches(name, self._entries, 3) or list(self._entries)

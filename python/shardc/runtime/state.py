@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from .arguments import in_words, mapping_given
 from .check import STATE_ROLES
 from .comm.connect import Place, ensure_group
 from .comm.layout import Leaf, chunked_shape, with_padding
 from .comm.mesh import Axis, Mesh, ways
 from .comm.placement import DeviceMeshes
-from .errors import ShardingMismatch, StateMismatch
+from .errors import ShardingMismatch, StateMismatch, WrongArgument
 from .tensor_file import TensorFile
 from .torch_private import show
 
@@ -66,6 +67,8 @@ class State:
         parameters. ``shared``: those that another state holds; this one has the same tensors. Raises
         StateMismatch, and ShardingMismatch if another state shards one differently.
         """
+        if not (source is None or isinstance(source, Mapping) or callable(source)):
+            raise WrongArgument(f"state is {in_words(source)}, not a state dict or a function", "state")
         self._shared = shared or {}
         for name, (other, its_name) in self._shared.items():
             self._share(name, other, its_name)
@@ -228,6 +231,9 @@ def _joined(leaf: Leaf, blocks: list[Tensor]) -> Tensor:
 
 def _from_mapping(values: Tensors, leaves: Mapping[str, Leaf], tied: Mapping[str, str]) -> Initialiser:
     """A state dict as an initialiser. Raises StateMismatch for names and shapes that do not fit."""
+    for name, value in mapping_given(values, "the state dict", "tensors").items():
+        if not isinstance(value, Tensor):
+            raise StateMismatch(f"the state dict has {in_words(value)} for {name!r}, not a tensor", "state")
     named = {tied.get(name, name): value for name, value in values.items()}
     named.update({name: value for name, value in values.items() if name in leaves})
     missing = [n for n, leaf in leaves.items() if leaf.role == "param" and n not in named]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from .arguments import mapping_given, path_given, whole_number
 from .batch import check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
 from .checkpoint.load import Checkpoint
@@ -25,7 +27,7 @@ from .comm.symmetric import taken, use_symmetric_memory
 from .comm.watch import Watch
 from .cuda_graph import GraphedStep
 from .environment import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
-from .errors import GraphNotCaptured
+from .errors import BadSeed, GraphNotCaptured, StepNotCopied
 from .hyper import Hyperparameters
 from .memory import check_memory, told
 
@@ -37,6 +39,9 @@ from .same_batch import SameBatch
 from .state import Shared, Source, State
 from .tensor_file import TensorFile
 from .timeline import check_traceable, recorded, write_timeline
+
+MOST_SEED = 2**62
+COPY_HINT = "make another step of a copy of the model, or write one with save_checkpoint() and load it there"
 
 
 class TrainStep:
@@ -59,7 +64,7 @@ class TrainStep:
     ) -> None:
         """``shared``: the tensors that a step before this one holds, by name."""
         self._mesh = Mesh.read(manifest["mesh"])
-        self._place = connect(self._mesh, device or device_of(manifest), timeout_s)
+        self._place = connect(self._mesh, device_of(manifest) if device is None else device, timeout_s)
         check_device(manifest, self._place.device, self._place.rank)
         self._manifest = manifest
         self._planned_bytes: int = manifest.get("peak_bytes", 0)
@@ -78,7 +83,7 @@ class TrainStep:
         self._rank = Rank(self._mesh, self._place.rank, self._place.device, groups, flights)
         self._watch = Watch(self._place.rank, self._mesh.world_size, flights, timeout_s)
         self.hyper = Hyperparameters(manifest["hyperparameters"], manifest["baked"])
-        self.seed: int = manifest["seed"]
+        self.seed = manifest["seed"]
         self.steps_done = 0
         self._is_first = True
         self._saver = Saver()
@@ -99,7 +104,7 @@ class TrainStep:
 
         Raises BadArtefact, BadLibrary, MissingOperator, WorldMismatch or StateMismatch.
         """
-        folder = Path(folder)
+        folder = path_given(folder, "folder")
         manifest = read_manifest(folder)
         check_files(folder, manifest, *_share(Mesh.read(manifest["mesh"])))
         check_operators(manifest)
@@ -113,6 +118,20 @@ class TrainStep:
             device=device,
             timeout_s=timeout_s,
         )
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise StepNotCopied("a step cannot be copied or pickled", hint=COPY_HINT)
+
+    @property
+    def seed(self) -> int:
+        """The base of the random numbers. Setting it raises BadSeed."""
+        return self._seed
+
+    @seed.setter
+    def seed(self, value: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool) or abs(value) > MOST_SEED:
+            raise BadSeed(f"the seed is {value!r:.80}, not a whole number from -2**62 to 2**62", "seed")
+        self._seed = value
 
     @property
     def rank(self) -> int:
@@ -140,6 +159,7 @@ class TrainStep:
 
     def step_leaves(self, values: Mapping[str, Tensor]) -> Tensor:
         """``step`` on a global batch that is given as its tensors by leaf name."""
+        mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done):
             return self._step_whole(values)
 
@@ -152,9 +172,11 @@ class TrainStep:
 
     def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Tensor:
         """``trace`` on a global batch that is given as its tensors by leaf name."""
+        path = path_given(path, "path")
+        mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done), recorded(self._program, self._part, self._place) as spans:
             loss = self._step_whole(values)
-            write_timeline(spans, self._part, self._mesh, self._place, Path(path))
+            write_timeline(spans, self._part, self._mesh, self._place, path)
             return loss
 
     def check_traceable(self) -> None:
@@ -239,6 +261,11 @@ class TrainStep:
         Raises:
             CheckpointNotSaved: a rank failed, or the one that was still under way did; StateNotSaved.
         """
+        folder = path_given(folder, "folder")
+        if objects is not None:
+            mapping_given(objects, "objects", "objects with a state_dict()")
+        if keep_last is not None:
+            whole_number(keep_last, "keep_last")
         with self._watch.guard(self.steps_done):
             self._same_batch.settle()
             if not objects:
@@ -246,7 +273,7 @@ class TrainStep:
             record, tensors = pack({**(objects or {}), RANDOM: Generators()})
             numbers = {"optimizer": self.hyper.packed(), "objects": record}
             values = {**self.state.dtensors(), **self._progress(), **tensors}
-            return self._saver.save(Path(folder), values, numbers, self.steps_done, keep_last, wait)
+            return self._saver.save(folder, values, numbers, self.steps_done, keep_last, wait)
 
     def load_checkpoint(
         self, folder: Path | str, *, objects: Mapping[str, Stateful | None] | None = None
@@ -266,10 +293,13 @@ class TrainStep:
             StateMismatch: it is of another program. HyperparameterMismatch: it was trained with another
                 setting that is a constant of this program.
         """
+        folder = path_given(folder, "folder")
+        if objects is not None:
+            mapping_given(objects, "objects", "objects with a state_dict()")
         progress = self._progress()
         self._same_batch.start_from(None, (), {})
         with self._watch.guard(self.steps_done):
-            found = Checkpoint(Path(folder))
+            found = Checkpoint(folder)
             self.hyper.check_packed(found.record.get("optimizer", []))
             values = {**self.state.dtensors(), **progress}
             wanted = dict(objects or {})

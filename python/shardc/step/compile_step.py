@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -35,10 +35,12 @@ from shardc.options.step import StepOptions
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
+from shardc.runtime.arguments import path_given, whole_number
+from shardc.runtime.errors import StepNotCopied
 from shardc.runtime.kernels.loaders import Kernels as Library
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
-from shardc.runtime.step import TrainStep
+from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
@@ -94,7 +96,7 @@ class CompiledStep:
 
     def save_plan(self, path: Path | str) -> None:
         """Write the plan as JSON, for ``plan=`` of another compile. Raises UnwritableOutput."""
-        write_text(Path(path), json.dumps(self.compiled.plan_json, indent=1) + "\n")
+        write_text(path_given(path, "path"), json.dumps(self.compiled.plan_json, indent=1) + "\n")
 
     def check(self, steps: int = 2) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state,
@@ -110,6 +112,7 @@ class CompiledStep:
 
         Raises RankProgramBroken if what a pipeline's ranks run is not what its schedule says.
         """
+        whole_number(steps, "steps")
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
         if c.pipeline_module is not None:
@@ -129,7 +132,7 @@ class CompiledStep:
         if is_late or any(isinstance(value, DTensor) for value in values.values()):
             raise SavedTooLate(count=c.mesh.world_size)
         write_artefact(
-            Path(folder),
+            path_given(folder, "folder"),
             c.levels,
             c.program,
             self._planned(),
@@ -230,6 +233,13 @@ class CompiledStep:
     @property
     def _described(self) -> str:
         return "" if self.compiled.target is None else self.compiled.target.described()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise StepNotCopied("a step cannot be copied or pickled", hint=COPY_HINT)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # What a running step has is set there: here it would be a name that nothing reads.
+        super().__setattr__(name, value) if name not in RUNNING else setattr(self.running, name, value)
 
     def __getattr__(self, name: str) -> Any:
         # Only what a running step has joins the processes: hasattr(step, "anything") must not.

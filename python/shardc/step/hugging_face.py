@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from shardc.diagnostics.api import BadWeights
+from shardc.runtime.arguments import in_words, path_given, whole_number
+from shardc.runtime.errors import WrongArgument
 from shardc.runtime.state import Initialiser
 
 SHARD_BYTES = 5 << 30
@@ -49,7 +51,12 @@ def export_weights(
         >>> shardc.export_weights(step, model, "out")  # doctest: +SKIP
         >>> AutoModelForCausalLM.from_pretrained("out")  # doctest: +SKIP
     """
-    folder, values = Path(folder), step.state_dict()
+    folder, shard_bytes = path_given(folder, "folder"), whole_number(shard_bytes, "shard_bytes")
+    if not (hasattr(step, "state_dict") and hasattr(step, "rank")):
+        raise WrongArgument(f"step is {in_words(step)}, not a compiled step", "step")
+    if not isinstance(model, torch.nn.Module):
+        raise WrongArgument(f"model is {in_words(model)}, not a torch.nn.Module", "model")
+    values = step.state_dict()
     names, aliases = _names_of(model, values)
     shards = list(_shards(names, values, shard_bytes))
     files = [WEIGHTS] if len(shards) == 1 else [_shard_name(i, len(shards)) for i in range(len(shards))]
@@ -88,7 +95,7 @@ def read_weights(folder: Path | str) -> Initialiser:
         >>> weights = shardc.read_weights("llama")  # doctest: +SKIP
         >>> step = shardc.compile_step(model, optimizer, batch, state=weights)  # doctest: +SKIP
     """
-    folder = Path(folder)
+    folder = path_given(folder, "folder")
     places: dict[str, tuple[Path, str]] = {}
     for path in _files_of(folder):
         with _opened(path) as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -71,6 +72,19 @@ def test_launcher_names_the_dead_rank(artefact: Path, monkeypatch: pytest.Monkey
 
     with pytest.raises(RankFailed, match="rank 1 was killed by SIGKILL; the other ranks were stopped"):
         run_artefact(artefact, 4, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_launcher_and_its_ranks_without_a_traceback(
+    artefact: Path, number: int, code: int
+) -> None:
+    command = [sys.executable, "-m", "shardc", "run", str(artefact), "--nproc", "4", "--steps", "1000000"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert started.stdout is not None and "step 1 " in started.stdout.readline()
+    started.send_signal(number)
+    _, errors = started.communicate(timeout=60)
+    assert (started.returncode, errors) == (code, "")
 
 
 @pytest.mark.slow

@@ -171,6 +171,15 @@ def test_any_other_error_is_one_line_and_exits_with_3(install, tmp_path: Path, c
     )
 
 
+def test_a_current_folder_that_is_gone_is_said(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["schedule"]) == 2
+    assert "NoCurrentFolder: " in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+
+
 def test_an_interrupt_exits_with_130(install, tmp_path: Path) -> None:
     class Interrupting:
         def __call__(self, *_: object) -> None:

@@ -1,6 +1,7 @@
 """``shardc opt`` from its arguments to what it prints."""
 
 import io
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,24 @@ def test_files_that_are_no_text_or_can_not_be_written(file: Path, tmp_path: Path
     assert "it is not UTF-8 text" in capsys.readouterr().err
     assert main(["opt", str(file), "-o", str(tmp_path / "no" / "out")]) == 2
     assert "UnwritableOutput" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", [".", "no/out.mlir", "x" * 300])
+def test_an_output_that_cannot_be_written_is_said_before_the_input_is_read(output: str, capsys) -> None:
+    assert main(["opt", "nowhere.mlir", "-o", output]) == 2
+    assert "UnwritableOutput" in capsys.readouterr().err
+
+
+def test_the_examples_of_the_help_run(file: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    assert main(["opt", "--help"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    examples = [line for line in lines if line.startswith("shardc opt ") and "--list" not in line]
+    assert len(examples) == 2
+    (tmp_path / "step.mlir").write_text(file.read_text())
+    monkeypatch.chdir(tmp_path)
+    for example in examples:
+        assert main(shlex.split(example)[1:]) == 0, example
+    assert (tmp_path / "out.mlir").is_file()
 
 
 def test_an_error_of_a_pass_names_the_file_and_line() -> None:

@@ -107,7 +107,14 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("1f1b --memory-limit 2", "rank 0 hold 3 bytes of activations in 0F2; it may hold 2"),
         ("1f1b -m 0", "needs at least 1 micro-batch, and got 0"),
         ("nowhere.csv", "can't read nowhere.csv"),
-        ("1f1b --svg nowhere/a.svg", "can't write nowhere/a.svg"),
+        ("1f1b --svg nowhere/a.svg", "nowhere/a.svg: "),
+        ("nowhere.csv --trace nowhere/run.json", "nowhere/run.json: "),
+        ("1f1b --svg a.svg --html ./a.svg", "a.svg: another output goes there"),
+        ("1f1b --stages 100000", "TooLargeToPlay: 100000 stages on 100000 ranks"),
+        ("1f1b --stages 3 --ranks 100000", "TooLargeToPlay: 3 stages on 100000 ranks"),
+        ("1f1b --stages -100000", "TooLargeToPlay"),
+        ("auto --stages 1024 -m 1024", "TooLargeToPlay"),
+        ("nowhere.csv -m 100000", "TooLargeToPlay"),
     ],
 )
 def test_bad_input(arguments: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,6 +134,17 @@ def test_a_loss_that_fails_outside_the_script_is_of_its_build(command, tmp_path,
     assert f"at: {path}:" in capsys.readouterr().err
 
 
+def test_a_folder_without_kernels_and_a_picture_that_cannot_be_written_are_said_first(
+    script, tmp_path, capsys
+):
+    out = str(tmp_path / "out")
+    assert main(["compile", script, "--mesh", "data=1", "--no-fuse", "-o", out]) == 0
+    assert main(["tune", out]) == 2
+    assert "NothingToTune" in capsys.readouterr().err
+    assert main(["tune", script, "--plot", str(tmp_path / "none" / "best.svg")]) == 2
+    assert "UnwritableOutput" in capsys.readouterr().err and KnownTimes.measured == []
+
+
 def test_a_program_without_kernels_is_said(tmp_path, capsys):
     path = tmp_path / "empty.mlir"
     path.write_text("func.func @main() { return }")

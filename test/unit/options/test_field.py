@@ -64,6 +64,8 @@ MESH = {"data": 2}
         (Numerics, {"autocast": "bf16"}, "autocast is 'bf16', not torch.bfloat16"),
         (Numerics, {"autocast": torch.int8}, "autocast is torch.int8, not torch.bfloat16"),
         (Numerics, {"seed": "x"}, "seed is 'x', not a whole number"),
+        (Numerics, {"seed": 2**63}, "seed is 9223372036854775808, not a whole number from -2**62 to 2**62"),
+        (Parallelism, {"mesh": MESH, "micro_batches": 2**64}, "not a whole number from 1 to 2147483647"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_to_give(group: Any, values: Mapping[str, Any], given: str) -> None:

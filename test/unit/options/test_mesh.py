@@ -23,6 +23,7 @@ def test_axes_keep_their_order() -> None:
         ("data=0", "not '0'"),
         ("data=-1", "not '-1'"),
         ("data=two", "not 'two'"),
+        ("data=" + "9" * 5000, "more than there can be ranks, 2147483647"),
         ("data=", "not ''"),
     ],
 )

@@ -67,3 +67,9 @@ def test_the_picture_has_a_line_for_each_kernel():
     lines = tree.findall(".//{*}polyline")
     assert [line.find("{*}title").text for line in lines] == ["soft<max>: 1.000", ": 0.500"]
     assert lines[0].get("points").split()[0] == "60,34"
+
+
+def test_kernels_of_no_elements_take_no_share():
+    task = TaskResult(Job(Task("a", "cpu"), 1, size=0.0), point(16), None, 1.0, 1e-5)
+    said = tuning_text(SessionResult([task], "every point was tried", 0, 0, 7.0, 0.0))
+    assert "0.0%" in said

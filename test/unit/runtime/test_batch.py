@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardc.runtime.batch import check_leaf, leaves_of
 from shardc.runtime.comm.layout import Leaf
@@ -81,3 +82,20 @@ def test_a_leaf_has_the_dtype_and_shape_of_the_program() -> None:
         check_leaf({"ids": X[:1]}, leaf, (2,))
     with pytest.raises(BatchMismatch, match="lacks leaf 'ids'"):
         check_leaf({}, leaf, (2,))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (X.to_sparse(), "a tensor of layout torch.sparse_coo"),
+        (X.reshape(1, 2).to_sparse_csr(), "a tensor of layout torch.sparse_csr"),
+        (X.to_mkldnn(), "a tensor of layout torch._mkldnn"),
+        (torch.quantize_per_tensor(X, 0.1, 0, torch.quint8), "a quantized tensor"),
+        (torch.nested.nested_tensor([X, X]), "a nested tensor"),
+        (X.to("meta"), "on the meta device"),
+        (FakeTensorMode().from_tensor(X), "a FakeTensor"),
+    ],
+)
+def test_a_tensor_whose_elements_cannot_be_read(value: torch.Tensor, said: str) -> None:
+    with pytest.raises(BatchMismatch, match=f"leaf 'ids' is {said}; the program takes dense tensors"):
+        check_leaf({"ids": value}, Leaf("ids", "input", (2,), torch.float32, ((),)), (2,))

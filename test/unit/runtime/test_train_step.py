@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from shardc.report.timeline_trace import read_run
 from shardc.runtime import TrainStep
-from shardc.runtime.errors import NothingToTrace, StateMismatch, WorldMismatch
+from shardc.runtime.errors import BadSeed, NothingToTrace, StateMismatch, StepNotCopied, WorldMismatch
 from shardc.runtime.program import Program
 
 PROGRAM = """
@@ -117,6 +120,23 @@ def test_checkpoint(step: TrainStep, manifest: dict[str, Any], tmp_path: Path) -
     other.load_checkpoint(tmp_path / "saved")
     assert (other.steps_done, other.seed, other.hyper["group0.lr"]) == (1, 7, 0.25)
     assert torch.equal(other(X), expected)
+
+
+@pytest.mark.parametrize("seed", [2**63, -(2**62) - 1, "7", 1.5, True])
+def test_a_seed_out_of_range(step: TrainStep, manifest: dict[str, Any], seed: Any) -> None:
+    with pytest.raises(BadSeed, match="not a whole number from"):
+        step.seed = seed
+    assert step.seed == 100
+    with pytest.raises(BadSeed):
+        TrainStep(Program.of(PROGRAM), {**manifest, "seed": seed}, CONSTANTS, state={"w": W}, device="cpu")
+    step.seed = -(2**62)
+    assert step(X).isfinite()
+
+
+@pytest.mark.parametrize("work", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_step_is_not_copied(step: TrainStep, work: Callable[[TrainStep], object]) -> None:
+    with pytest.raises(StepNotCopied, match="save_checkpoint"):
+        work(step)
 
 
 def test_state_by_function(manifest: dict[str, Any]) -> None:

@@ -62,6 +62,8 @@ def test_the_world_must_be_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"data": "2"}, 1, "axis 'data' has size '2'"),
         ({"data": 0}, 1, "axis 'data' has size 0"),
         ({"da ta": 2}, 1, "axis name 'da ta' is not an identifier"),
+        ({"data": 2**64}, 1, "more devices than there can be ranks, 2147483647"),
+        ({"data": 2**16, "tensor": 2**16}, 1, "more devices than there can be ranks, 2147483647"),
         ({"data": 2, "micro": 2}, 2, "axis 'micro' is the time axis that micro-batches are on"),
     ],
 )

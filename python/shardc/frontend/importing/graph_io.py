@@ -117,10 +117,12 @@ def _check_constant(node: Node, value: torch.Tensor, trace: Trace) -> None:
     if isinstance(value, FakeTensor) or value.is_meta:
         shape = list(value.shape)
         reason = f"it uses a tensor of shape {shape} that has no values and is no parameter or buffer"
-        raise TraceFailed(reason=reason, where=where_of(node))
+        hint = "give it values and register it with register_buffer, or pass it in the batch"
+        raise TraceFailed(reason=reason, hint=hint, where=where_of(node))
     if name := trace.storages.get(value.untyped_storage().data_ptr()):
         reason = f"{name} is read through a reference other than the module's own attribute"
-        raise TraceFailed(reason=reason, where=where_of(node))
+        hint = "read it as the attribute of the module that holds it"
+        raise TraceFailed(reason=reason, hint=hint, where=where_of(node))
 
 
 def _mark_gradients(gradients: dict[str, Node | None]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import torch
 from shardc.diagnostics.frontend import BatchUnsupported, LossNotFound, LossNotScalar
 from shardc.frontend.nodes import listed
 from shardc.frontend.step.spec import BatchTree
+from shardc.runtime.batch import special_form
 from shardc.runtime.torch_private import pytree
 
 LossFunction = Callable[[Any, Any], torch.Tensor]
@@ -19,7 +20,7 @@ STATIC_TYPES = (type(None), bool, int, float, str, bytes, torch.dtype, torch.dev
 def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
     """Tensors of a batch by dotted names (``input_ids``, ``0``, ``1.x``); other leaves become constants.
 
-    Raises BatchUnsupported on a leaf of another type, or when there is no tensor at all.
+    Raises BatchUnsupported on a leaf of another type, a tensor that is not dense, or no tensor at all.
     """
     # Mappings that pytree does not know (transformers' BatchEncoding) as dicts; a lone tensor as a tuple.
     tree = dict(batch) if isinstance(batch, Mapping) else listed(batch)
@@ -28,6 +29,8 @@ def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
     for position, (path, leaf) in enumerate(leaves):
         name = ".".join(map(_key_name, path))
         if isinstance(leaf, torch.Tensor):
+            if form := special_form(leaf):
+                raise BatchUnsupported(reason=f"{name} is {form}", where=f"example_batch, {name}")
             tensors.append(leaf)
             names.append(name)
         elif isinstance(leaf, STATIC_TYPES):

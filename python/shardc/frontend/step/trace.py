@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -316,6 +317,12 @@ def _explained(error: Exception, last_line: str) -> ShardcError:
     if isinstance(error, GuardOnDataDependentSymNode):
         return DataDependent(op="Python code", where=where)
     if isinstance(error, UnsupportedFakeTensorException):
-        return TraceFailed(reason=str(error), where=where)
+        return TraceFailed(reason=str(error), hint=TraceFailed.REWRITE, where=where)
     first_line = next(iter(str(error).splitlines()), "")
-    return TraceFailed(reason=f"{type(error).__name__}: {first_line}", where=where)
+    is_of_tracing = _OF_TRACING.search(str(error)) is not None
+    hint = TraceFailed.REWRITE if is_of_tracing else TraceFailed.RUN_WITHOUT
+    return TraceFailed(reason=f"{type(error).__name__}: {first_line}", hint=hint, where=where)
+
+
+_OF_TRACING = re.compile(r"in-?place|numpy|functionaliz|data_ptr|mutat")
+"""Words of errors that PyTorch raises of a traced tensor, where a real one would do."""

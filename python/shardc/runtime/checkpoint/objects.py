@@ -18,8 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from ..arguments import in_words
 from ..check import Json
-from ..errors import BadCheckpoint, StateNotSaved
+from ..errors import BadCheckpoint, StateNotSaved, WrongArgument
 
 TAG = "#"
 """Marks a JSON object that stands for what JSON has not: a tuple, a tensor, a dict with keys of any kind."""
@@ -67,6 +68,9 @@ def pack(objects: Mapping[str, Stateful | None]) -> tuple[Json, dict[str, Tensor
     packed: dict[str, tuple[object, list[Tensor]]] = {}
     for name, value in objects.items():
         if value is not None:
+            if not callable(getattr(value, "state_dict", None)):
+                what = f"objects[{name!r}] is {in_words(value)}, which has no state_dict()"
+                raise WrongArgument(what, "objects")
             tensors: list[Tensor] = []
             packed[name] = encode(value.state_dict(), tensors, name), tensors
     every = [{name: (_digest(*found), found[0]) for name, found in packed.items()}] * world

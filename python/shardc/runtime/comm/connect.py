@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from .. import environment
+from ..arguments import device_given, seconds_given
 from ..errors import NoSuchDevice, WorldMismatch
 from .mesh import Mesh
 
@@ -43,8 +44,8 @@ def connect(mesh: Mesh, device: Device = None, timeout_s: float = TIMEOUT_S) -> 
         what = f"the program is for a mesh of {count} ranks ({mesh.describe()}), but {world} are running"
         hint = f"start it with `torchrun --nproc-per-node {count} ...`, or compile it for another mesh"
         raise WorldMismatch(what, "the number of processes", hint)
-    timeout = timedelta(seconds=timeout_s)
-    place = own_device() if device is None else _found(torch.device(device))
+    timeout = seconds_given(timeout_s, "timeout_s")
+    place = own_device() if device is None else _found(device_given(device))
     if place.type == "cuda":
         torch.cuda.set_device(place)
     if world > 1:

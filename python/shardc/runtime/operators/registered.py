@@ -20,9 +20,12 @@ def import_library(name: str) -> None:
             imported_file(path.stem, path, listed=True)
         else:
             importlib.import_module(name)
-    except (ImportError, OSError) as error:
+    except (ImportError, OSError, ValueError) as error:  # a ValueError of an empty name
         hint = "name a module that Python finds, or a .py file"
         raise MissingOperator(f"{name} can't be imported: {error}", "--import", hint) from None
+    except Exception as error:
+        what = f"{name} can't be imported: it raised {type(error).__name__}: {error}"
+        raise MissingOperator(what, "--import", f"make `python -c 'import {name}'` work first") from error
 
 
 def check_operators(manifest: Json) -> None:

@@ -1,0 +1,55 @@
+"""Says which call of a user's MLIR cannot be, after a pass failed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch_mlir import ir
+
+from shardc.diagnostics.cli import WrongCall
+from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.dialects.aten.schema import UnknownOperator
+from shardc.passes.manager.mlir_errors import Source
+from shardc.passes.partition.local_call import infer_types
+
+
+def wrong_call(module: ir.Module, source: Source) -> WrongCall | None:
+    """The first call of ATen that PyTorch refuses, or gives other shapes; None if there is none."""
+    reader = CallReader()
+    for op in _operations(module.operation):
+        if not op.name.startswith("torch.aten.") or is_constant(op):
+            continue
+        try:
+            problem = _problem(reader.read(op))
+        except (TypeError, UnknownOperator):  # such a call is refused where passes read it
+            continue
+        if problem:
+            return WrongCall(op=op.name, problem=problem, **_place(source, op.location))
+    return None
+
+
+def _problem(call: Call) -> str:
+    """What PyTorch's meta kernel says of a call, or how its shapes differ; empty if they do not."""
+    try:
+        made = infer_types(call.spec.target, call.spec.args)
+    except NotImplementedError:  # there is no meta kernel
+        return ""
+    except Exception as error:
+        return f"PyTorch refuses it: {str(error).partition(chr(10))[0]}"
+    for number, (right, given) in enumerate(zip(made, call.spec.results, strict=False)):
+        if right is not None and given is not None and right.shape != given.shape:
+            return f"result {number} has shape {list(right.shape)}, not {list(given.shape)}"
+    return ""
+
+
+def _operations(op: ir.Operation) -> Iterator[ir.Operation]:
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from _operations(inner.operation)
+
+
+def _place(source: Source, location: ir.Location) -> dict[str, str]:
+    fields = source.fields("", location)
+    return {"snippet": fields["snippet"], "where": fields["where"]}

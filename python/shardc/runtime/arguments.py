@@ -1,0 +1,71 @@
+"""What the arguments of a running step's methods must be."""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .errors import WrongArgument
+
+YEAR_S = 366 * 86400
+
+
+def path_given(value: object, name: str) -> Path:
+    """A path that was given as text or as a path. Raises WrongArgument."""
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise WrongArgument(f"{name} is {in_words(value)}, not a path", name)
+    try:
+        Path(value).exists()
+    except OSError as error:
+        raise WrongArgument(f"{name} is no path: {os.strerror(error.errno or 0)}", name) from None
+    return Path(value)
+
+
+def whole_number(value: object, name: str, at_least: int = 1) -> int:
+    """Raises WrongArgument for anything but a whole number from ``at_least``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
+        raise WrongArgument(f"{name} is {in_words(value)}, not a whole number from {at_least}", name)
+    return value
+
+
+def mapping_given(value: object, name: str, of: str) -> Mapping[str, object]:
+    """Raises WrongArgument for anything but a mapping with text as keys."""
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise WrongArgument(f"{name} is {in_words(value)}, not a mapping from names to {of}", name)
+    return value
+
+
+def number_given(value: object, name: str) -> float:
+    """A number, or a tensor of one. Raises WrongArgument."""
+    is_one = isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta
+    if isinstance(value, bool) or not (is_one or isinstance(value, int | float)):
+        raise WrongArgument(f"{name} is {in_words(value)}, not a number", name)
+    try:
+        return float(value)  # pyright: ignore[reportArgumentType]: a number or a tensor of one
+    except OverflowError:
+        raise WrongArgument(f"{name} is too large a number", name) from None
+
+
+def device_given(value: object) -> torch.device:
+    """Raises WrongArgument for what is no device of tensors."""
+    try:
+        return torch.device(value)  # type: ignore[arg-type]
+    except (RuntimeError, TypeError, ValueError):
+        raise WrongArgument(f"device is {in_words(value)}, not a device such as 'cpu'", "device") from None
+
+
+def seconds_given(value: object, name: str) -> timedelta:
+    """A time above 0 and below a year. Raises WrongArgument."""
+    seconds = number_given(value, name)
+    if not 0 < seconds < YEAR_S:
+        raise WrongArgument(f"{name} is {seconds:g}, not a number of seconds from above 0 to a year", name)
+    return timedelta(seconds=seconds)
+
+
+def in_words(value: object) -> str:
+    """A value in a message: a short one as it is, anything else by its type."""
+    is_short = value is None or isinstance(value, bool | int | float | str | bytes)
+    return f"{value!r:.40}" if is_short else f"a {type(value).__name__}"
