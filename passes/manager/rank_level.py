@@ -28,6 +28,7 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
 from shardc.dialects.dist.reshard_steps import Permute, Step
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.dist.time_part import join_time, space_part
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import Rule, find_rule
 from shardc.passes.manager.attributes import edge_attributes
@@ -35,7 +36,6 @@ from shardc.passes.manager.layout_steps import STEPS, axes_of
 from shardc.passes.manager.loop_level import combined_term, stacked
 from shardc.passes.manager.packed_level import PACKED, packed_problem
 from shardc.passes.manager.sharded_level import call_problem, edge_problem
-from shardc.passes.partition.time_part import join_time, space_part
 
 _LEFT_OVER = ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast")
 _SAME = ("torch.aten._to_copy", "dist.broadcast")
