@@ -28,14 +28,14 @@ from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.regions.loop_values import TUPLES, loop_values
 from shardc.dialects.dist.reshard_steps import Permute, Step
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.dist.time_part import join_time, space_part
 from shardc.dialects.location import source_line
-from shardc.dialects.rules.rule import find_rule
+from shardc.dialects.rules.rule import Rule, find_rule
 from shardc.passes.manager.attributes import edge_attributes
 from shardc.passes.manager.layout_steps import STEPS, axes_of
 from shardc.passes.manager.loop_level import combined_term, stacked
 from shardc.passes.manager.packed_level import PACKED, packed_problem
 from shardc.passes.manager.sharded_level import call_problem, edge_problem
-from shardc.passes.partition.time_part import join_time, space_part
 
 _LEFT_OVER = ("dist.reshard", "dist.constraint", "builtin.unrealized_conversion_cast")
 _SAME = ("torch.aten._to_copy", "dist.broadcast")
@@ -156,6 +156,9 @@ class RankLevel:
             return None
         whole = _whole_call(call.spec, operands, said)
         rule = find_rule(whole)
+        if rule is not None and _is_misfit(whole, rule, find_rule(call.spec)):
+            layouts = ", ".join(map(str, (*operands, *said)))
+            return f"{whole.target} reads and makes blocks of tensors whose sizes do not fit: {layouts}"
         is_same = rule is not None and (rule.lower is None or whole.target in _SAME_CALL)
         found = call_problem(rule, operands, said) if rule is not None and is_same else None
         if found is None:
@@ -210,6 +213,19 @@ def _whole_call(spec: OpCall, operands: list[Sharding], results: list[Sharding])
     )
     made = tuple(t and _whole(t, layout) for t, layout in zip(spec.results, results, strict=True))
     return OpCall(spec.target, args, made)
+
+
+def _is_misfit(whole: OpCall, rule: Rule, local: Rule | None) -> bool:
+    """Whether dims that go together on a rank do not on all ranks: a layout cuts one of them otherwise."""
+    if local is None:
+        return False
+    pairs = zip(rule.operands + rule.results, local.operands + local.results, strict=True)
+    return any(
+        not dim and of_rank and size > 1
+        for (dims, own), type_ in zip(pairs, (*whole.tensors, *whole.results), strict=True)
+        if type_ is not None
+        for dim, of_rank, size in zip(dims, own, type_.shape, strict=True)
+    )
 
 
 def _whole(type_: TensorType, layout: Sharding) -> TensorType:

@@ -9,11 +9,11 @@ from torch_mlir import ir
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.dist.time_part import join_time, space_part
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
-from shardc.passes.partition.time_part import join_time, space_part
 
 RETURN = -1
 Rounds = tuple[tuple[str, int], ...]

@@ -10,8 +10,8 @@ from torch_mlir import ir
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.time_part import time_terms
 from shardc.passes.partition.reshard_lower import EDGE_KIND
-from shardc.passes.partition.time_part import time_terms
 
 
 @dataclass

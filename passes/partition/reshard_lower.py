@@ -14,9 +14,9 @@ from shardc.dialects.dist import reshard_steps
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.reshard_steps import Slice, Step, ToPartial
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.dist.time_part import join_time, space_part, time_dims, time_terms
 from shardc.passes.manager.attributes import i64
 from shardc.passes.partition.reshard_plan import plan_reshard
-from shardc.passes.partition.time_part import join_time, space_part, time_dims, time_terms
 
 EDGE = "builtin.unrealized_conversion_cast"
 """What stands for a value's way out of a time loop until the loop is formed (within ``dist-partition``)."""

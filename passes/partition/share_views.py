@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding
+from shardc.dialects.dist.time_part import time_dims
 from shardc.dialects.rules.rule import assignment_of
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.partition.demand import RETURN, Demands
 from shardc.passes.partition.storage import VIEWS
-from shardc.passes.partition.time_part import time_dims
 
 
 def share_views(program: Program, demands: Demands, kept: Collection[int], mesh: Mesh) -> int:

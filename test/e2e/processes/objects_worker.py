@@ -216,7 +216,7 @@ def a_second_step_over_a_trained_model() -> None:
         "here it is replicated",
     )
     steps.clear()
-    del step
+    del step  # pyright: ignore[reportPossiblyUnboundVariable]
     step = compiled(ours, mine, plan="data")  # nobody else trains it any more
     wanted = train_eagerly(theirs, other, batch(9))
     assert abs(step(batch(9)).item() - wanted) < BOUND

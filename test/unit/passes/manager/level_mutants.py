@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -132,7 +131,7 @@ def read_table() -> dict[tuple[str, str, str], str]:
 
 def main() -> None:
     reasons, counts, survivors = read_table() if TABLE.exists() else {}, Counter[tuple[str, str]](), []
-    for case in cases(int(sys.argv[1]) if len(sys.argv) > 1 else EACH):
+    for case in cases(EACH):
         verdict = judge(case)
         counts[case.mutant.kind, verdict] += 1
         if verdict == SURVIVES:

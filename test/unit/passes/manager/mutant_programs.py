@@ -34,6 +34,17 @@ class Perceptron(nn.Module):
         return F.mse_loss(self.down(F.gelu(self.up(x))), wanted)
 
 
+class Convolutions(nn.Module):
+    """Two convolutions. The second's channels are contracted, but for the gradient of its bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 2, 1)
+
+    def forward(self, x: Tensor, wanted: Tensor) -> Tensor:
+        return F.mse_loss(self.second(F.gelu(self.first(x))), wanted)
+
+
 class Block(nn.Module):
     """A transformer's block between an embedding and the cross entropy of a head, as a Llama has them."""
 
@@ -83,6 +94,8 @@ class Source:
 
 VOCABULARY: Mapping[str, list[str | None]] = {"head.weight": ["tensor"], "embed.weight": ["tensor"]}
 
+CHANNELS: Mapping[str, list[str | None]] = {"second.weight": [None, "tensor"], "0": ["data"]}
+
 SOURCES = {
     "data": Source(lambda: Perceptron(12), {"data": 2}, "data"),
     "zero3": Source(lambda: Perceptron(12), {"data": 4}, "zero3"),
@@ -91,6 +104,7 @@ SOURCES = {
     "vocabulary": Source(Block, {"data": 2, "tensor": 2}, VOCABULARY),
     "micro": Source(Block, {"data": 2}, "zero2", 2),
     "padded": Source(lambda: Perceptron(5), {"tensor": 2}, {"up.weight": ["tensor"]}, 2),
+    "convolution": Source(Convolutions, {"data": 2, "tensor": 2}, CHANNELS),
     "pipeline": Source(Block, {"data": 2, "stage": 2}, "data*pipeline:stage", 2),
 }
 
@@ -113,7 +127,8 @@ def _batch(model: nn.Module) -> tuple[Tensor, ...]:
     if isinstance(model, Block):
         ids = torch.randint(0, WORDS, (BATCH, LENGTH))
         return ids, ids.roll(1, 1)
-    return torch.randn(BATCH, SIZE), torch.randn(BATCH, SIZE)
+    shape = (BATCH, 2, 4, 4) if isinstance(model, Convolutions) else (BATCH, SIZE)
+    return torch.randn(shape), torch.randn(shape)
 
 
 @cache
