@@ -21,7 +21,11 @@ from shardc.diagnostics.frontend import (
     OptimizerStateUnknown,
     OptimizerUnsupported,
     SizeDependsOnValues,
+    SizeWithoutBound,
+    SparseGradient,
     TraceFailed,
+    UninitializedParameter,
+    UnsupportedDtype,
 )
 from shardc.frontend.step.capture import capture_step
 
@@ -49,6 +53,8 @@ CASES: dict[str, tuple[type[ShardcError], Loss]] = {
     "nonzero": (DataDependent, lambda out, _: sum(out[i].sum() for i in (out[:, 0] > 0).nonzero())),
     "sort": (SizeDependsOnValues, lambda out, _: out[out > 0].sort().values.sum()),
     "no bound": (SizeDependsOnValues, lambda out, _: out.new_zeros(out.argmax().item()).sum() + out.sum()),
+    "bincount": (SizeWithoutBound, lambda out, _: (out * torch.bincount(out.argmax(1), minlength=2)).sum()),
+    "float8": (UnsupportedDtype, lambda out, _: out.to(torch.float8_e4m3fn).to(out.dtype).sum() + out.sum()),
     "numpy": (TraceFailed, lambda out, _: out.sum() * float(np.asarray(out.detach()).sum())),
     "shapes": (TraceFailed, lambda out, _: (out @ out).sum()),
 }
@@ -61,6 +67,42 @@ def test_untraceable_code_is_named_with_its_line(name: str) -> None:
         capture(loss)
     assert caught.value.where is not None and __file__ in caught.value.where
     assert "try: " in str(caught.value)
+
+
+def test_sparse_gradient_is_named() -> None:
+    model = nn.Embedding(5, 3, sparse=True)
+    with pytest.raises(SparseGradient, match="sparse=False") as caught:
+        capture_step(model, torch.optim.SGD(model.parameters()), (torch.tensor([1, 2]),), loss=_sum)
+    assert caught.value.where is not None
+
+
+def test_buffer_of_8_bit_floats_is_named() -> None:
+    model = nn.Linear(3, 2)
+    model.register_buffer("scale", torch.ones(2).to(torch.float8_e5m2))
+    with pytest.raises(UnsupportedDtype, match="scale has dtype torch.float8_e5m2"):
+        capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(4, 3),), loss=_sum)
+
+
+def test_lazy_modules_have_to_be_called_first() -> None:
+    model = nn.Sequential(nn.LazyLinear(2), nn.Tanh(), nn.LazyBatchNorm1d())
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(UninitializedParameter, match=r"0\.weight of a lazy module") as caught:
+        capture_step(model, optimizer, (torch.ones(4, 3),), loss=_sum)
+    assert caught.value.where is not None and __file__ in caught.value.where
+    model(torch.ones(4, 3))
+    capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(4, 3),), loss=_sum)
+
+
+def test_state_that_starts_with_a_number_in_both_parts() -> None:
+    """Rprop's step sizes of complex parameters start as lr + lr*j, which is no number of ours."""
+    model = nn.Linear(3, 2, dtype=torch.complex64)
+    optimizer = torch.optim.Rprop(model.parameters(), lr=0.1)
+    with pytest.raises(OptimizerStateUnknown, match="'step_size'"):
+        capture_step(model, optimizer, (torch.ones(4, 3, dtype=torch.complex64),), loss=_sum)
+
+
+def _sum(out: torch.Tensor, _: object) -> torch.Tensor:
+    return out.abs().sum()
 
 
 def test_condition_on_a_constant_is_no_error() -> None:

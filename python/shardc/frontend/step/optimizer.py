@@ -123,6 +123,8 @@ class TracedOptimizer:
             return
         held = value if known and has_storage(value) else None
         fill = None if held is not None else _initial_fill(self.optimizer, group, key)
+        if fill and value.is_complex():  # torch takes the number for both parts
+            fill = None
         if held is None and fill is None:
             raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
         self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))

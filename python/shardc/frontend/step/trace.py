@@ -214,6 +214,7 @@ def _clip_by_global_norm(grads: Gradients, max_norm: float) -> Gradients:
     for grad in grads.values():
         if grad is not None:
             wide = grad.to(torch.promote_types(grad.dtype, torch.float32))
+            wide = wide.abs() if wide.is_complex() else wide
             square = (wide * wide).sum()
             total = square if total is None else total + square
     if total is None:
