@@ -53,6 +53,19 @@ class SizeWithoutBound(ShardcError):
     )
 
 
+class CtcLoss(ShardcError):
+    """A step calls PyTorch's CTC loss, which reads targets and lengths while it prepares its memory.
+
+    Fails: ``torch.nn.functional.ctc_loss(...)``. Works: the same within an operator of your own.
+    """
+
+    template = "{op} reads the values of targets and lengths, when there are only shapes"
+    hint = (
+        "call it in an operator of your own: torch.library.custom_op with register_fake and "
+        "register_autograd, and a sharding rule with shardc.rule (docs/guide/custom_operators.md)"
+    )
+
+
 class SparseGradient(ShardcError):
     """The gradient of an embedding is asked for as a sparse tensor.
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import (
     BatchUnsupported,
     BufferChangesShape,
+    CtcLoss,
     DataDependent,
     LossNotFound,
     LossNotScalar,
@@ -47,6 +49,7 @@ def data_dependent(out: torch.Tensor, batch: Any) -> torch.Tensor:
     return out.sum() if out.sum() > 0 else -out.sum()
 
 
+LABEL, ONE = torch.tensor([[1]]), torch.tensor([1])
 CASES: dict[str, tuple[type[ShardcError], Loss]] = {
     "if": (DataDependent, data_dependent),
     "item": (DataDependent, lambda out, _: sum(out[i].sum() for i in range(out.argmax().item()))),
@@ -54,6 +57,7 @@ CASES: dict[str, tuple[type[ShardcError], Loss]] = {
     "sort": (SizeDependsOnValues, lambda out, _: out[out > 0].sort().values.sum()),
     "no bound": (SizeDependsOnValues, lambda out, _: out.new_zeros(out.argmax().item()).sum() + out.sum()),
     "bincount": (SizeWithoutBound, lambda out, _: (out * torch.bincount(out.argmax(1), minlength=2)).sum()),
+    "ctc": (CtcLoss, lambda out, _: F.ctc_loss(out[:, None].log_softmax(2), LABEL, torch.tensor([4]), ONE)),
     "float8": (UnsupportedDtype, lambda out, _: out.to(torch.float8_e4m3fn).to(out.dtype).sum() + out.sum()),
     "numpy": (TraceFailed, lambda out, _: out.sum() * float(np.asarray(out.detach()).sum())),
     "shapes": (TraceFailed, lambda out, _: (out @ out).sum()),
@@ -79,7 +83,7 @@ def test_sparse_gradient_is_named() -> None:
 def test_buffer_of_8_bit_floats_is_named() -> None:
     model = nn.Linear(3, 2)
     model.register_buffer("scale", torch.ones(2).to(torch.float8_e5m2))
-    with pytest.raises(UnsupportedDtype, match="scale has dtype torch.float8_e5m2"):
+    with pytest.raises(UnsupportedDtype, match=r"scale has dtype torch\.float8_e5m2"):
         capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(4, 3),), loss=_sum)
 
 

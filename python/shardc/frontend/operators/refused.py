@@ -7,11 +7,13 @@ from functools import partial
 import torch
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.frontend import SizeWithoutBound, SparseGradient
+from shardc.diagnostics.frontend import CtcLoss, SizeWithoutBound, SparseGradient
 from shardc.frontend.operators import Table
 
 aten = torch.ops.aten
 _REFUSED: dict[object, type[ShardcError]] = {
+    aten._ctc_loss.Tensor: CtcLoss,
+    aten._ctc_loss.default: CtcLoss,
     aten.bincount.default: SizeWithoutBound,
     aten._sparse_coo_tensor_with_dims_and_tensors.default: SparseGradient,
 }

@@ -28,6 +28,7 @@ from shardc.frontend.importing.recorder import (
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
+from shardc.frontend.step.batch_norm import average_batches
 from shardc.frontend.step.compiling import compiling
 from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
@@ -101,6 +102,7 @@ class StepTracer:
             autocast_for_all(),
             unchanged(self._model),
         ):
+            average_batches(self._model)
             arguments, tensors = self._arguments()
             table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
             # A lambda: make_fx counts a bound method's self among the arguments.
