@@ -9,9 +9,10 @@ import torch
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import CtcLoss, SizeWithoutBound, SparseGradient
 from shardc.frontend.operators import Table
+from shardc.runtime.torch_private import OpOverload
 
 aten = torch.ops.aten
-_REFUSED: dict[object, type[ShardcError]] = {
+_REFUSED: dict[OpOverload, type[ShardcError]] = {
     aten._ctc_loss.Tensor: CtcLoss,
     aten._ctc_loss.default: CtcLoss,
     aten.bincount.default: SizeWithoutBound,

@@ -5,6 +5,7 @@ PyTorch reads the number of batches as a Python number; here it stays a tensor o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -20,13 +21,12 @@ def average_batches(model: torch.nn.Module) -> None:
     """Gives such modules a forward of their own, until their attributes are restored."""
     for module in model.modules():
         if type(module) in _KINDS and isinstance(module, _KINDS) and module.momentum is None:
-            module.forward = partial(_forward, module, module.forward)
+            vars(module)["forward"] = partial(_forward, module, module.forward)
 
 
-def _forward(module: _Norm, original: object, x: Tensor) -> Tensor:
+def _forward(module: _Norm, original: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     mean, var, count = module.running_mean, module.running_var, module.num_batches_tracked
     if not module.training or mean is None or var is None or count is None:
-        assert callable(original)
         return original(x)
     module._check_input_dim(x)
     # With momentum 1 the running statistics become those of this batch alone.

@@ -63,7 +63,7 @@ class TracedOptimizer:
 
     def hyper_tensors(self) -> list[torch.Tensor]:
         """A 0-d tensor for each hyperparameter: f64, but the learning rate f32 unless a parameter is f64."""
-        wide = any(self._params[name].dtype == torch.float64 for name in self.names)
+        wide = any(self._params[name].dtype.to_real() == torch.float64 for name in self.names)
         dtypes = {"lr": torch.float64 if wide else torch.float32}
         return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
