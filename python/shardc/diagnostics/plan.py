@@ -67,7 +67,7 @@ class TooManyWays(ShardcError):
 
     template = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
     hint = (
-        "cut it over axes of at most {size} in all, or leave it whole; of a batch, pass at least {ways} rows, "
+        "cut it over axes of at most {size} in all, or leave it whole; of a batch, pass {ways} rows or more, "
         "or take fewer micro_batches"
     )
 
