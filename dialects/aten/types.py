@@ -29,6 +29,11 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _TENSOR = re.compile(r"!torch\.vtensor<\[([\d,?]*)\],(.+)>")
 
 
+def is_known(dtype: torch.dtype) -> bool:
+    """Whether tensors of ``dtype`` have a type here; those of 8-bit floats have none, for example."""
+    return dtype in _NAMES
+
+
 class TensorType(NamedTuple):
     """The type of one tensor value: its shape in elements and its dtype.
 

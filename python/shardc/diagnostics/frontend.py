@@ -44,6 +44,55 @@ class SizeDependsOnValues(ShardcError):
     hint = "keep all rows, and leave those out that are not meant with a mask where they are combined"
 
 
+class SizeWithoutBound(ShardcError):
+    """An op makes as many elements as the largest number in a tensor says.
+
+    Fails: ``torch.bincount(ids)``. Works: ``torch.nn.functional.one_hot(ids, 8).sum(0)``.
+    """
+
+    template = "{op} makes as many elements as the values of its input say, and nothing bounds them"
+    hint = (
+        "say how many there are: torch.nn.functional.one_hot(ids, bins).sum(0), or, with weights, "
+        "torch.zeros(bins).index_add(0, ids, weights)"
+    )
+
+
+class CtcLoss(ShardcError):
+    """A step calls PyTorch's CTC loss, which reads targets and lengths while it prepares its memory.
+
+    Fails: ``torch.nn.functional.ctc_loss(...)``. Works: the same within an operator of your own.
+    """
+
+    template = "{op} reads the values of targets and lengths, when there are only shapes"
+    hint = (
+        "call it in an operator of your own: torch.library.custom_op with register_fake and "
+        "register_autograd, and a sharding rule with shardc.rule (docs/guide/custom_operators.md)"
+    )
+
+
+class SparseGradient(ShardcError):
+    """The gradient of an embedding is asked for as a sparse tensor.
+
+    Fails: ``nn.Embedding(9, 4, sparse=True)``. Works: ``nn.Embedding(9, 4)``.
+    """
+
+    template = "{op} makes a sparse gradient, and a step holds dense tensors alone"
+    hint = (
+        "build the embedding with sparse=False; SGD and Adagrad then compute the same numbers, and "
+        "torch.optim.SparseAdam needs another optimizer in its place, such as Adam"
+    )
+
+
+class UninitializedParameter(ShardcError):
+    """A parameter or buffer of a lazy module has no shape before the module's first call.
+
+    Fails: ``compile_step`` on a fresh ``nn.LazyLinear(4)``. Works: the same after ``model(*batch)``.
+    """
+
+    template = "{name} of a lazy module has no shape yet"
+    hint = "call the model on one batch, then build the optimizer, and then compile the step"
+
+
 class UnsupportedRandomOp(ShardcError):
     """A random op whose numbers can't be made from the step's seed, so that they would depend on the mesh.
 
@@ -103,10 +152,16 @@ class BufferChangesShape(ShardcError):
 
 
 class UnsupportedDtype(ShardcError):
-    """A tensor of the step has an element type that the torch dialect does not have."""
+    """A tensor of the step has an element type that shardc's types do not have.
+
+    Fails: ``x.to(torch.float8_e4m3fn)``. Works: ``x.to(torch.bfloat16)``.
+    """
 
     template = "{name} has dtype {dtype}, which shardc cannot import"
-    hint = "convert it to a float, integer, boolean or complex dtype before the step"
+    hint = (
+        "convert it to bool, uint8, int8 to int64, float16, bfloat16, float32, float64, complex64 or "
+        "complex128"
+    )
 
 
 class LossNotFound(ShardcError):

@@ -66,7 +66,10 @@ class TooManyWays(ShardcError):
     """A dim is to be cut into more blocks than it has elements: 3 over 4 devices (5 over 4: 2, 2, 1, 0)."""
 
     template = "dim {dim} of {name!r} has {size} elements and can't be cut {ways} ways ({axes})"
-    hint = "cut it over an axis of at most {size}, or leave it whole"
+    hint = (
+        "cut it over axes of at most {size} in all, or leave it whole; of a batch, pass {ways} rows or more, "
+        "or take fewer micro_batches"
+    )
 
 
 class BadMeshSpec(ShardcError):

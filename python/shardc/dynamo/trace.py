@@ -16,10 +16,10 @@ from shardc.dynamo.joint_partition import SAVING
 from shardc.dynamo.program import Compiler, GraphProgram, Runner
 from shardc.dynamo.settings import Settings
 from shardc.frontend.fake_results import correction_table
-from shardc.frontend.graph.complex_numbers import complex_table
 from shardc.frontend.graph.foreach import fma_table, foreach_table
 from shardc.frontend.graph.graph_random import GraphStream, seeded
 from shardc.frontend.operators import Table
+from shardc.frontend.operators.complex_numbers import complex_table
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.runtime.torch_private import OutputCode, SerializableCompiler, aot_autograd
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import (
     BatchUnsupported,
     BufferChangesShape,
+    CtcLoss,
     DataDependent,
     LossNotFound,
     LossNotScalar,
@@ -21,7 +23,11 @@ from shardc.diagnostics.frontend import (
     OptimizerStateUnknown,
     OptimizerUnsupported,
     SizeDependsOnValues,
+    SizeWithoutBound,
+    SparseGradient,
     TraceFailed,
+    UninitializedParameter,
+    UnsupportedDtype,
 )
 from shardc.frontend.step.capture import capture_step
 
@@ -43,12 +49,16 @@ def data_dependent(out: torch.Tensor, batch: Any) -> torch.Tensor:
     return out.sum() if out.sum() > 0 else -out.sum()
 
 
+LABEL, ONE = torch.tensor([[1]]), torch.tensor([1])
 CASES: dict[str, tuple[type[ShardcError], Loss]] = {
     "if": (DataDependent, data_dependent),
     "item": (DataDependent, lambda out, _: sum(out[i].sum() for i in range(out.argmax().item()))),
     "nonzero": (DataDependent, lambda out, _: sum(out[i].sum() for i in (out[:, 0] > 0).nonzero())),
     "sort": (SizeDependsOnValues, lambda out, _: out[out > 0].sort().values.sum()),
     "no bound": (SizeDependsOnValues, lambda out, _: out.new_zeros(out.argmax().item()).sum() + out.sum()),
+    "bincount": (SizeWithoutBound, lambda out, _: (out * torch.bincount(out.argmax(1), minlength=2)).sum()),
+    "ctc": (CtcLoss, lambda out, _: F.ctc_loss(out[:, None].log_softmax(2), LABEL, torch.tensor([4]), ONE)),
+    "float8": (UnsupportedDtype, lambda out, _: out.to(torch.float8_e4m3fn).to(out.dtype).sum() + out.sum()),
     "numpy": (TraceFailed, lambda out, _: out.sum() * float(np.asarray(out.detach()).sum())),
     "shapes": (TraceFailed, lambda out, _: (out @ out).sum()),
 }
@@ -79,6 +89,42 @@ def test_out_of_place_functions_are_advised_where_tracing_is_in_the_way(
         capture(loss)
     assert said in str(caught.value) and "work together without shardc" in str(caught.value)
     assert ("out-of-place" in str(caught.value)) is advises, caught.value
+
+
+def test_sparse_gradient_is_named() -> None:
+    model = nn.Embedding(5, 3, sparse=True)
+    with pytest.raises(SparseGradient, match="sparse=False") as caught:
+        capture_step(model, torch.optim.SGD(model.parameters()), (torch.tensor([1, 2]),), loss=_sum)
+    assert caught.value.where is not None
+
+
+def test_buffer_of_8_bit_floats_is_named() -> None:
+    model = nn.Linear(3, 2)
+    model.register_buffer("scale", torch.ones(2).to(torch.float8_e5m2))
+    with pytest.raises(UnsupportedDtype, match=r"scale has dtype torch\.float8_e5m2"):
+        capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(4, 3),), loss=_sum)
+
+
+def test_lazy_modules_have_to_be_called_first() -> None:
+    model = nn.Sequential(nn.LazyLinear(2), nn.Tanh(), nn.LazyBatchNorm1d())
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(UninitializedParameter, match=r"0\.weight of a lazy module") as caught:
+        capture_step(model, optimizer, (torch.ones(4, 3),), loss=_sum)
+    assert caught.value.where is not None and __file__ in caught.value.where
+    model(torch.ones(4, 3))
+    capture_step(model, torch.optim.SGD(model.parameters()), (torch.ones(4, 3),), loss=_sum)
+
+
+def test_state_that_starts_with_a_number_in_both_parts() -> None:
+    """Rprop's step sizes of complex parameters start as lr + lr*j, which is no number of ours."""
+    model = nn.Linear(3, 2, dtype=torch.complex64)
+    optimizer = torch.optim.Rprop(model.parameters(), lr=0.1)
+    with pytest.raises(OptimizerStateUnknown, match="'step_size'"):
+        capture_step(model, optimizer, (torch.ones(4, 3, dtype=torch.complex64),), loss=_sum)
+
+
+def _sum(out: torch.Tensor, _: object) -> torch.Tensor:
+    return out.abs().sum()
 
 
 def test_condition_on_a_constant_is_no_error() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.spec import Capture
 
 pytestmark = pytest.mark.usefixtures("f64")
@@ -164,3 +165,51 @@ def test_complex_dtypes_keep_their_number(follows_eager: Callable[..., Capture])
     loss = lambda output, _: output.to(torch.complex64).abs().sum()  # noqa: E731
     capture = follows_eager(linear, _sgd, batches, loss=loss, tolerance=1e-4)
     assert "torch.constant.int 9\n" in str(capture.module)
+
+
+class Spd(nn.Module):
+    """``function`` of positive definite matrices, a batch of them, and of vectors or matrices beside them."""
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function, self.layer = function, nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.layer(x)
+        return self.function(h[:, :, None] * h[:, None, :] + 4 * torch.eye(4), x).square().mean()
+
+
+ALGEBRA: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "cholesky": lambda a, x: torch.linalg.cholesky(a),
+    "cholesky upper": lambda a, x: torch.linalg.cholesky(a, upper=True),
+    "inv": lambda a, x: torch.linalg.inv(a) + a.inverse() + torch.inverse(a),
+    "solve vectors": torch.linalg.solve,
+    "solve matrices": lambda a, x: torch.linalg.solve(a, x[:, :, None]),
+    "solve from the right": lambda a, x: torch.linalg.solve(a, x[:, None, :], left=False),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ALGEBRA))
+def test_linear_algebra(name: str, follows_eager: Callable[..., Capture]) -> None:
+    torch.manual_seed(0)
+    batches = [(torch.randn(3, 4),) for _ in range(2)]
+    follows_eager(Spd(ALGEBRA[name]), _sgd, batches, loss=lambda out, _: out)
+
+
+def test_a_singular_matrix_makes_no_numbers(run_step: Callable[..., torch.Tensor]) -> None:
+    model, batch = nn.Linear(2, 4), (torch.zeros(3, 2),)
+    optimizer = _sgd(model)
+
+    def inverted(out: torch.Tensor, _: object) -> torch.Tensor:
+        return torch.linalg.inv((out * 0).view(3, 2, 2)).sum()
+
+    assert run_step(capture_step(model, optimizer, batch, loss=inverted), optimizer, batch, 0).isnan()
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_batch_norm_that_averages_all_batches(tracked: bool, follows_eager: Callable[..., Capture]) -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(4, momentum=None, track_running_stats=tracked)
+    model = nn.Sequential(nn.Linear(4, 4), norm, nn.Flatten(0))
+    batches = [(torch.randn(6, 4),) for _ in range(3)]
+    follows_eager(model, _sgd, batches, loss=lambda out, _: out.pow(3).mean())

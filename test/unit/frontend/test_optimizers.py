@@ -51,6 +51,22 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 pytestmark = pytest.mark.usefixtures("f64")
 
 
+TENSOR_RATES = [
+    *(torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax),
+    *(torch.optim.Adadelta, torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.ASGD, torch.optim.Rprop),
+]
+
+
+@pytest.mark.parametrize("kind", TENSOR_RATES)
+def test_learning_rate_that_is_a_tensor(
+    kind: type[torch.optim.Optimizer], follows_eager: Callable[..., Any]
+) -> None:
+    def make(model: nn.Module) -> torch.optim.Optimizer:
+        return kind(model.parameters(), lr=torch.tensor(0.1))  # pyright: ignore[reportCallIssue]
+
+    follows_eager(mlp(), make, batches(), loss=squares)
+
+
 def test_muon_equals_eager(follows_eager: Callable[..., Any]) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 10, bias=False), nn.Tanh(), nn.Linear(10, 3, bias=False))

@@ -11,19 +11,19 @@ from torch_mlir import ir
 from torch_mlir.dialects import torch as torch_dialect
 from torch_mlir.extras.fx_importer import (
     TORCH_DTYPE_TO_INT,
-    TORCH_DTYPE_TO_MLIR_TYPE,
     FxImporter,
     GraphNodeImporter,
 )
 from torch_mlir.passmanager import PassManager
 
 from shardc.diagnostics.frontend import UnsupportedDtype, UnsupportedOp
+from shardc.dialects.aten.types import is_known
 from shardc.dialects.kern.size import SHAPE, SHAPES, SYMBOLS
 from shardc.frontend.importing.cleanup import where_of
 from shardc.frontend.importing.graph_io import GRADIENT, PARAMETER, StepGraph
 from shardc.frontend.importing.recorder import FRAMES, PHASE, Frames
 from shardc.frontend.importing.sizes import SizeTable
-from shardc.frontend.nodes import list_at, placeholders
+from shardc.frontend.nodes import calls, list_at, placeholders, values_of
 from shardc.frontend.step.spec import TensorSpec
 from shardc.runtime.torch_private import OpOverload
 
@@ -38,9 +38,7 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
     """The module with ``func.func @step``, verified. Raises UnsupportedDtype and UnsupportedOp."""
     context = context or ir.Context()
     torch_dialect.register_dialect(context)
-    for spec in step.arguments:
-        if spec.dtype not in TORCH_DTYPE_TO_MLIR_TYPE:
-            raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"{spec.role} {spec.name}")
+    _check_dtypes(step)
     sizes = SizeTable(step.module.graph)
     importer = _StepImporter(context, step.where, sizes)
     function = importer.import_stateless_graph(step.module.graph, func_name=FUNCTION)
@@ -55,6 +53,17 @@ def import_step(step: StepGraph, context: ir.Context | None = None) -> ir.Module
         PassManager.parse("builtin.module(cse)").run(importer.module.operation)
     importer.module.operation.verify()
     return importer.module
+
+
+def _check_dtypes(step: StepGraph) -> None:
+    for spec in step.arguments:
+        if not is_known(spec.dtype):
+            raise UnsupportedDtype(name=spec.name, dtype=spec.dtype, where=f"{spec.role} {spec.name}")
+    for node in calls(step.module.graph):
+        for value in values_of(node):
+            if not is_known(value.dtype):
+                name = f"a result of {node.target}"
+                raise UnsupportedDtype(name=name, dtype=value.dtype, where=where_of(node))
 
 
 class _StepImporter(FxImporter):

@@ -18,6 +18,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from shardc.frontend.operators import Table
+from shardc.frontend.operators.complex_numbers import complex_table, complex_tensor
+from shardc.frontend.operators.refused import refusal_table
 from shardc.runtime.torch_private import check, disable_current_modes, get_decompositions
 
 aten = torch.ops.aten
@@ -43,7 +45,7 @@ _FROM_TORCH = (
 @functools.cache
 def decomposition_table() -> Table:
     """The table that a trace uses, by op overload."""
-    return {**get_decompositions(_FROM_TORCH), **_OURS}
+    return {**complex_table(), **get_decompositions(_FROM_TORCH), **_OURS, **refusal_table()}
 
 
 def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Tensor:
@@ -62,11 +64,11 @@ def _var_mean(
     dims = _dims(x, dim)
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     mean = wide.sum(dims, True) / _count(x, dims)
-    centered = wide - mean
+    centered = _magnitude(wide - mean)
     freedom = max(_count(x, dims) - (1 if correction is None else correction), 0)
     squares = centered * centered if freedom else centered
     var = squares.sum(dims, keepdim) / freedom if freedom else squares.sum(dims, keepdim) * math.nan
-    return var.to(x.dtype), (mean if keepdim else mean.squeeze(dims)).to(x.dtype)
+    return var.to(x.dtype.to_real()), (mean if keepdim else mean.squeeze(dims)).to(x.dtype)
 
 
 def _std_mean(x: Tensor, *dims: Dims, **options: float) -> tuple[Tensor, Tensor]:
@@ -82,8 +84,8 @@ def _first(function: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Tens
 def _vector_norm(
     x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    result = dtype or x.dtype
-    x = x.to(torch.promote_types(result, torch.float32))
+    result = (dtype or x.dtype).to_real()
+    x = _magnitude(x.to(torch.promote_types(dtype or x.dtype, torch.float32)))
     dims = _dims(x, dim)
     if ord == 2:
         norm = (x * x).sum(dims, keepdim).sqrt()
@@ -193,6 +195,18 @@ def _fill(x: Tensor, value: Tensor) -> Tensor:
     return value.to(x.dtype).expand(x.shape).clone()
 
 
+def _magnitude(x: Tensor) -> Tensor:
+    """``x`` itself, or the magnitudes of complex numbers: what a variance or a norm squares."""
+    return x.abs() if x.is_complex() else x
+
+
+def _conj(x: Tensor | complex) -> Tensor:
+    """Of memory of its own; of a complex number as autograd writes one among a product's factors."""
+    return (
+        torch.conj_physical(x) if isinstance(x, Tensor) else complex_tensor(x.conjugate(), torch.complex128)
+    )
+
+
 def _padded(x: Tensor, dim: int, before: int, after: int) -> Tensor:
     if any(isinstance(n, torch.SymInt) for n in (x.numel(), before, after)):  # pads have no symbolic sizes
         zeros = (x.new_zeros([*x.shape[:dim], size, *x.shape[dim + 1 :]]) for size in (before, after))
@@ -249,7 +263,7 @@ def _count(x: Tensor, dims: Sequence[int]) -> int:
 
 
 _OURS: Table = {
-    aten._conj.default: torch.conj_physical,
+    aten._conj.default: _conj,
     aten.addbmm.default: _addbmm,
     aten.fill.Tensor: _fill,
     aten.histc.default: _histc,

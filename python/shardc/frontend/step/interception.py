@@ -19,6 +19,7 @@ from shardc.frontend.nodes import listed
 from shardc.frontend.operators.attention import scaled_dot_product_attention
 from shardc.frontend.operators.random import refuse_generators
 from shardc.frontend.step.constant_value import ask
+from shardc.frontend.step.linear_algebra import UNCHECKED
 from shardc.runtime import torch_private
 
 # Python asks for a tensor's value.
@@ -130,4 +131,5 @@ def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor
 _LAYERS: dict[Callable[..., object], Callable[..., torch.Tensor | None]] = {
     F.embedding_bag: _embedding_bag,
     torch_private.weight_norm: _weight_norm,
+    **UNCHECKED,
 }

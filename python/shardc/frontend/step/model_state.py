@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.parameter import is_lazy
 
+from shardc.diagnostics.frontend import UninitializedParameter
+from shardc.frontend.importing.recorder import caller_line
 from shardc.runtime.torch_private import FakeTensor
 
 
@@ -23,7 +26,14 @@ class ModelState:
 
 
 def model_state(model: torch.nn.Module) -> ModelState:
-    """Reads a module's state; tensors that stand under several names are listed under the first."""
+    """Reads a module's state; tensors that stand under several names are listed under the first.
+
+    Raises UninitializedParameter for tensors of lazy modules that were never called.
+    """
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            file, line = caller_line()[0]
+            raise UninitializedParameter(name=name, where=f"{file}:{line}")
     params, tied_params = _unique(model.named_parameters(remove_duplicate=False))
     buffers, tied_buffers = _unique(model.named_buffers(remove_duplicate=False))
     return ModelState(params, buffers, {**tied_params, **tied_buffers})

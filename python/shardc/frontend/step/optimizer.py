@@ -63,7 +63,7 @@ class TracedOptimizer:
 
     def hyper_tensors(self) -> list[torch.Tensor]:
         """A 0-d tensor for each hyperparameter: f64, but the learning rate f32 unless a parameter is f64."""
-        wide = any(self._params[name].dtype == torch.float64 for name in self.names)
+        wide = any(self._params[name].dtype.to_real() == torch.float64 for name in self.names)
         dtypes = {"lr": torch.float64 if wide else torch.float32}
         return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
@@ -123,6 +123,8 @@ class TracedOptimizer:
             return
         held = value if known and has_storage(value) else None
         fill = None if held is not None else _initial_fill(self.optimizer, group, key)
+        if fill and value.is_complex():  # torch takes the number for both parts
+            fill = None
         if held is None and fill is None:
             raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
         self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))

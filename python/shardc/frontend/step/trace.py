@@ -30,6 +30,7 @@ from shardc.frontend.importing.recorder import (
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
+from shardc.frontend.step.batch_norm import average_batches
 from shardc.frontend.step.compiling import compiling
 from shardc.frontend.step.frozen import (
     Values,
@@ -119,6 +120,8 @@ class StepTracer:
                 stack.enter_context(setting)
             if symbols:
                 stack.enter_context(recomputation_unchecked())
+            stack.enter_context(unchanged(self._modules.values()))
+            average_batches(self._model)
             arguments, tensors = self._arguments()
             before, states = python_values(self._modules), generator_states()
             graph, after = self._run(tensors)
@@ -281,6 +284,7 @@ def _clip_by_global_norm(grads: Gradients, max_norm: float) -> Gradients:
     for grad in grads.values():
         if grad is not None:
             wide = grad.to(torch.promote_types(grad.dtype, torch.float32))
+            wide = wide.abs() if wide.is_complex() else wide
             square = (wide * wide).sum()
             total = square if total is None else total + square
     if total is None:

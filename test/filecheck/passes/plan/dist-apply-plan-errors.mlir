@@ -20,7 +20,7 @@
 // NAMED: UnknownAxis: preset 'data' needs mesh axis 'rows'; the mesh has data (2), shards (9)
 
 // WAYS: TooManyWays: dim 0 of 'x' has 8 elements and can't be cut 9 ways (shards)
-// WAYS-NEXT: try: cut it over an axis of at most 8, or leave it whole
+// WAYS-NEXT: try: cut it over axes of at most 8 in all, or leave it whole; of a batch, pass 
 func.func @step(%x: !torch.vtensor<[8,16],f32> {dist.role = "input", dist.name = "x"}) -> !torch.vtensor<[8,16],f32> {
   return %x : !torch.vtensor<[8,16],f32>
 }

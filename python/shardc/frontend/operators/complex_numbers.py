@@ -46,7 +46,7 @@ def complex_table() -> Table:
 def _binary(op: Callable[..., Tensor], x: Tensor, other: object, *more: object, **options: object) -> object:
     if not isinstance(other, complex):
         return NotImplemented
-    return op(x, _tensor(other, torch.result_type(x, other), x.device), *more, **options)
+    return op(x, complex_tensor(other, torch.result_type(x, other), x.device), *more, **options)
 
 
 def _reversed_sub(x: Tensor, other: Tensor, alpha: object = 1) -> Tensor:
@@ -63,7 +63,7 @@ def _full(
     dtype = dtype or torch.get_default_dtype().to_complex()
     if not isinstance(value, complex) or not dtype.is_complex:
         return NotImplemented
-    return _tensor(value, dtype, device).expand(size).clone()
+    return complex_tensor(value, dtype, device).expand(size).clone()
 
 
 def _full_like(x: Tensor, value: object, **options: object) -> object:
@@ -72,7 +72,7 @@ def _full_like(x: Tensor, value: object, **options: object) -> object:
     made = aten.empty_like.default(x, **options)
     if not made.dtype.is_complex:
         return NotImplemented
-    return aten.copy.default(made, _tensor(value, made.dtype, made.device))
+    return aten.copy.default(made, complex_tensor(value, made.dtype, made.device))
 
 
 def _new_full(
@@ -85,20 +85,22 @@ def _pad(x: Tensor, pad: Sequence[int], value: object = 0) -> object:
     if not isinstance(value, complex) or not x.is_complex():
         return NotImplemented
     inside = aten.constant_pad_nd.default(torch.ones_like(x, dtype=torch.bool), pad)
-    return aten.where.self(inside, aten.constant_pad_nd.default(x, pad), _tensor(value, x.dtype, x.device))
+    return aten.where.self(
+        inside, aten.constant_pad_nd.default(x, pad), complex_tensor(value, x.dtype, x.device)
+    )
 
 
 def _index_fill(x: Tensor, dim: int, index: Tensor, value: object) -> object:
     if not isinstance(value, complex) or not x.is_complex():
         return NotImplemented
-    return aten.index_fill.int_Tensor(x, dim, index, _tensor(value, x.dtype, x.device))
+    return aten.index_fill.int_Tensor(x, dim, index, complex_tensor(value, x.dtype, x.device))
 
 
 def _masked_index(x: Tensor, mask: Tensor, indices: Sequence[object], fill: object) -> object:
     if not isinstance(fill, complex) or not x.is_complex():
         return NotImplemented
     found = aten._unsafe_masked_index.default(x, mask, indices, 0)
-    return aten.where.self(mask, found, _tensor(fill, x.dtype, x.device))
+    return aten.where.self(mask, found, complex_tensor(fill, x.dtype, x.device))
 
 
 def _scaled_sum(
@@ -111,6 +113,7 @@ def _scaled_sum(
     return made if beta == 0 else aten.add.Tensor(made, aten.mul.Tensor(x, beta))
 
 
-def _tensor(value: complex, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+def complex_tensor(value: complex, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+    """A tensor of no dims with this value, made of its two parts."""
     parts = (value.real, value.imag)
     return torch.complex(*(torch.full((), part, dtype=dtype.to_real(), device=device) for part in parts))
