@@ -48,15 +48,15 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
 // CHECK: "pipe.schedule"() {axis = "pipe", orders = {{\[\[}}"0F0", "0F1", "0F2", "0F3", "0F4", {{.*}} slices = 4 : i64
 
 // Slice 2 of forward.
-// CHECK: }) {index = 0 : i64, kind = "F", slice = 1 : i64, sym_name = "stage_0_F_1"}
+// CHECK: }) {index = 0 : i64, kind = "F", slice = 1 : i64, sums = 0 : i64, sym_name = "stage_0_F_1"}
 // CHECK: "dist.slice"(%arg0) {axes = ["micro"]
 // CHECK: torch.aten.slice.Tensor %{{.*}}, %int0{{.*}}, %int2{{.*}}, %int3{{.*}}, %int1{{.*}} -> !torch.vtensor<[1,4],f32>
 // CHECK-NEXT: torch.aten.mm %{{.*}} : !torch.vtensor<[1,4],f32>, !torch.vtensor<[4,4],f32> -> !torch.vtensor<[1,4],f32>
-// CHECK: }) {index = 0 : i64, kind = "F", slice = 2 : i64, sym_name = "stage_0_F_2"}
+// CHECK: }) {index = 0 : i64, kind = "F", slice = 2 : i64, sums = 0 : i64, sym_name = "stage_0_F_2"}
 
 // The gradient of a weight is the sum over the tokens of all slices.
 // CHECK: torch.aten.mm %{{.*}} {dist.name = "grad:w0", {{.*}}} : !torch.vtensor<[4,1],f32>, !torch.vtensor<[1,4],f32> -> !torch.vtensor<[4,4],f32>
-// CHECK: }) {index = 0 : i64, kind = "B", slice = 3 : i64, sym_name = "stage_0_B_3"}
+// CHECK: }) {index = 0 : i64, kind = "B", slice = 3 : i64, sums = 1 : i64, sym_name = "stage_0_B_3"}
 
 // CHECK: func.func @step_0
 // CHECK: "pipe.action"(%{{.*}}) {action = "0F6", stage = @stage_0_F_2} : {{.*}}, vtensor<[1,4],f32>>

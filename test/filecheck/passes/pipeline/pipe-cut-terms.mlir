@@ -55,12 +55,12 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
   return %r#0, %n0, %n1, %np : !torch.vtensor<[],f32>, !torch.vtensor<[4,4],f32>, !torch.vtensor<[4,4],f32>, !torch.vtensor<[2,4],f32>
 }
 
-// CHECK: }) {index = 0 : i64, kind = "F", {{.*}}sym_name = "stage_0_F"}
+// CHECK: }) {index = 0 : i64, kind = "F", {{.*}}sums = 0 : i64, sym_name = "stage_0_F"}
 // CHECK-NOT: grad:p
-// CHECK: }) {index = 0 : i64, kind = "B", sym_name = "stage_0_B"}
+// CHECK: }) {index = 0 : i64, kind = "B", sums = 1 : i64, sym_name = "stage_0_B"}
 // CHECK: %[[G:.*]] = torch.aten.mul.Scalar %{{.*}} {dist.name = "grad:p"
 // CHECK: torch.aten.add.Tensor %{{.*}}, %[[G]]
-// CHECK: }) {index = 1 : i64, kind = "B", sym_name = "stage_1_B"}
+// CHECK: }) {index = 1 : i64, kind = "B", sums = 2 : i64, sym_name = "stage_1_B"}
 // CHECK-NOT: tag = "sum
 // CHECK: func.func @step_1({{.*}} {dist.name = "p"
 // CHECK-NOT: tag = "sum

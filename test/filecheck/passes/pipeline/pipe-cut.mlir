@@ -54,14 +54,14 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
 // CHECK-NEXT: %1 = torch.aten.mm %0, %arg1
 // CHECK-NEXT: %2 = torch.prim.TupleConstruct %1
 // CHECK-NEXT: "pipe.yield"(%2)
-// CHECK-NEXT: }) {index = 0 : i64, kind = "F", pipe.kept_bytes = 0 : i64, pipe.kept_bytes_before = 0 : i64, pipe.recompute = "none", sym_name = "stage_0_F"}
+// CHECK-NEXT: }) {index = 0 : i64, kind = "F", pipe.kept_bytes = 0 : i64, pipe.kept_bytes_before = 0 : i64, pipe.recompute = "none", sums = 0 : i64, sym_name = "stage_0_F"}
 // Backward takes a gradient and adds to the sum of the weight's.
 // CHECK: ^bb0(%arg0: !torch.vtensor<[2,4],f32>, %arg1: !torch.vtensor<[4,4],f32>, %arg2: !torch.vtensor<[4,4],f32>):
 // CHECK: %2 = torch.aten.mm %1, %arg0 {dist.name = "grad:w0"
 // CHECK: %3 = torch.aten.add.Tensor %arg2, %2
-// CHECK: }) {index = 0 : i64, kind = "B", sym_name = "stage_0_B"}
-// CHECK: }) {index = 1 : i64, kind = "F", pipe.kept_bytes = 64 : i64, pipe.kept_bytes_before = 64 : i64, pipe.recompute = "none", sym_name = "stage_1_F"}
-// CHECK: }) {index = 1 : i64, kind = "B", sym_name = "stage_1_B"}
+// CHECK: }) {index = 0 : i64, kind = "B", sums = 1 : i64, sym_name = "stage_0_B"}
+// CHECK: }) {index = 1 : i64, kind = "F", pipe.kept_bytes = 64 : i64, pipe.kept_bytes_before = 64 : i64, pipe.recompute = "none", sums = 1 : i64, sym_name = "stage_1_F"}
+// CHECK: }) {index = 1 : i64, kind = "B", sums = 1 : i64, sym_name = "stage_1_B"}
 
 // CHECK: func.func @step_0(%arg0: !torch.vtensor<[4,4],f32> {dist.name = "w0"{{.*}}, %arg1: !torch.vtensor<[4,4],f32> {dist.name = "x"
 // CHECK-NOT: dist.loop
@@ -85,11 +85,11 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
 // CHECK: "pipe.send"(%{{.*}}) {tag = "0B0", to = 0 : i64}
 
 // The gradient of stage 1's input is I; that of its weight, which no stage before reads, is W.
-// SPLIT: }) {index = 1 : i64, kind = "F", {{.*}}sym_name = "stage_1_F"}
+// SPLIT: }) {index = 1 : i64, kind = "F", {{.*}}sums = 1 : i64, sym_name = "stage_1_F"}
 // SPLIT-NOT: grad:w1
-// SPLIT: }) {index = 1 : i64, kind = "I", sym_name = "stage_1_I"}
+// SPLIT: }) {index = 1 : i64, kind = "I", sums = 0 : i64, sym_name = "stage_1_I"}
 // SPLIT: torch.aten.mm %{{.*}} {dist.name = "grad:w1"
-// SPLIT: }) {index = 1 : i64, kind = "W", sym_name = "stage_1_W"}
+// SPLIT: }) {index = 1 : i64, kind = "W", sums = 1 : i64, sym_name = "stage_1_W"}
 
 // Each stage runs its optimizer behind each micro-batch. Stage 0 has run micro-batch 1 forward by then, on the old weight,
 // which backward reads as well.
@@ -108,6 +108,6 @@ func.func @step(%w0: !torch.vtensor<[4,4],f32> {dist.name = "w0", dist.role = "p
 
 // REFUSED: ChangesMathematics: the schedule pipedream changes the mathematics
 // With recomputation the second stage's backward makes y again, of which it asks the shape; it keeps its input.
-// FULL: }) {index = 1 : i64, kind = "F", pipe.kept_bytes = 32 : i64, pipe.kept_bytes_before = 64 : i64, pipe.recompute = "full", sym_name = "stage_1_F"}
+// FULL: }) {index = 1 : i64, kind = "F", pipe.kept_bytes = 32 : i64, pipe.kept_bytes_before = 64 : i64, pipe.recompute = "full", sums = 1 : i64, sym_name = "stage_1_F"}
 // FULL: torch.aten.mm {{.*}} {dist.phase = "recompute"}
-// FULL: }) {index = 1 : i64, kind = "B", sym_name = "stage_1_B"}
+// FULL: }) {index = 1 : i64, kind = "B", sums = 1 : i64, sym_name = "stage_1_B"}
