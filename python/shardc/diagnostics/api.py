@@ -21,12 +21,12 @@ class ModelChanged(ShardcError):
     """The model or the optimizer is not what the step was compiled from, and eager PyTorch would compute
     something else.
 
-    Fails: ``model.eval()``, a hook, ``requires_grad_(False)`` or another parameter after ``compile_step``.
-    Works: the same before it; values written into parameters and buffers; modes that change nothing.
+    Fails: a hook, ``requires_grad_(False)`` or another parameter after ``compile_step``. Works: the same
+    before it; values written into parameters and buffers; ``model.eval()``, which has a program of its own.
     """
 
     template = "the step is not the model's any more: {changes}"
-    hint = "set it back before the step (model.train(), handle.remove()), or compile another step"
+    hint = "set it back before the step (handle.remove()), or compile another step"
 
 
 class NotEqual(ShardcError):

@@ -89,7 +89,7 @@ class TrainStep:
         self._saver = Saver()
         self._same_batch = SameBatch(self._mesh.world_size)
         self._graphed: GraphedStep | None = None
-        self._check: Callable[[], None] | None = None
+        self._check: Callable[[], TrainStep | None] | None = None
         held = [leaf for leaf in self._arguments if leaf.role == "constant"]
         self._constants = {leaf.name: self._constant(leaf, constants) for leaf in held}
         self.state = State(self._arguments, self._mesh, self._place, every, part.axis)
@@ -216,8 +216,10 @@ class TrainStep:
         """
         self.hyper.bind(optimizer)
 
-    def check_before_steps(self, check: Callable[[], None]) -> None:
-        """Call ``check`` before each step; an error that it raises leaves all as it was."""
+    def check_before_steps(self, check: Callable[[], TrainStep | None]) -> None:
+        """Call ``check`` before each step; an error that it raises leaves all as it was. A step that it
+        returns, over the same state, runs in the place of this one.
+        """
         self._check = check
 
     def parameters(self) -> Iterator[DTensor]:
@@ -333,10 +335,19 @@ class TrainStep:
         return self._advance({n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()})
 
     def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        if self._check is not None:
-            self._check()
+        other = None if self._check is None else self._check()
+        if other is not None:
+            return self._advance_by(other, inputs)
         with torch.no_grad():
             return self._compute(inputs)
+
+    def _advance_by(self, other: TrainStep, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Run this step by another program."""
+        other.seed, other.steps_done = self.seed, self.steps_done
+        loss = other._advance(inputs)
+        self.steps_done = other.steps_done
+        self.state.refresh()
+        return loss
 
     def _compute(self, inputs: Mapping[str, Tensor]) -> Tensor:
         with told(self._planned_bytes, self._place.device, self._place.rank):

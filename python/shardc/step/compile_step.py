@@ -337,7 +337,8 @@ def compile_with(
         loss,
         optimizer,
         capture.written,
-        lambda: is_program(trace(context=new_context()), capture, fields),
+        is_same=lambda: is_program(trace(context=new_context()), capture, fields),
+        of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss).running,
     )
     device = "cpu" if on_host else None
     step = CompiledStep(compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, device)

@@ -15,6 +15,7 @@ from shardc.diagnostics.api import ModelChanged
 from shardc.diagnostics.base import ShardcError
 from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.frozen import Thing, Values, changes, modules_of, python_values, told
+from shardc.runtime.step import TrainStep
 from shardc.runtime.torch_private import (
     MODULE_TABLES,
     PARAMETER_MARKS,
@@ -34,10 +35,12 @@ KEPT = 16
 class ModelWatch:
     """Called before each step; raises ModelChanged if eager PyTorch would not run the compiled step now.
 
+    Returns the step of another mode (``train()``, ``eval()``) that ``of_mode`` has made, None for the own.
+
     A look compares objects by identity. Where any differs, values are compared. Modes (``train()``),
     ``requires_grad``, hooks and the user's own attributes may change if ``is_same``, which traces anew, says
-    that the program is the same. Parameters, buffers and modules are not to be replaced. Attributes that the
-    forward itself sets, ``written``, are no matter.
+    that the program is the same; another mode has a program of its own. Parameters, buffers and modules are
+    not to be replaced. Attributes that the forward itself sets, ``written``, are no matter.
     """
 
     def __init__(
@@ -47,38 +50,50 @@ class ModelWatch:
         optimizer: torch.optim.Optimizer,
         written: Collection[tuple[str, str]],
         is_same: Callable[[], bool],
+        of_mode: Callable[[], TrainStep],
     ) -> None:
         self._modules = modules_of(uncompiled(model), loss)
-        self._optimizer, self._is_same = optimizer, is_same
+        self._optimizer, self._is_same, self._of_mode = optimizer, is_same, of_mode
         self._written = {*written, *((path, _attribute(name)) for path, name in written)}
+        self._known: list[tuple[Values, TrainStep | None]] = []
         self.renew()
 
     def renew(self) -> None:
-        """Take all that is there now for what the step runs on: on a mesh its tensors stand in the model."""
+        """Take all that is there now for what the step runs on, but the modes: those are the compiled ones.
+
+        At the first step on a mesh, its tensors stand in the model.
+        """
         self._params = {
             (path, name): parameter
             for path, module in self._modules.items()
             for name, parameter in module.named_parameters(recurse=False)
         }
         self._remember()
-        self._known = [self._values()]
+        modes = {key: value for known, _ in self._known[:1] for key, value in known.items() if _is_mode(key)}
+        values = self._values()
+        first: Values = {**values, **modes}
+        self._now, self._known = None, [(first, None)]
+        if first != values:
+            self._seen = []
 
     def check_start(self) -> None:
         """Before the first step: the same look, unless another step over these modules has put its tensors
-        there.
+        there. Another mode waits until the step runs.
         """
-        if not any(isinstance(parameter, Elsewhere) for parameter in self._params.values()):
+        is_replaced = any(isinstance(parameter, Elsewhere) for parameter in self._params.values())
+        if not is_replaced and not all(map(_is_mode, changes(self._known[0][0], self._values()))):
             self()
 
-    def __call__(self) -> None:
+    def __call__(self) -> TrainStep | None:
         try:
             seen = self._glance()
         except KeyError:  # an attribute is gone
             seen = []
         old = self._seen
         if len(seen) != len(old) or not all(map(is_, seen, old)) or self._lengths() != self._sizes:
-            self._compare()
+            self._now = self._compare()
             self._remember()
+        return self._now
 
     def _remember(self) -> None:
         """Take what is there now for what a glance is to find."""
@@ -128,17 +143,32 @@ class ModelWatch:
         found["optimizer", "hooks"] = tuple(chain.from_iterable(optimizer_hooks(self._optimizer)))
         return found
 
-    def _compare(self) -> None:
-        """Raises ModelChanged unless the values are known ones, or give the compiled program."""
+    def _compare(self) -> TrainStep | None:
+        """The step for the values that are there now. Raises ModelChanged if there can be none."""
         values = self._values()
-        if values in self._known:
-            return
-        first = self._known[0]
+        for known, step in self._known:
+            if known == values:
+                return step
+        first, _ = self._known[0]
         what = told(first, values, "when the step was compiled", "now")
-        if not (all(_may_change(name) for _, name in changes(first, values)) and self._traced_same(what)):
-            file, line = caller_line()[0]
-            raise ModelChanged(changes=what, where=f"{file}:{line}")
-        self._known = [first, *self._known[1:][1 - KEPT :], values]
+        changed = changes(first, values)
+        step = None
+        if not (all(map(_may_change, changed)) and self._traced_same(what)):
+            if not all(map(_is_mode, changed)):
+                file, line = caller_line()[0]
+                raise ModelChanged(changes=what, where=f"{file}:{line}")
+            step = self._compiled(what)
+        self._known = [self._known[0], *self._known[1:][1 - KEPT :], (values, step)]
+        return step
+
+    def _compiled(self, what: str) -> TrainStep:
+        """A step for another mode, with a warning that says what it took."""
+        started = time.perf_counter()
+        with torch.enable_grad():
+            made = self._of_mode()
+        took = f"{time.perf_counter() - started:.1f} s"
+        warnings.warn(f"ModeCompiled: {what}: compiled a program for this mode, {took}", stacklevel=2)
+        return made
 
     def _traced_same(self, what: str) -> bool:
         """Whether the program is what it was, by another trace; with a warning if it is."""
@@ -160,7 +190,11 @@ def _attribute(name: str) -> str:
     return name.partition("[")[0]
 
 
-def _may_change(name: str) -> bool:
+def _is_mode(key: tuple[str, str]) -> bool:
+    return key[1] == "training"
+
+
+def _may_change(key: tuple[str, str]) -> bool:
     """Whether the program alone depends on it, so that another trace tells."""
     held = ("_parameters", "_buffers", "_modules", "param_groups")
-    return _attribute(name) not in held and not name.endswith(".dtype")
+    return _attribute(key[1]) not in held and not key[1].endswith(".dtype")
