@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from shardc.diagnostics.api import ValuesElsewhere
+from shardc.runtime.torch_private import PARAMETER_MARKS
 
 _KNOWN = frozenset(
     (
         *("shape", "dtype", "device", "requires_grad", "grad", "grad_fn", "is_leaf", "is_meta", "layout"),
         *("ndim", "names", "is_sparse", "is_quantized", "is_nested", "is_cuda", "is_cpu"),
+        *PARAMETER_MARKS,
     )
 )
 """What a tensor without values can answer, by attribute."""

@@ -55,6 +55,7 @@ class ModelWatch:
         self._modules = modules_of(uncompiled(model), loss)
         self._optimizer, self._is_same, self._of_mode = optimizer, is_same, of_mode
         self._written = {*written, *((path, _attribute(name)) for path, name in written)}
+        self._now: TrainStep | None = None
         self._known: list[tuple[Values, TrainStep | None]] = []
         self.renew()
 
@@ -72,7 +73,8 @@ class ModelWatch:
         modes = {key: value for known, _ in self._known[:1] for key, value in known.items() if _is_mode(key)}
         values = self._values()
         first: Values = {**values, **modes}
-        self._now, self._known = None, [(first, None)]
+        self._now = None
+        self._known = [(first, None)]
         if first != values:
             self._seen = []
 
@@ -167,7 +169,7 @@ class ModelWatch:
         with torch.enable_grad():
             made = self._of_mode()
         took = f"{time.perf_counter() - started:.1f} s"
-        warnings.warn(f"ModeCompiled: {what}: compiled a program for this mode, {took}", stacklevel=2)
+        _warn(f"ModeCompiled: {what}: compiled a program for this mode, {took}")
         return made
 
     def _traced_same(self, what: str) -> bool:
@@ -181,8 +183,14 @@ class ModelWatch:
         if same:
             took = f"{time.perf_counter() - started:.1f} s"
             text = f"{what}: another trace, {took}, found the same program, which calls no Python"
-            warnings.warn(f"ModelTracedAgain: {text}", stacklevel=2)
+            _warn(f"ModelTracedAgain: {text}")
         return same
+
+
+def _warn(text: str) -> None:
+    """A warning at the user's line."""
+    file, line = caller_line()[0]
+    warnings.warn_explicit(text, UserWarning, file, line)
 
 
 def _attribute(name: str) -> str:

@@ -254,6 +254,20 @@ def what_cannot_be_shown() -> None:
     assert torch.equal(*found) and not torch.equal(shown, found[0])
 
 
+def each_mode_has_a_program(modes: str) -> None:
+    """The second one over the same DTensors; ``modes``: T for training, E for eval."""
+    ours, mine, theirs, other = pair(torch.optim.AdamW, lr=0.1)
+    step = compiled(ours, mine)
+    for number, mode in enumerate(modes):
+        for model in (ours, theirs):
+            model.train(mode == "T")
+        wanted = train_eagerly(theirs, other, batch(number))
+        assert abs(step(batch(number)).item() - wanted) < BOUND
+        same(ours.state_dict(), theirs.state_dict())
+        same_optimizers(mine, other)
+    assert step.steps_done == len(modes)
+
+
 def ranks_of_a_pipeline() -> None:
     ours, theirs = (nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4)) for _ in range(2))
     theirs.load_state_dict(ours.state_dict())
@@ -282,6 +296,8 @@ def main(folder: Path) -> None:
     a_model_on_the_meta_device()
     a_second_step_over_a_trained_model()
     what_cannot_be_shown()
+    for modes in ("TEET", "ET"):
+        each_mode_has_a_program(modes)
     if dist.get_world_size() == 2:
         ranks_of_a_pipeline()
 
