@@ -70,6 +70,67 @@ def test_bags_that_are_left_to_torch(options: dict[str, Any], follows_eager: Cal
     follows_eager(Bags(IDS, STARTS, **options), _sgd, batches, loss=lambda output, _: output)
 
 
+class Heads(nn.Module):
+    """Attention of two heads; the loss also reads the weights, if they are asked for."""
+
+    def __init__(
+        self, how: dict[str, Any] | None = None, cross: int = 0, weights: bool | None = None, **masks: Any
+    ) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 2, **(how or {}))
+        self.cross, self.is_causal = cross, masks.pop("is_causal", False)
+        for name, mask in masks.items():
+            self.register_buffer(name, mask)
+        self.masks = list(masks)
+        self.weights = {"need_weights": weights is not None, "average_attn_weights": bool(weights)}
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        given = ((x, x, x), (x, y, y), (x, y, z))[self.cross]
+        masks = {name: getattr(self, name) for name in self.masks}
+        out, weights = self.attention(*given, is_causal=self.is_causal, **masks, **self.weights)
+        return out.square().sum() + (0 if weights is None else weights.square().sum())
+
+
+LATER = nn.Transformer.generate_square_subsequent_mask(3, dtype=torch.float64)
+PADDED = torch.tensor([[False, False, True], [False, False, False]])
+HEADS: dict[str, Callable[[], nn.Module]] = {
+    "batch first": lambda: Heads({"batch_first": True}),
+    "positions first": lambda: Heads(),
+    "no biases": lambda: Heads({"bias": False}, weights=True),
+    "keys of another tensor": lambda: Heads({"batch_first": True}, cross=1),
+    "three tensors": lambda: Heads(cross=2, weights=False),
+    "own widths": lambda: Heads({"kdim": 4, "vdim": 5}, cross=2),
+    "causal": lambda: Heads(attn_mask=LATER, is_causal=True),
+    "causal and padded": lambda: Heads(
+        {"batch_first": True}, attn_mask=LATER, is_causal=True, key_padding_mask=PADDED
+    ),
+    "bool mask": lambda: Heads(attn_mask=LATER < 0, weights=True),
+    "a mask for each head": lambda: Heads(attn_mask=torch.randn(4, 3, 3, dtype=torch.float64)),
+    "padded": lambda: Heads(key_padding_mask=PADDED, weights=False),
+    "layer": lambda: EncoderLayer(),
+    "left to torch": lambda: Heads({"add_bias_kv": True, "add_zero_attn": True}),
+}
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).pow(3).sum()
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_multi_head_attention(name: str, follows_eager: Callable[..., Capture]) -> None:
+    torch.manual_seed(0)
+    model = HEADS[name]()
+    first = name in ("batch first", "keys of another tensor", "causal and padded", "layer")
+    x, y = ((2, 3, 4) if first else (3, 2, 4)), 5 if name == "own widths" else 4
+    batches = [(torch.randn(x), torch.randn(x), torch.randn(*x[:2], y)) for _ in range(2)]
+    follows_eager(model, _sgd, batches, loss=lambda output, _: output)
+
+
 RECURRENT: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: nn.LSTM(4, 6, num_layers=2, bidirectional=True, batch_first=True),
     "projected lstm": lambda: nn.LSTM(4, 6, proj_size=3, bias=False),
