@@ -93,7 +93,8 @@ class Rewrite:
             last.update((v, unit) for v in (unit.step.operands if unit.step else unit.accesses))
         freed = Counter[Unit]()
         for value, unit in last.items():
-            if value.ir is not None and not isinstance(value.ir, ir.BlockArgument):
+            is_made = value.ir is not None and not isinstance(value.ir, ir.BlockArgument)
+            if is_made and value.type.is_static:
                 freed[unit] += size_hint(value.type)
         phases = self._units.phases
         return {

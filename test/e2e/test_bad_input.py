@@ -116,7 +116,7 @@ def compile_(command: Command, tmp_path: Path) -> Iterator[Command]:
     ("arguments", "parts"),
     [
         ("--mesh data=9", ["TooManyWays: dim 0 of '0' has 8 elements and can't be cut 9 ways (data)"]),
-        ("--mesh data=2 --micro-batches 5", ["can't be cut 10 ways (data x micro)", "an axis of at most 8"]),
+        ("--mesh data=2 --micro-batches 5", ["can't be cut 10 ways (data x micro)", "axes of at most 8"]),
         ("--mesh data=2,micro=2 --micro-batches 2", ["BadMeshSpec: ", "axis 'micro' is the time axis"]),
         (
             "--mesh daat=2",

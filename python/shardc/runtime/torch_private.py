@@ -226,6 +226,11 @@ parameter_marks: Callable[[torch.Tensor], tuple[Any, ...]] = attrgetter(*PARAMET
 """What a parameter is to keep while a step that was compiled from it runs. Instead of its hooks: none."""
 
 
+def check_input_dim(norm: torch.nn.Module, x: torch.Tensor) -> None:
+    """``_check_input_dim``: a batch norm refuses inputs with other dims. Instead: its own forward."""
+    norm._check_input_dim(x)  # pyright: ignore[reportCallIssue]
+
+
 def take_inputs_in_a_list(function: F) -> F:
     """``_boxed_call``: AOTAutograd passes inputs in a list, to be emptied. Instead: none that empties it."""
     function._boxed_call = True  # type: ignore[attr-defined]

@@ -48,6 +48,8 @@ ALLOWED = {
     "python/shardc/environment.py": "room on a disk",
     "python/shardc/frontend/": "seeds and ranges of integers",
     "python/shardc/step/hugging_face.py": "the size of a file",
+    "backends/eager/proof/perturb.py": "a seed",
+    "python/shardc/options/": "ranges of integers",
     "backends/tuning/sketches.py": "a threshold that nothing reaches",
 }
 """Where large numbers are no figures of a machine, and why."""

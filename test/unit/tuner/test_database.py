@@ -80,7 +80,7 @@ def write(number):
     with open_database(path) as database:
         for each in range(count):
             task = Task(text, f"cpu {each % 3}", 1, "rows")
-            point = {"n": number, "of": each}
+            point = {"n": number + 1, "of": each + 1}
             pair = [Trial(Point.of("t", {**point, "part": p}), Outcome.MEASURED, 0.5 + 1 / (2 + each)) for p in (1, 2)]
             database.record(task, pair)
             os.write(1, f"{os.getpid()} {each}\\n".encode())
@@ -117,7 +117,7 @@ def pairs_of(path: Path, text: Path) -> dict[tuple[int, int], int]:
     with open_database(path) as database:
         for target in range(3):
             for each in database.trials(Task(text.read_text(), f"cpu {target}", 1)):
-                key = (each.point.config["n"], each.point.config["of"])
+                key = (each.point.config["n"] - 1, each.point.config["of"] - 1)
                 found[key] = found.get(key, 0) + 1
     return found
 

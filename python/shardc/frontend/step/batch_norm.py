@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 
+from shardc.runtime.torch_private import check_input_dim
+
 _KINDS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 _Norm = BatchNorm1d | BatchNorm2d | BatchNorm3d
 
@@ -28,7 +30,7 @@ def _forward(module: _Norm, original: Callable[[Tensor], Tensor], x: Tensor) -> 
     mean, var, count = module.running_mean, module.running_var, module.num_batches_tracked
     if not module.training or mean is None or var is None or count is None:
         return original(x)
-    module._check_input_dim(x)
+    check_input_dim(module, x)
     # With momentum 1 the running statistics become those of this batch alone.
     own_mean, own_var = torch.zeros_like(mean), torch.ones_like(var)
     normalized = F.batch_norm(x, own_mean, own_var, module.weight, module.bias, True, 1.0, module.eps)

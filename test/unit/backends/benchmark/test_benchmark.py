@@ -14,6 +14,7 @@ from shardc.backends.benchmark import benchmark
 from shardc.backends.benchmark.benchmark import Candidate, choose, measure
 from shardc.backends.cpu.contractions import candidates, measured_form
 from shardc.cache import disk as cache
+from shardc.cache import place
 from shardc.diagnostics.kernels import KernelCacheWarning
 from shardc.passes.extern.contraction import ADD, Contraction, forms
 from shardc.runtime.kernels import pool
@@ -22,7 +23,7 @@ from shardc.runtime.kernels import pool
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SHARDC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "_said", set())
+    monkeypatch.setattr(place, "_said", set())
     return tmp_path / "cache"
 
 

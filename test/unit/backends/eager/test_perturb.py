@@ -61,12 +61,12 @@ def test_a_momentum_of_another_parameter_is_refused() -> None:
 
 def test_nothing_of_the_users_is_changed_and_each_run_starts_from_the_same() -> None:
     step = compiled(batch_norm=True)
-    before = {name: value.clone() for name, value in step._own.items()}
+    before = {name: value.clone() for name, value in step._model.state_dict().items()}
     inputs = example_inputs(step.compiled.capture, step._optimizer, step._batch)
     first, second = (perturbed(inputs, step.compiled.global_module) for _ in range(2))
     assert all(torch.equal(first[key], second[key]) for key in inputs)
     assert step.check().passed
-    assert all(torch.equal(value, before[name]) for name, value in step._own.items())
+    assert all(torch.equal(value, before[name]) for name, value in step._model.state_dict().items())
     assert not step._optimizer.state
 
 
