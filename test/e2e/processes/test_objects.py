@@ -15,7 +15,8 @@ def test_the_users_objects_follow_the_training(ranks: int, tmp_path: Path, launc
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_steps_share_modules(ranks: int, launch) -> None:
     done = launch("shared_worker.py", ranks)
     assert done.returncode == 0 and "steps share what they train" in done.stdout, done.stderr[-4000:]
