@@ -58,6 +58,7 @@ def plant_bytecode(source: Path, text: str, sign: Path) -> None:
     py_compile.compile(str(sign.with_suffix(".txt")), made, doraise=True, invalidation_mode=mode)
 
 
+@pytest.mark.slow
 def test_what_was_planted_does_not_run(folder: Path, tmp_path: Path) -> None:
     """Bytecode beside each file, an extension and a package in a module's place, and PyTorch's name."""
     sign = tmp_path / "ran"
@@ -72,6 +73,7 @@ def test_what_was_planted_does_not_run(folder: Path, tmp_path: Path) -> None:
     assert "step 1" in ran.stdout and not sign.exists()
 
 
+@pytest.mark.slow
 def test_a_run_writes_nothing_into_the_artefact(folder: Path) -> None:
     before = sorted(folder.rglob("*"))
     ran = subprocess.run(command(folder, "--nproc", 1, "--steps", 1), capture_output=True, text=True)

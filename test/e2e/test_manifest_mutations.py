@@ -125,6 +125,7 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_every_mutation_of_a_manifest_is_refused(folder: Path, tmp_path: Path) -> None:
     whole = json.loads((folder / check.MANIFEST).read_text())
     assert check.read_manifest(folder) == whole

@@ -14,6 +14,7 @@ def test_different_batches_are_noticed(odd: int, launch) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_different_weights_are_noticed(launch) -> None:
     done = launch("weights_worker.py", 2)
     assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]
