@@ -81,6 +81,7 @@ def test_a_run_writes_nothing_into_the_artefact(folder: Path) -> None:
     assert sorted(folder.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_ranks_end_with_a_launcher_that_is_killed(folder: Path) -> None:
     """They hold its output: the pipe ends when the last of them has."""
     process = subprocess.Popen(

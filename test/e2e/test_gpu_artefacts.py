@@ -95,6 +95,7 @@ def test_it_trains_as_eager_does(folder: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_it_is_refused_where_its_gpu_is_not(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

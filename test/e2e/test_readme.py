@@ -64,6 +64,7 @@ def test_commands_in_running_text_are_run_or_have_a_reason() -> None:
     assert named == set(NOT_RUN)
 
 
+@pytest.mark.slow
 def test_the_picture_shows_what_the_compiler_prints(printed: dict[str, str], folder: Path) -> None:
     """Each level's lines, in their order: ``…`` is a few characters, ``%name`` any value."""
     picture = (readme.ROOT / "docs" / "levels.svg").read_text()

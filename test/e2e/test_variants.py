@@ -162,6 +162,7 @@ def test_dropout_does_not_depend_on_the_mesh(name: str, mesh: dict[str, int], pl
     assert not outcome.unobserved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DROPOUT)
 def test_dropout_drops(name: str) -> None:
     """With another seed the loss is another."""

@@ -181,6 +181,7 @@ def _step(q: Tensor, k: Tensor, v: Tensor, grad: Tensor) -> list[Tensor]:
     return [shown, *torch.ops.shardc.attention_backward(grad, q, k, v, None, out, lse, True, 0.125, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 def test_cuda_tensors_have_compiled_kernels(

@@ -77,6 +77,7 @@ def test_a_gpu_that_is_not_there_is_named(gpus: list[torch.device], monkeypatch:
         connect(ALONE, "cuda")
 
 
+@pytest.mark.slow
 def test_a_step_has_kernels_for_the_gpu_that_is_here(gpus: list[torch.device], tmp_path: Path) -> None:
     """Its binaries are for that GPU; and nothing is a call of ATen without a word."""
     step = _step()
@@ -121,6 +122,7 @@ def test_an_unknown_target_names_the_cpu_too() -> None:
         _step(target="sm_35")
 
 
+@pytest.mark.slow
 def test_kernels_for_a_gpu_without_an_entry_are_not_tuned_for_the_cpu(
     gpus: list[torch.device], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

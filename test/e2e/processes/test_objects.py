@@ -8,7 +8,8 @@ import pytest
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_the_users_objects_follow_the_training(ranks: int, tmp_path: Path, launch) -> None:
     done = launch("objects_worker.py", ranks, tmp_path)
     assert done.returncode == 0 and "the user's objects follow" in done.stdout, done.stderr[-4000:]

@@ -121,6 +121,7 @@ class Layer(nn.Module):
         return x + self.maps[3](functional.gelu(self.maps[2](self.norms[1](x))))
 
 
+@pytest.mark.slow
 def test_a_layer_of_any_batch_and_length(compiled: Wrap, programs: list[str]) -> None:
     layer = Layer()
     run = compiled(layer, fuse=True, dynamic=True)

@@ -33,6 +33,7 @@ def failing(monkeypatch: pytest.MonkeyPatch):
         yield measurer
 
 
+@pytest.mark.slow
 def test_a_trial_for_each_point_in_order():
     points = [Point.of("t", {"block_m": n}) for n in (8, 16, 8)]
     with Measurer() as measurer:
@@ -133,6 +134,7 @@ def test_what_fails_beside_the_default_is_no_incumbent():
     assert {(t.outcome, t.ratio, t.said) for t in trials[1:]} == {(Outcome.WRONG, None, "result 0 is off")}
 
 
+@pytest.mark.slow
 def test_a_task_without_a_reference_costs_itself():
     """The process that was asked for it has no reference of the task before either."""
     task = rows()
@@ -153,6 +155,7 @@ def test_a_default_that_is_wrong_is_an_error(failing: Measurer):
         list(failing.measure(matmul_gelu(), [wrong]))
 
 
+@pytest.mark.slow
 def test_a_kernel_of_rows():
     with Measurer() as measurer:
         trials = list(measurer.measure(rows(), [Point.of("t", {"piece": 64}), Point.of("t", {"rows": 32})]))

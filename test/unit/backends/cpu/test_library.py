@@ -201,6 +201,7 @@ assert torch.allclose(compiled(softmax(50, 60))(x)[0], x.softmax(-1), atol=1e-6)
 """
 
 
+@pytest.mark.slow
 def test_processes_compile_the_same_at_once(folder):
     code = WORKER.format(here=str(Path(__file__).parent))
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

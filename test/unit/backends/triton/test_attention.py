@@ -55,6 +55,7 @@ def check(case: Case, mask=None, config=SMALL, unseen_lse: float = -math.inf, sy
         torch.testing.assert_close(found.double(), leaf.grad, rtol=near["rtol"], atol=4 * near["atol"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heads_last", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 def test_sizes_that_do_not_divide(causal, heads_last):

@@ -90,6 +90,7 @@ def test_contracts(target: str, tmp_path: Path) -> None:
                 ), found
 
 
+@pytest.mark.slow
 def test_attention_without_matrix_instructions_spills_nothing(tmp_path: Path) -> None:
     """Where the last block of keys is a ragged one: loaded ahead of the others, its factors spilled 184 to
     272 bytes.
@@ -165,6 +166,7 @@ def test_compiled_binaries_are_found(tmp_path: Path) -> None:
     assert hits.keys() == {f.name for k in made for f in k.functions} and all(hits.values()), hits
 
 
+@pytest.mark.slow
 def test_binaries_are_found_under_another_python(tmp_path: Path) -> None:
     """Triton's key has a hash of its own library, which is another file in the build for each Python."""
     made = list(emitted(fused(*_softmax())))
@@ -172,6 +174,7 @@ def test_binaries_are_found_under_another_python(tmp_path: Path) -> None:
     assert all(_hits(tmp_path, made, "90", "another").values())
 
 
+@pytest.mark.slow
 def test_binaries_of_another_triton_are_not_taken(tmp_path: Path) -> None:
     made = list(emitted(fused(*_softmax())))
     write_folder(compile_kernels(made, [SM_90], tmp_path / "kernels"), tmp_path / "kernels")
@@ -180,6 +183,7 @@ def test_binaries_of_another_triton_are_not_taken(tmp_path: Path) -> None:
     assert not any(_hits(tmp_path, made, "90").values())
 
 
+@pytest.mark.slow
 def test_another_gpu_compiles_from_the_source(tmp_path: Path) -> None:
     """Binaries of sm_90 are of no use on sm_80: the module beside them is compiled at its first
     call there.

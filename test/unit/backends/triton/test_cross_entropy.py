@@ -231,6 +231,7 @@ def test_one_gradient_alone(made: str) -> None:
     assert torch.equal(got, wanted[made == "dweight"])
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize(

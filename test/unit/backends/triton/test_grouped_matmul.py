@@ -195,6 +195,7 @@ def test_equal_to_pytorch() -> None:
         torch.testing.assert_close(got, torch._grouped_mm(left, right, offs=ends), rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)

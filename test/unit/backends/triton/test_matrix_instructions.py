@@ -125,6 +125,7 @@ def gelu_backward(x, w, y):
     return torch.ops.aten.gelu_backward(x @ w, y)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("made", "m", "n", "k", "target"),
