@@ -7,7 +7,9 @@ import pytest
 
 @pytest.mark.processes
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("odd", [3, pytest.param(0, marks=pytest.mark.slow), pytest.param(-1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "odd", [3, pytest.param(0, marks=pytest.mark.slow), pytest.param(-1, marks=pytest.mark.slow)]
+)
 def test_different_batches_are_noticed(odd: int, launch) -> None:
     done = launch("batch_worker.py", 2, odd)
     assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]
