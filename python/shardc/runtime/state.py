@@ -19,7 +19,7 @@ from .check import STATE_ROLES
 from .comm.connect import Place, ensure_group
 from .comm.layout import Leaf, chunked_shape, with_padding
 from .comm.mesh import Axis, Mesh, ways
-from .comm.placement import DeviceMeshes
+from .comm.placement import DeviceMeshes, whole
 from .errors import ShardingMismatch, StateMismatch, WrongArgument
 from .tensor_file import TensorFile
 from .torch_private import show
@@ -121,7 +121,7 @@ class State:
     def take_copies(self) -> None:
         """Store what was written to DTensors that are copies. All ranks call it together."""
         for name, leaf in self._copied():
-            self.local[name].data = self._stored(leaf, self._own(leaf, self._dtensors[name].full_tensor()))
+            self.local[name].data = self._stored(leaf, self._own(leaf, whole(self._dtensors[name])))
 
     def _copied(self) -> list[tuple[str, Leaf]]:
         return [(n, leaf) for n, leaf in self.leaves.items() if not leaf.is_chunked(self._mesh)]
@@ -145,11 +145,11 @@ class State:
 
     def _copy(self, leaf: Leaf, meshes: DeviceMeshes) -> Tensor:
         """A rank's block as DTensor has it, where it does not lie so."""
-        whole = DTensor.from_local(self.local[leaf.name], *meshes.of(leaf), run_check=False).full_tensor()
+        full = whole(DTensor.from_local(self.local[leaf.name], *meshes.of(leaf), run_check=False))
         if leaf.interleaved is not None:
-            whole = leaf.interleaved.restored(whole)
+            full = leaf.interleaved.restored(full)
         shown = replace(leaf, padded=chunked_shape(leaf, self._mesh), interleaved=None)
-        return self._own(shown, whole).contiguous()
+        return self._own(shown, full).contiguous()
 
     def _new_view(self, leaf: Leaf) -> DTensor:
         if leaf.name in self._shared:
@@ -252,9 +252,9 @@ def _from_mapping(values: Tensors, leaves: Mapping[str, Leaf], tied: Mapping[str
         if name not in last:  # a rank may ask for several blocks, and all ranks gather once
             value = named.get(name)
             last.clear()
-            last[name] = value.full_tensor() if isinstance(value, DTensor) else value
-        whole = last[name]
-        return None if whole is None else whole[slices]
+            last[name] = whole(value) if isinstance(value, DTensor) else value
+        full = last[name]
+        return None if full is None else full[slices]
 
     return block
 

@@ -14,6 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from shardc.diagnostics.api import BadWeights
 from shardc.runtime.arguments import in_words, path_given, whole_number
+from shardc.runtime.comm.placement import whole
 from shardc.runtime.errors import WrongArgument
 from shardc.runtime.state import Initialiser
 
@@ -64,10 +65,10 @@ def export_weights(
         if step.rank == 0:
             folder.mkdir(parents=True, exist_ok=True)
         for file, shard in zip(files, shards, strict=True):
-            whole = {name: values[name].full_tensor() for name in shard}
+            tensors = {name: whole(values[name]) for name in shard}
             if step.rank == 0:
-                metadata = {"format": "pt", **{a: name for a, name in aliases.items() if name in whole}}
-                _write(folder / file, whole, metadata)
+                metadata = {"format": "pt", **{a: name for a, name in aliases.items() if name in tensors}}
+                _write(folder / file, tensors, metadata)
         if step.rank == 0:
             _write_texts(folder, model, shards, files, values)
     except OSError as error:

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 from .layout import Leaf
 from .mesh import Axes, Axis, Mesh, inside, ways
@@ -94,3 +95,16 @@ class DeviceMeshes:
 def _apart(parts: Axes) -> Order:
     """A mesh dim for each part."""
     return tuple((part,) for part in parts)
+
+
+def whole(tensor: DTensor) -> Tensor:
+    """Return the whole tensor on each rank; all call it together.
+
+    It is gathered over one mesh dim after the other, the last first. ``full_tensor`` does the same, with a
+    warning for each mesh.
+    """
+    placements = list(tensor.placements)
+    for dim in reversed(range(len(placements))):
+        placements[dim] = Replicate()
+        tensor = tensor.redistribute(placements=placements)
+    return tensor.to_local()
