@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,13 +13,13 @@ from torch_mlir.dialects import arith, memref
 from shardc.backends.body.graph import Argument, Computed, Extract, Generic, Slice, Splat, Value, View
 from shardc.backends.body.linear import Axis, Index, Linear, row_major
 from shardc.backends.body.roots import base
+from shardc.backends.cpu.object_code.marks import REASSOCIATE, copied
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern.generic import loop_of
 from shardc.dialects.kern.size import AnySize, Size, Symbol, evaluate, hint
 
 Count = ir.Value | AnySize
 """A value of type index, or a number or size that becomes one."""
-REASSOCIATE = "#arith.fastmath<reassoc>"  # on the op that adds to a sum, so that it may run in vector lanes
 
 
 @dataclass(eq=False)
@@ -230,14 +230,3 @@ def _after(values: list[ir.Value], entry: ir.Block) -> ir.InsertionPoint:
     ops = list(entry.operations)
     at = max((at for at, op in enumerate(ops, 1) if op.operation in made), default=0)
     return ir.InsertionPoint(ops[at]) if at < len(ops) else ir.InsertionPoint(entry)
-
-
-def copied(
-    op: ir.Operation, operands: Sequence[ir.Value], results: Sequence[ir.Type] | None = None
-) -> ir.Operation:
-    """The same op on ``operands``, with its attributes (fast-math flags too) and types (or ``results``)."""
-    if len(op.regions):
-        raise KernelNotSupported(what=f"{op.name} in a body")
-    attributes = {name: op.attributes[name] for name in op.attributes}
-    types = [r.type for r in op.results] if results is None else list(results)
-    return ir.Operation.create(op.name, results=types, operands=list(operands), attributes=attributes)

@@ -9,9 +9,9 @@ from torch_mlir import ir
 from torch_mlir.dialects import arith, func, scf
 
 from shardc.backends.cpu.emit.element import Count, Elements
+from shardc.backends.cpu.object_code.marks import LOOP
 
 BARRIER = "GOMP_barrier"
-LOOP = "llvm.loop_annotation"
 """An attribute of ``scf.for``, of the same name where it has become a branch."""
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 from torch_mlir.dialects import arith, scf, vector
 
-from shardc.backends.cpu.emit.element import REASSOCIATE, copied
-from shardc.backends.cpu.emit.loops import LOOP
 from shardc.backends.cpu.lanes.polynomials import is_expanded, walk
 from shardc.backends.cpu.lanes.tables import LANES, TABLED
+from shardc.backends.cpu.object_code.marks import LOOP, REASSOCIATE, copied
 
 _PLAIN = {"math.sqrt", "math.fma", "math.absf", "math.copysign", "math.roundeven", "math.floor", "math.ceil"}
 """Functions that are an instruction."""

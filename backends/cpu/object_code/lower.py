@@ -5,10 +5,9 @@ from __future__ import annotations
 from torch_mlir import ir
 from torch_mlir.passmanager import PassManager
 
-from shardc.backends.cpu.emit.element import copied
-from shardc.backends.cpu.emit.loops import LOOP
 from shardc.backends.cpu.lanes.polynomials import expand_math, walk
 from shardc.backends.cpu.lanes.vectorize import vectorize
+from shardc.backends.cpu.object_code.marks import LOOP, copied
 
 LOWER = (
     "canonicalize,cse,lower-affine,loop-invariant-code-motion,arith-expand{include-bf16=true},convert-scf-to-cf,"

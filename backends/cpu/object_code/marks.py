@@ -1,0 +1,24 @@
+"""What loops say to the lowering, and copies of ops. It imports no torch:
+the process that makes machine code starts with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch_mlir import ir
+
+from shardc.diagnostics.kernels import KernelNotSupported
+
+REASSOCIATE = "#arith.fastmath<reassoc>"  # on the op that adds to a sum, so that it may run in vector lanes
+LOOP = "llvm.loop_annotation"
+
+
+def copied(
+    op: ir.Operation, operands: Sequence[ir.Value], results: Sequence[ir.Type] | None = None
+) -> ir.Operation:
+    """The same op on ``operands``, with its attributes (fast-math flags too) and types (or ``results``)."""
+    if len(op.regions):
+        raise KernelNotSupported(what=f"{op.name} in a body")
+    attributes = {name: op.attributes[name] for name in op.attributes}
+    types = [r.type for r in op.results] if results is None else list(results)
+    return ir.Operation.create(op.name, results=types, operands=list(operands), attributes=attributes)
