@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from shardc.dialects.dist.sharding import Sharding
 from shardc.passes.interleave.fused import Fused, find_fused, seen_through
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
+from shardc.passes.plan.named_styles import name_pattern, named_style
 from shardc.passes.propagate.blocks import block_size
 from shardc.passes.propagate.state import PropagationState
 
@@ -31,10 +31,11 @@ class Cut:
 def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> dict[str, Cut]:
     """Parameter name -> how to cut it.
 
-    ``model_plan`` maps module patterns to ``colwise`` or ``rowwise`` (``transformers`` ships it as
-    ``tp_plan``). Without one, each weight is tried in program order: cut by columns, does a later weight of
-    the same chain get its rows cut by propagation, with nothing in between that needs it whole? If so it
-    heads a chain and is annotated; a weight already reached by a chain is left to it.
+    ``model_plan`` maps module patterns to styles such as ``colwise`` (``transformers`` ships it as
+    ``tp_plan``; :data:`~shardc.passes.plan.named_styles.NAMED_STYLES`). Without one, each weight is tried in
+    program order: cut by columns, does a later weight of the same chain get its rows cut by propagation, with
+    nothing in between that needs it whole? If so it heads a chain and is annotated; a weight already reached
+    by a chain is left to it.
     """
     if model_plan:
         return dict(_from_model(program, model_plan))
@@ -45,11 +46,9 @@ def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tup
     """Patterns are of modules with a weight, or of parameters: [columns, rows] or [experts, columns, rows].
 
     ``packed`` columns are those of several weights; they stay whole where the program does not slice them so.
+    Raises UnknownStyle.
     """
-    rules = [
-        (re.compile(r"(?:.*\.)?" + re.escape(p).replace(r"\*", r"[^.]+")), style)
-        for p, style in model_plan.items()
-    ]
+    rules = [(name_pattern(pattern), named_style(pattern, style)) for pattern, style in model_plan.items()]
     for (role, name), value in zip(program.argument_keys(), program.arguments, strict=True):
         module, _, leaf = name.rpartition(".")
         rank = len(program.types[value].shape)
@@ -57,11 +56,10 @@ def _from_model(program: Program, model_plan: Mapping[str, str]) -> Iterator[tup
             of_module = leaf == "weight" and rank == 2 and pattern.fullmatch(module)
             if not of_module and not (rank > 1 and pattern.fullmatch(name)):
                 continue
-            packed, style = style.startswith("packed_"), style.removeprefix("packed_")
-            if style.startswith(("colwise", "rowwise")) or style == "embedding_rowwise":
-                dim = rank - 1 if style.startswith("rowwise") else rank - 2
-                fused = find_fused(program, value, dim) if packed else None
-                if fused is not None or not packed:
+            dim = style.dim(rank)
+            if dim is not None:
+                fused = find_fused(program, value, dim) if style.packed else None
+                if fused is not None or not style.packed:
                     yield name, Cut(dim, fused)
             break
 

@@ -15,9 +15,7 @@ from shardc.passes.plan.presets import Setting, close_inputs
 PLANNED_ROLES = frozenset(("param", "input", "opt_state", "buffer"))
 
 
-def read_patterns(
-    patterns: Mapping[str, Sequence[object]], arguments: Sequence[Argument], mesh: Mesh
-) -> Plan:
+def read_patterns(patterns: Mapping[str, object], arguments: Sequence[Argument], mesh: Mesh) -> Plan:
     """The plan of ``{"*.q_proj.weight": ["tensor", None], "input_ids": ["data"]}``.
 
     Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs and buffers by name, and
@@ -42,7 +40,7 @@ def read_patterns(
     return plan
 
 
-def read_dims(argument: Argument, entries: Sequence[object], mesh: Mesh) -> DimNames:
+def read_dims(argument: Argument, entries: object, mesh: Mesh) -> DimNames:
     """One sharding as the user wrote it, checked against the argument's shape and the mesh."""
     if isinstance(entries, str) or not isinstance(entries, Sequence):
         raise BadShardingEntry(name=argument.name, entry=entries)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from shardc.diagnostics.base import remark
+from shardc.diagnostics.styles import NoPlanOfModel
 from shardc.dialects.dist.mesh import Mesh
 from shardc.options.presets import plan_terms
 from shardc.passes.plan.column_row import Cut
@@ -23,6 +24,10 @@ class Setting:
     mesh: Mesh
     column_row: Mapping[str, Cut]
     """Parameter name -> how tensor parallelism cuts it."""
+    experts: Mapping[str, Cut] = field(default_factory=dict)
+    """Parameter name -> how expert parallelism cuts it."""
+    given: bool = False
+    """Whether ``column_row`` is all that is to be cut: other parameters stay whole, and none is left out."""
 
     def of_role(self, role: str) -> list[Argument]:
         return [a for a in self.arguments if a.role == role]
@@ -70,6 +75,8 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
     Annotates the weights of the model's own plan, else the first of each chain of matmuls; the row cut of the
     second matmul of a chain follows by propagation.
     """
+    if setting.given:
+        return _as_given(plan, setting, axis)
     ways = setting.mesh.size(axis)
     for argument in setting.of_role("param"):
         cut = setting.column_row.get(argument.name)
@@ -80,6 +87,27 @@ def tensor(plan: Plan, setting: Setting, axis: str) -> None:
             continue
         problem = f"dim {cut.dim} has no element for each of {axis}={ways}"
         remark("NotCut", f"{argument.name} {argument.shape} stays whole: {problem}")
+
+
+def _as_given(plan: Plan, setting: Setting, axis: str) -> None:
+    """Cut the parameters that the user's own plan names, and no others."""
+    for argument in setting.of_role("param"):
+        cut = setting.column_row.get(argument.name)
+        axes = () if cut is None else (axis,)
+        plan.say(argument.key, _one_dim(argument, cut.dim if cut else 0, axes), closed=True, why="styles")
+
+
+def experts(plan: Plan, setting: Setting, axis: str) -> None:
+    """Cut the weights of experts, [experts, ...], so that each device has some of the experts.
+
+    Raises NoPlanOfModel where no parameter is known as one of experts.
+    """
+    for argument in setting.of_role("param"):
+        cut = setting.experts.get(argument.name)
+        if cut is not None:
+            plan.say(argument.key, _one_dim(argument, cut.dim, (axis,)), closed=True, why="experts")
+    if not setting.experts:
+        raise NoPlanOfModel(model="the model")
 
 
 def sequence(plan: Plan, setting: Setting, axis: str) -> None:
@@ -105,6 +133,7 @@ APPLY: dict[str, Preset] = {
     "tensor": tensor,
     "sequence": sequence,
     "pipeline": pipeline,
+    "experts": experts,
 }
 """What each of ``shardc.options.presets.PRESETS`` says of a plan."""
 

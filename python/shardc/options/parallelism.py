@@ -1,6 +1,6 @@
 """How a step is spread over devices: its mesh, its plan and its micro-batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -9,9 +9,9 @@ from shardc.diagnostics.cli import BadMesh
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
-from shardc.options.presets import PRESETS, plan_terms
+from shardc.options.presets import PRESETS, plan_terms, product_of
 
-PlanLike = str | Path | Mapping[str, Sequence[object]]
+PlanLike = str | Path | Mapping[str, object]
 MICRO = "micro"
 """The time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
@@ -42,7 +42,8 @@ class Parallelism(Group):
     plan: PlanLike = option(
         "data",
         f"What is sharded: a preset ({', '.join(PRESETS)}), a product of presets over different axes "
-        "(data*tensor), a saved plan.json, or, in Python, a mapping from name patterns to shardings.",
+        "(data*tensor), a saved plan.json, or, in Python, a mapping from name patterns to shardings or to "
+        "styles (of parallelize_module, of transformers' tp_plan), or from presets to such mappings.",
         Hint(
             "a preset's name, the path of a saved plan, or a mapping with name patterns as keys",
             'as in plan="data*tensor", plan="plan.json" or plan={"*.q_proj.weight": ["tensor", None]}',
@@ -72,9 +73,10 @@ class Parallelism(Group):
         """
         if self.plan_path is not None:
             return str(load_plan_file(self.plan_path).get("pipeline", ""))
-        if not isinstance(self.plan, str):
+        text = product_of(self.plan) if isinstance(self.plan, Mapping) else self.plan
+        if not isinstance(text, str):
             return ""
-        return next((axis for name, axis in plan_terms(self.plan, self.mesh) if name == "pipeline"), "")
+        return next((axis for name, axis in plan_terms(text, self.mesh) if name == "pipeline"), "")
 
 
 def check_mesh(mesh: Mapping[str, int], micro_batches: int = 1) -> None:

@@ -15,10 +15,26 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "tensor": _TENSOR,
     "sequence": _TENSOR,
     "pipeline": ("pipe", "pp", "pipeline", "stage"),
+    "experts": ("experts", "expert", "ep"),
 }
 """Preset -> the axes that it takes if none is named, the first that the mesh has."""
 
+TENSOR_PRESETS = ("tensor", "sequence")
+"""Those that cut weights as a plan of styles says."""
+
 _TERM = re.compile(r"\s*([a-z0-9]+)\s*(?::\s*(\w+)\s*)?")
+
+
+def product_of(plan: Mapping[str, object]) -> str | None:
+    """The product of a mapping from presets to plans of other libraries; None for any other mapping.
+
+    ``{"zero3*tensor": {"w1": ColwiseParallel()}, "pipeline": pp_plan}`` is ``zero3*tensor*pipeline``.
+    """
+    return (
+        "*".join(plan)
+        if any(value is None or isinstance(value, Mapping) for value in plan.values())
+        else None
+    )
 
 
 def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:

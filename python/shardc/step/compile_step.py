@@ -22,6 +22,7 @@ from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
 from shardc.compiler.memory import step_peak
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual, SavedTooLate
+from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.memory import PeakUnknown
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
@@ -43,6 +44,7 @@ from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, world_size
+from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
 from shardc.step.model_watch import ModelWatch
@@ -326,9 +328,10 @@ def compile_with(
         capture = trace(context=new_context(), twice=numerics.verify)
         level1 = capture.module.operation.get_asm(assume_verified=True)
         fields = fields_of(capture, optimizer, level1, numerics.seed)
-        compiled = compile_capture(
-            capture, mesh, parallelism.plan, model_plan=model_plan_of(model), pipeline=options.pipeline
-        )
+        with collect_remarks() as remarks:
+            plan, pipeline = resolve_plan(parallelism, model, options.pipeline)
+        compiled = compile_capture(capture, mesh, plan, model_plan=model_plan_of(model), pipeline=pipeline)
+        compiled.remarks.extend(remarks)
         if kernels.fuse and target is not None:
             fuse_step(compiled, kernels, numerics.rounding, target)
     on_host = kernels.target is not None and target is not None and target.runs_on_host

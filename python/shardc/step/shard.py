@@ -28,6 +28,7 @@ from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
+from shardc.passes.plan.style_plan import StylePlan, read_styles
 
 _PASSES = (
     "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
@@ -120,14 +121,18 @@ def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
     return {str(pattern): str(style) for pattern, style in plan.items()}
 
 
-def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None) -> Plan:
+def make_plan(
+    plan: PlanLike | StylePlan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
+) -> Plan:
     """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
 
     Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or
     the mesh.
     """
     arguments, file = arguments_of(program), None
-    if isinstance(plan, Mapping):
+    if isinstance(plan, StylePlan):
+        chosen = read_styles(plan, program, mesh, model_plan)
+    elif isinstance(plan, Mapping):
         chosen = read_patterns(plan, arguments, mesh)
     elif isinstance(plan, Path) or plan.endswith(".json"):
         file = Path(plan)
@@ -141,7 +146,7 @@ def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[
 def compile_capture(
     capture: Capture,
     mesh: Mesh,
-    plan: PlanLike,
+    plan: PlanLike | StylePlan,
     *,
     model_plan: Mapping[str, str] | None = None,
     pipeline: Pipeline | None = None,

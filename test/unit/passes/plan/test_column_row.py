@@ -209,4 +209,4 @@ def test_dims_of_a_models_own_plan(compile_plan: Callable) -> None:
     }
     everywhere = {f"{i}.weight": Cut(0) for i in range(3)}
     assert column_row_cuts(level_1, {"*": "colwise_gather_output", "1": "rowwise"}) == everywhere
-    assert column_row_cuts(level_1, {"2": "replicated"}) == {}
+    assert column_row_cuts(level_1, {"2": "replicate"}) == {}

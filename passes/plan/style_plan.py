@@ -1,0 +1,43 @@
+"""Plans of other libraries, joined with presets: what each says of the parameters of this step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shardc.dialects.dist.mesh import Mesh
+from shardc.passes.manager.program import Program
+from shardc.passes.plan.column_row import Cut, column_row_cuts
+from shardc.passes.plan.dist_apply_plan import arguments_of
+from shardc.passes.plan.named_styles import without_experts
+from shardc.passes.plan.plan import Plan
+from shardc.passes.plan.presets import Setting, read_preset
+
+
+@dataclass(frozen=True)
+class StylePlan:
+    """A product of presets, and what its factors take from other libraries.
+
+    ``dims``: parameter -> the dim that ``tensor`` or ``sequence`` cuts, of a plan for ``parallelize_module``;
+    parameters that are not there stay whole. ``named``: a ``tp_plan`` of ``transformers`` instead, by names
+    of styles. ``experts``: an ``ep_plan``, for the preset of that name. Neither: the model's own.
+    """
+
+    text: str
+    dims: Mapping[str, int] | None = None
+    named: Mapping[str, str] | None = None
+    experts: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_styles(
+    plan: StylePlan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None = None
+) -> Plan:
+    """The plan for this step. Raises what reading a preset raises, and UnknownStyle."""
+    if plan.dims is not None:
+        columns = {name: Cut(dim) for name, dim in plan.dims.items()}
+    else:
+        named = plan.named or model_plan
+        columns = column_row_cuts(program, without_experts(named, plan.experts) if named else None)
+    experts = column_row_cuts(program, plan.experts) if plan.experts else {}
+    setting = Setting(arguments_of(program), mesh, columns, experts, given=plan.dims is not None)
+    return read_preset(plan.text, setting)

@@ -1,0 +1,75 @@
+"""Errors in plans of other libraries: styles of ``parallelize_module``, and of ``transformers`` models."""
+
+from shardc.diagnostics.base import ShardcError
+
+
+class UnknownStyle(ShardcError):
+    """``{"layers.*.mlp": "colwize"}``: a style that neither torch nor ``transformers`` has."""
+
+    template = "pattern {pattern!r} has the style {style!r}, which shardc does not know{nearest}"
+    hint = "the styles are {known}"
+
+
+class StyleNotForModule(ShardcError):
+    """``ColwiseParallel()`` for a module that is neither a linear layer nor an embedding."""
+
+    template = "pattern {pattern!r} has the style {style}, which is for {expected}; {module!r} is {kind}"
+    hint = "name the linear layers and embeddings inside of it, or give a pattern of names and shardings"
+
+
+class LayoutRefused(ShardcError):
+    """``ColwiseParallel(input_layouts=Shard(0))``: a layout of activations that a plan cannot ask for."""
+
+    template = "pattern {pattern!r} has the style {style} with {which}={layout}, {why}"
+    hint = (
+        "layouts of activations are Replicate(), Shard(-1) (the features) and Shard(1) (the sequence); a "
+        'batch is cut over an axis of its own, as in plan={{"data*tensor": {{...}}}}'
+    )
+
+
+class PatternMatchesNoModule(ShardcError):
+    """A pattern of a plan of styles that names no module and no parameter of the model."""
+
+    template = "pattern {pattern!r} of the plan, with the style {style}, matches no module of the model"
+    hint = "the nearest names are {nearest}"
+
+
+class StylesDisagree(ShardcError):
+    """Two styles cut one parameter differently: a tied weight under two names, or two patterns."""
+
+    template = "{first!r} and {second!r} of the plan both name the parameter {name!r}, and cut it differently"
+    hint = "give both the same style, or drop one; the weight of tied layers is one parameter"
+
+
+class MixedPlan(ShardcError):
+    """A mapping whose values are of several kinds: styles, shardings, plans of stages."""
+
+    template = "the plan has {kinds} side by side"
+    hint = (
+        "write one kind in a mapping, and join mappings by presets: "
+        'plan={{"zero3*tensor": {{"w1": ColwiseParallel()}}, "pipeline": model.pp_plan}}'
+    )
+
+
+class PlanHasNoPreset(ShardcError):
+    """``{"data": {"w1": ColwiseParallel()}}``: a plan of styles under presets that none of them takes."""
+
+    template = "{key!r} holds a plan of {kind}, which none of its presets takes"
+    hint = "{kind} go to {presets}, as in plan={{{example!r}: {{...}}}}"
+
+
+class NoPlanOfModel(ShardcError):
+    """``plan="experts"`` for a model that ships without an ``ep_plan``, or whose plan cuts nothing."""
+
+    template = "preset 'experts' needs to know the experts, and {model} has no ep_plan that cuts a parameter"
+    hint = 'give their plan: plan={{"experts": {{"layers.*.mlp.experts.down_proj": "grouped_gemm"}}}}'
+
+
+class BadStagePlan(ShardcError):
+    """A ``pp_plan`` that gives no stages: unknown modules, too few of them, or nothing that flows."""
+
+    template = "the plan of stages does not give {stages} stages: {problem}"
+    hint = (
+        'a plan of stages is {{"layers": (["hidden_states"], ["hidden_states"])}}: modules, what they take '
+        'and what they give; stages=["layers.2"] names the cuts themselves'
+    )

@@ -1,0 +1,57 @@
+"""Names that a plan gives to modules and parameters, and what of a model they mean."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable
+from fnmatch import fnmatch
+
+from torch import nn
+
+from shardc.diagnostics.styles import PatternMatchesNoModule
+from shardc.passes.plan.named_styles import name_pattern
+
+
+def modules_named(model: nn.Module, pattern: str) -> list[tuple[str, nn.Module]]:
+    """The modules that ``parallelize_module`` finds: each part of the pattern is one part of a name.
+
+    The empty pattern is the model itself.
+    """
+    found: list[tuple[str, nn.Module]] = [("", model)]
+    for part in pattern.split(".") if pattern else ():
+        children = ((path, name, m) for path, parent in found for name, m in parent.named_children())
+        found = [(f"{path}.{name}".lstrip("."), m) for path, name, m in children if fnmatch(name, part)]
+    return found
+
+
+def matches_something(model: nn.Module, pattern: str) -> bool:
+    """Whether a pattern of ``transformers`` names a module or a parameter."""
+    is_named = name_pattern(pattern).fullmatch
+    return any(is_named(name) for name in names_of(model))
+
+
+def names_of(model: nn.Module) -> list[str]:
+    """The names of all modules and parameters."""
+    modules = (name for name, _ in model.named_modules(remove_duplicate=False))
+    return [*modules, *(name for name, _ in model.named_parameters(remove_duplicate=False))]
+
+
+def no_match(model: nn.Module, pattern: str, style: object, where: str) -> PatternMatchesNoModule:
+    """The error of a pattern that names nothing."""
+    nearest = _nearest(pattern, [name for name in names_of(model) if name])
+    return PatternMatchesNoModule(pattern=pattern, style=style, nearest=nearest, where=where)
+
+
+def _nearest(pattern: str, names: Iterable[str]) -> str:
+    known = list(names)
+    return ", ".join(difflib.get_close_matches(pattern, known, n=3, cutoff=0.2) or known[:3])
+
+
+def class_line(model: nn.Module) -> str:
+    """``file:line`` of a model's class, which ships its plans; its name where there is no source."""
+    kind = type(model)
+    try:
+        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    except (OSError, TypeError):
+        return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,6 @@
+"""The directory is importable: tests share the model ``Titan`` and its plans."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
