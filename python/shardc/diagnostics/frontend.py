@@ -167,8 +167,8 @@ class UnsupportedDtype(ShardcError):
 class LossNotFound(ShardcError):
     """The model's output is not a loss and has no ``.loss``, and no ``loss=`` was given.
 
-    Fails: ``compile_step(net, opt, (x, y))`` where ``net`` returns logits.
-    Works: ``compile_step(net, opt, (x,), loss=lambda out, batch: out.square().mean())``.
+    Fails: ``compile_step(net, opt, (x,))`` where ``net`` returns logits.
+    Works: ``compile_step(net, opt, (x, y), loss=torch.nn.functional.cross_entropy)``.
     """
 
     template = "there is no loss to differentiate: the model returned {output}"
@@ -187,6 +187,28 @@ class BatchUnsupported(ShardcError):
 
     template = "the example batch cannot be an input of the step: {reason}"
     hint = "give it as a mapping, tuple or list of dense tensors (None, numbers and strings stay constant)"
+
+
+class BatchNotTaken(ShardcError):
+    """The model's forward has no parameter for a part of the batch, or one that the batch lacks.
+
+    Fails: ``{"x": x, "day": day}`` for ``forward(x)``; ``(x, y)`` for it without ``loss=``.
+    Works: ``{"x": x}``; ``(x, y)`` with ``loss=torch.nn.functional.cross_entropy``.
+    """
+
+    template = "{forward} cannot be called with the batch: {problem}"
+    hint = "{hint}"
+
+
+class BatchAmbiguous(ShardcError):
+    """The signatures of the forward and the loss allow several readings of the batch.
+
+    Fails: ``(x, y)`` for ``forward(x, mask=None)`` and ``loss(output, y)``. Works: ``(x, None, y)``; or
+    ``loss(output, batch)`` where ``y`` is the mask; or a loss of PyTorch's, which takes no batch.
+    """
+
+    template = "the batch can be read in several ways: {what}"
+    hint = "{hint}"
 
 
 class HookUnsupported(ShardcError):

@@ -1,6 +1,7 @@
 """A batch as the list of tensors that the program takes, each checked against the manifest."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ def leaves_of(batch: object, tree: Json) -> dict[str, Tensor]:
 
     The manifest's ``tree`` is ``{"mapping": {key: tree}}``, ``{"sequence": [tree]}``, ``{"leaf": name}``,
     ``{"constant": value}`` for a number, string or None, or ``{"repr": text}`` for a constant that JSON can't
-    hold.
+    hold. A dataclass is read as a mapping of its fields.
     """
     if isinstance(batch, Tensor) and len(tree.get("sequence", ())) == 1:
         batch = (batch,)
@@ -75,6 +76,8 @@ def _walk(batch: object, tree: Json, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _walk_mapping(batch: object, trees: dict[str, Json], path: str) -> Iterator[tuple[str, Tensor]]:
+    if is_dataclass(batch) and not isinstance(batch, (type, Mapping)):
+        batch = {field.name: getattr(batch, field.name) for field in fields(batch)}
     if not isinstance(batch, Mapping):
         raise _wrong(path, f"a mapping with {', '.join(trees)}", batch)
     items = {str(key): value for key, value in batch.items()}

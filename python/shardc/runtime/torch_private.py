@@ -211,9 +211,11 @@ MODULE_TABLES = (
 )
 
 
-def module_tables(modules: Iterable[torch.nn.Module]) -> list[dict[Any, Any]]:
+def module_tables(
+    modules: Iterable[torch.nn.Module], names: Iterable[str] = MODULE_TABLES
+) -> list[dict[Any, Any]]:
     """``Module._parameters``, ``_forward_hooks`` and others: to see that none changed. Instead: none."""
-    return [vars(module)[name] for module in modules for name in MODULE_TABLES]
+    return [vars(module)[name] for module in modules for name in names]
 
 
 def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[dict[int, Any]]:

@@ -277,10 +277,12 @@ def compile_step(
     Args:
         model: Any ``nn.Module``, real or on the meta device.
         optimizer: One of ``torch.optim``, on the model's parameters.
-        example_batch: A global batch: a mapping is passed as keyword arguments, a tuple or list as positional
-            ones.
+        example_batch: A global batch. A mapping or dataclass is passed as keyword arguments, a tuple or list
+            as positional ones; its last part is the loss's target, ``(x, y)``, if the forward cannot take it
+            or the loss is PyTorch's own.
         mesh, plan: The fields of ``parallelism`` that most calls need.
-        loss: Called as ``loss(output, batch)``; needed unless the output has ``.loss`` or is a scalar.
+        loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; needed unless
+            the output has ``.loss``, is a scalar, or a tuple that begins with one.
         state: Initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called
             for each block) where the model's own tensors are not to be used, or have no storage.
         parallelism, pipeline, kernels, numerics: The groups.

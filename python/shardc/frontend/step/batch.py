@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -13,6 +15,9 @@ from shardc.frontend.step.spec import BatchTree
 from shardc.runtime.batch import special_form
 from shardc.runtime.torch_private import pytree
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 LossFunction = Callable[[Any, Any], torch.Tensor]
 STATIC_TYPES = (type(None), bool, int, float, str, bytes, torch.dtype, torch.device)
 
@@ -20,11 +25,12 @@ STATIC_TYPES = (type(None), bool, int, float, str, bytes, torch.dtype, torch.dev
 def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
     """Tensors of a batch by dotted names (``input_ids``, ``0``, ``1.x``); other leaves become constants.
 
+    A dataclass has the names of its fields, whether pytree knows it or not.
+
     Raises BatchUnsupported on a leaf of another type, a tensor that is not dense, or no tensor at all.
     """
-    # Mappings that pytree does not know (transformers' BatchEncoding) as dicts; a lone tensor as a tuple.
-    tree = dict(batch) if isinstance(batch, Mapping) else listed(batch)
-    leaves, spec = pytree.tree_flatten_with_path(tree)
+    like = batch if isinstance(batch, Mapping) or _is_dataclass(batch) else listed(batch)
+    leaves, spec = pytree.tree_flatten_with_path(_plain(like))
     tensors, names, constants = [], [], {}
     for position, (path, leaf) in enumerate(leaves):
         name = ".".join(map(_key_name, path))
@@ -40,15 +46,23 @@ def flatten_batch(batch: object) -> tuple[list[torch.Tensor], BatchTree]:
             raise BatchUnsupported(reason=reason, where=f"example_batch, {name}")
     if not tensors:
         raise BatchUnsupported(reason="it holds no tensor", where="example_batch")
-    return tensors, BatchTree(spec, tuple(names), constants)
+    return tensors, BatchTree(spec, tuple(names), constants, like)
 
 
 def unflatten_batch(tree: BatchTree, tensors: Sequence[torch.Tensor]) -> Any:
-    """The batch, as a dict, tuple or list, with these tensors in it."""
+    """The batch, in the containers of the example's, with these tensors in it."""
     remaining = iter(tensors)
     count = tree.spec.num_leaves
     leaves = [tree.constants[i] if i in tree.constants else next(remaining) for i in range(count)]
-    return pytree.tree_unflatten(leaves, tree.spec)
+    return _dressed(pytree.tree_unflatten(leaves, tree.spec), tree.like)
+
+
+def entries_of(batch: object) -> dict[str, Any]:
+    """The entries of a mapping, or the fields of a dataclass, by name."""
+    if isinstance(batch, Mapping):
+        return dict(batch)
+    assert _is_dataclass(batch)
+    return {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
 
 
 def find_loss(output: object, batch: object, loss: LossFunction | None) -> torch.Tensor:
@@ -69,12 +83,61 @@ def _key_name(key: object) -> str:
     return str(next(named, key))
 
 
+def _is_dataclass(value: object) -> TypeGuard[DataclassInstance]:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
+
+
+def _plain(part: object) -> object:
+    """``part`` with dicts for mappings and dataclasses, which pytree may not know or take in other ways."""
+    if isinstance(part, Mapping) or _is_dataclass(part):
+        return {key: _plain(value) for key, value in entries_of(part).items()}
+    if isinstance(part, tuple | list):
+        return _same_kind(part, map(_plain, part))
+    return part
+
+
+def _dressed(part: Any, like: object) -> Any:
+    """What ``_plain`` made of something like ``like``, in its containers again."""
+    if isinstance(like, tuple | list):
+        return _same_kind(like, map(_dressed, part, like))
+    if not (isinstance(like, Mapping) or _is_dataclass(like)):
+        return part
+    values = {key: _dressed(part[key], value) for key, value in entries_of(like).items()}
+    if type(like) is dict or (isinstance(like, Mapping) and not isinstance(like, MutableMapping)):
+        return values
+    made: Any = copy.copy(like)
+    for key, value in values.items():
+        if isinstance(made, MutableMapping):
+            made[key] = value
+        else:
+            object.__setattr__(made, key, value)  # of a frozen one, too
+    return made
+
+
+def _same_kind(like: Sequence[object], parts: Iterable[object]) -> Sequence[object]:
+    """A list, tuple or named tuple of ``parts``."""
+    make = getattr(like, "_make", None)
+    if make is not None:
+        return make(parts)
+    return list(parts) if isinstance(like, list) else tuple(parts)
+
+
 def _loss_in(output: object) -> object:
     if isinstance(output, Mapping):
         return output.get("loss")
     if isinstance(output, torch.Tensor):
         return output if output.numel() == 1 else None
+    if (first := _first_of(output)) is not None:
+        return first
     return getattr(output, "loss", None)
+
+
+def _first_of(output: object) -> torch.Tensor | None:
+    """The loss of a plain ``(loss, logits, ...)``: its first part, if that is a 0-d tensor."""
+    if not isinstance(output, tuple | list) or type(output) not in (tuple, list):
+        return None
+    first = next(iter(output), None)
+    return first if isinstance(first, torch.Tensor) and first.dim() == 0 else None
 
 
 def _describe(value: object) -> str:

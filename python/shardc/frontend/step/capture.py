@@ -37,9 +37,9 @@ def capture_step(
 ) -> Capture:
     """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
 
-    ``model`` may be real, fake or on the meta device; model and optimizer are left as they were. The batch is
-    called as ``model(**batch)`` for a mapping, ``model(*batch)`` for a tuple or list, else ``model(batch)``.
-    The loss is ``loss(output, batch)`` if given, else ``output.loss``, else the output itself.
+    ``model`` may be real, fake or on the meta device; model and optimizer are left as they were. How it and
+    the loss are called is what :mod:`shardc.frontend.step.call` says of the batch. Without a loss function
+    the loss is ``output.loss``, the first part of a tuple, or the output itself.
     ``clip_grad_norm`` is the largest global 2-norm of the gradients of all the model's parameters, or, by
     ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
     ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze

@@ -49,12 +49,13 @@ class BatchTree:
     """How a batch becomes a list of tensors.
 
     ``constants`` maps a leaf's position in the tree to its value (None, a number, a string); all other leaves
-    are tensors, in the order of the names.
+    are tensors, in the order of the names. ``like`` is the example batch, for its containers' types.
     """
 
     spec: pytree.TreeSpec
     names: tuple[str, ...]
     constants: dict[int, object]
+    like: object = None
 
 
 @dataclass

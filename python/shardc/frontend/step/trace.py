@@ -31,6 +31,7 @@ from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.step.batch_norm import average_batches
+from shardc.frontend.step.call import call_of
 from shardc.frontend.step.compiling import compiling
 from shardc.frontend.step.frozen import (
     Values,
@@ -101,6 +102,7 @@ class StepTracer:
         self._model, self._state, self._optimizer = model, state, optimizer
         self._inputs, self._batch_tree = batch
         self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
+        self._call = call_of(model, loss, unflatten_batch(batch[1], batch[0]))
         clipped = state.params if clip_grad_norm is not None and clip_parameters == "model" else ()
         read = dict.fromkeys([*optimizer.names, *clipped])
         self._trained = [name for name in read if state.params[name].requires_grad]
@@ -246,8 +248,8 @@ class StepTracer:
 
     def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         with nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast):
-            output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
-            return find_loss(output, batch, self._loss)
+            output = self._call.output(model, batch)
+            return find_loss(output, self._call.of_loss(batch), self._loss)
 
     def _update(
         self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors

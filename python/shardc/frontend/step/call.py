@@ -1,0 +1,185 @@
+"""How a step calls the model and the loss with a batch, decided by signatures when it is compiled.
+
+A mapping or a dataclass is passed by the names of its entries, a tuple or list by position, and the loss is
+``loss(output, batch)``. If the forward cannot take the last part of a tuple or list, or the loss is one of
+PyTorch's own, the last part is the target: ``model(*inputs)`` and ``loss(output, target)``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from shardc.diagnostics.frontend import BatchAmbiguous, BatchNotTaken
+from shardc.frontend.importing.recorder import caller_line
+from shardc.frontend.step.batch import LossFunction, entries_of
+from shardc.runtime.torch_private import module_tables
+
+Form = Literal["names", "positions", "inputs, target", "whole"]
+TARGETS = frozenset(("target", "targets", "y", "y_true", "label", "labels"))
+"""Names of a loss's second parameter that say that it takes no batch."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What of a batch goes to the model, and what to the loss beside the output."""
+
+    form: Form
+
+    def output(self, model: nn.Module, batch: object) -> object:
+        """What the model returns for a batch of this form."""
+        if self.form == "whole":
+            return model(batch)
+        if self.form == "names":
+            return model(**entries_of(batch))
+        assert isinstance(batch, Sequence)
+        return model(*(batch[:-1] if self.form == "inputs, target" else batch))
+
+    def of_loss(self, batch: object) -> object:
+        """The loss's second argument."""
+        if self.form != "inputs, target":
+            return batch
+        assert isinstance(batch, Sequence)
+        return batch[-1]
+
+
+def call_of(model: nn.Module, loss: LossFunction | None, batch: object) -> Call:
+    """The call of a model and a loss with such a batch. Raises BatchNotTaken, BatchAmbiguous."""
+    forward = _Forward(model)
+    if isinstance(batch, Mapping) or is_dataclass(batch):
+        return Call(_of_entries(forward, loss, batch))
+    assert isinstance(batch, Sequence)
+    return Call(_of_parts(forward, loss, batch))
+
+
+class _Forward:
+    """What a model's call takes; anything where only running it can tell."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.name = f"the forward of {type(model).__name__}"
+        self._signature = _signature(model.forward) if _calls_forward(model) else None
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}{self._signature or ''}"
+
+    def problem(self, *parts: object, **entries: object) -> str:
+        """Why it cannot be called so, in Python's words; empty if it can."""
+        if self._signature is None:
+            return ""
+        try:
+            self._signature.bind(*parts, **entries)
+        except TypeError as error:
+            return str(error)
+        return ""
+
+    def unknown(self, names: Sequence[str]) -> list[str]:
+        """Which of the names no parameter has."""
+        if self._signature is None:
+            return []
+        parameters = self._signature.parameters.values()
+        if any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return []
+        known = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        return [name for name in names if name not in known]
+
+
+def _of_entries(forward: _Forward, loss: LossFunction | None, batch: object) -> Form:
+    entries = entries_of(batch)
+    names = list(map(str, entries))
+    unknown = forward.unknown(names)
+    if loss is not None and _is_of_torch(loss):
+        what = f"which of {_listed(names)} is the target of {_name(loss)}"
+        way = f"pass loss=lambda output, batch: loss_fn(output, batch[...]) for loss_fn={_name(loss)}"
+        raise BatchAmbiguous(what=what, hint=f"{way}, or the batch as (inputs, target)", where=_line())
+    has_names = isinstance(batch, Mapping) or len(unknown) < len(names)
+    if not has_names and not forward.problem(batch):
+        return "whole"
+    if unknown:
+        problem = f"it has no parameter {_listed(unknown)}"
+        hint = (
+            f"drop {_listed(unknown)} from the batch, or add **kwargs to the forward; what the loss alone "
+            "reads can be the last part of a tuple, as in (x, y)"
+        )
+        raise BatchNotTaken(forward=forward.text, problem=problem, hint=hint, where=_line())
+    if problem := forward.problem(**{str(name): value for name, value in entries.items()}):
+        hint = "give the batch the entries that the forward needs"
+        raise BatchNotTaken(forward=forward.text, problem=problem, hint=hint, where=_line())
+    return "names"
+
+
+def _of_parts(forward: _Forward, loss: LossFunction | None, batch: Sequence[object]) -> Form:
+    is_of_torch = loss is not None and _is_of_torch(loss)
+    whole = "" if is_of_torch else forward.problem(*batch)
+    rest = "it gets nothing" if len(batch) < 2 else forward.problem(*batch[:-1])
+    if loss is None or (rest and not is_of_torch):
+        if not whole:
+            return "positions"
+        hint = "pass a tuple of the forward's arguments"
+        hint += "; with loss= given, the last part may be its target" if loss is None else ""
+        raise BatchNotTaken(forward=forward.text, problem=whole, hint=hint, where=_line())
+    if rest:
+        problem = f"{rest}, where the last of {len(batch)} parts is the target of {_name(loss)}"
+        hint = "pass (x, y), or a function as loss=, which gets (output, batch)"
+        raise BatchNotTaken(forward=forward.text, problem=problem, hint=hint, where=_line())
+    if is_of_torch or whole:
+        return "inputs, target"
+    if second := _target_parameter(loss):
+        what = f"whether the last part is an argument of {forward.text} or {second!r} of {_name(loss)}"
+        hint = (
+            "for a target, give the forward's other parameters too: (x, None, y), or PyTorch's own loss; "
+            "for a loss of the whole batch, call its second parameter `batch`"
+        )
+        raise BatchAmbiguous(what=what, hint=hint, where=_line())
+    return "positions"
+
+
+def _target_parameter(loss: LossFunction) -> str:
+    """The name of a loss's second parameter if it says, by itself or its annotation, that it is no batch."""
+    signature = _signature(loss.forward if isinstance(loss, nn.Module) else loss)
+    parameters = [] if signature is None else list(signature.parameters.values())[1:2]
+    for parameter in parameters:
+        if parameter.name.lower() in TARGETS or parameter.annotation in (Tensor, "Tensor", "torch.Tensor"):
+            return parameter.name
+    return ""
+
+
+def _is_of_torch(loss: LossFunction) -> bool:
+    """Whether it is a function or module of PyTorch's, which takes tensors and no batch."""
+    while isinstance(loss, partial):
+        loss = loss.func
+    owner = type(loss).forward if isinstance(loss, nn.Module) else loss
+    return (getattr(owner, "__module__", None) or "").split(".")[0] == torch.__name__
+
+
+def _calls_forward(model: nn.Module) -> bool:
+    """Whether a call of the model passes its arguments to ``forward`` as they are."""
+    (hooks,) = (table.values() for table in module_tables([model], ("_forward_pre_hooks",)))
+    of_users = [hook for hook in hooks if not (getattr(hook, "__module__", None) or "").startswith("shardc.")]
+    return type(model).__call__ is nn.Module.__call__ and not of_users
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):  # of C, or of TorchScript
+        return None
+
+
+def _name(loss: object) -> str:
+    return getattr(loss, "__name__", type(loss).__name__)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _line() -> str:
+    file, line = caller_line()[0]
+    return f"{file}:{line}"
