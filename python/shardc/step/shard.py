@@ -28,6 +28,7 @@ from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
+from shardc.runtime import progress
 
 _PASSES = (
     "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
@@ -138,6 +139,7 @@ def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[
     return chosen
 
 
+@progress.phase("passes")
 def compile_capture(
     capture: Capture,
     mesh: Mesh,
