@@ -17,6 +17,8 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 
 from shardc import environment
+from shardc.diagnostics import catalogue
+from shardc.diagnostics.catalogue import REMARKS, WARNED_ERRORS, WARNINGS, errors_by_id, summary
 from shardc.dialects.dist import Dist
 from shardc.dialects.kern import Kern
 from shardc.dialects.pipe import load
@@ -36,6 +38,14 @@ which come before those of a dataclass. On the command line a field is a flag:
     step = shardc.compile_step(model, optimizer, batch, mesh={"data": 2}, numerics=shardc.Numerics(1.0))
     shardc compile train.py --mesh data=2 --clip-grad-norm 1.0 -o out/
 """
+INTRODUCTION_OF_MESSAGES = """\
+The id of a remark or a warning stands in brackets before its text, that of an error before a colon. Ids stay
+as they are from version to version. `SHARDC_SILENCE=ID,ID` silences remarks and warnings; an error that is a
+warning where a program runs on without what failed is silenced as a warning alone. In Python:
+
+    warnings.filterwarnings("ignore", message=r"\\[SchedulerNotSaved\\]")
+    warnings.filterwarnings("ignore", category=shardc.ShardcWarning)
+"""
 ENVIRONMENT_OF_TESTS = "The variables of the test suite are in `CONTRIBUTING.md`."
 DIALECTS: dict[str, type[ext.Dialect]] = {"dist": Dist, "kern": Kern, "pipe": load()}
 
@@ -44,7 +54,19 @@ def pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
     found |= {"options.md": options_page(), "passes.md": passes_page()}
-    return {**found, "environment.md": environment_page()}
+    return {**found, "environment.md": environment_page(), "messages.md": messages_page()}
+
+
+def messages_page() -> str:
+    """The id of every remark, warning and error."""
+    classes = errors_by_id()
+    warnings = {**WARNINGS, **{name: summary(classes[name]) for name in WARNED_ERRORS}}
+    errors = {name: summary(class_) for name, class_ in classes.items()}
+    lines = [INTRODUCTION_OF_MESSAGES]
+    for title, texts in (("Remarks", REMARKS), ("Warnings", warnings), ("Errors", errors)):
+        rows = [(f"`{name}`", text.replace("``", "`").replace("|", "\\|")) for name, text in texts.items()]
+        lines += [f"## {title}", "", _file(catalogue), "", *_table(("id", "says"), sorted(rows))]
+    return _page("Messages", lines)
 
 
 def environment_page() -> str:

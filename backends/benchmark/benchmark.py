@@ -15,6 +15,7 @@ import torch
 
 from shardc.backends.benchmark.clocks import Clock, HostClock
 from shardc.cache import disk
+from shardc.runtime import progress
 from shardc.runtime.torch_private import disable_current_modes, without_autocast
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ def measure(candidates: Sequence[Candidate], clock: Clock | None = None) -> dict
         for number in range(most if calls else 0):
             if (number >= least and spent >= BUDGET_S) or (2 * number >= least and spent >= LONG_S):
                 break
+            progress.step("benchmark, round", number + 1, most)
             for name, call in calls.items():
                 seconds[name].append(clock.seconds(call))
                 spent += seconds[name][-1]

@@ -26,6 +26,7 @@ from shardc.backends.cpu.object_code.object_code import object_code
 from shardc.cache import disk as library_cache
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern import generic
+from shardc.runtime import progress
 
 WRITERS = "shardc.backends.cpu.attention", "shardc.backends.cpu.emit"
 """The packages of what writes the loops of a kernel that is one op of ``kern``."""
@@ -79,7 +80,11 @@ def compile_functions(
             module.operation.attributes[SCALES] = ir.UnitAttr.get()
         if has_tables():
             module.operation.attributes[TABLES] = ir.UnitAttr.get()
-        kernels = [_emit(f.operation, module) for f in functions.body]
+        kernels, every = [], [*functions.body]
+        for number, function in enumerate(every):
+            progress.step("loops of kernels", number + 1, len(every))
+            kernels.append(_emit(function.operation, module))
+        progress.step(f"machine code of {len(every)} kernels")
         module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
         return shared_object(make(module, entries(kernels, target()), without()), linker)
 

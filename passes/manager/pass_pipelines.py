@@ -28,6 +28,7 @@ from shardc.passes.manager.mlir_errors import UNKNOWN_SOURCE, Source
 from shardc.passes.manager.pass_pipeline_text import Element, parse_options, parse_pipeline
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.manager.registry import PASSES, pass_class
+from shardc.runtime import progress
 
 PIPELINES: dict[str, str] = {
     "shard": "torch-lift-bmm,torch-share{creations=false},dist-interleave,dist-pad,torch-split-softmax,"
@@ -94,7 +95,8 @@ def run(
     ``source`` is what the module was parsed from, for error messages. Raises what a pass raises, PassFailed
     if MLIR refused something, PassBrokeModule if a pass left IR that does not verify.
     """
-    for step in steps:
+    for number, step in enumerate(steps):
+        progress.step(title(step), number + 1, len(steps))
         try:
             reading = reading or Reading(module)
             if not isinstance(step, ReadingPass):

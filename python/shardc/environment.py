@@ -12,6 +12,7 @@ from pathlib import Path
 from shardc.runtime.environment import DEBUG as DEBUG
 from shardc.runtime.environment import LAUNCHER as LAUNCHER
 from shardc.runtime.environment import LOCAL_WORLD_SIZE as LOCAL_WORLD_SIZE
+from shardc.runtime.environment import SILENCE as SILENCE
 from shardc.runtime.environment import WORLD_SIZE as WORLD_SIZE
 from shardc.runtime.environment import Variable
 from shardc.runtime.environment import changed as changed

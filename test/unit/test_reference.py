@@ -16,7 +16,13 @@ from shardc.passes.manager.registry import PASSES
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
-PAGES = [*(f"{dialect}.md" for dialect in DIALECTS), "options.md", "passes.md", "environment.md"]
+PAGES = [
+    *(f"{dialect}.md" for dialect in DIALECTS),
+    "options.md",
+    "passes.md",
+    "environment.md",
+    "messages.md",
+]
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -38,6 +38,7 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.manager.attributes import observed
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
+from shardc.runtime import progress
 from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.loaders import Kernels as Library
@@ -92,6 +93,7 @@ def compare_step(
     rate = whole.updates * max(rates, default=0.0)
     blocks = ranked.cut(values)
     for step in range(steps):
+        progress.step("training step in f64" if widen else "training step as compiled", step + 1, steps)
         expected = whole.run(whole.cut(values), widen)
         found = ranked.run(blocks, widen, None if widen else library)
         wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}

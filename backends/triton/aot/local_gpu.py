@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from shardc.backends.triton.aot.compile import check_triton
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.runtime.comm.connect import own_device
+from shardc.runtime.messages import warn
 
 if TYPE_CHECKING:
     from shardc.cost.machine import Gpu
@@ -36,5 +36,5 @@ def device_gpu(device: torch.device) -> Gpu | None:
 
         return device_target(device)
     except ShardcError as error:
-        warnings.warn(str(error), ShardcFallbackWarning, stacklevel=2)
+        warn(type(error).__name__, str(error), ShardcFallbackWarning, 2)
         return None

@@ -16,6 +16,7 @@ from shardc.passes.fuse.grouping.region import Choose, find_regions, is_asked
 from shardc.passes.fuse.lower.matmul import TARGETS
 from shardc.passes.fuse.reading.graph import Block, Step
 from shardc.passes.fuse.reading.unit import Units, make_units, release
+from shardc.runtime import progress
 
 Read = Callable[[frozenset[str | int]], Block]
 """Reads a block, with what is to stay: targets, and numbers of calls."""
@@ -53,7 +54,9 @@ def divide_matmuls(
     group(together, BlockConstraints(constrained.forbidden))
     matmuls = frozenset(step.number for step in whole.steps if step.target in TARGETS and step.nodes)
     found = {call for pairs in forced.values() for pair in pairs for call in pair if call in matmuls}
-    for region in find_regions(number, whole, together, apart, strides, choose):
+    regions = list(find_regions(number, whole, together, apart, strides, choose))
+    for index, region in enumerate(regions):
+        progress.step("regions", index + 1, len(regions))
         calls = {int(matmul.partition(".")[2]) for matmul in region.calls}
         if calls.isdisjoint(found) and choose(region).generated:
             found |= calls

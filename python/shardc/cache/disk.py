@@ -23,6 +23,7 @@ from shardc.cache.trust import is_own_file
 from shardc.diagnostics.kernels import KernelCacheNotWritable
 from shardc.environment import CACHE_BYTES
 from shardc.runtime.kernels.library import SEAL, is_whole, sealed
+from shardc.runtime.logs import CACHE
 
 OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice)-[0-9a-f]{32}\.[a-z]+")
 """Names of what is kept: a kind, a hash and a suffix. Libraries of any target are `kernels`."""
@@ -44,16 +45,23 @@ def read(name: str) -> tuple[Path, bytes] | None:
     """The same file with its content, as :func:`keep` was given it."""
     if not OUR_NAME.fullmatch(name):  # an entry names another one: not ../../somewhere/else
         return None
+    missed = "not there"
     for folder in _folders():
         path = folder / name
         try:
             content = _content(path)
-        except OSError:  # another process may remove it at any time
+        except FileNotFoundError:  # another process may remove it at any time
+            continue
+        except OSError as error:
+            missed = str(error)
             continue
         if is_whole(content):
             with suppress(OSError):  # of a folder of root's
                 os.utime(path)
+            CACHE.info("%s: hit in %s", name, folder)
             return path, content[: -len(SEAL) - 32]
+        missed = f"damaged in {folder}"
+    CACHE.info("%s: miss: %s", name, missed)
     return None
 
 
@@ -94,6 +102,7 @@ def keep(name: str, content: bytes) -> Path:
     if folder is not None:
         try:
             path = _write(folder, name, content)
+            CACHE.info("%s: kept, %d bytes", name, len(content))
             _prune(folder, path)
             return path
         except OSError as error:
@@ -138,6 +147,7 @@ def _prune(folder: Path, newest: Path) -> None:
             return
         if path != newest:
             path.unlink(missing_ok=True)
+            CACHE.info("%s: removed: the folder is above %d bytes", path.name, CACHE_BYTES.get())
             total -= size
 
 

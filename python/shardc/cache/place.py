@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from shardc.cache.trust import problem_of
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.kernels import KernelCacheNotTrusted, KernelCacheWarning
 from shardc.environment import CACHE_DIR, CACHE_HOME
+from shardc.runtime.messages import warn
 
 _said: set[Path] = set()
 
@@ -35,7 +35,7 @@ def say(folder: Path, message: ShardcError) -> None:
     """A warning, once for each folder."""
     if folder not in _said:
         _said.add(folder)
-        warnings.warn(str(message), KernelCacheWarning, stacklevel=5)
+        warn(type(message).__name__, str(message), KernelCacheWarning, 5)
 
 
 def make(folder: Path) -> None:

@@ -14,9 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.catalogue import check_silenced
 from shardc.diagnostics.cli import NoCurrentFolder
 from shardc.environment import DEBUG, changed
+from shardc.runtime.errors import RuntimeFailure
+from shardc.runtime.logs import start as start_logs
 
+BAD_INPUT = 2
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
 
@@ -36,12 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _check_current_folder()
         refuse_old_flags(arguments)
+        start_logs()
+        check_silenced()
         with changed({DEBUG.name: "1"}) if debug else _quiet_torch(), _plain_warnings():
             app(args=arguments, prog_name="shardc")
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 0
     except ShardcError as error:
         return _report(error.render(), error.exit_code, debug)
+    except RuntimeFailure as error:
+        return _report(str(error), BAD_INPUT, debug)
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:

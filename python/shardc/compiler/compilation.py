@@ -109,7 +109,7 @@ class Compilation:
         try:
             self.target.check()
         except (ShardcError, RuntimeFailure) as error:
-            warn_once(str(error))
+            warn_once(error)
             return FusedProgram(self.make(), is_fused=False)
         self.target.prepare()
         try:

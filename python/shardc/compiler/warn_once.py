@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-import warnings
 
+from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
+from shardc.runtime.errors import RuntimeFailure
+from shardc.runtime.messages import warn
 
 log = logging.getLogger(__name__)
 
@@ -13,17 +15,18 @@ warned: set[str] = set()
 """The causes that were reported."""
 
 
-def warn_once(message: str, cause: str = "") -> None:
+def warn_once(error: ShardcError | RuntimeFailure, cause: str = "") -> None:
     """A ShardcFallbackWarning, unless there was one of the same ``cause`` (the message, if not given)."""
+    message = str(error)
     if (cause or message) not in warned:
         warned.add(cause or message)
-        warnings.warn(message, ShardcFallbackWarning, stacklevel=2)
+        warn(type(error).__name__, message, ShardcFallbackWarning, 2)
 
 
 def warn_not_compiled(ops: str, error: Exception, where: str | None = None) -> None:
     """Says that a kernel of ``ops`` could not be made; later ones of the same cause go to the log."""
     log.debug("kernels could not be compiled: %s", ops, exc_info=error)
-    warn_once(str(KernelNotCompiled(ops=ops, error=cause_of(error), where=where)), cause_of(error))
+    warn_once(KernelNotCompiled(ops=ops, error=cause_of(error), where=where), cause_of(error))
 
 
 def cause_of(error: Exception) -> str:

@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shardc.runtime.messages import is_silenced, titled
+
 
 class ShardcError(Exception):
     """Base of every error that a user can cause. Subclasses set ``template`` and ``hint``.
@@ -46,7 +48,7 @@ class Remark:
     where: str | None = None
 
     def render(self) -> str:
-        return f"{self.name}: {self.message}" + (f" (at {self.where})" if self.where else "")
+        return titled(self.name, self.message) + (f" (at {self.where})" if self.where else "")
 
 
 class Remarks(list[Remark]):
@@ -73,7 +75,10 @@ def collect_remarks() -> Iterator[Remarks]:
 
 
 def remark(name: str, message: str, where: str | None = None) -> None:
-    """Tell the user something; kept by the innermost :func:`collect_remarks`, dropped if there is none."""
+    """Tell the user something; kept by the innermost :func:`collect_remarks`, dropped if there is none.
+
+    ``name`` is its id, a line of :data:`shardc.diagnostics.catalogue.REMARKS`; ``SHARDC_SILENCE`` drops it.
+    """
     sink = _sink.get()
-    if sink is not None:
+    if sink is not None and not is_silenced(name):
         sink.add(name, message, where)

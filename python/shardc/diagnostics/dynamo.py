@@ -1,9 +1,10 @@
 """What ``torch.compile(backend="shardc")`` says when a graph is left to ATen: the model still runs."""
 
 from shardc.diagnostics.base import ShardcError
+from shardc.runtime.messages import ShardcWarning
 
 
-class ShardcFallbackWarning(UserWarning):
+class ShardcFallbackWarning(ShardcWarning):
     """A graph of ``torch.compile(backend="shardc")`` runs through ATen; said once per cause in a process."""
 
 
@@ -36,6 +37,16 @@ class KernelNotCompiled(ShardcError):
 
     template = "shardc could not compile a kernel of {ops}, which run through ATen: {error}"
     hint = "results are right; please report this message with the model"
+
+
+class OtherDevice(ShardcError):
+    """Kernels were asked for another device than a graph runs on, whose ops run through ATen.
+
+    Falls back: ``options={"target": "sm_90"}`` for a model on the CPU. Compiles: the same without ``target``.
+    """
+
+    template = "kernels for {target} do not run on {device}: its ops run through ATen"
+    hint = "results are right; leave out the target, or move the model to such a device"
 
 
 class NoCudaGraph(ShardcError):

@@ -1,6 +1,7 @@
 """Errors of compiled kernels: a body that cannot be lowered, a missing tool, a library that does not load."""
 
 from shardc.diagnostics.base import ShardcError
+from shardc.runtime.messages import ShardcWarning
 
 
 class KernelNotSupported(ShardcError):
@@ -64,7 +65,7 @@ class KernelCacheNotTrusted(ShardcError):
     )
 
 
-class KernelCacheWarning(UserWarning):
+class KernelCacheWarning(ShardcWarning):
     """Compiled kernels are not kept between processes; said once a process."""
 
 

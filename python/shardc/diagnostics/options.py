@@ -28,3 +28,10 @@ class OptionElsewhere(ShardcError):
 
     template = "{name!r} is an option of {owner}, not of {front_end}"
     hint = "leave it out"
+
+
+class SilencedNothing(ShardcError):
+    """``SHARDC_SILENCE`` names something that is not said, or an error. Works: ``SHARDC_SILENCE=Padded``."""
+
+    template = "SHARDC_SILENCE names {name!r}, which is {problem}{nearest}"
+    hint = "docs/reference/messages.md lists the ids; they stand in brackets before each remark and warning"

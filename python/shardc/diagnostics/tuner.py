@@ -1,6 +1,7 @@
 """Errors of the tuner."""
 
 from shardc.diagnostics.base import ShardcError
+from shardc.runtime.messages import ShardcWarning
 
 
 class EmptySpace(ShardcError):
@@ -88,5 +89,5 @@ class NotATuningExport(ShardcError):
     hint = "such files are written by shardc trials export"
 
 
-class TuningDatabaseWarning(UserWarning):
+class TuningDatabaseWarning(ShardcWarning):
     """A tuning database was damaged, or could not be read, and is not used."""

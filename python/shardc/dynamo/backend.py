@@ -20,6 +20,7 @@ import torch
 from torch.fx import GraphModule
 
 from shardc.compiler.warn_once import cause_of, warn_once
+from shardc.diagnostics.catalogue import check_silenced
 from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
 from shardc.diagnostics.fusion import FusionConstraintError
 from shardc.dynamo import trace_cache
@@ -27,7 +28,8 @@ from shardc.dynamo.explanations import forget_choices, warn_unmatched
 from shardc.dynamo.program import Compiler, GraphProgram
 from shardc.dynamo.settings import Settings
 from shardc.frontend.importing.recorder import BACKWARD, FORWARD
-from shardc.runtime import torch_private
+from shardc.runtime import progress, torch_private
+from shardc.runtime.logs import start as start_logs
 from shardc.runtime.torch_private import TorchDynamoException
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@progress.work("torch.compile")
 def shardc_backend(
     graph: GraphModule, example_inputs: Sequence[Any], **options: Any
 ) -> Callable[..., object]:
@@ -50,6 +53,8 @@ def shardc_backend(
     asked = dict(options.pop("options", None) or {})
     if options.pop("mode", None) == "reduce-overhead":
         asked = {"cuda_graphs": True} | asked
+    start_logs()
+    check_silenced()
     settings = Settings.of(asked)
     name = trace_cache.name_of(graph, example_inputs, settings)
     if name is not None and (run := trace_cache.load(name)) is not None:
@@ -61,7 +66,7 @@ def shardc_backend(
         raise  # Dynamo begins again, or the user asked for warnings to be errors, or for what cannot be had
     except Exception as error:
         log.debug("a graph could not be traced by AOTAutograd", exc_info=True)
-        warn_once(str(GraphNotTraced(error=cause_of(error))), f"graph: {cause_of(error)}")
+        warn_once(GraphNotTraced(error=cause_of(error)), f"graph: {cause_of(error)}")
         return graph.forward
 
 
@@ -134,10 +139,10 @@ def _compile(
     except FusionConstraintError:
         raise
     except GraphNotCompiled as cause:
-        warn_once(str(cause), f"graph: {cause.fields['op']} {cause.fields['reason']}")
+        warn_once(cause, f"graph: {cause.fields['op']} {cause.fields['reason']}")
     except Exception as error:  # whatever went wrong in here, the user's model has a graph that runs
         log.debug("a graph could not be compiled", exc_info=True)
-        warn_once(str(GraphFailed(error=cause_of(error))), f"graph: {cause_of(error)}")
+        warn_once(GraphFailed(error=cause_of(error)), f"graph: {cause_of(error)}")
     graph.recompile()
     run = torch_private.boxed_nop(graph, list(example_inputs))
     return GraphProgram(run, is_complex=graph_compiler.is_complex(graph), asserted=asserted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 
 import torch
@@ -24,11 +25,13 @@ from shardc.frontend.nodes import values_of
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
+from shardc.runtime import logs, progress
 
 PIPELINE = "torch-share"
 """What an imported graph goes through before it is written as a program."""
 
 
+@progress.phase("a graph")
 def compile_graph(
     settings: Settings,
     constraints: FusionConstraints | None,
@@ -56,6 +59,8 @@ def compile_graph(
             fused = FusedProgram(imported.module, is_fused=not settings.kernels.fuse)
         else:
             fused = _compiled(graph, phase, imported, target, options)
+            took = ("fusion", fused.fuse_s), ("kernels", fused.compile_s)
+            logs.seconds(took, f"torch.compile, {phase}")
             note_fused(phase, fused.module, fused.report)
         is_whole, library = fused.is_whole and not (target and constraints.unmatched), fused.kernels
         relaid = bool(library or fused.libraries)
@@ -104,7 +109,7 @@ def _options(
         device=device if here is not None and kernels.is_measured else None,
         libraries=kernels.is_measured,
         tf32=torch.get_float32_matmul_precision() != "highest",
-        explain=is_explained(),
+        explain=is_explained() or logs.FUSION.isEnabledFor(logging.INFO),
         load=True,
     )
 

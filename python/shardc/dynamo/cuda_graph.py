@@ -60,7 +60,7 @@ class GraphPlan:
 
 def refuse(why: str) -> None:
     """A warning, once for each cause."""
-    warn_once(str(NoCudaGraph(reason=why)))
+    warn_once(NoCudaGraph(reason=why))
 
 
 @dataclass

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from shardc.compiler.warn_once import warn_once
 from shardc.diagnostics.fusion import NoSuchFusionEdge
 from shardc.diagnostics.memory import PeakUnknown
+from shardc.runtime.logs import FUSION
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +64,8 @@ def collect_modules() -> AbstractContextManager[list[ir.Module]]:
 
 def is_explained() -> bool:
     """Whether somebody waits for reports or modules, so that graphs must really be fused."""
-    return _reports.get() is not None or _fused.get() is not None or fusion_log.isEnabledFor(logging.DEBUG)
+    is_logged = any(log.isEnabledFor(logging.DEBUG) for log in (fusion_log, FUSION))
+    return is_logged or _reports.get() is not None or _fused.get() is not None
 
 
 def note_choices(choices: Sequence[tuple[Op, Verdict]]) -> None:
@@ -82,11 +84,14 @@ def note_fused(phase: str, module: ir.Module, report: FusionReport | None) -> No
         return
     # Here, for this loads MLIR, which a start from the caches does without.
     from shardc.passes.manager.program import copy_module
+    from shardc.report.fusion_log import log_fusion
     from shardc.report.fusion_text import render
 
     report.choices[:0] = _choices.get()
     _choices.set(())
-    fusion_log.debug("%s: %s", phase, render(report))
+    if fusion_log.isEnabledFor(logging.DEBUG):
+        fusion_log.debug("%s: %s", phase, render(report))
+    log_fusion(f"torch.compile, {phase}", report)
     reports, modules = _reports.get(), _fused.get()
     if reports is not None:
         reports.append((phase, report))
@@ -127,4 +132,4 @@ def report_peak(
 def warn_unmatched(constraints: FusionConstraints) -> None:
     """A warning for each edge that fits no two ops of a model's graphs, once a process."""
     for edge in sorted(constraints.unmatched):
-        warn_once(str(NoSuchFusionEdge(edge=edge)))
+        warn_once(NoSuchFusionEdge(edge=edge))

@@ -7,7 +7,6 @@ lines, the backend's settings, the versions of torch and of shardc, the CPU.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from shardc.backends.registry import backend_class
 from shardc.cache import disk
 from shardc.runtime.kernels.library import BadLibrary
 from shardc.runtime.kernels.loaders import Kernels
-
-log = logging.getLogger(__name__)
+from shardc.runtime.logs import CACHE
 
 
 def load(key: str) -> tuple[str, Kernels | None] | None:
@@ -52,7 +50,7 @@ def load(key: str) -> tuple[str, Kernels | None] | None:
 
 
 def _discarded(name: str, error: Exception) -> None:
-    log.debug("the entry %s is of no use: %s", name, error)
+    CACHE.info("%s: of no use: %s", name, error)
     if disk.OUR_NAME.fullmatch(name):
         disk.discard(name)
 

@@ -12,6 +12,7 @@ from shardc.backends import registry
 from shardc.backends.base import Target
 from shardc.backends.benchmark.clocks import HostClock
 from shardc.compiler.warn_once import warn_once
+from shardc.diagnostics.dynamo import OtherDevice
 from shardc.diagnostics.fusion import BadFusionEdge
 from shardc.options.given import Given
 from shardc.options.kernels import Kernels
@@ -73,5 +74,5 @@ class Settings:
         target = registry.find_target(self.kernels.target)
         if target.takes(device):
             return target
-        warn_once(f"kernels for {target.name} do not run on {device}: its ops run through ATen")
+        warn_once(OtherDevice(target=target.name, device=device))
         return None

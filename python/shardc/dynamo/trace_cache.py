@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from logging import getLogger
 
 import torch
 import torch.compiler.config
@@ -29,6 +28,7 @@ from shardc.dynamo.program_cache import call_texts
 from shardc.dynamo.settings import Settings
 from shardc.environment import PYTORCH_CACHE, changed
 from shardc.runtime import torch_private
+from shardc.runtime.logs import CACHE
 from shardc.runtime.torch_private import (
     FakeTensor,
     Gone,
@@ -41,8 +41,6 @@ from shardc.runtime.torch_private import (
     functorch_config,
     inductor_config,
 )
-
-log = getLogger(__name__)
 
 _NAMESPACES = ("aten", "prims", "shardc")
 _MODULES = ("torch", "_operator", "builtins", "math")
@@ -59,6 +57,7 @@ _CONSTANTS = (
 def name_of(graph: GraphModule, inputs: Sequence[torch.Tensor], settings: Settings) -> str | None:
     """What the trace of a graph is found by; None for a graph that is traced each time."""
     if not _is_wanted(settings) or not _is_named_by_hash(graph, inputs):
+        CACHE.info("a trace is made anew: it is explained or measured, or a hash does not name all of it")
         return None
     targets = {t.device: settings.target_of(t.device) for t in inputs}
     parts = (
@@ -84,13 +83,12 @@ def load(name: str) -> Callable[..., object] | None:
     try:
         run = torch_private.trace_from_disk(trace_form.read(found[1]))
     except Gone as reason:
-        log.debug("the trace %s is of no use: %s", name, reason)
+        CACHE.info("%s: of no use: %s", _file(name), reason)
         return None
     except Exception as reason:  # whatever it holds, the graph is traced again
-        log.debug("the trace %s does not parse: %s", name, reason)
+        CACHE.info("%s: of no use: it does not parse: %s", _file(name), reason)
         disk.discard(_file(name))
         return None
-    log.debug("the trace %s is used", name)
     return torch.compiler.disable(run, reason="do not trace AOT-compiled graph")
 
 
@@ -111,13 +109,13 @@ def keep(name: str, run: Callable[..., object]) -> None:
     """Keeps what AOTAutograd traced of a graph whose programs are all on disk."""
     write_down = getattr(run, "serialize", None)
     if write_down is None:
-        log.debug("AOTAutograd has no form for the disk of the trace %s", name)
+        CACHE.info("%s: not kept: AOTAutograd has no form of it for the disk", _file(name))
         return
     try:
         with disable_current_modes():
             content = trace_form.written(write_down())
     except trace_form.NoTrace as reason:
-        log.debug("the trace %s is not kept: %s", name, reason)
+        CACHE.info("%s: not kept: %s", _file(name), reason)
         return
     disk.keep(_file(name), content)
 

@@ -15,7 +15,7 @@ def render(report: FusionReport) -> str:
     choices = [(*_named(op), "a kernel" if v.generated else "a call", v.why) for op, v in report.choices]
     staying = [(*_named(op), op.why or alone) for op in report.staying]
     sections = [
-        [_summary(report)],
+        [summary(report)],
         _kernels(report),
         _section("pairs that were looked at: two calls, and how it came out", pairs),
         _section("matmuls and attention: number, target, line, what was chosen, why", choices),
@@ -41,7 +41,8 @@ def _constrained(report: FusionReport, fused: bool) -> str:
     return f"forbidden: {len(found)} pairs of calls are apart, which together would save {saved} traffic"
 
 
-def _summary(report: FusionReport) -> str:
+def summary(report: FusionReport) -> str:
+    """How many calls became kernels, and what that saves, in a line."""
     fused = len({op.number for kernel in report.kernels for op in kernel.ops})
     calls = f"{len(report.kernels)} kernels stand for {fused} of {fused + len(report.staying)} calls"
     moved = f"{report.before.moved_bytes:,} bytes of memory traffic {report.after.moved_bytes:,}"

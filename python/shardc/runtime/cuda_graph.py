@@ -11,7 +11,6 @@ or a shape is another.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from torch import Tensor, cuda
 
 from .comm.collectives import Rank
 from .kernels.kernel_call import check
+from .messages import ShardcWarning, warn
 from .torch_private import foreach_copy_
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ WARM_UPS = 2
 """Steps that run before one is captured."""
 
 
-class CudaGraphWarning(UserWarning):
+class CudaGraphWarning(ShardcWarning):
     """A step cannot be captured and runs as it is; said once."""
 
 
@@ -168,7 +168,7 @@ class GraphedStep:
     def refuse(self, why: str) -> None:
         """Run every step as it is, and say so."""
         self._refused = True
-        warnings.warn(f"the step is not captured as a CUDA graph: {why}", CudaGraphWarning, stacklevel=2)
+        warn("StepNotCaptured", f"the step is not captured as a CUDA graph: {why}", CudaGraphWarning, 2)
 
     def _replayed(self, graph: _Graph, values: Sequence[Tensor]) -> Tensor:
         for into, value, stays in zip(graph.arguments, values, self._kept, strict=True):

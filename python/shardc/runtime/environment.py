@@ -23,7 +23,7 @@ class Variable(Generic[T]):
         name: Its name in the environment.
         kind: What its value is, with the unit: ``seconds``, ``bytes``, ``path``.
         default: The value where it is not set.
-        parse: Turns its text into the value; raises ValueError for text that is none.
+        parse: Turns its text into the value; raises ValueError or KeyError for text that is none.
         effect: What it does, as one sentence of the reference.
         otherwise: The default in words, where ``default`` says too little.
     """
@@ -40,7 +40,7 @@ class Variable(Generic[T]):
         text = self.text()
         try:
             return self.default if text is None else self.parse(text)
-        except ValueError:
+        except (ValueError, KeyError):
             hint = f"unset it, or set it to a value of this kind: {self.kind}"
             raise BadVariable(f"{self.name} is {text!r}", "the environment variables", hint) from None
 
@@ -120,6 +120,31 @@ LAUNCHER = Variable(
     int,
     "The process that started this rank, with which it ends; `shardc run` sets it.",
     "none",
+)
+LOGS = Variable(
+    "SHARDC_LOGS",
+    "topics separated by commas",
+    "",
+    str,
+    "What is logged: `plan`, `reshard`, `fusion`, `cache`, `timing`, `progress`, `all`. `+name` logs more, "
+    "`-name` nothing; `help` prints the list.",
+    "none",
+)
+SILENCE = Variable(
+    "SHARDC_SILENCE",
+    "ids separated by commas",
+    frozenset[str](),
+    lambda text: frozenset(filter(None, (part.strip() for part in text.split(",")))),
+    "Remarks and warnings that are not said; [messages](messages.md) lists the ids.",
+    "none",
+)
+PROGRESS = Variable(
+    "SHARDC_PROGRESS",
+    "0 or 1",
+    True,
+    {"0": False, "1": True}.__getitem__,
+    "0 shows no progress of what takes more than 2 s.",
+    "1",
 )
 TRITON_INTERPRET = Variable(
     "TRITON_INTERPRET",

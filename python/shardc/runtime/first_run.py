@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from .check import Json
 from .errors import ResultMismatch
+from .messages import ShardcWarning, warn
 from .source import place_above
 from .torch_private import DispatchKey, OpOverload, schema_of, storage_address
 
@@ -40,7 +40,7 @@ Type = tuple[tuple[int | None, ...], torch.dtype, tuple[int, ...] | None]
 """Shape, dtype and strides. None for a size that differs between calls, and strides that do not matter."""
 
 
-class ResultMismatchWarning(UserWarning):
+class ResultMismatchWarning(ShardcWarning):
     """A :class:`ResultMismatch` that makes no number wrong: of strides, or in a program without kernels."""
 
 
@@ -91,7 +91,7 @@ class FirstRun:
         error = ResultMismatch(f"{op} gave {problem}", place, HINT)
         if self._strict and not is_harmless:
             raise error
-        warnings.warn(str(error), ResultMismatchWarning, stacklevel=4)
+        warn("ResultMismatch", str(error), ResultMismatchWarning, 4)
 
 
 def called_operators(names: Mapping[str, object]) -> dict[str, OpOverload]:

@@ -1,6 +1,5 @@
 """Hyperparameters of a step: numbers that may change from step to step, such as the learning rate."""
 
-import warnings
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from .arguments import in_words, number_given
 from .check import Json
 from .checkpoint.objects import decode, encode
 from .errors import HyperparameterMismatch, StateNotSaved, WrongArgument
+from .messages import StateWarning, warn
 from .torch_private import mark_stepped
 
 IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable"))
@@ -104,7 +104,7 @@ class Hyperparameters(MutableMapping[str, float]):
         if self._optimizer is not None and any("initial_lr" in g for g in self._optimizer.param_groups):
             what = "a scheduler works on the optimizer, and its state is not in the checkpoint"
             hint = 'pass objects={"scheduler": scheduler} to save_checkpoint and load_checkpoint'
-            warnings.warn(f"SchedulerNotSaved: {what}\n  try: {hint}", stacklevel=3)
+            warn("SchedulerNotSaved", f"{what}\n  try: {hint}", StateWarning, 3)
 
     def at_step(self, step: int) -> dict[str, float]:
         """The numbers for ``step``, from 0 on. Raises HyperparameterMismatch if a baked setting changed."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from . import logs, progress
 from .arguments import mapping_given, path_given, whole_number
 from .batch import check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
@@ -63,6 +64,7 @@ class TrainStep:
         shared: Mapping[str, Shared] | None = None,
     ) -> None:
         """``shared``: the tensors that a step before this one holds, by name."""
+        logs.start()
         self._mesh = Mesh.read(manifest["mesh"])
         self._place = connect(self._mesh, device_of(manifest) if device is None else device, timeout_s)
         check_device(manifest, self._place.device, self._place.rank)
@@ -238,6 +240,7 @@ class TrainStep:
         self._same_batch.start_from(values, self.state.every, self._manifest["tied"])
         self.state.assign(values, self._manifest["tied"])
 
+    @progress.work("saving a checkpoint")
     def save_checkpoint(
         self,
         folder: Path | str,
@@ -277,6 +280,7 @@ class TrainStep:
             values = {**self.state.dtensors(), **self._progress(), **tensors}
             return self._saver.save(folder, values, numbers, self.steps_done, keep_last, wait)
 
+    @progress.work("loading a checkpoint")
     def load_checkpoint(
         self, folder: Path | str, *, objects: Mapping[str, Stateful | None] | None = None
     ) -> None:
@@ -298,21 +302,21 @@ class TrainStep:
         folder = path_given(folder, "folder")
         if objects is not None:
             mapping_given(objects, "objects", "objects with a state_dict()")
-        progress = self._progress()
+        numbers = self._progress()
         self._same_batch.start_from(None, (), {})
         with self._watch.guard(self.steps_done):
             found = Checkpoint(folder)
             self.hyper.check_packed(found.record.get("optimizer", []))
-            values = {**self.state.dtensors(), **progress}
+            values = {**self.state.dtensors(), **numbers}
             wanted = dict(objects or {})
             if RANDOM in (held := found.record.get("objects", {})):
                 wanted[RANDOM] = Generators()
             put = unpack(held, wanted, lambda tensors: found.load({**values, **tensors}), str(found.folder))
             self.state.take_copies()
-        self.steps_done, self.seed = int(progress["shardc/steps_done"]), int(progress["shardc/seed"])
+        self.steps_done, self.seed = int(numbers["shardc/steps_done"]), int(numbers["shardc/seed"])
         put()
-        numbers = {name: float(progress[f"shardc/{name}"]) for name in self.hyper}
-        self.hyper.restore(numbers, found.record.get("optimizer", []))
+        hyper = {name: float(numbers[f"shardc/{name}"]) for name in self.hyper}
+        self.hyper.restore(hyper, found.record.get("optimizer", []))
 
     def _progress(self) -> dict[str, Tensor]:
         """What a checkpoint holds besides tensors."""

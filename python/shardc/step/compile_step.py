@@ -23,6 +23,7 @@ from shardc.backends.torch.emit import emit_program
 from shardc.compiler.memory import step_peak
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual, SavedTooLate
 from shardc.diagnostics.base import collect_remarks
+from shardc.diagnostics.catalogue import check_silenced
 from shardc.diagnostics.memory import PeakUnknown
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
@@ -36,9 +37,11 @@ from shardc.options.step import StepOptions
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
+from shardc.runtime import progress
 from shardc.runtime.arguments import path_given, whole_number
 from shardc.runtime.errors import StepNotCopied
 from shardc.runtime.kernels.loaders import Kernels as Library
+from shardc.runtime.logs import start as start_logs
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
@@ -47,6 +50,7 @@ from shardc.step.arguments import check_arguments, world_size
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
+from shardc.step.log_step import log_step
 from shardc.step.model_watch import ModelWatch
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
@@ -100,6 +104,7 @@ class CompiledStep:
         """Write the plan as JSON, for ``plan=`` of another compile. Raises UnwritableOutput."""
         write_text(path_given(path, "path"), json.dumps(self.compiled.plan_json, indent=1) + "\n")
 
+    @progress.work("proof")
     def check(self, steps: int = 2) -> Proof:
         """Run this program on simulated ranks against the single-device program: losses, gradients and state,
         in f64, and in its own precision with its compiled kernels.
@@ -298,6 +303,7 @@ def compile_step(
     return compile_with(model, optimizer, example_batch, chosen, loss, state)
 
 
+@progress.work("compile_step")
 def compile_with(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
@@ -307,6 +313,8 @@ def compile_with(
     state: Source = None,
 ) -> CompiledStep:
     """:func:`compile_step` with arguments and options that were checked."""
+    start_logs()
+    check_silenced()
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
@@ -336,6 +344,7 @@ def compile_with(
         compiled.remarks.extend(remarks)
         if kernels.fuse and target is not None:
             fuse_step(compiled, kernels, numerics.rounding, target)
+    log_step(compiled)
     on_host = kernels.target is not None and target is not None and target.runs_on_host
     watch = ModelWatch(
         model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import torch
@@ -17,7 +18,9 @@ from shardc.options.kernels import Kernels
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
+from shardc.report.fusion_log import log_fusion
 from shardc.report.fusion_text import effect
+from shardc.runtime import logs, progress
 from shardc.runtime.comm.connect import own_device
 from shardc.step.arguments import world_size
 from shardc.step.shard import Compiled
@@ -38,6 +41,7 @@ def step_target(name: str | None = None) -> Target | None:
     return target
 
 
+@progress.phase("fusion and kernels")
 def fuse_step(
     compiled: Compiled, kernels: Kernels = DEFAULT, rounding: str = "fused", target: Target | None = None
 ) -> None:
@@ -61,6 +65,7 @@ def fuse_step(
         return
     check_matched(constraints)
     compiled.fusion_effect = effect(found.report) if found.report else ""
+    log_fusion("compile_step", found.report)
     if found.path is None:
         return
     record = FusionRecord(rounding, forbid, force, tuple(sorted(found.without)), tf32=options.tf32)
@@ -87,7 +92,7 @@ def step_options(
         libraries=is_measured,
         tuned=is_measured,
         tf32=torch.get_float32_matmul_precision() != "highest",
-        explain=bool(constraints),
+        explain=bool(constraints) or logs.FUSION.isEnabledFor(logging.INFO),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Collection
 from itertools import chain
 from operator import is_, itemgetter
@@ -15,6 +14,7 @@ from shardc.diagnostics.api import ModelChanged
 from shardc.diagnostics.base import ShardcError
 from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.frozen import Thing, Values, changes, modules_of, python_values, told
+from shardc.runtime.messages import ModelChangeWarning, warn_at
 from shardc.runtime.step import TrainStep
 from shardc.runtime.torch_private import (
     MODULE_TABLES,
@@ -169,7 +169,7 @@ class ModelWatch:
         with torch.enable_grad():
             made = self._of_mode()
         took = f"{time.perf_counter() - started:.1f} s"
-        _warn(f"ModeCompiled: {what}: compiled a program for this mode, {took}")
+        _warn("ModeCompiled", f"{what}: compiled a program for this mode, {took}")
         return made
 
     def _traced_same(self, what: str) -> bool:
@@ -183,14 +183,13 @@ class ModelWatch:
         if same:
             took = f"{time.perf_counter() - started:.1f} s"
             text = f"{what}: another trace, {took}, found the same program, which calls no Python"
-            _warn(f"ModelTracedAgain: {text}")
+            _warn("ModelTracedAgain", text)
         return same
 
 
-def _warn(text: str) -> None:
+def _warn(identity: str, text: str) -> None:
     """A warning at the user's line."""
-    file, line = caller_line()[0]
-    warnings.warn_explicit(text, UserWarning, file, line)
+    warn_at(identity, text, ModelChangeWarning, caller_line()[0])
 
 
 def _attribute(name: str) -> str:

@@ -29,6 +29,7 @@ from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.style_plan import StylePlan, read_styles
+from shardc.runtime import progress
 
 _PASSES = (
     "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
@@ -143,6 +144,7 @@ def make_plan(
     return chosen
 
 
+@progress.phase("passes")
 def compile_capture(
     capture: Capture,
     mesh: Mesh,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import warnings
 from collections.abc import Sequence
 
 from torch_mlir import ir
@@ -18,6 +17,7 @@ from shardc.diagnostics.tuner import TuningDatabaseWarning
 from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import TUNED
 from shardc.dialects.location import source_line
+from shardc.runtime.messages import warn
 from shardc.tuner.database.database import Database, Found, set_aside
 from shardc.tuner.database.place import database_path
 from shardc.tuner.database.shipped import best_shipped, ships_for
@@ -104,19 +104,22 @@ def _opened() -> Database | None:
     except sqlite3.DatabaseError as error:
         _say_unreadable(error)
     except ShardcError as error:
-        _warn(str(error))
+        _warn(type(error).__name__, str(error))
     return None
 
 
 def _say_unreadable(error: sqlite3.DatabaseError) -> None:
     """A warning; what is damaged is moved aside, too."""
     if isinstance(error, sqlite3.OperationalError):
-        _warn(f"the tuning database {database_path()} cannot be read ({error}): kernels are not tuned")
+        _warn(
+            "TuningDatabaseUnreadable",
+            f"the tuning database {database_path()} cannot be read ({error}): kernels are not tuned",
+        )
     else:
         set_aside(database_path(), error)
 
 
-def _warn(message: str) -> None:
+def _warn(identity: str, message: str) -> None:
     if message not in _said:
         _said.add(message)
-        warnings.warn(message, TuningDatabaseWarning, stacklevel=4)
+        warn(identity, message, TuningDatabaseWarning, 4)

@@ -106,7 +106,7 @@ def test_a_scheduler_that_is_forgotten_is_warned_of(tmp_path: Path) -> None:
     step, optimizer = new_step()
     step.save_checkpoint(tmp_path / "without")
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
-    with pytest.warns(UserWarning, match=r"SchedulerNotSaved: (.|\n)*objects="):
+    with pytest.warns(UserWarning, match=r"\[SchedulerNotSaved\] (.|\n)*objects="):
         step.save_checkpoint(tmp_path / "forgotten")
     step.save_checkpoint(tmp_path / "held", objects={"scheduler": scheduler})
 

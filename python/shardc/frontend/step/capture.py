@@ -20,9 +20,11 @@ from shardc.frontend.step.model_state import ModelState, has_storage, model_stat
 from shardc.frontend.step.optimizer import TracedOptimizer
 from shardc.frontend.step.spec import Capture
 from shardc.frontend.step.trace import ClipParameters, StepTracer, Trace
+from shardc.runtime import progress
 from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 
 
+@progress.phase("trace")
 def capture_step(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,

@@ -19,9 +19,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
 
+from .. import progress
 from ..check import Json, sha256
 from ..errors import StateMismatch
 from .folder import CHANGED, METADATA, damaged, find_checkpoint, payloads_in, read_metadata, read_record
@@ -77,7 +80,7 @@ class Checkpoint:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "torch.distributed is disabled")
-                state_dict_loader.load(dict(values), storage_reader=self._reader)
+                state_dict_loader.load(dict(values), storage_reader=self._reader, planner=_Planner())
         except CheckpointException as error:
             cause = min(error.failures.items())[1][0] if error.failures else error
             why = f"a tensor can't be read ({type(cause).__name__}: {cause})"
@@ -91,7 +94,9 @@ class Checkpoint:
         payload = min(payloads_in(content), default="")
         files: Mapping[str, Json] = self.record.get("files", {})
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        for name in sorted(files)[rank::world]:
+        mine = sorted(files)[rank::world]
+        for number, name in enumerate(mine):
+            progress.step("files checked", number, len(mine))
             problem = problem or _problem_of(self.folder / payload / name, f"{payload}/{name}", files[name])
         if dist.is_initialized():
             every: list[tuple[str, str] | None] = [None] * world
@@ -104,6 +109,22 @@ class Checkpoint:
 def load(folder: Path, values: Mapping[str, Tensor]) -> None:
     """Read ``values`` from a checkpoint in place. Raises BadCheckpoint, StateMismatch."""
     Checkpoint(folder).load(values)
+
+
+class _Planner(DefaultLoadPlanner):
+    """PyTorch's own, which says how many parts of tensors of this rank are read."""
+
+    _done, _count = 0, 0
+
+    def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
+        plan = super().finish_plan(new_plan)
+        self._count = len(plan.items)
+        return plan
+
+    def resolve_tensor(self, read_item: ReadItem) -> Tensor:
+        self._done += 1
+        progress.step("tensors", self._done, self._count)
+        return super().resolve_tensor(read_item)
 
 
 class _Reader(FileSystemReader):

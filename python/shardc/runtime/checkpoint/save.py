@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from collections.abc import Mapping
@@ -13,12 +14,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
+from .. import progress
 from ..check import Json, sha256
 from ..errors import CheckpointNotSaved
 from .folder import (
@@ -114,12 +117,28 @@ def _write(values: dict[str, Tensor], writer: _Writer) -> None:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            state_dict_saver.save(values, storage_writer=writer)
+            state_dict_saver.save(values, storage_writer=writer, planner=_Planner())
     except (CheckpointException, OSError) as error:
         raise _not_saved(writer.folder, error) from None
     finally:
         if _is_first():
             remove_dead(writer.folder)
+
+
+class _Planner(DefaultSavePlanner):
+    """PyTorch's own, which says how many tensors of this rank are written."""
+
+    _done, _count = 0, 0
+
+    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
+        plan = super().finish_plan(new_plan)
+        self._count = len(plan.items)
+        return plan
+
+    def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
+        self._done += 1
+        progress.step("tensors", self._done, self._count)
+        return super().resolve_data(write_item)
 
 
 @dataclass(frozen=True)

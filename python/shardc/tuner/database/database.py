@@ -7,7 +7,6 @@ import os
 import sqlite3
 import time
 import uuid
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import TuningDatabaseNewer, TuningDatabaseNotWritable, TuningDatabaseWarning
+from shardc.runtime.messages import warn
 from shardc.tuner.database.place import database_path
 from shardc.tuner.database.rows import TRIAL_FIELDS, check_rows, checked, read_point, read_sizes
 from shardc.tuner.database.schema import MIGRATIONS, check_schema, distrust, migrate
@@ -79,7 +79,7 @@ def set_aside(path: Path, error: Exception) -> None:
         if part.exists():
             part.replace(aside.with_name(aside.name + suffix))
     message = f"the tuning database {path} is damaged ({error}); it is now {aside}, and a new one is begun"
-    warnings.warn(message, TuningDatabaseWarning, stacklevel=3)
+    warn("TuningDatabaseDamaged", message, TuningDatabaseWarning, 3)
 
 
 class Database:

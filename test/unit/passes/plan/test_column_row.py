@@ -161,7 +161,7 @@ def test_gpt2_cuts_its_fused_weights(compile_plan: Callable) -> None:
     assert program.counts() == Counter({("forward", *reduced): 4, ("backward", *reduced): 4})
     said = [r.render() for r in program.compiled.remarks]
     assert (
-        "Interleaved: dim 1 of transformer.h.0.attn.c_attn.weight is 3 parts (32, 32, 32), each cut in 2"
+        "[Interleaved] dim 1 of transformer.h.0.attn.c_attn.weight is 3 parts (32, 32, 32), each cut in 2"
         in said
     )
 

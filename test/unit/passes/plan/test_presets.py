@@ -77,7 +77,7 @@ def test_columns_fewer_than_devices_are_remarked() -> None:
         entries = _plan("tensor", Mesh((MeshAxis("tensor", 16),))).entries
     assert ("param", "odd") not in entries
     assert [r.render() for r in remarks] == [
-        "NotCut: odd (15, 16) stays whole: dim 0 has no element for each of tensor=16"
+        "[NotCut] odd (15, 16) stays whole: dim 0 has no element for each of tensor=16"
     ]
 
 

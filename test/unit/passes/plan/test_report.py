@@ -46,7 +46,7 @@ def test_rendered(mlp: Callable) -> None:
         "param 7.2 kB",
         "backward data all_reduce",
         "[*, *]",
-        "ReplicatedOp: aten.foo has no rule (at model.py:3)",
+        "[ReplicatedOp] aten.foo has no rule (at model.py:3)",
         "compiled in 1.25 s",
     ):
         assert expected in words

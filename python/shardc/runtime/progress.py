@@ -1,0 +1,167 @@
+"""Progress of what takes more than two seconds: which phase, and how far.
+
+    with work("saving a checkpoint"):
+        for number, tensor in enumerate(tensors):
+            step("tensors", number, len(tensors))
+
+On a terminal one line of standard error is rewritten, and erased at the end. Elsewhere the logger
+``shardc.progress`` gets a line after 2 s and then every 10 s. Rank 0 alone says anything, and nobody where
+``SHARDC_PROGRESS`` is 0. A thread does it, for one phase may take long; outside of :func:`work` a step is
+one comparison.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event, RLock, Thread
+from typing import TextIO
+
+from .environment import PROGRESS, RANK
+
+log = logging.getLogger("shardc.progress")
+
+AFTER_S = 2.0
+"""What takes less than this says nothing."""
+EVERY_S = 10.0
+"""Between two lines of a log."""
+REDRAW_S = 0.2
+"""Between two looks of a terminal's line."""
+ERASE = "\r\x1b[K"
+
+
+@dataclass
+class Phase:
+    """A part of the work, and the step that it is at."""
+
+    name: str
+    step: str = ""
+
+
+@dataclass
+class Display:
+    """The progress of one piece of work, as text.
+
+    ``clock`` gives seconds; ``terminal`` is where the line is drawn, None in a log. :meth:`tick` says what is
+    due now and returns the seconds until something may be due again.
+    """
+
+    title: str
+    terminal: TextIO | None
+    clock: Callable[[], float] = time.monotonic
+    phases: list[Phase] = field(default_factory=list)
+    lock: RLock = field(default_factory=RLock)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+        self.due = self.started + AFTER_S
+        self.drawn = False
+        self.phases.insert(0, Phase(self.title))
+
+    def tick(self) -> float:
+        """Say what is due. Returns seconds."""
+        now = self.clock()
+        if now < self.due:
+            return self.due - now
+        with self.lock:
+            if self.terminal is None:
+                log.info("%s", self.text())
+            else:
+                width = shutil.get_terminal_size().columns - 1
+                self._write(ERASE + self.text()[:width])
+                self.drawn = True
+        self.due = now + (EVERY_S if self.terminal is None else REDRAW_S)
+        return self.due - now
+
+    def text(self) -> str:
+        """``compile_step: kernels, 3 of 12 (4 s)``."""
+        parts = [part for phase in [*self.phases] for part in (phase.name, phase.step) if part]
+        return f"{': '.join(parts)} ({self.clock() - self.started:.0f} s)"
+
+    def erase(self) -> None:
+        """Take the line off the terminal; the next tick draws it again."""
+        with self.lock:
+            if self.drawn:
+                self._write(ERASE)
+                self.drawn = False
+
+    def _write(self, text: str) -> None:
+        if self.terminal is not None:
+            self.terminal.write(text)
+            self.terminal.flush()
+
+
+_shown: Display | None = None
+
+
+@contextmanager
+def work(title: str) -> Iterator[None]:
+    """Show the progress of the block. Inside of another piece of work it is a phase of that."""
+    global _shown
+    if _shown is not None:
+        with phase(title):
+            yield
+        return
+    if not _is_wanted():
+        yield
+        return
+    _shown = Display(title, sys.stderr if sys.stderr.isatty() else None)
+    ended = Event()
+    thread = Thread(target=_follow, args=(_shown, ended), name="shardc progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        shown, _shown = _shown, None
+        ended.set()
+        thread.join()
+        shown.erase()
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Name what the block does; :func:`step` inside says how far it is."""
+    shown = _shown
+    if shown is None:
+        yield
+        return
+    shown.phases.append(Phase(name))
+    depth = len(shown.phases)
+    try:
+        yield
+    finally:
+        del shown.phases[depth - 1 :]
+
+
+def step(what: str, done: int | None = None, total: int | None = None) -> None:
+    """Say what the innermost phase is at: ``dist-pad``, or ``kernels, 3 of 12`` with how many are done."""
+    if _shown is not None:
+        count = "" if done is None else f", {done}" + (f" of {total}" if total is not None else "")
+        _shown.phases[-1].step = what + count
+
+
+@contextmanager
+def erased() -> Iterator[None]:
+    """Take the line off the terminal while the block prints something else."""
+    shown = _shown
+    if shown is None:
+        yield
+        return
+    with shown.lock:
+        shown.erase()
+        yield
+
+
+def _follow(shown: Display, ended: Event) -> None:
+    wait_s = AFTER_S
+    while not ended.wait(wait_s):
+        wait_s = shown.tick()
+
+
+def _is_wanted() -> bool:
+    return RANK.get() == "0" and PROGRESS.get()
