@@ -27,6 +27,7 @@ from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.model_state import has_storage, model_state
+from shardc.frontend.step.outputs import Outputs
 from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism, PlanLike
@@ -38,6 +39,7 @@ from shardc.report.plan_report import Report, make_report
 from shardc.runtime.arguments import path_given, whole_number
 from shardc.runtime.errors import StepNotCopied
 from shardc.runtime.kernels.loaders import Kernels as Library
+from shardc.runtime.outputs import Result
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
@@ -144,8 +146,10 @@ class CompiledStep:
             batches=[batch_leaves(c.capture, self._batch)],
         )
 
-    def __call__(self, batch: object) -> Tensor:
+    def __call__(self, batch: object) -> Result:
         """One training step on a global batch; the loss, 0-d, the same on every rank.
+
+        With ``outputs=``, the loss and the outputs: ``loss, outputs = step(batch)``.
 
         Raises ModelChanged if the model or the optimizer is no more what was compiled: its mode, a hook, an
         attribute, ``requires_grad``, a parameter. Values may change.
@@ -321,6 +325,7 @@ def compile_with(
         clip_grad_norm=numerics.clip_grad_norm,
         clip_parameters=numerics.clip_parameters,
         autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
+        outputs=Outputs(options.results.outputs or {}),
     )
     with collection_paused():
         capture = trace(context=new_context(), twice=numerics.verify)

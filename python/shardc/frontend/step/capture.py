@@ -18,8 +18,9 @@ from shardc.frontend.step.batch import LossFunction, flatten_batch
 from shardc.frontend.step.huggingface import prepared
 from shardc.frontend.step.model_state import ModelState, has_storage, model_state
 from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.spec import Capture
-from shardc.frontend.step.trace import ClipParameters, StepTracer, Trace
+from shardc.frontend.step.trace import NOTHING, ClipParameters, StepTracer, Trace
 from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 
 
@@ -34,6 +35,7 @@ def capture_step(
     autocast: torch.dtype | None = None,
     context: ir.Context | None = None,
     twice: bool = False,
+    outputs: Outputs = NOTHING,
 ) -> Capture:
     """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
 
@@ -43,7 +45,8 @@ def capture_step(
     ``clip_grad_norm`` is the largest global 2-norm of the gradients of all the model's parameters, or, by
     ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
     ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
-    that is neither an attribute of a module nor a generator of random numbers: time, globals.
+    that is neither an attribute of a module nor a generator of random numbers: time, globals. ``outputs`` are
+    results besides the loss, of role ``output``.
 
     Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
     """
@@ -62,6 +65,7 @@ def capture_step(
         clip_parameters=clip_parameters,
         autocast=autocast,
         twice=twice,
+        outputs=outputs,
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):
