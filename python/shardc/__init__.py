@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardc.options.numerics import Numerics
     from shardc.options.parallelism import Parallelism
     from shardc.options.pipeline import Pipeline
+    from shardc.step.compile_forward import compile_forward
     from shardc.step.compile_step import compile_step
     from shardc.step.hugging_face import export_weights, read_weights
 
@@ -24,6 +25,7 @@ __all__ = [
     "Parallelism",
     "Pipeline",
     "__version__",
+    "compile_forward",
     "compile_step",
     "explain_fusion",
     "explain_memory",
@@ -38,6 +40,7 @@ _LAZY = {
     "Numerics": ("shardc.options.numerics", "Numerics"),
     "Parallelism": ("shardc.options.parallelism", "Parallelism"),
     "Pipeline": ("shardc.options.pipeline", "Pipeline"),
+    "compile_forward": ("shardc.step.compile_forward", "compile_forward"),
     "compile_step": ("shardc.step.compile_step", "compile_step"),
     "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),

@@ -24,7 +24,7 @@ class StepResult(NamedTuple):
     without dims is a tensor, the same on all ranks.
     """
 
-    loss: Tensor
+    loss: Tensor | Any
     outputs: dict[str, Tensor]
 
 
@@ -47,6 +47,12 @@ class Outputs:
 
     def __bool__(self) -> bool:
         return bool(self._leaves)
+
+    def result(self, made: Sequence[Tensor]) -> Result:
+        """What a program's results are to its caller. A forward without a loss has None in its place."""
+        blocks = made[len(made) - len(self._leaves) :]
+        loss = made[0] if len(made) > len(blocks) else None
+        return StepResult(loss, self.named(blocks)) if self._leaves else loss
 
     def named(self, blocks: Sequence[Tensor]) -> dict[str, Tensor]:
         """The outputs by name, of this rank's ``blocks`` in the order of the results."""

@@ -34,7 +34,7 @@ from .memory import check_memory, told
 # Importing these defines the ops that programs call.
 from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
-from .outputs import Outputs, Result, StepResult
+from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
 from .same_batch import SameBatch
 from .state import Shared, Source, State
@@ -358,14 +358,14 @@ class TrainStep:
     def _compute(self, inputs: Mapping[str, Tensor]) -> Result:
         with told(self._planned_bytes, self._place.device, self._place.rank):
             values = self._values(inputs)
-            loss, *others = (self._graphed(values),) if self._graphed else self._function(self._rank, *values)
+            made = (self._graphed(values),) if self._graphed else self._function(self._rank, *values)
             del values
         if self._is_first:
             self._program.first_run.end()
             self._is_first = False
         self.steps_done += 1
         self.state.refresh()
-        return StepResult(loss, self._outputs.named(others)) if self._outputs else loss
+        return self._outputs.result(made)
 
     def _values(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         """The program's arguments, in order."""

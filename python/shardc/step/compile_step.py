@@ -45,6 +45,8 @@ from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, world_size
+from shardc.step.compile_forward import take
+from shardc.step.evaluate import Forwards
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
 from shardc.step.model_watch import ModelWatch
@@ -73,6 +75,7 @@ class CompiledStep:
     _source: Source
     _model: torch.nn.Module
     _watch: ModelWatch
+    _forwards: Forwards
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
@@ -155,6 +158,25 @@ class CompiledStep:
         attribute, ``requires_grad``, a parameter. Values may change.
         """
         return self.running(batch)
+
+    def evaluate(self, batch: object) -> Result:
+        """The loss on a global batch, and ``outputs=`` but for gradients' norms, without an update.
+
+        The model runs in eval mode on the step's tensors, and writes no buffer. The first batch of each form
+        compiles a program, and a warning says so. Raises NotInAPipeline.
+        """
+        return self._forwards.evaluate(self.compiled, self.running, batch)
+
+    def forward(self, batch: object) -> object:
+        """The model's output on a global batch, in its own containers, as :meth:`evaluate` runs it."""
+        return self._forwards.forward(self.compiled, self.running, batch)
+
+    def take_from(self, source: object) -> None:
+        """Take parameters and buffers from a compiled forward, another step, or a model, through memory.
+
+        All ranks call it together. Raises BadArgument, StateMismatch, NotInAPipeline.
+        """
+        take(self.running, source)
 
     @property
     def running(self) -> TrainStep:
@@ -346,7 +368,10 @@ def compile_with(
         of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss).running,
     )
     device = "cpu" if on_host else None
-    step = CompiledStep(compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, device)
+    forwards = Forwards(uncompiled(model), loss, options)
+    step = CompiledStep(
+        compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, forwards, device
+    )
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())
     return step

@@ -120,13 +120,19 @@ def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
     return {str(pattern): str(style) for pattern, style in plan.items()}
 
 
-def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None) -> Plan:
+def make_plan(
+    plan: PlanLike | Plan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
+) -> Plan:
     """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
 
     Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or
     the mesh.
     """
     arguments, file = arguments_of(program), None
+    if isinstance(plan, Plan):
+        known = {argument.key for argument in arguments}
+        entries = {key: entry for key, entry in plan.entries.items() if key in known}
+        return Plan(plan.text, entries)
     if isinstance(plan, Mapping):
         chosen = read_patterns(plan, arguments, mesh)
     elif isinstance(plan, Path) or plan.endswith(".json"):
@@ -141,7 +147,7 @@ def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[
 def compile_capture(
     capture: Capture,
     mesh: Mesh,
-    plan: PlanLike,
+    plan: PlanLike | Plan,
     *,
     model_plan: Mapping[str, str] | None = None,
     pipeline: Pipeline | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Sequence
 
 import torch
 from torch_mlir import ir
@@ -17,7 +18,7 @@ from shardc.frontend.selected.fix_sizes import fix_sizes
 from shardc.frontend.step.batch import LossFunction, flatten_batch
 from shardc.frontend.step.huggingface import prepared
 from shardc.frontend.step.model_state import ModelState, has_storage, model_state
-from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.optimizer import StateSlot, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.spec import Capture
 from shardc.frontend.step.trace import NOTHING, ClipParameters, StepTracer, Trace
@@ -69,7 +70,7 @@ def capture_step(
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):
-        trace = _traced(model, tracer)
+        trace = with_symbols(model, tracer)
         clean(trace.graph)
         step = finish(trace)
         traced = time.perf_counter()
@@ -89,12 +90,12 @@ def capture_step(
         written=trace.written,
         trace_s=traced - started,
         import_s=time.perf_counter() - traced,
-        _values=_values(state, traced_optimizer),
+        _values=values_of(state, traced_optimizer.slots),
         _fills={slot.name: slot.fill for slot in traced_optimizer.slots if slot.fill is not None},
     )
 
 
-def _traced(model: torch.nn.Module, tracer: StepTracer) -> Trace:
+def with_symbols(model: torch.nn.Module, tracer: StepTracer) -> Trace:
     """The trace; if sizes or numbers in it depend on values, one with symbols there, of fixed sizes again."""
     try:
         return prepared(model, tracer.trace)
@@ -107,8 +108,9 @@ def _traced(model: torch.nn.Module, tracer: StepTracer) -> Trace:
     return trace
 
 
-def _values(state: ModelState, optimizer: TracedOptimizer) -> dict[tuple[str, str], torch.Tensor]:
+def values_of(state: ModelState, slots: Sequence[StateSlot]) -> dict[tuple[str, str], torch.Tensor]:
+    """What the model and the optimizer hold, by role and name, of those that have values."""
     values = {("param", name): param.detach() for name, param in state.params.items() if has_storage(param)}
     values |= {("buffer", name): buffer for name, buffer in state.buffers.items() if has_storage(buffer)}
-    values |= {("opt_state", slot.name): slot.value for slot in optimizer.slots if slot.value is not None}
+    values |= {("opt_state", slot.name): slot.value for slot in slots if slot.value is not None}
     return values

@@ -26,6 +26,6 @@ def global_norm(grads: Gradients) -> torch.Tensor | None:
 
 
 def clip(grads: Gradients, norm: torch.Tensor, max_norm: float) -> Gradients:
-    """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does."""
+    """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``clip_grad_norm_`` does."""
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     return {name: None if grad is None else (grad * scale).to(grad.dtype) for name, grad in grads.items()}

@@ -6,7 +6,7 @@ import functools
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -215,11 +215,11 @@ class StepTracer:
         self, between: Callable[[], None] | None, tensors: list[torch.Tensor]
     ) -> list[torch.Tensor | None]:
         optimizer, remaining = self._optimizer, iter(tensors)
-        params = _take(remaining, self._state.params)
-        state = _take(remaining, [slot.name for slot in optimizer.slots])
-        buffers = _take(remaining, self._state.buffers)
-        hyper = _take(remaining, [item.name for item in optimizer.hyperparameters])
-        inputs = list(_take(remaining, self._batch_tree.names).values())
+        params = take(remaining, self._state.params)
+        state = take(remaining, [slot.name for slot in optimizer.slots])
+        buffers = take(remaining, self._state.buffers)
+        hyper = take(remaining, [item.name for item in optimizer.hyperparameters])
+        inputs = list(take(remaining, self._batch_tree.names).values())
 
         with Interception():
             if between is not None:
@@ -262,16 +262,19 @@ class StepTracer:
         # The forward writes running statistics into these, functional_call notes buffers that it replaces.
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
         held = {f"model.{name}": tensor for name, tensor in held.items()}
-        loss, grads = torch.func.functional_call(_Borrowed(self._model, run), held, ())
+        loss, grads = torch.func.functional_call(Borrowed(self._model, run), held, ())
         return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
 
     def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
-        with nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast):
+        with self._autocasting():
             output = model(**batch) if isinstance(batch, Mapping) else model(*batch)
             loss = find_loss(output, batch, self._loss)
             with torch.no_grad():
                 self._found = self._outputs.find(output, batch)
             return loss
+
+    def _autocasting(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast)
 
     def _update(
         self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
@@ -286,7 +289,7 @@ class StepTracer:
         return self._optimizer.step(params, every, state, hyper)
 
 
-class _Borrowed(torch.nn.Module):
+class Borrowed(torch.nn.Module):
     """Runs a whole forward and backward while ``functional_call`` lends the model other tensors.
 
     Activation checkpointing runs parts of the forward during the backward, which must see those tensors too.
@@ -304,7 +307,7 @@ def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(tuple(shape), dtype=dtype, device="cpu")
 
 
-def _take(tensors: Iterator[torch.Tensor], names: Iterable[str]) -> Tensors:
+def take(tensors: Iterator[torch.Tensor], names: Iterable[str]) -> Tensors:
     return {name: next(tensors) for name in names}
 
 
