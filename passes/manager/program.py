@@ -77,6 +77,10 @@ class Program:
         """(role, name) of an argument; empty where the IR does not say."""
         return edge_key(self.function, "arg_attrs", argument)
 
+    def result_key(self, result: int) -> tuple[str, str]:
+        """(role, name) of a result; empty where the IR does not say."""
+        return edge_key(self.function, "res_attrs", result)
+
     def argument_keys(self) -> list[tuple[str, str]]:
         return [self.argument_key(position) for position in range(len(self.arguments))]
 

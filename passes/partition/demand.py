@@ -137,6 +137,8 @@ class DemandAnalysis:
                 need = demands.made[argument]
             elif attribute is not None:
                 need = self._codec.read(attribute).normal()
+            elif program.result_key(position)[0] == "output":
+                need = space_part(demands.made[value].without_partial(), self._mesh).normal()
             else:
                 need = Sharding.replicated(len(program.types[value].shape))
             demands.uses[value].append((RETURN, position, need))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shardc.options.parallelism import Parallelism
     from shardc.options.pipeline import Pipeline
     from shardc.runtime.messages import ShardcWarning
+    from shardc.step.compile_forward import compile_forward
     from shardc.step.compile_step import compile_step
     from shardc.step.hugging_face import export_weights, read_weights
 
@@ -26,6 +27,7 @@ __all__ = [
     "Pipeline",
     "ShardcWarning",
     "__version__",
+    "compile_forward",
     "compile_step",
     "explain_fusion",
     "explain_memory",
@@ -41,6 +43,7 @@ _LAZY = {
     "Parallelism": ("shardc.options.parallelism", "Parallelism"),
     "Pipeline": ("shardc.options.pipeline", "Pipeline"),
     "ShardcWarning": ("shardc.runtime.messages", "ShardcWarning"),
+    "compile_forward": ("shardc.step.compile_forward", "compile_forward"),
     "compile_step": ("shardc.step.compile_step", "compile_step"),
     "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),

@@ -66,4 +66,6 @@ def parameter_of(role: str, name: str) -> str:
 def _kind(key: Key) -> str:
     """Values of one kind have magnitudes that can be set against one another."""
     role, name = key
+    if role == "output":
+        return f"{role}/{name}"
     return f"{role}/{name.rpartition('/')[2]}" if role == "opt_state" else role

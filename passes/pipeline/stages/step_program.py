@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.diagnostics.pipeline import NoMicroBatches, SeveralLoops
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.aten.types import TensorType, read_type
@@ -15,6 +17,10 @@ from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_key, phase_of
 from shardc.passes.manager.program import find_function
 
+ROWS = (
+    "take a number that is a mean or sum over samples, such as an accuracy; for whole tensors use "
+    "shardc.compile_forward with a plan without a pipeline, and forward.take_from(step)"
+)
 Roots = frozenset[str]
 """Names of the parameters that a value depends on."""
 
@@ -67,13 +73,23 @@ def read_step(module: ir.Module) -> StepProgram:
     _find_roots(program, ops)
     for other in loops:
         if other != main and (_has_backward(other) or any(program.roots[r] for r in other.results)):
-            raise SeveralLoops(where=source_line(_heaviest(other).location))
+            raise _several_loops(function, source_line(_heaviest(other).location))
     if program.values.rows:
-        raise SeveralLoops(where=source_line(program.values.rows[0].owner.location))
+        raise _several_loops(function, source_line(program.values.rows[0].owner.location))
     program.outside = [op for op in ops if op != main and not is_constant(op)]
     for inside, outside in program.captures.items():
         program.roots[inside] = program.roots[outside]
     return program
+
+
+def _several_loops(function: ir.Operation, where: str | None) -> ShardcError:
+    """Why forward and backward are not in one loop: an output that has rows of each micro-batch, if any."""
+    types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
+    for (role, name), type_ in zip(keys_of(function, "res_attrs"), types, strict=True):
+        if role == "output" and (found := read_type(type_)) is not None and found.shape:
+            reason = "its last stage gives sums over all micro-batches, not rows of each"
+            return NotInAPipeline(what=f"the output {name!r}", reason=reason, hint=ROWS, where=where)
+    return SeveralLoops(where=where)
 
 
 def reads(op: ir.Operation) -> Iterator[ir.Value]:

@@ -12,8 +12,11 @@ from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
+from shardc.options.results import Results
 
-GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in (Parallelism, Pipeline, Kernels, Numerics)}
+GROUPS: dict[str, type[Group]] = {
+    g.__name__.lower(): g for g in (Parallelism, Pipeline, Kernels, Numerics, Results)
+}
 """Group -> its dataclass. A field has one name in all of them."""
 
 _OPTIONS = [option for group in GROUPS.values() for option in options_of(group).values()]

@@ -16,6 +16,7 @@ from .comm.launcher import end_with_launcher
 from .environment import DEBUG, FAULT, RANK
 from .errors import BatchMismatch, RankStopped, RuntimeFailure
 from .operators.registered import import_library
+from .outputs import StepResult
 from .step import TrainStep
 from .tensor_file import TensorFile
 
@@ -80,18 +81,28 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
         start_s = time.perf_counter()
         trace: Path | None = options.trace if number == options.steps - 1 else None
         batch = next(batches)
-        loss = float(step.step_leaves(batch) if trace is None else step.trace_leaves(batch, trace))
+        loss, *numbers = _numbers(
+            step.step_leaves(batch) if trace is None else step.trace_leaves(batch, trace)
+        )
         if step.rank == 0:
             elapsed_ms = (time.perf_counter() - start_s) * 1e3
             if number == 0 and (counts := step.symmetric_collectives()):
                 taken = ", ".join(f"{n} {name}" for name, n in counts.items())
                 print(f"by symmetric memory: {taken}", flush=True)
-            print(f"step {step.steps_done}  loss {loss:.6g}  {elapsed_ms:.1f} ms", flush=True)
+            said = "".join(f"  {name} {value:.6g}" for name, value in numbers)
+            print(f"step {step.steps_done}  loss {loss[1]:.6g}{said}  {elapsed_ms:.1f} ms", flush=True)
     if options.save:
         step.save_checkpoint(options.save)
     if dist.is_initialized():
         dist.barrier()
     return 0
+
+
+def _numbers(made: Tensor | StepResult) -> list[tuple[str, float]]:
+    """The loss of a step, and those of its outputs that are numbers."""
+    loss, outputs = (made, {}) if isinstance(made, Tensor) else made
+    scalars = {name: value for name, value in outputs.items() if not value.dim() and not value.is_complex()}
+    return [(name, float(value)) for name, value in {"loss": loss, **scalars}.items()]
 
 
 def _batches(path: Path) -> Iterator[dict[str, Tensor]]:

@@ -35,6 +35,7 @@ from .memory import check_memory, told
 # Importing these defines the ops that programs call.
 from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
+from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
 from .same_batch import SameBatch
 from .state import Shared, Source, State
@@ -90,6 +91,7 @@ class TrainStep:
         self._is_first = True
         self._saver = Saver()
         self._same_batch = SameBatch(self._mesh.world_size)
+        self._outputs = Outputs(manifest["results"], self._mesh, self._place)
         self._graphed: GraphedStep | None = None
         self._check: Callable[[], TrainStep | None] | None = None
         held = [leaf for leaf in self._arguments if leaf.role == "constant"]
@@ -147,11 +149,13 @@ class TrainStep:
         """How many collectives of this rank went through symmetric memory until now, by name."""
         return dict(taken(self._groups))
 
-    def __call__(self, batch: object) -> Tensor:
+    def __call__(self, batch: object) -> Result:
         return self.step(batch)
 
-    def step(self, batch: object) -> Tensor:
-        """Run one step on a global batch, of which each rank takes its own part. Returns the 0-d loss.
+    def step(self, batch: object) -> Result:
+        """Run one step on a global batch, of which each rank takes its own part.
+
+        Returns the 0-d loss; of a step with outputs, the loss and the outputs by name.
 
         Raises BatchMismatch if ranks pass different batches: at the first step, and later one step late;
         WeightsMismatch at the first step if they start from different weights.
@@ -159,20 +163,20 @@ class TrainStep:
         with self._watch.guard(self.steps_done):
             return self._step_whole(leaves_of(batch, self._manifest["batch"]))
 
-    def step_leaves(self, values: Mapping[str, Tensor]) -> Tensor:
+    def step_leaves(self, values: Mapping[str, Tensor]) -> Result:
         """``step`` on a global batch that is given as its tensors by leaf name."""
         mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done):
             return self._step_whole(values)
 
-    def trace(self, batch: object, path: Path | str) -> Tensor:
+    def trace(self, batch: object, path: Path | str) -> Result:
         """Run ``step`` of a pipeline; rank 0 writes its actions to ``path`` as a Chrome trace.
 
         On a GPU each action is waited for, so the step itself is slower. Raises NothingToTrace.
         """
         return self.trace_leaves(leaves_of(batch, self._manifest["batch"]), path)
 
-    def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Tensor:
+    def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Result:
         """``trace`` on a global batch that is given as its tensors by leaf name."""
         path = path_given(path, "path")
         mapping_given(values, "values", "tensors")
@@ -185,7 +189,7 @@ class TrainStep:
         """Raises NothingToTrace if ``trace`` would."""
         check_traceable(self._program)
 
-    def local(self, batch: object) -> Tensor:
+    def local(self, batch: object) -> Result:
         """One step where each rank passes its own part of the batch alone."""
         with self._watch.guard(self.steps_done):
             values = leaves_of(batch, self._manifest["batch"])
@@ -204,6 +208,8 @@ class TrainStep:
         if self._place.device.type != "cuda":
             where = f"rank {self.rank} is on {self._place.device}"
             raise GraphNotCaptured(f"CUDA graphs are for GPUs, and {where}")
+        if self._outputs:
+            raise GraphNotCaptured("a CUDA graph of a step returns its loss alone, and this one has outputs")
         kept = [leaf.role in STATE_ROLES or leaf.role == "constant" for leaf in self._arguments]
         self._graphed = GraphedStep(self._function, self._rank, kept)
         if self._manifest["pipeline"]:
@@ -330,7 +336,7 @@ class TrainStep:
         whole = with_padding(whole, leaf.padded)
         return cut(whole, leaf.dims, self._mesh, self._place.rank).to(self._place.device, copy=True)
 
-    def _step_whole(self, values: Mapping[str, Tensor]) -> Tensor:
+    def _step_whole(self, values: Mapping[str, Tensor]) -> Result:
         for leaf in self._inputs.values():
             check_leaf(values, leaf, leaf.shape)
         self._same_batch.compare({name: values[name] for name in self._inputs}, self.steps_done)
@@ -338,14 +344,14 @@ class TrainStep:
         padded = {n: with_padding(values[n], leaf.padded) for n, leaf in self._inputs.items()}
         return self._advance({n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()})
 
-    def _advance(self, inputs: Mapping[str, Tensor]) -> Tensor:
+    def _advance(self, inputs: Mapping[str, Tensor]) -> Result:
         other = None if self._check is None else self._check()
         if other is not None:
             return self._advance_by(other, inputs)
         with torch.no_grad():
             return self._compute(inputs)
 
-    def _advance_by(self, other: TrainStep, inputs: Mapping[str, Tensor]) -> Tensor:
+    def _advance_by(self, other: TrainStep, inputs: Mapping[str, Tensor]) -> Result:
         """Run this step by another program."""
         other.seed, other.steps_done = self.seed, self.steps_done
         loss = other._advance(inputs)
@@ -353,17 +359,17 @@ class TrainStep:
         self.state.refresh()
         return loss
 
-    def _compute(self, inputs: Mapping[str, Tensor]) -> Tensor:
+    def _compute(self, inputs: Mapping[str, Tensor]) -> Result:
         with told(self._planned_bytes, self._place.device, self._place.rank):
             values = self._values(inputs)
-            loss = self._graphed(values) if self._graphed else self._function(self._rank, *values)[0]
+            made = (self._graphed(values),) if self._graphed else self._function(self._rank, *values)
             del values
         if self._is_first:
             self._program.first_run.end()
             self._is_first = False
         self.steps_done += 1
         self.state.refresh()
-        return loss
+        return self._outputs.result(made)
 
     def _values(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
         """The program's arguments, in order."""

@@ -29,6 +29,7 @@ from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.model_state import has_storage, model_state
+from shardc.frontend.step.outputs import Outputs
 from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism, PlanLike
@@ -42,11 +43,14 @@ from shardc.runtime.arguments import path_given, whole_number
 from shardc.runtime.errors import StepNotCopied
 from shardc.runtime.kernels.loaders import Kernels as Library
 from shardc.runtime.logs import start as start_logs
+from shardc.runtime.outputs import Result
 from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, world_size
+from shardc.step.compile_forward import take
+from shardc.step.evaluate import Forwards
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
@@ -77,6 +81,7 @@ class CompiledStep:
     _source: Source
     _model: torch.nn.Module
     _watch: ModelWatch
+    _forwards: Forwards
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
@@ -151,13 +156,34 @@ class CompiledStep:
             batches=[batch_leaves(c.capture, self._batch)],
         )
 
-    def __call__(self, batch: object) -> Tensor:
+    def __call__(self, batch: object) -> Result:
         """One training step on a global batch; the loss, 0-d, the same on every rank.
+
+        With ``outputs=``, the loss and the outputs: ``loss, outputs = step(batch)``.
 
         Raises ModelChanged if the model or the optimizer is no more what was compiled: its mode, a hook, an
         attribute, ``requires_grad``, a parameter. Values may change.
         """
         return self.running(batch)
+
+    def evaluate(self, batch: object) -> Result:
+        """The loss on a global batch, and ``outputs=`` but for gradients' norms, without an update.
+
+        The model runs in eval mode on the step's tensors, and writes no buffer. The first batch of each form
+        compiles a program, and a warning says so. Raises NotInAPipeline.
+        """
+        return self._forwards.evaluate(self.compiled, self.running, batch)
+
+    def forward(self, batch: object) -> object:
+        """The model's output on a global batch, in its own containers, as :meth:`evaluate` runs it."""
+        return self._forwards.forward(self.compiled, self.running, batch)
+
+    def take_from(self, source: object) -> None:
+        """Take parameters and buffers from a compiled forward, another step, or a model, through memory.
+
+        All ranks call it together. Raises BadArgument, StateMismatch, NotInAPipeline.
+        """
+        take(self.running, source)
 
     @property
     def running(self) -> TrainStep:
@@ -333,6 +359,7 @@ def compile_with(
         clip_grad_norm=numerics.clip_grad_norm,
         clip_parameters=numerics.clip_parameters,
         autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
+        outputs=Outputs(options.results.outputs or {}),
     )
     with collection_paused():
         capture = trace(context=new_context(), twice=numerics.verify)
@@ -355,7 +382,10 @@ def compile_with(
         of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss).running,
     )
     device = "cpu" if on_host else None
-    step = CompiledStep(compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, device)
+    forwards = Forwards(uncompiled(model), loss, options)
+    step = CompiledStep(
+        compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, forwards, device
+    )
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())
     return step

@@ -123,7 +123,7 @@ def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
 
 
 def make_plan(
-    plan: PlanLike | StylePlan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
+    plan: PlanLike | StylePlan | Plan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
 ) -> Plan:
     """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
 
@@ -131,6 +131,10 @@ def make_plan(
     the mesh.
     """
     arguments, file = arguments_of(program), None
+    if isinstance(plan, Plan):
+        known = {argument.key for argument in arguments}
+        entries = {key: entry for key, entry in plan.entries.items() if key in known}
+        return Plan(plan.text, entries)
     if isinstance(plan, StylePlan):
         chosen = read_styles(plan, program, mesh, model_plan)
     elif isinstance(plan, Mapping):
@@ -148,7 +152,7 @@ def make_plan(
 def compile_capture(
     capture: Capture,
     mesh: Mesh,
-    plan: PlanLike | StylePlan,
+    plan: PlanLike | StylePlan | Plan,
     *,
     model_plan: Mapping[str, str] | None = None,
     pipeline: Pipeline | None = None,

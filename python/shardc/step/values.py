@@ -11,14 +11,16 @@ from shardc.frontend.step.spec import Capture
 
 
 def example_inputs(
-    capture: Capture, optimizer: torch.optim.Optimizer, batch: object, seed: int = 0
+    capture: Capture, optimizer: torch.optim.Optimizer | None, batch: object, seed: int = 0
 ) -> dict[tuple[str, str], Tensor]:
     """A tensor for each argument by role and name, of the model, the optimizer and the batch.
 
     Raises NoValues for a model on the meta device.
     """
     numbers = {
-        h.name: h.value(optimizer) if h.first_step is None else h.first_step for h in capture.hyperparameters
+        h.name: h.value(optimizer) if h.first_step is None else h.first_step
+        for h in capture.hyperparameters
+        if optimizer is not None
     }
     known: dict[tuple[str, str], Tensor | None] = {
         **capture.initial_values(),

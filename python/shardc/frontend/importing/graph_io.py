@@ -11,11 +11,13 @@ from torch.fx.graph import CodeGen
 
 from shardc.diagnostics.frontend import BufferChangesShape, TraceFailed
 from shardc.frontend.importing.cleanup import remove_dead_nodes, where_of
+from shardc.frontend.importing.insertion import insert_before
 from shardc.frontend.importing.recorder import OPTIMIZER, PHASE, Frames
-from shardc.frontend.nodes import history, outputs, placeholders
+from shardc.frontend.nodes import history, node_at, outputs, placeholders
 from shardc.frontend.step.spec import TensorSpec
 from shardc.frontend.step.trace import Trace
-from shardc.runtime.torch_private import FakeTensor
+from shardc.runtime.check import STATE_ROLES
+from shardc.runtime.torch_private import FakeTensor, OpOverload, schema_of
 
 GRADIENT, PARAMETER = "shardc_gradient", "shardc_parameter"
 
@@ -38,6 +40,7 @@ def finish(trace: Trace) -> StepGraph:
     arguments = dict(zip(placeholders(module.graph), trace.arguments, strict=True))
     results, gradients = _split_outputs(trace)
     _drop_state_without_gradient(arguments, results, gradients)
+    results = _with_copies(results, arguments)
     constants = _lift_constants(trace, arguments)
     marked = _mark_gradients(gradients)
     _mark_parameters(results)
@@ -50,14 +53,42 @@ def finish(trace: Trace) -> StepGraph:
 
 def _split_outputs(trace: Trace) -> tuple[list[tuple[TensorSpec, Node]], dict[str, Node | None]]:
     nodes: list[Any] = list(outputs(trace.graph.graph))
-    loss = nodes[0].meta["val"]
-    specs = [TensorSpec("loss", "loss", tuple(loss.shape), loss.dtype)]
-    for role in ("param", "opt_state", "buffer"):
-        specs += [spec for spec in trace.arguments if spec.role == role]
+    held = {(spec.role, spec.name): spec for spec in trace.arguments}
+    made = ((*key, node) for key, node in zip(trace.results, nodes, strict=False))
+    specs = [held.get((role, name)) or _spec(role, name, node) for role, name, node in made]
     results = list(zip(specs, nodes[: len(specs)], strict=True))
     own = dict(zip(trace.arguments, placeholders(trace.graph.graph), strict=True))
     results = [(spec, _of_same_shape(spec, node, own)) for spec, node in results]
     return results, dict(zip(trace.gradients, nodes[len(specs) :], strict=True))
+
+
+def _spec(role: str, name: str, node: Node) -> TensorSpec:
+    value = node.meta["val"]
+    return TensorSpec(name, role, tuple(value.shape), value.dtype)
+
+
+def _with_copies(
+    results: list[tuple[TensorSpec, Node]], arguments: dict[Node, TensorSpec]
+) -> list[tuple[TensorSpec, Node]]:
+    """Outputs that are state, or views of it, as copies: the step writes into that memory."""
+
+    end, like = results[0][1].graph.output_node(), next(n for _, n in results if n.op == "call_function")
+
+    def copied(spec: TensorSpec, node: Node) -> Node:
+        source = _viewed(node)
+        if spec.role != "output" or source not in arguments or arguments[source].role not in STATE_ROLES:
+            return node
+        mode, clone = node.meta["val"].fake_mode, torch.ops.aten.clone.default
+        return insert_before(end, clone, (node,), {"memory_format": torch.contiguous_format}, mode, like)
+
+    return [(spec, copied(spec, node)) for spec, node in results]
+
+
+def _viewed(node: Node) -> Node:
+    """The node whose memory a chain of views shows."""
+    while isinstance(node.target, OpOverload) and any(r.alias_info for r in schema_of(node.target).returns):
+        node = node_at(node)
+    return node
 
 
 def _of_same_shape(spec: TensorSpec, node: Node, own: dict[TensorSpec, Node]) -> Node:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Sequence
 
 import torch
 from torch_mlir import ir
@@ -17,9 +18,10 @@ from shardc.frontend.selected.fix_sizes import fix_sizes
 from shardc.frontend.step.batch import LossFunction, flatten_batch
 from shardc.frontend.step.huggingface import prepared
 from shardc.frontend.step.model_state import ModelState, has_storage, model_state
-from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.optimizer import StateSlot, TracedOptimizer
+from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.spec import Capture
-from shardc.frontend.step.trace import ClipParameters, StepTracer, Trace
+from shardc.frontend.step.trace import NOTHING, ClipParameters, StepTracer, Trace
 from shardc.runtime import progress
 from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 
@@ -36,6 +38,7 @@ def capture_step(
     autocast: torch.dtype | None = None,
     context: ir.Context | None = None,
     twice: bool = False,
+    outputs: Outputs = NOTHING,
 ) -> Capture:
     """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
 
@@ -45,7 +48,8 @@ def capture_step(
     ``clip_grad_norm`` is the largest global 2-norm of the gradients of all the model's parameters, or, by
     ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
     ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
-    that is neither an attribute of a module nor a generator of random numbers: time, globals.
+    that is neither an attribute of a module nor a generator of random numbers: time, globals. ``outputs`` are
+    results besides the loss, of role ``output``.
 
     Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
     """
@@ -64,10 +68,11 @@ def capture_step(
         clip_parameters=clip_parameters,
         autocast=autocast,
         twice=twice,
+        outputs=outputs,
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):
-        trace = _traced(model, tracer)
+        trace = with_symbols(model, tracer)
         clean(trace.graph)
         step = finish(trace)
         traced = time.perf_counter()
@@ -87,12 +92,12 @@ def capture_step(
         written=trace.written,
         trace_s=traced - started,
         import_s=time.perf_counter() - traced,
-        _values=_values(state, traced_optimizer),
+        _values=values_of(state, traced_optimizer.slots),
         _fills={slot.name: slot.fill for slot in traced_optimizer.slots if slot.fill is not None},
     )
 
 
-def _traced(model: torch.nn.Module, tracer: StepTracer) -> Trace:
+def with_symbols(model: torch.nn.Module, tracer: StepTracer) -> Trace:
     """The trace; if sizes or numbers in it depend on values, one with symbols there, of fixed sizes again."""
     try:
         return prepared(model, tracer.trace)
@@ -105,8 +110,9 @@ def _traced(model: torch.nn.Module, tracer: StepTracer) -> Trace:
     return trace
 
 
-def _values(state: ModelState, optimizer: TracedOptimizer) -> dict[tuple[str, str], torch.Tensor]:
+def values_of(state: ModelState, slots: Sequence[StateSlot]) -> dict[tuple[str, str], torch.Tensor]:
+    """What the model and the optimizer hold, by role and name, of those that have values."""
     values = {("param", name): param.detach() for name, param in state.params.items() if has_storage(param)}
     values |= {("buffer", name): buffer for name, buffer in state.buffers.items() if has_storage(buffer)}
-    values |= {("opt_state", slot.name): slot.value for slot in optimizer.slots if slot.value is not None}
+    values |= {("opt_state", slot.name): slot.value for slot in slots if slot.value is not None}
     return values

@@ -10,7 +10,7 @@ from torch_mlir import ir
 from shardc.runtime.torch_private import pytree
 
 ARGUMENT_ROLES = ("param", "opt_state", "buffer", "hyper", "input", "seed", "constant")
-RESULT_ROLES = ("loss", "param", "opt_state", "buffer")
+RESULT_ROLES = ("loss", "output", "param", "opt_state", "buffer")
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -43,10 +43,12 @@ from shardc.frontend.step.frozen import (
     python_values,
     told,
 )
+from shardc.frontend.step.grad_norm import Gradients, clip, global_norm
 from shardc.frontend.step.hooks import carry_hooks, check_hooks
 from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
 from shardc.runtime.torch_private import (
@@ -61,14 +63,14 @@ from shardc.runtime.torch_private import (
 )
 
 Tensors = dict[str, torch.Tensor]
-Gradients = Mapping[str, torch.Tensor | None]
+NOTHING = Outputs()
 ClipParameters = Literal["model", "optimizer"]
 """Whose gradients a global norm is of."""
 
 
 @dataclass
 class Trace:
-    """The raw graph of ``arguments``, which gives loss, params, state, buffers, then ``gradients`` or None.
+    """The raw graph of ``arguments``, which gives ``results`` by role and name, then ``gradients`` or None.
 
     ``storages`` names the model's tensors by the address of their data: none may be a constant of the graph.
     ``written``: attributes that the forward sets, by module and name.
@@ -76,6 +78,7 @@ class Trace:
 
     graph: torch.fx.GraphModule
     arguments: list[TensorSpec]
+    results: list[tuple[str, str]]
     gradients: list[str]
     where: Frames
     storages: dict[int, str]
@@ -97,16 +100,22 @@ class StepTracer:
         clip_parameters: ClipParameters,
         autocast: torch.dtype | None,
         twice: bool = False,
+        outputs: Outputs = NOTHING,
     ) -> None:
-        """``twice``: trace two steps in a row in any case, and refuse a second that is another program."""
+        """``outputs``: what the step returns besides its loss. ``twice``: trace two steps in a row in any
+        case, and refuse a second that is another program.
+        """
         self._model, self._state, self._optimizer = model, state, optimizer
         self._inputs, self._batch_tree = batch
         self._loss, self._clip, self._autocast = loss, clip_grad_norm, autocast
         self._call = call_of(model, loss, unflatten_batch(batch[1], batch[0]))
-        clipped = state.params if clip_grad_norm is not None and clip_parameters == "model" else ()
+        has_norm = clip_grad_norm is not None or bool(outputs.norms)
+        clipped = state.params if has_norm and clip_parameters == "model" else ()
         read = dict.fromkeys([*optimizer.names, *clipped])
         self._trained = [name for name in read if state.params[name].requires_grad]
-        self._twice, self._modules = twice, modules_of(model, loss)
+        self._twice, self._modules, self._outputs = twice, modules_of(model, loss), outputs
+        self._found: Tensors = {}
+        self._results: list[tuple[str, str]] = []
         self._where = caller_line()
         self._stream = RandomStream()
 
@@ -132,7 +141,8 @@ class StepTracer:
             written = changes(before, after)
             if self._twice or written:
                 self._check_again(graph, tensors, before, after)
-        return Trace(graph, arguments, self._trained, self._where, self._storages(), written)
+        results = self._results
+        return Trace(graph, arguments, results, self._trained, self._where, self._storages(), written)
 
     def _run(
         self,
@@ -207,11 +217,11 @@ class StepTracer:
         self, between: Callable[[], None] | None, tensors: list[torch.Tensor]
     ) -> list[torch.Tensor | None]:
         optimizer, remaining = self._optimizer, iter(tensors)
-        params = _take(remaining, self._state.params)
-        state = _take(remaining, [slot.name for slot in optimizer.slots])
-        buffers = _take(remaining, self._state.buffers)
-        hyper = _take(remaining, [item.name for item in optimizer.hyperparameters])
-        inputs = list(_take(remaining, self._batch_tree.names).values())
+        params = take(remaining, self._state.params)
+        state = take(remaining, [slot.name for slot in optimizer.slots])
+        buffers = take(remaining, self._state.buffers)
+        hyper = take(remaining, [item.name for item in optimizer.hyperparameters])
+        inputs = list(take(remaining, self._batch_tree.names).values())
 
         with Interception():
             if between is not None:
@@ -221,8 +231,19 @@ class StepTracer:
             loss, grads, buffers = self._differentiate(params, buffers, inputs)
         self._recorder.phase = OPTIMIZER
         updated, state = self._update(params, grads, state, hyper)
-        results = [loss, *({**params, **updated}).values(), *state.values(), *buffers.values()]
-        return [*results, *grads.values()]
+        return [*self._returned(loss, {**params, **updated}, state, buffers), *grads.values()]
+
+    def _returned(
+        self, loss: torch.Tensor, params: Tensors, state: Tensors, buffers: Tensors
+    ) -> list[torch.Tensor | None]:
+        """What the step returns but for gradients, and in ``_results`` the role and name of each."""
+        by_role = {"loss": {"loss": loss}, "output": self._outputs_in_order()}
+        by_role |= {"param": params, "opt_state": state, "buffer": buffers}
+        self._results = [(role, name) for role, named in by_role.items() for name in named]
+        return [tensor for named in by_role.values() for tensor in named.values()]
+
+    def _outputs_in_order(self) -> Tensors:
+        return {name: self._found[name] for name in self._outputs.wanted}
 
     def _differentiate(
         self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
@@ -243,26 +264,34 @@ class StepTracer:
         # The forward writes running statistics into these, functional_call notes buffers that it replaces.
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
         held = {f"model.{name}": tensor for name, tensor in held.items()}
-        loss, grads = torch.func.functional_call(_Borrowed(self._model, run), held, ())
+        loss, grads = torch.func.functional_call(Borrowed(self._model, run), held, ())
         return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
 
     def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
-        with nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast):
+        with self._autocasting():
             output = self._call.output(model, batch)
-            return find_loss(output, self._call.of_loss(batch), self._loss)
+            loss = find_loss(output, self._call.of_loss(batch), self._loss)
+            with torch.no_grad():
+                self._found = self._outputs.find(output, self._call.of_loss(batch))
+            return loss
+
+    def _autocasting(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast)
 
     def _update(
         self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
     ) -> tuple[Tensors, Tensors]:
-        if self._clip is not None:
+        if self._clip is not None or self._outputs.norms:
             self._recorder.label = (("optimizer:clip_grad_norm", 0),)
-            grads = _clip_by_global_norm(grads, self._clip)
+            norm = global_norm(grads)
+            self._found |= dict.fromkeys(self._outputs.norms, torch.zeros(()) if norm is None else norm)
+            grads = dict(grads) if norm is None or self._clip is None else clip(grads, norm, self._clip)
         self._recorder.label = ((f"optimizer:{self._optimizer.kind}", 0),)
         every = {name: grads.get(name) for name in self._optimizer.names}
         return self._optimizer.step(params, every, state, hyper)
 
 
-class _Borrowed(torch.nn.Module):
+class Borrowed(torch.nn.Module):
     """Runs a whole forward and backward while ``functional_call`` lends the model other tensors.
 
     Activation checkpointing runs parts of the forward during the backward, which must see those tensors too.
@@ -276,30 +305,11 @@ class _Borrowed(torch.nn.Module):
         return self.run(self.model)
 
 
-def _clip_by_global_norm(grads: Gradients, max_norm: float) -> Gradients:
-    """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``torch.nn.utils.clip_grad_norm_`` does.
-
-    Squares are summed in f32 or wider. The scalars are added one to the next, not stacked, so that sums that
-    are partial on the same mesh axes stay partial until the one reduction at the end.
-    """
-    total: torch.Tensor | None = None
-    for grad in grads.values():
-        if grad is not None:
-            wide = grad.to(torch.promote_types(grad.dtype, torch.float32))
-            wide = wide.abs() if wide.is_complex() else wide
-            square = (wide * wide).sum()
-            total = square if total is None else total + square
-    if total is None:
-        return dict(grads)
-    scale = (max_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
-    return {name: None if grad is None else (grad * scale).to(grad.dtype) for name, grad in grads.items()}
-
-
 def _blank(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(tuple(shape), dtype=dtype, device="cpu")
 
 
-def _take(tensors: Iterator[torch.Tensor], names: Iterable[str]) -> Tensors:
+def take(tensors: Iterator[torch.Tensor], names: Iterable[str]) -> Tensors:
     return {name: next(tensors) for name in names}
 
 

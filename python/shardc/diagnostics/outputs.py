@@ -1,0 +1,34 @@
+"""Errors of what a step returns besides its loss, and of programs that only run a model forward."""
+
+from shardc.diagnostics.base import ShardcError
+
+
+class OutputNotFound(ShardcError):
+    """``outputs=`` names a part that the model's output does not have.
+
+    Fails: ``outputs=["logit"]`` for a model that returns ``logits``. Works: ``outputs=["logits"]``.
+    """
+
+    template = "outputs= asks for {part!r}, and the model's output has no such part: {output}"
+    hint = "{hint}"
+
+
+class OutputNotTensor(ShardcError):
+    """What ``outputs=`` names, or what its function returns, is no tensor.
+
+    Fails: ``lambda output, batch: output.logits.shape[0]``. Works: a function that returns a tensor.
+    """
+
+    template = "the output {name!r} is {found}, not a tensor"
+    hint = "name a part that is a tensor, or return one: torch.tensor(n) for a number"
+
+
+class NotInAPipeline(ShardcError):
+    """Something that a step of a pipeline cannot give.
+
+    Fails: ``step.evaluate(batch)`` with ``plan="pipeline"``. Works: ``shardc.compile_forward`` with a plan
+    without a pipeline, and ``forward.take_from(step)``.
+    """
+
+    template = "{what} is not there in a pipeline: {reason}"
+    hint = "{hint}"

@@ -1,0 +1,31 @@
+"""The global norm of a step's gradients, and clipping by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+Gradients = Mapping[str, torch.Tensor | None]
+
+
+def global_norm(grads: Gradients) -> torch.Tensor | None:
+    """The 2-norm of all gradients together, 0-d, in f32 or wider; None if there are none.
+
+    The scalars are added one to the next, not stacked, so that sums that are partial on the same mesh axes
+    stay partial until the one reduction at the end.
+    """
+    total: torch.Tensor | None = None
+    for grad in grads.values():
+        if grad is not None:
+            wide = grad.to(torch.promote_types(grad.dtype, torch.float32))
+            wide = wide.abs() if wide.is_complex() else wide
+            square = (wide * wide).sum()
+            total = square if total is None else total + square
+    return None if total is None else total.sqrt()
+
+
+def clip(grads: Gradients, norm: torch.Tensor, max_norm: float) -> Gradients:
+    """Scales all gradients by min(1, max_norm / (norm + 1e-6)), as ``clip_grad_norm_`` does."""
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    return {name: None if grad is None else (grad * scale).to(grad.dtype) for name, grad in grads.items()}

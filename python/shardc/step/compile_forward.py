@@ -1,0 +1,207 @@
+"""``shardc.compile_forward``: a model's forward alone, in eval mode, compiled for a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shardc.artefact.manifest import ManifestFields, build_manifest, describe_batch, fingerprint
+from shardc.backends.eager.proof.compare import prove_step
+from shardc.backends.eager.proof.comparison import Proof
+from shardc.backends.torch.description import describe_kernels
+from shardc.backends.torch.emit import emit_program
+from shardc.diagnostics.api import BadArgument, MeshIsNotTheWorld, NotEqual
+from shardc.diagnostics.outputs import NotInAPipeline
+from shardc.dialects.collection import collection_paused
+from shardc.dialects.context import new_context
+from shardc.frontend.step.forward import Evaluated, OutputTree, capture_forward
+from shardc.frontend.step.model_state import model_state
+from shardc.options.field import describe
+from shardc.options.parallelism import PlanLike
+from shardc.options.step import StepOptions
+from shardc.passes.plan.plan import Plan
+from shardc.report.plan_report import Report, make_report
+from shardc.runtime.arguments import whole_number
+from shardc.runtime.comm.layout import Leaf
+from shardc.runtime.kernels.loaders import Kernels as Library
+from shardc.runtime.outputs import Result
+from shardc.runtime.program import Program
+from shardc.runtime.state import Shared, State
+from shardc.runtime.step import TrainStep
+from shardc.step.arguments import check_arguments, world_size
+from shardc.step.fuse_step import check_no_force, fuse_step, step_target
+from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+from shardc.step.values import example_inputs
+
+STATE = ("param", "buffer")
+ELSEWHERE = (
+    "compile the forward with a plan without a pipeline, over weights that read_weights or a checkpoint has"
+)
+
+
+@dataclass(eq=False, repr=False)
+class CompiledForward:
+    """A compiled forward: ``output = forward(batch)`` under torchrun; ``print(forward.plan)`` anywhere.
+
+    It has tensors of its own, laid out by its own plan, with the values that the model had at the first call;
+    :meth:`take_from` brings them up to date. Tensors of the output are DTensors on several devices.
+    """
+
+    compiled: Compiled
+    _fields: ManifestFields
+    _batch: object
+    _tree: OutputTree | None
+    _device: str | None = None
+    _over: State | None = None
+    _running: TrainStep | None = field(default=None, init=False)
+
+    @property
+    def plan(self) -> Report:
+        """What was cut how and why, and what it sends."""
+        c = self.compiled
+        return make_report(
+            c.rank_module, c.plan.text, list(c.remarks), c.seconds, describe_kernels(c.program), "", None, ""
+        )
+
+    def check(self, steps: int = 1) -> Proof:
+        """Run the program on simulated ranks against the single-device forward, in f64 and in its own
+        precision with its compiled kernels. Raises NoValues for a model on the meta device.
+        """
+        whole_number(steps, "steps")
+        c = self.compiled
+        inputs = example_inputs(c.capture, None, self._batch)
+        on_host = c.target is not None and c.target.runs_on_host
+        library = self._kernels() if on_host else None
+        return prove_step(c.global_module, c.program, inputs, steps=steps, library=library)
+
+    def __call__(self, batch: object) -> object:
+        """The model's output on a global batch, in its own containers. Raises BatchMismatch."""
+        found = self.result(batch)
+        return found if self._tree is None else self._tree.filled(found.outputs)
+
+    def result(self, batch: object) -> Result:
+        """What the program returns: the tensors by name, with the loss of one that has a loss."""
+        return self.running.step(batch)
+
+    def take_from(self, source: object) -> None:
+        """Take parameters and buffers from a step, another forward, or a model, through memory.
+
+        All ranks call it together. ``source`` may have another plan and mesh over the same processes. Raises
+        BadArgument for something else, StateMismatch for another model, NotInAPipeline.
+        """
+        take(self.running, source)
+
+    @property
+    def running(self) -> TrainStep:
+        """The program joined to the other ranks' processes."""
+        if self._running is None:
+            c = self.compiled
+            manifest = build_manifest(
+                c.program, self._fields, "" if c.target is None else c.target.described()
+            )
+            values = c.capture.initial_values()
+            self._running = TrainStep(
+                Program.of(emit_program(c.program), self._kernels()),
+                manifest,
+                c.capture.constants,
+                state=None if self._over else {n: v for (_, n), v in values.items() if v is not None},
+                device=self._device,
+                shared=None if self._over is None else shared_with(self._over, manifest),
+            )
+        return self._running
+
+    def _kernels(self) -> Library | None:
+        c = self.compiled
+        return None if c.library is None or c.target is None else c.target.load(c.library)
+
+
+def shared_with(state: State, manifest: Mapping[str, list[dict]]) -> dict[str, Shared]:
+    """All tensors of a forward's program: those of a running step. Raises at use if laid otherwise."""
+    leaves = [Leaf.read(entry) for entry in manifest["arguments"]]
+    return {leaf.name: (state, leaf.name) for leaf in leaves if leaf.role in STATE}
+
+
+def take(into: TrainStep, source: object) -> None:
+    """Give a running program the parameters and buffers of ``source``, one tensor at a time."""
+    if isinstance(source, torch.nn.Module):
+        read = model_state(source)
+        values: dict[str, Tensor] = {**read.params, **read.buffers}
+    else:
+        running = getattr(source, "running", source)
+        if not isinstance(running, TrainStep):
+            expected = "a compiled step, a compiled forward or a model"
+            hint = "as in forward.take_from(step)"
+            raise BadArgument(argument="source", given=describe(source), expected=expected, hint=hint)
+        if running.state.leaves.keys() != running.state.every.keys():
+            reason = "each rank holds the weights of its own stages"
+            raise NotInAPipeline(what="take_from", reason=reason, hint=ELSEWHERE)
+        values = {**running.state.dtensors(*STATE)}
+    known = {name for name, leaf in into.state.every.items() if leaf.role in STATE}
+    into.state.assign({name: value for name, value in values.items() if name in known}, {})
+
+
+def compile_forward(
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    example: object,
+    *,
+    mesh: Mapping[str, int] | None = None,
+    plan: PlanLike | None = None,
+    **options: object,
+) -> CompiledForward:
+    """Compile a model's forward in eval mode (dropout off, buffers only read) for a mesh.
+
+    Args:
+        model: Any ``nn.Module``, or a program of ``torch.export``.
+        example: A global batch: a mapping is passed as keyword arguments, a tuple or list as positional ones.
+        mesh, plan: As of :func:`~shardc.step.compile_step.compile_step`; a plan without a pipeline.
+        options: Fields of its other groups, by name: ``fuse``, ``autocast``, ``verify``, ...
+
+    Raises:
+        BadArgument, NotInAPipeline, and what ``compile_step`` raises.
+    """
+    chosen = StepOptions.of({"mesh": mesh, "plan": plan, **options})
+    if isinstance(model, torch.export.ExportedProgram):
+        model = model.module()
+    check_arguments({"model": model})
+    made = forward_of(model, example, chosen, chosen.parallelism.plan)
+    if chosen.numerics.verify and not (outcome := made.check()).passed:
+        raise NotEqual(table=outcome.render())
+    return made
+
+
+def forward_of(
+    model: torch.nn.Module,
+    batch: object,
+    options: StepOptions,
+    plan: PlanLike | Plan,
+    evaluated: Evaluated | None = None,
+    over: State | None = None,
+) -> CompiledForward:
+    """The compiled forward of checked arguments, ``over`` the tensors of a running step if that is given."""
+    if options.parallelism.pipeline_axis():
+        reason = "a forward has no stages"
+        raise NotInAPipeline(what="a forward", reason=reason, hint=ELSEWHERE)
+    kernels, numerics = options.kernels, options.numerics
+    target = step_target(kernels.target) if kernels.fuse or kernels.target else None
+    if target is None:
+        check_no_force(kernels.force_fusion, "there can be no kernels for this machine's GPU")
+    mesh, world = make_mesh(options.parallelism.mesh, options.parallelism.micro_batches), world_size()
+    if world is not None and world != mesh.world_size:
+        shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
+        raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)
+    autocast = None if numerics.autocast is None else getattr(torch, numerics.autocast)
+    with collection_paused(), torch.enable_grad():
+        capture, tree = capture_forward(
+            model, batch, evaluated or Evaluated(), autocast=autocast, context=new_context()
+        )
+        level1 = capture.module.operation.get_asm(assume_verified=True)
+        compiled = compile_capture(capture, mesh, plan, model_plan=model_plan_of(model))
+        if kernels.fuse and target is not None:
+            fuse_step(compiled, kernels, numerics.rounding, target)
+    tied, tree_of_batch = dict(capture.tied), describe_batch(capture.batch_tree)
+    fields = ManifestFields(fingerprint(level1), tree_of_batch, seed=numerics.seed, tied=tied)
+    on_host = kernels.target is not None and target is not None and target.runs_on_host
+    return CompiledForward(compiled, fields, batch, tree, "cpu" if on_host else None, over)

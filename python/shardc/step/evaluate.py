@@ -1,0 +1,87 @@
+"""``step.evaluate`` and ``step.forward``: programs in eval mode over the tensors of a training step."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from shardc.backends.torch.description import describe_program
+from shardc.diagnostics.outputs import NotInAPipeline
+from shardc.frontend.importing.recorder import caller_line
+from shardc.frontend.step.batch import flatten_batch
+from shardc.frontend.step.forward import Evaluated
+from shardc.frontend.step.outputs import Outputs
+from shardc.options.step import StepOptions
+from shardc.passes.plan.plan import Entry, Plan
+from shardc.runtime.outputs import Result
+from shardc.runtime.step import TrainStep
+from shardc.step.compile_forward import CompiledForward, forward_of
+from shardc.step.shard import Compiled
+
+IN_A_PIPELINE = "read the loss, and the numbers of outputs=, of step(batch)"
+Form = tuple[object, ...]
+"""What programs differ by: whether they return the model's output, and the names and forms of a batch."""
+
+
+@dataclass
+class Forwards:
+    """The programs in eval mode of one step, compiled at their first use: one for each form of a batch."""
+
+    model: torch.nn.Module
+    loss: Callable[..., Tensor] | None
+    options: StepOptions
+    _made: dict[Form, CompiledForward] = field(default_factory=dict)
+
+    def evaluate(self, compiled: Compiled, running: TrainStep, batch: object) -> Result:
+        """The loss, and the outputs that need no gradients."""
+        return self._at(compiled, running, batch, "evaluate").result(batch)
+
+    def forward(self, compiled: Compiled, running: TrainStep, batch: object) -> object:
+        """The model's output."""
+        return self._at(compiled, running, batch, "forward")(batch)
+
+    def program(self, compiled: Compiled, batch: object, what: str) -> CompiledForward:
+        """The program of ``evaluate`` or ``forward`` by itself, for a proof."""
+        return forward_of(self.model, batch, self.options, held_plan(compiled), self._evaluated(what))
+
+    def _evaluated(self, what: str) -> Evaluated:
+        return Evaluated(self.loss, Outputs(self.options.results.outputs or {}), whole=what == "forward")
+
+    def _at(self, compiled: Compiled, running: TrainStep, batch: object, what: str) -> CompiledForward:
+        if compiled.pipeline_module is not None:
+            reason = "its stages run forward and backward in turn"
+            raise NotInAPipeline(what=f"step.{what}", reason=reason, hint=IN_A_PIPELINE)
+        tensors, tree = flatten_batch(batch)
+        shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
+        form = (what, tree.spec, tree.names, repr(tree.constants), shapes)
+        if form not in self._made:
+            started = time.perf_counter()
+            made = forward_of(
+                self.model, batch, self.options, held_plan(compiled), self._evaluated(what), running.state
+            )
+            self._made[form] = made
+            file, line = caller_line()[0]
+            took = f"{time.perf_counter() - started:.1f} s"
+            text = f"ForwardCompiled: compiled a program for step.{what} and batches of this form, {took}"
+            warnings.warn_explicit(text, UserWarning, file, line)
+        found = self._made[form]
+        found.running.seed, found.running.steps_done = running.seed, running.steps_done
+        return found
+
+
+def held_plan(compiled: Compiled) -> Plan:
+    """A plan with the layouts that the arguments of a compiled step have, where whole axes say them."""
+    described = describe_program(compiled.rank_module)
+    sizes = {axis["name"]: axis["size"] for axis in described["mesh"]}
+    plan = Plan(compiled.plan.text)
+    for entry in described["arguments"]:
+        dims = entry["sharding"]["dims"]
+        if all(pre == 1 and size == sizes[name] for dim in dims for name, pre, size in dim):
+            cut = tuple(tuple(name for name, _, _ in dim) for dim in dims)
+            plan.entries[entry["role"], entry["name"]] = Entry(cut, closed=True, why="the step's layout")
+    return plan
