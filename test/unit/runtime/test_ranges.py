@@ -96,8 +96,5 @@ def test_lines_keep_their_numbers() -> None:
     assert text.splitlines()[8] == "        shardc_range('forward model.py:14')"
     assert text.splitlines()[10] == "    shardc_range('backward model.py:14')"
     assert text.splitlines()[11] == "    shardc_range(); return (y,)"
-        "    shardc_range('backward model.py:14')",
-        "    shardc_range(); return (y,)",
-    ]
     assert place_above(PROGRAM.splitlines(), 7) == "model.py:12"
     compile(text, "program", "exec")
