@@ -90,6 +90,13 @@ DEBUG = Variable(
     bool,
     "Ranks print the traceback of every error. `shardc run --debug` sets it for the ranks that it starts.",
 )
+PROFILE_RANGES = Variable(
+    "SHARDC_PROFILE_RANGES",
+    "0 or 1",
+    False,
+    "1".__eq__,
+    "1 puts the ops of a step, in traces of `torch.profiler`, under ranges such as `forward model.py:12`.",
+)
 FAULT = Variable(
     "SHARDC_FAULT",
     "`rank:step` or `rank:step:stop`",

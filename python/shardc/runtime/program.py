@@ -13,9 +13,11 @@ from torch import Tensor
 from .check import Json
 from .comm.layout import Leaf
 from .comm.mesh import Axes, Axis, Mesh
+from .environment import PROFILE_RANGES
 from .first_run import FirstRun, called_operators
 from .kernels.library import BadLibrary
 from .kernels.loaders import Kernels, loader_of
+from .ranges import NAME, Ranges, with_ranges
 from .source import listed
 
 ANYWHERE = (
@@ -52,14 +54,14 @@ class Program:
         text, module = path.read_text(), ModuleType("shardc_program")
         module.__file__ = str(path)
         module.__dict__.update(_given(library))
-        exec(compile(text, str(path), "exec"), module.__dict__)
+        exec(compile(_to_run(text), str(path), "exec"), module.__dict__)
         return Program._read(module.__dict__, text, library)
 
     @staticmethod
     def of(text: str, library: Kernels | None = None) -> Program:
         """From the program's text."""
         names = _given(library)
-        exec(compile(text, listed(text, "program"), "exec"), names)
+        exec(compile(_to_run(text), listed(text, "program"), "exec"), names)
         return Program._read(names, text, library)
 
     @staticmethod
@@ -102,11 +104,16 @@ def library_of(folder: Path, manifest: Json) -> Kernels | None:
         raise BadLibrary(failure.what, str(path), ANYWHERE) from None
 
 
+def _to_run(text: str) -> str:
+    """A program's text, with ranges for the profiler where they are asked for."""
+    return with_ranges(text) if PROFILE_RANGES.get() else text
+
+
 def _given(library: Kernels | None) -> Json:
     """What a program finds among its globals."""
     if library is None:
-        return {}
-    return {"kernel": library.kernel, "kernels": library.batch, "empty": library.empty}
+        return {NAME: Ranges()}
+    return {NAME: Ranges(), "kernel": library.kernel, "kernels": library.batch, "empty": library.empty}
 
 
 def device_of(manifest: Json) -> str | None:

@@ -1,0 +1,93 @@
+"""Two agents of torchrun on two loopback addresses, as the guide starts them, each with its own cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import readme
+
+BIN = Path(sys.executable).parent
+GUIDE = (readme.ROOT / "docs" / "guide" / "several_nodes.md").read_text()
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def on_both_nodes(commands: list[str], folder: Path) -> list[str]:
+    """What the two commands of a pair print; they run at the same time."""
+    port = str(free_port())
+    ported = [re.sub(r"(--master-port) \d+", rf"\1 {port}", command) for command in commands]
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda command: readme.run(command, folder, BIN), ported))
+
+
+def losses(text: str) -> list[float]:
+    return [float(value) for value in re.findall(r"loss\s+([\d.e+-]+)", text)]
+
+
+def eager_losses(script: Path) -> list[float]:
+    """Five steps of the guide's training in one process, with torch alone."""
+    names: dict[str, object] = {"__name__": "train"}
+    exec(compile(script.read_text(), str(script), "exec"), names)
+    model, optimizer, batch, loss = names["build"]()
+    found = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        value = loss(model(*batch), batch)
+        value.backward()
+        optimizer.step()
+        found.append(value.item())
+    return found
+
+
+def test_the_guide(tmp_path: Path) -> None:
+    """Training on two nodes is that of one process; so is an artefact's, from a folder that both see."""
+    commands = readme.commands(GUIDE)
+    assert len(commands) == 5
+    for name, script in readme.files(GUIDE).items():
+        (tmp_path / name).write_text(script)
+    expected = eager_losses(tmp_path / "train.py")
+    first, second = on_both_nodes(commands[:2], tmp_path)
+    assert losses(first) == pytest.approx(expected, rel=1e-5, abs=2e-6)
+    assert losses(second) == [], "rank 0 alone prints, which is on the first node"
+    for node in ("node0", "node1"):
+        assert [*(tmp_path / node / "cache").rglob("*.so")], f"{node} compiled into its own cache"
+        assert not [*(tmp_path / node / "tmp").iterdir()], "nothing is left behind"
+
+    readme.run(commands[2], tmp_path, BIN)
+    first, second = on_both_nodes(commands[3:], tmp_path)
+    assert losses(first) == pytest.approx(expected, rel=1e-3)
+    assert losses(second) == []
+    assert [*(tmp_path / "shared" / "checkpoint").rglob("*.distcp")]
+
+
+def test_a_mesh_that_is_not_the_two_nodes(tmp_path: Path) -> None:
+    """Both nodes refuse it by name, before anything is compiled."""
+    script = readme.files(GUIDE)["train.py"].replace('"data": 2', '"data": 4')
+    (tmp_path / "train.py").write_text(script)
+    with ThreadPoolExecutor(2) as pool:
+        port = str(free_port())
+        pairs = [re.sub(r"(--master-port) \d+", rf"\1 {port}", c) for c in readme.commands(GUIDE)[:2]]
+        done = list(pool.map(lambda command: _failed(command, tmp_path), pairs))
+    assert all("MeshIsNotTheWorld" in text for text in done), done
+
+
+def _failed(command: str, folder: Path) -> str:
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode != 0
+    return done.stdout + done.stderr
