@@ -17,7 +17,7 @@ Trained = Callable[..., dict[str, list[float]]]
 
 @pytest.fixture
 def trained(tmp_path: Path) -> Trained:
-    """``trained(script, processes, *arguments)``: what rank 0 wrote as JSON into the file that is given first.
+    """``trained(script, processes, *arguments)``: the JSON that rank 0 wrote into its first argument.
 
     One process runs without torchrun.
     """

@@ -1,6 +1,6 @@
 """Trains a small Llama by Hugging Face's Trainer, plain or sharded, and writes its log and its weights.
 
-trainer_worker.py WRITTEN RANKS ARGUMENTS SHARD MORE: JSON of TrainingArguments, of ``shard``, and of what to do.
+trainer_worker.py WRITTEN ARGUMENTS SHARD MORE: JSON of TrainingArguments, of ``shard``, of the rest.
 """
 
 from __future__ import annotations
