@@ -87,7 +87,7 @@ def check_given(given: Mapping[str, object], where: str) -> None:
 
 
 def data_size(options: StepOptions) -> int:
-    """How many parts the plan cuts a global batch into: the sizes of the axes that hold parts of the batch."""
+    """How many parts the plan cuts a global batch into: the sizes of the axes that it is cut over."""
     mesh, plan = options.parallelism.mesh, options.parallelism.plan
     if isinstance(plan, str) and options.parallelism.plan_path is None:
         axes = [axis for preset, axis in plan_terms(plan, mesh) if PRESETS[preset] is PRESETS["data"]]

@@ -18,6 +18,8 @@ def both(trained, shard: dict, arguments: dict, more: dict | None = None, parts:
     rows = arguments.get("per_device_train_batch_size", 8)
     whole = {**BASE, **arguments, "per_device_train_batch_size": rows}
     part = {**whole, "per_device_train_batch_size": rows // parts}
+    if evaluated := arguments.get("per_device_eval_batch_size"):
+        part["per_device_eval_batch_size"] = evaluated // parts
     plain = trained(WORKER, 1, json.dumps(whole), "null", rest)
     return plain, trained(WORKER, processes, json.dumps(part), json.dumps(shard), rest)
 

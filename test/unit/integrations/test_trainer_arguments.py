@@ -126,7 +126,7 @@ def test_micro_batches_are_joined() -> None:
 
 
 def test_missing_and_old_packages_are_named() -> None:
-    with pytest.raises(PackageMissing, match="not installed.*\n.*pip install 'no-such-package>=1.0'"):
+    with pytest.raises(PackageMissing, match=r"not installed.*\n.*pip install 'no-such-package>=1.0'"):
         require("Sharded", "no-such-package", "1.0")
-    with pytest.raises(PackageMissing, match="needs torch 99.0 or newer, and 2"):
+    with pytest.raises(PackageMissing, match=r"needs torch 99\.0 or newer, and 2"):
         require("Sharded", "torch", "99.0")
