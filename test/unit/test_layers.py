@@ -88,6 +88,7 @@ ALLOWED = {
         "report",
     },
     "cli": {"diagnostics", "options", "commands", "report", "passes", "runtime"},
+    "integrations": {"diagnostics", "frontend", "options", "runtime", "step"},
 }
 HOMES = {
     package: ROOT / package

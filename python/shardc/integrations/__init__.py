@@ -1,0 +1,32 @@
+"""shardc in trainers of other packages, which are imported at the first use of a name from here.
+
+Raises PackageMissing if the package is not installed or older than what was tested.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from shardc.integrations.packages import require
+
+if TYPE_CHECKING:
+    from shardc.integrations.transformers_trainer import ShardedTrainer
+
+__all__ = ["ShardedTrainer"]
+
+_LAZY = {"ShardedTrainer": ("transformers_trainer", (("transformers", "5.20"), ("accelerate", "1.10")))}
+"""Public name -> the module that has it, and the packages and versions that it needs."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'shardc.integrations' has no attribute {name!r}")
+    module, packages = _LAZY[name]
+    for package, oldest in packages:
+        require(name, package, oldest)
+    return getattr(import_module(f"shardc.integrations.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

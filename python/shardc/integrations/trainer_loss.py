@@ -1,0 +1,42 @@
+"""The loss of a ``Trainer`` as ``compile_step`` takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+LossFunction = Callable[[Any, Mapping[str, Any]], Tensor]
+
+
+class Losses(Protocol):
+    """What of a ``Trainer`` decides its loss."""
+
+    model: nn.Module
+    compute_loss_func: Callable[..., Tensor] | None
+    label_smoother: Callable[..., Tensor] | None
+
+
+def loss_of(trainer: Losses) -> LossFunction:
+    """``loss(output, batch)``: the Trainer's own function, its smoothed labels, or the model's loss."""
+    function, smoother = trainer.compute_loss_func, trainer.label_smoother
+    causal = trainer.model.__class__.__name__ in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+
+    def loss(output: Any, batch: Mapping[str, Any]) -> Tensor:
+        labels = batch.get("labels")
+        if function is not None:
+            return function(output, labels, num_items_in_batch=_items(labels, causal))
+        if smoother is not None and labels is not None:
+            return smoother(output, labels, shift_labels=True) if causal else smoother(output, labels)
+        return output["loss"] if isinstance(output, Mapping) else output[0]
+
+    return loss
+
+
+def _items(labels: Tensor | None, causal: bool) -> Tensor | None:
+    """How many labels of the global batch count."""
+    if labels is None:
+        return None
+    return (labels[..., 1:] if causal else labels).ne(-100).sum()

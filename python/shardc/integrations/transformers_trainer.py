@@ -1,0 +1,235 @@
+"""Hugging Face's ``Trainer`` with a step that is compiled for a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.data_loader import BatchSamplerShard
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from transformers import Trainer, TrainingArguments
+
+from shardc.diagnostics.integrations import CheckpointOfAnother, LastBatchIsSmaller, TrainerArgumentRefused
+from shardc.frontend.importing.recorder import caller_line
+from shardc.integrations.global_batch import joined
+from shardc.integrations.trainer_arguments import check_arguments, check_given, data_size
+from shardc.integrations.trainer_loss import loss_of
+from shardc.integrations.whole_model import WholeModel
+from shardc.options.step import StepOptions
+from shardc.step.compile_step import CompiledStep, compile_with
+from shardc.step.hugging_face import export_weights
+
+STATE = "shardc"
+"""The folder of a Trainer's checkpoint that holds the step's."""
+
+
+class ShardedTrainer(Trainer):
+    """A ``Trainer`` whose training step is compiled by shardc and runs on a mesh, under ``torchrun``.
+
+    The global batch has ``per_device_train_batch_size`` rows for each part that the plan cuts a batch into
+    (2 on a mesh ``{"data": 2, "tensor": 2}``), as often as ``gradient_accumulation_steps`` says. All ranks
+    read it. Losses, schedule, logs and checkpoints are those of ``Trainer`` on one process with that batch.
+
+    Args:
+        shard: Options of ``compile_step`` by name: ``{"mesh": {"data": 2}, "plan": "zero3"}``.
+            ``autocast``, ``clip_grad_norm``, ``micro_batches`` and ``seed`` come from ``args`` where they are
+            not given.
+        args, given: What ``Trainer`` takes.
+
+    Raises:
+        TrainerArgumentRefused: an argument cannot be honoured.
+        LastBatchIsSmaller: the training set does not fill its last batch; ``dataloader_drop_last`` drops it.
+
+    Example:
+        >>> ShardedTrainer(model=model, args=args, train_dataset=rows,
+        ...                shard={"mesh": {"data": 2}, "plan": "zero3"}).train()  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        shard: Mapping[str, object],
+        args: TrainingArguments | None = None,
+        **given: Any,
+    ) -> None:
+        where = _line()
+        args = TrainingArguments("tmp_trainer") if args is None else args
+        check_arguments(args, where)
+        check_given(given, where)
+        self._where = where
+        self._options = StepOptions.of({**_from(args), **shard})
+        self._step: CompiledStep | None = None
+        self._beside: WholeModel[nn.Module] | None = None
+        self._evaluated: nn.Module | None = None
+        self._micro_batches: list[Mapping[str, Any]] = []
+        self._resume_from: Path | None = None
+        super().__init__(model=model, args=args, **given)
+        self.gather_function = _as_it_is
+        if type(self).compute_loss is not Trainer.compute_loss:
+            raise TrainerArgumentRefused(
+                argument="compute_loss",
+                value=type(self).__name__,
+                reason="the loss is a part of the compiled step",
+                instead="pass compute_loss_func=f, called as f(outputs, labels, num_items_in_batch)",
+                where=where,
+            )
+
+    @property
+    def step(self) -> CompiledStep | None:
+        """The compiled step; None before the first update."""
+        return self._step
+
+    # Batches: all ranks read the global batch.
+
+    def _get_dataloader(self, dataset: Dataset, description: str, batch_size: int, *args: Any, **kwargs: Any):
+        if isinstance(dataset, IterableDataset):
+            raise TrainerArgumentRefused(
+                argument=f"{description.lower()} dataset",
+                value=type(dataset).__name__,
+                reason="an iterable dataset is cut between ranks",
+                instead="use a dataset with a length",
+                where=self._where,
+            )
+        whole = batch_size * data_size(self._options)
+        loader = super()._get_dataloader(dataset, description, whole, *args, **kwargs)
+        shard = loader.batch_sampler
+        if isinstance(shard, BatchSamplerShard):
+            shard.num_processes, shard.process_index, shard.even_batches = 1, 0, False
+        return loader
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The loader of global batches, or of micro-batches of them."""
+        loader = super().get_train_dataloader()
+        rows, size = self.num_examples(loader), self.get_total_train_batch_size(self.args)
+        if rows % size and not self.args.dataloader_drop_last:
+            instead = "set dataloader_drop_last=True, or another per_device_train_batch_size"
+            whole, left = divmod(rows, size)
+            raise LastBatchIsSmaller(
+                rows=rows, whole=whole, size=size, left=left, instead=instead, where=self._where
+            )
+        return loader
+
+    def get_total_train_batch_size(self, args: TrainingArguments) -> int:
+        """Rows of one update."""
+        return args.train_batch_size * args.gradient_accumulation_steps * data_size(self._options)
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device):
+        """The micro-batches of an update. The step counts their items itself."""
+        return [*islice(epoch_iterator, num_batches)], None
+
+    # The step.
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: DataLoader | None = None):
+        if training:
+            return _Unwrapped(self.model)
+        return self.model if self._evaluated is None else self._evaluated
+
+    def training_step(
+        self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: object = None
+    ) -> Tensor:
+        """Keep a micro-batch; at the last one of an update, run the step and return its loss, 0-d."""
+        self._micro_batches.append(self._prepare_inputs(dict(inputs)))
+        if not self.accelerator.sync_gradients:
+            return torch.zeros((), device=self.args.device)
+        batch, self._micro_batches = joined(self._micro_batches), []
+        if self._step is None:
+            self._compile(batch)
+        assert self._step is not None
+        return self._step(batch).detach().float()
+
+    def _compile(self, batch: Mapping[str, Any]) -> None:
+        assert self.optimizer is not None
+        model = self.model.train()
+        self._beside = WholeModel(model)
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        self._step = compile_with(model, optimizer, batch, self._options, loss_of(self))
+        if self._resume_from is not None:
+            objects = {"scheduler": self.lr_scheduler}
+            self._step.load_checkpoint(self._resume_from, objects=objects)
+            self._resume_from = None
+
+    def _clip_grad_norm(self, model: nn.Module) -> None:
+        """The step clips by itself."""
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: float | None = None) -> None:
+        """The norm stays in the step."""
+
+    # Evaluation: an eager model with whole weights.
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any):
+        """As ``Trainer`` has it, on the step's weights as they are now, gathered whole on each rank."""
+        with ExitStack() as stack:
+            if self._step is not None and self._beside is not None:
+                self._evaluated = stack.enter_context(self._beside.filled(self._step))
+            try:
+                return super().evaluation_loop(*args, **kwargs)
+            finally:
+                self._evaluated = None
+
+    def prediction_step(self, *args: Any, **kwargs: Any):
+        """As ``Trainer`` has it, in the step's precision."""
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
+            return super().prediction_step(*args, **kwargs)
+
+    # Checkpoints: the weights as from_pretrained reads them, and the step's own state.
+
+    def _save(self, output_dir: str | None = None, state_dict: Mapping[str, Tensor] | None = None) -> None:
+        folder = Path(self.args.output_dir if output_dir is None else output_dir)
+        if self._step is None:
+            super()._save(str(folder), dict(state_dict) if state_dict is not None else None)
+            return
+        export_weights(self._step.running, self.model, folder)
+        if self.args.should_save:
+            for writer in (self.processing_class, getattr(self.model, "generation_config", None)):
+                if writer is not None:
+                    writer.save_pretrained(folder)
+            torch.save(self.args, folder / "training_args.bin")
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        assert self._step is not None
+        self._step.save_checkpoint(Path(output_dir) / STATE, objects={"scheduler": self.lr_scheduler})
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
+            return
+        folder = Path(checkpoint) / STATE
+        if not folder.is_dir():
+            raise CheckpointOfAnother(folder=checkpoint, part=f"folder {STATE}", where=self._where)
+        self._resume_from = folder
+        if self._step is not None:
+            self._step.load_checkpoint(folder, objects={"scheduler": self.lr_scheduler})
+            self._resume_from = None
+
+
+class _Unwrapped(nn.Module):
+    """What ``Trainer`` trains, in the place of a DistributedDataParallel."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.module = model
+
+
+def _from(args: TrainingArguments) -> dict[str, object]:
+    """Options of the step that are arguments of a Trainer."""
+    return {
+        "seed": args.seed,
+        "micro_batches": args.gradient_accumulation_steps,
+        "clip_grad_norm": args.max_grad_norm or None,
+        "autocast": torch.bfloat16 if args.bf16 else None,
+    }
+
+
+def _as_it_is(value: Any, *_: object, **__: object) -> Any:
+    """Gather what each rank has whole."""
+    return value
+
+
+def _line() -> str:
+    ((file, line), *_) = caller_line()
+    return f"{file}:{line}"
