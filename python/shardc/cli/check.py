@@ -6,7 +6,7 @@ import typer
 from typer import Option
 
 from shardc.cli.options import Artefact, Libraries
-from shardc.cli.progress import status
+from shardc.runtime.progress import work
 
 CHECK_FAILED = 1
 
@@ -25,7 +25,7 @@ def check(
     Example:
       shardc check out/ --steps 3
     """
-    with status(f"checking {folder}"):
+    with work(f"checking {folder}"):
         from shardc.commands.check import check_artefact
 
         report = check_artefact(folder, steps, libraries or ())

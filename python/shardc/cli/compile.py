@@ -7,9 +7,9 @@ from typing import Annotated
 from typer import Argument, Option
 
 from shardc.cli.options import with_options
-from shardc.cli.progress import status
 from shardc.options.given import GROUPS
 from shardc.options.step import StepOptions
+from shardc.runtime.progress import work
 
 
 @with_options(*GROUPS.values())
@@ -35,7 +35,7 @@ def compile_(
         --schedule zb-h1 -o out/
     """
     options = StepOptions.of(given, "the command line")
-    with status(f"compiling {script.name}"):
+    with work(f"compiling {script.name}"):
         from shardc.commands.compile import compile_script
 
         report = compile_script(script, out, options)

@@ -1,64 +1,22 @@
-"""What commands say on standard error while they work."""
+"""The rounds of tuning as progress: :mod:`shardc.runtime.progress` shows it, as that of everything else."""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from shardc.runtime import progress
+
 if TYPE_CHECKING:
     from shardc.commands.tune import Round
 
-EVERY_S = 10.0
-"""Between two lines where standard error is no terminal."""
-
 
 @contextmanager
-def status(text: str) -> Iterator[None]:
-    """Show ``text`` with a spinner on standard error while the block runs, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(text):
-        yield
-
-
-@contextmanager
-def progress(trials: int | None, seconds: float | None) -> Iterator[Callable[[Round], None]]:
-    """The progress of tuning: a bar on a terminal; elsewhere, in a log, a line now and then."""
-    if not sys.stderr.isatty():
-        yield _lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    texts = TextColumn("{task.description}"), TextColumn("{task.fields[left]}")
-    columns = (texts[0], BarColumn(), TimeElapsedColumn(), texts[1])
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        bar = shown.add_task("tuning", total=trials or seconds, left="")
-
-        def on_round(event: Round) -> None:
-            spent_s = None if seconds is None else seconds - (event.seconds_left or 0.0)
-            done = event.trials_done if trials else spent_s
-            shown.update(bar, completed=done, description=_said(event), left=_left(event))
-
-        yield on_round
-
-
-def _lines() -> Callable[[Round], None]:
-    said_s = time.monotonic()
-
-    def on_round(event: Round) -> None:
-        nonlocal said_s
-        if time.monotonic() - said_s >= EVERY_S:
-            said_s = time.monotonic()
-            print(", ".join(filter(None, [_said(event), _left(event)])), file=sys.stderr, flush=True)
-
-    return on_round
+def tuning() -> Iterator[Callable[[Round], None]]:
+    """What the search calls with each round; how far it is, is shown from two seconds on."""
+    with progress.work("tuning"):
+        yield lambda event: progress.step(", ".join(filter(None, [_said(event), _left(event)])))
 
 
 def _said(event: Round) -> str:

@@ -8,8 +8,9 @@ from typer import Argument, Option
 
 from shardc.cli.flag_texts import parse_pins
 from shardc.cli.options import Count, File, Texts, read_kernels, with_options
-from shardc.cli.progress import progress, status
+from shardc.cli.progress import tuning
 from shardc.options.kernels import Kernels
+from shardc.runtime.progress import work
 from shardc.text_files import check_writable, write_text
 
 
@@ -74,7 +75,7 @@ def tune(
     kernels = read_kernels(given)
     pins = parse_pins(pin or [])
     check_writable(plot)
-    with status(f"reading the kernels of {path.name}"):
+    with work(f"reading the kernels of {path.name}"):
         from shardc.commands import tune as commands
         from shardc.report.tuning_svg import tuning_svg
         from shardc.report.tuning_text import spaces_text, tuning_text
@@ -86,7 +87,7 @@ def tune(
         return
     interrupted = False
     budget, search = commands.Budget(trials, seconds, regret), commands.Search(strategy, seed, resume)
-    with progress(trials, seconds) as on_round:
+    with tuning() as on_round:
         try:
             result = commands.tune_found(jobs, budget, search, constraints, on_round)
         except commands.TuningInterrupted as error:

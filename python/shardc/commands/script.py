@@ -1,24 +1,31 @@
-"""Scripts that say what to compile: a Python file with ``build()``."""
+"""Scripts that say what to compile: a Python file with ``build()``.
+
+What a script gets wrong is told before the compiler is imported: this file imports torch alone, which the
+script does, too.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+from torch.utils.data import DataLoader, Dataset
 
 from shardc.diagnostics.api import BadScript, ScriptFailed
 from shardc.diagnostics.base import ShardcError
-from shardc.frontend.importing.recorder import called_from
 from shardc.options.step import StepOptions
-from shardc.step.compile_step import CompiledStep, compile_with
+
+if TYPE_CHECKING:
+    from shardc.step.compile_step import CompiledStep
 
 T = TypeVar("T")
 
@@ -36,10 +43,14 @@ class Training:
 
     def asks(self) -> AbstractContextManager[None]:
         """Traces inside were asked for by ``build``: errors that no line of the user's raised name it."""
+        from shardc.frontend.importing.recorder import called_from  # a part of the compiler
+
         return called_from(str(self.path), self.line)
 
     def compile(self, options: StepOptions) -> CompiledStep:
         """The compiled step. Raises as :func:`~shardc.step.compile_step.compile_step` does."""
+        from shardc.step.compile_step import compile_with  # the compiler: what is wrong was told before
+
         with self.asks():
             return compile_with(self.model, self.optimizer, self.batch, options, self.loss)
 
@@ -52,20 +63,60 @@ def read_script(path: Path) -> Training:
     build = getattr(_load(path), "build", None)
     if not callable(build):
         raise BadScript(script=path, problem="defines no function build()", where=str(path))
-    made = _guard(build, path)
     code = getattr(build, "__code__", None)
     line = None if code is None else code.co_firstlineno
     where = f"{path}:{line}" if line else str(path)
-    if not isinstance(made, tuple | list) or not 3 <= len(made) <= 4:
-        got = f"{len(made)} values" if isinstance(made, tuple | list) else _article(made)
-        problem = f"has a build() that returns {got}, not 3 or 4 values"
+    if problem := _asks_for(build):
         raise BadScript(script=path, problem=problem, where=where)
-    for part, (name, is_right, expected) in zip(made, PARTS, strict=False):
-        if not is_right(part):
-            problem = f"has a build() whose {name} is {_article(part)}, not {expected}"
-            raise BadScript(script=path, problem=problem, where=where)
+    made = _guard(build, path)
+    if problem := _problem_of(made):
+        raise BadScript(script=path, problem=f"has a build() {problem}", where=where)
     model, optimizer, batch, loss = [*made, None][:4]
     return Training(model, optimizer, batch, loss, line or 1, path)
+
+
+def _asks_for(build: Callable[..., object]) -> str:
+    """What is wrong with how ``build`` is defined; empty if it can be called."""
+    if isinstance(build, type):
+        return f"defines build as the class {build.__name__}, not as a function"
+    try:
+        needed = [p.name for p in signature(build).parameters.values() if p.default is p.empty and p.kind < 2]
+    except ValueError:  # a function of C has no signature
+        return ""
+    return f"defines build({', '.join(needed)}), which is called without arguments" if needed else ""
+
+
+def _problem_of(made: object) -> str:
+    """What is wrong with what ``build()`` returned, in words; empty if it will do."""
+    if not isinstance(made, tuple | list):
+        return f"that returns {_article(made)}, not 3 or 4 values"
+    expected = [name for name, _, _ in PARTS]
+    found = _in_order(made)
+    if not 3 <= len(made) <= 4:
+        lacking = [name for name in expected[:3] if name not in found]
+        more = f": {' and '.join(f'the {name}' for name in lacking)} is missing" if len(lacking) == 1 else ""
+        return f"that returns {len(made)} values, not 3 or 4 values{more}"
+    if {"model", "optimizer"} <= set(found) and found[:2] != expected[:2]:
+        return f"that returns ({', '.join(found)}): return them in the order ({', '.join(expected)})"
+    for part, (name, is_right, wanted) in zip(made, PARTS, strict=False):
+        if isinstance(part, type):
+            return f"whose {name} is the class {part.__name__}, not {wanted}: call it, {part.__name__}(...)"
+        if not is_right(part):
+            return f"whose {name} is {_article(part)}, not {wanted}"
+    if isinstance(made[2], Iterator | DataLoader | Dataset):
+        kind = type(made[2]).__name__
+        return f"whose batch is a {kind}, not one batch of it: return next(iter(loader)) in its place"
+    return ""
+
+
+def _in_order(made: Sequence[object]) -> list[str]:
+    """What each value is by its type, as a name of PARTS; ``batch`` is what is nothing else."""
+    kinds = ((torch.nn.Module, "model"), (torch.optim.Optimizer, "optimizer"), (Callable, "loss"))
+    names: list[str] = []
+    for part in made:
+        name = next((name for kind, name in kinds if isinstance(part, kind)), "batch")
+        names.append("loss" if name in names and name == "model" else name)  # a loss may be a module
+    return names
 
 
 PARTS: tuple[tuple[str, Callable[[object], bool], str], ...] = (

@@ -189,12 +189,14 @@ def test_an_interrupt_prints_what_was_found_and_the_same_command_goes_on(script,
     assert "11 of which were in the database" in capsys.readouterr().out
 
 
-def test_where_there_is_no_terminal_progress_is_a_line_now_and_then(script, capsys, monkeypatch):
-    monkeypatch.setattr("shardc.cli.progress.EVERY_S", 0.0)
+def test_each_round_is_progress(script, monkeypatch):
+    monkeypatch.setenv("SHARDC_PROGRESS", "1")
+    said = []
+    monkeypatch.setattr("shardc.runtime.progress.step", lambda what, *_: said.append(what))
     assert main(["tune", script, "--trials", "8", "--regret", "0"]) == 0
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("0 trials; ") and lines[0].endswith("8 trials left")
-    assert lines[-1].startswith("8 trials; ") and lines[-1].endswith("of untuned, 0 trials left")
+    rounds = [line for line in said if " trials; " in line]
+    assert rounds[0].startswith("0 trials; ") and rounds[0].endswith("8 trials left")
+    assert rounds[-1].startswith("8 trials; ") and rounds[-1].endswith("of untuned, 0 trials left")
 
 
 def test_a_damaged_database_is_said_and_a_new_one_is_begun(script, tmp_path, capsys):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +19,23 @@ def build():
     model = torch.nn.Linear(4, 2)
     return model, torch.optim.SGD(model.parameters(), lr=0.1), (torch.ones(2, 4),), lambda out, batch: out.sum()
 """  # noqa: E501
+
+
+def returning(values: str) -> str:
+    """A script whose ``build()`` returns ``values``."""
+    lines = [
+        "import torch",
+        "",
+        "def build():",
+        "    model = torch.nn.Linear(4, 2)",
+        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)",
+        "    batch = (torch.ones(2, 4),)",
+        "    loss = lambda out, batch: out.sum()",
+        "    loader = torch.utils.data.DataLoader([torch.ones(4)])",
+        f"    return {values}",
+    ]
+    return "\n".join(lines) + "\n"
+
 
 Write = Callable[[str], Path]
 
@@ -61,6 +80,31 @@ def test_a_script_may_import_its_neighbours(write: Write, tmp_path: Path) -> Non
         ),
         (GOOD.replace("(torch.ones(2, 4),)", "None"), "whose batch is None, not a mapping, tuple or list", 3),
         (GOOD.replace("lambda out, batch: out.sum()", "'mse'"), "whose loss is a str, not a function", 3),
+        (
+            returning("optimizer, model, batch"),
+            "returns (optimizer, model, batch): return them in",
+            3,
+        ),
+        (returning("model, batch, optimizer"), "returns (model, batch, optimizer): return them in", 3),
+        (returning("batch, model, optimizer, loss"), "returns (batch, model, optimizer, loss): return", 3),
+        (returning("model, optimizer"), "returns 2 values, not 3 or 4 values: the batch is missing", 3),
+        (returning("model, batch"), "2 values, not 3 or 4 values: the optimizer is missing", 3),
+        (returning("model, optimizer, batch, loss, 1"), "returns 5 values, not 3 or 4 values", 3),
+        (
+            returning("torch.nn.Linear, optimizer, batch"),
+            "model is the class Linear, not a",
+            3,
+        ),
+        (returning("model, torch.optim.SGD, batch"), "optimizer is the class SGD, not a torch.optim", 3),
+        (returning("model, optimizer, batch, torch.nn.MSELoss"), "loss is the class MSELoss, not a func", 3),
+        (
+            returning("model, optimizer, loader"),
+            "batch is a DataLoader, not one batch of it",
+            3,
+        ),
+        (returning("model, optimizer, iter(loader)"), "not one batch of it: return next(iter(loader))", 3),
+        (GOOD.replace("build()", "build(args)"), "defines build(args), which is called without arguments", 3),
+        ("class build:\n    pass\n", "defines build as the class build, not as a function", None),
     ],
 )
 def test_what_build_returns(write: Write, text: str, problem: str, line: int | None) -> None:
@@ -85,7 +129,6 @@ def test_what_build_returns(write: Write, text: str, problem: str, line: int | N
             2,
         ),
         ("x = 1\ndef build(:\n", "raised SyntaxError: invalid syntax", 2),
-        ("def build(width):\n    pass\n", "raised TypeError: build() missing 1 required", None),
         ("raise ValueError\n", "raised ValueError", 1),
         ("def build():\n    raise ValueError('first\\nsecond')\n", "raised ValueError: first\n", 2),
         ("import sys\nsys.exit(7)\n", "ended the process by itself (exit code 7)", 2),
@@ -100,3 +143,30 @@ def test_code_that_raises_is_named_with_its_line(
     assert problem in error.render()
     assert error.where == (f"{path}:{line}" if line else str(path))
     assert f"make `python {path}` work by itself first" in error.render()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        returning("optimizer, model, batch"),
+        returning("model, optimizer"),
+        "def build():\n    1 / 0\n",
+        "x = 1\n",
+    ],
+)
+def test_what_is_wrong_is_told_before_the_compiler_is_imported(write: Write, text: str) -> None:
+    """By the modules and not by a clock: MLIR and Triton take seconds, on a slow machine many."""
+    path = write(text)
+    watch = (
+        "import sys; print(*sorted({n.partition('.')[0] for n in sys.modules} & {'torch_mlir', 'triton'}))"
+    )
+    by_itself = f"import runpy, torch; torch.optim.SGD([torch.ones(1)]); {watch}"
+    command = f"main(['compile', {str(path)!r}, '-o', {str(path.with_name('out'))!r}, '--mesh', 'data=2'])"
+    ours = f"from shardc.cli import main; assert {command} == 2; {watch};"
+    ours += "assert not [n for n in sys.modules if n.startswith(('shardc.step', 'shardc.frontend'))]"
+    found, torchs = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for code in (ours, by_itself)
+    )
+    assert "torch_mlir" not in found.stdout and set(found.stdout.split()) <= set(torchs.stdout.split())
+    assert str(path) in found.stderr

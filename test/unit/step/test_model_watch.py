@@ -176,7 +176,7 @@ def test_a_change_that_the_program_does_not_depend_on_costs_one_trace() -> None:
         model.train(number == 2)
         model[1].epoch = number % 2
         if number == 1:
-            with pytest.warns(UserWarning, match=r"ModelTracedAgain: .*training .*same program"):
+            with pytest.warns(UserWarning, match=r"\[ModelTracedAgain\] .*training .*same program"):
                 loss = step(batch(number))
         else:
             loss = step(batch(number))
