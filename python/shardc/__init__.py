@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardc.options.numerics import Numerics
     from shardc.options.parallelism import Parallelism
     from shardc.options.pipeline import Pipeline
+    from shardc.options.shapes import Shapes
     from shardc.step.compile_step import compile_step
     from shardc.step.hugging_face import export_weights, read_weights
 
@@ -23,6 +24,7 @@ __all__ = [
     "Numerics",
     "Parallelism",
     "Pipeline",
+    "Shapes",
     "__version__",
     "compile_step",
     "explain_fusion",
@@ -38,6 +40,7 @@ _LAZY = {
     "Numerics": ("shardc.options.numerics", "Numerics"),
     "Parallelism": ("shardc.options.parallelism", "Parallelism"),
     "Pipeline": ("shardc.options.pipeline", "Pipeline"),
+    "Shapes": ("shardc.options.shapes", "Shapes"),
     "compile_step": ("shardc.step.compile_step", "compile_step"),
     "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),

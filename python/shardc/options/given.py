@@ -12,8 +12,10 @@ from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
+from shardc.options.shapes import Shapes
 
-GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in (Parallelism, Pipeline, Kernels, Numerics)}
+_GROUPS = (Parallelism, Pipeline, Kernels, Numerics, Shapes)
+GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in _GROUPS}
 """Group -> its dataclass. A field has one name in all of them."""
 
 _OPTIONS = [option for group in GROUPS.values() for option in options_of(group).values()]

@@ -12,6 +12,7 @@ from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
+from shardc.options.shapes import Shapes
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class StepOptions:
     pipeline: Pipeline | None = None
     kernels: Kernels = field(default_factory=Kernels)
     numerics: Numerics = field(default_factory=Numerics)
+    shapes: Shapes = field(default_factory=Shapes)
 
     @staticmethod
     def of(given: Mapping[str, object], front_end: FrontEnd = "compile_step") -> StepOptions:
@@ -37,6 +39,7 @@ class StepOptions:
             pipeline,
             read.group("kernels", Kernels),
             read.group("numerics", Numerics),
+            read.group("shapes", Shapes),
         )
         options.check()
         return options

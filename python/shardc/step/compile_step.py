@@ -32,6 +32,7 @@ from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism, PlanLike
 from shardc.options.pipeline import Pipeline
 from shardc.options.step import StepOptions
+from shardc.passes.plan.plan import Plan
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
@@ -46,6 +47,7 @@ from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
 from shardc.step.model_watch import ModelWatch
+from shardc.step.other_shapes import OtherShapes, bucketed
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
@@ -71,6 +73,7 @@ class CompiledStep:
     _source: Source
     _model: torch.nn.Module
     _watch: ModelWatch
+    _others: OtherShapes
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
@@ -147,10 +150,21 @@ class CompiledStep:
     def __call__(self, batch: object) -> Tensor:
         """One training step on a global batch; the loss, 0-d, the same on every rank.
 
+        A batch of other shapes than the example's is run by another program over the same state, compiled
+        the first time. Raises TooManyShapes, ShapeNotCompiled or BadBucket if that cannot be.
+
         Raises ModelChanged if the model or the optimizer is no more what was compiled: its mode, a hook, an
         attribute, ``requires_grad``, a parameter. Values may change.
         """
         return self.running(batch)
+
+    def for_batch(self, batch: object) -> CompiledStep:
+        """The step that runs batches of these shapes, compiled if it is not there: to look at its plan, to
+        check or to save it. Train by the step itself, which counts the steps.
+
+        Raises TooManyShapes, ShapeNotCompiled, BadBucket, BatchUnsupported.
+        """
+        return self._others.step_for(batch) or self
 
     @property
     def running(self) -> TrainStep:
@@ -171,6 +185,7 @@ class CompiledStep:
             self._watch.renew()
             running.bind(optimizer)
             running.check_before_steps(self._watch)
+            running.have_others(self._others)
             self._running = running
         elif self._places is not None:
             self._places.check()
@@ -293,6 +308,7 @@ def compile_step(
     check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
     groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}
     chosen = StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options})
+    example_batch = bucketed(example_batch, chosen.shapes.bucket)
     return compile_with(model, optimizer, example_batch, chosen, loss, state)
 
 
@@ -303,8 +319,9 @@ def compile_with(
     options: StepOptions,
     loss: Callable[..., Tensor] | None = None,
     state: Source = None,
+    plan: Plan | None = None,
 ) -> CompiledStep:
-    """:func:`compile_step` with arguments and options that were checked."""
+    """:func:`compile_step` with arguments and options that were checked; ``plan``: that of another shape."""
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
@@ -328,9 +345,8 @@ def compile_with(
         capture = trace(context=new_context(), twice=numerics.verify)
         level1 = capture.module.operation.get_asm(assume_verified=True)
         fields = fields_of(capture, optimizer, level1, numerics.seed)
-        compiled = compile_capture(
-            capture, mesh, parallelism.plan, model_plan=model_plan_of(model), pipeline=options.pipeline
-        )
+        given, own = plan or parallelism.plan, model_plan_of(model)
+        compiled = compile_capture(capture, mesh, given, model_plan=own, pipeline=options.pipeline)
         if kernels.fuse and target is not None:
             fuse_step(compiled, kernels, numerics.rounding, target)
     on_host = kernels.target is not None and target is not None and target.runs_on_host
@@ -340,10 +356,17 @@ def compile_with(
         optimizer,
         capture.written,
         is_same=lambda: is_program(trace(context=new_context()), capture, fields),
-        of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss).running,
+        of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss, plan=plan).running,
     )
+
+    def compile_for(batch: object) -> CompiledStep:
+        with torch.enable_grad():
+            return compile_with(model, optimizer, batch, options, loss, plan=compiled.plan)
+
     device = "cpu" if on_host else None
-    step = CompiledStep(compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, device)
+    others = OtherShapes(options.shapes, example_batch, compile_for, watch.check_start)
+    whole = uncompiled(model)
+    step = CompiledStep(compiled, fields, example_batch, optimizer, state, whole, watch, others, device)
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())
     return step

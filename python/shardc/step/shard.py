@@ -24,6 +24,7 @@ from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
+from shardc.passes.plan.for_batch import for_batch
 from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
@@ -120,14 +121,19 @@ def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
     return {str(pattern): str(style) for pattern, style in plan.items()}
 
 
-def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None) -> Plan:
-    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
+def make_plan(
+    plan: PlanLike | Plan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
+) -> Plan:
+    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings; one that
+    was made for another batch, fitted to this one.
 
     Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or
     the mesh.
     """
     arguments, file = arguments_of(program), None
-    if isinstance(plan, Mapping):
+    if isinstance(plan, Plan):
+        chosen = for_batch(plan, arguments, mesh)
+    elif isinstance(plan, Mapping):
         chosen = read_patterns(plan, arguments, mesh)
     elif isinstance(plan, Path) or plan.endswith(".json"):
         file = Path(plan)
@@ -141,7 +147,7 @@ def make_plan(plan: PlanLike, program: Program, mesh: Mesh, model_plan: Mapping[
 def compile_capture(
     capture: Capture,
     mesh: Mesh,
-    plan: PlanLike,
+    plan: PlanLike | Plan,
     *,
     model_plan: Mapping[str, str] | None = None,
     pipeline: Pipeline | None = None,
