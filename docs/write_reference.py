@@ -128,7 +128,8 @@ def options_page() -> str:
 
 def _row(option: Option) -> tuple[str, ...]:
     default = "required" if option.is_required else f"`{option.default!r}`"
-    shown = "" if option.about.only == "torch.compile" else f"`{flag(option.name)}`"
+    has_flag = option.about.has_flag and option.about.only != "torch.compile"
+    shown = f"`{flag(option.name)}`" if has_flag else ""
     return f"`{option.name}`", shown, option.expected.replace("|", "\\|"), default
 
 

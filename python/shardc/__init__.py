@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from shardc.options.numerics import Numerics
     from shardc.options.parallelism import Parallelism
     from shardc.options.pipeline import Pipeline
+    from shardc.options.shapes import Shapes
     from shardc.runtime.messages import ShardcWarning
     from shardc.step.compile_forward import compile_forward
     from shardc.step.compile_step import compile_step
@@ -25,6 +26,7 @@ __all__ = [
     "Numerics",
     "Parallelism",
     "Pipeline",
+    "Shapes",
     "ShardcWarning",
     "__version__",
     "compile_forward",
@@ -44,6 +46,7 @@ _LAZY = {
     "Pipeline": ("shardc.options.pipeline", "Pipeline"),
     "ShardcWarning": ("shardc.runtime.messages", "ShardcWarning"),
     "compile_forward": ("shardc.step.compile_forward", "compile_forward"),
+    "Shapes": ("shardc.options.shapes", "Shapes"),
     "compile_step": ("shardc.step.compile_step", "compile_step"),
     "explain_fusion": ("shardc.commands.explain_function", "explain_fusion"),
     "explain_memory": ("shardc.commands.explain_function", "explain_memory"),

@@ -53,8 +53,12 @@ def with_options(*groups: type[Group], only: Sequence[str] = ()) -> Callable[[Co
     It gets those that were given as the mapping ``given``, by name, read and not checked yet.
     """
     options = [option for group in groups for option in options_of(group).values()]
-    flags = [o for o in options if (o.name in only if only else o.about.only != "torch.compile")]
+    flags = [o for o in options if (o.name in only if only else _has_flag(o))]
     return lambda command: _derive(command, flags)
+
+
+def _has_flag(option: Option) -> bool:
+    return option.about.has_flag and option.about.only != "torch.compile"
 
 
 def _derive(command: Command, options: Sequence[Option]) -> Command:

@@ -29,6 +29,41 @@ class ModelChanged(ShardcError):
     hint = "set it back before the step (handle.remove()), or compile another step"
 
 
+class TooManyShapes(ShardcError):
+    """A batch of one more shape than a step may have programs for.
+
+    Fails: texts of 100 lengths, each a batch as long as its text. Works: the same with
+    ``bucket=fn``, which pads each batch to one of a few lengths.
+    """
+
+    template = "batch {shape} needs program {count}, and shapes_limit is {limit}; there are those for {seen}"
+    hint = (
+        "pass bucket=fn to compile_step, called as fn(batch), that pads a batch to one of a few sizes (with "
+        "what the loss leaves out, such as ignore_index), use drop_last=True in the loader, or raise "
+        "shapes_limit"
+    )
+
+
+class ShapeNotCompiled(ShardcError):
+    """There can be no program for another shape of the batch, under the plan that the step has.
+
+    Fails: one row where ``micro_batches`` cut a pipeline's batch. Works: a row for each of them.
+    """
+
+    template = "batch {shape} has no program: {reason}"
+    hint = "pad it with bucket=fn, leave it out (drop_last=True in the loader), or compile a step for it"
+
+
+class BadBucket(ShardcError):
+    """The function that ``bucket=`` names did not return a batch.
+
+    Fails: ``bucket=len``. Works: a function that returns a batch like the one that it is given.
+    """
+
+    template = "bucket function {name} {problem}"
+    hint = "return the batch: the same containers with tensors, padded or as they are"
+
+
 class NotEqual(ShardcError):
     """``verify=True`` found that the compiled program differs from the single-device one."""
 

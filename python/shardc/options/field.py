@@ -41,6 +41,7 @@ class About:
     Numbers are at least ``at_least``, at most ``at_most`` and greater than ``above``. ``convert`` makes the
     value that is kept of the one that is given, ``parse`` that of a flag's text. ``was``: earlier names;
     ``was_values``: earlier values with the present ones. ``only``: the one front end that has the option.
+    ``has_flag``: whether the command line has it.
     """
 
     help: str
@@ -54,6 +55,7 @@ class About:
     was: str | tuple[str, ...] = ()
     was_values: Mapping[str, str] = dataclasses.field(default_factory=dict)
     only: FrontEnd | None = None
+    has_flag: bool = True
 
 
 def option(default: T, help: str, hint: Hint = Hint(), **more: Any) -> T:

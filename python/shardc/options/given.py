@@ -13,10 +13,10 @@ from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
 from shardc.options.results import Results
+from shardc.options.shapes import Shapes
 
-GROUPS: dict[str, type[Group]] = {
-    g.__name__.lower(): g for g in (Parallelism, Pipeline, Kernels, Numerics, Results)
-}
+_GROUPS = (Parallelism, Pipeline, Kernels, Numerics, Results, Shapes)
+GROUPS: dict[str, type[Group]] = {g.__name__.lower(): g for g in _GROUPS}
 """Group -> its dataclass. A field has one name in all of them."""
 
 _OPTIONS = [option for group in GROUPS.values() for option in options_of(group).values()]

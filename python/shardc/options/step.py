@@ -13,6 +13,7 @@ from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism
 from shardc.options.pipeline import Pipeline
 from shardc.options.results import Results
+from shardc.options.shapes import Shapes
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class StepOptions:
     kernels: Kernels = field(default_factory=Kernels)
     numerics: Numerics = field(default_factory=Numerics)
     results: Results = field(default_factory=Results)
+    shapes: Shapes = field(default_factory=Shapes)
 
     @staticmethod
     def of(given: Mapping[str, object], front_end: FrontEnd = "compile_step") -> StepOptions:
@@ -40,6 +42,7 @@ class StepOptions:
             read.group("kernels", Kernels),
             read.group("numerics", Numerics),
             read.group("results", Results),
+            read.group("shapes", Shapes),
         )
         options.check()
         return options

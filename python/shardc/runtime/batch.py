@@ -1,7 +1,10 @@
 """A batch as the list of tensors that the program takes, each checked against the manifest."""
 
-from collections.abc import Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -10,7 +13,14 @@ from .check import Json
 from .comm.layout import Leaf
 from .errors import BatchMismatch
 
+if TYPE_CHECKING:
+    from .step import TrainStep
+
 HINT = "pass a batch like the example that the step was compiled with, or compile for this one"
+LOCAL_HINT = (
+    "pass this rank's rows of a batch of the example's sizes (drop_last=True in the loader), or the global "
+    "batch to step(batch), which takes other sizes"
+)
 
 
 def leaves_of(batch: object, tree: Json) -> dict[str, Tensor]:
@@ -25,7 +35,7 @@ def leaves_of(batch: object, tree: Json) -> dict[str, Tensor]:
     return dict(_walk(batch, tree, ""))
 
 
-def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...]) -> None:
+def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...], hint: str = HINT) -> None:
     """Raises BatchMismatch unless ``values`` has the leaf, in its dtype and in ``shape``."""
     value = values.get(leaf.name)
     if value is None:
@@ -37,7 +47,7 @@ def check_leaf(values: Mapping[str, Tensor], leaf: Leaf, shape: tuple[int, ...])
         got = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         expected = f"{str(leaf.dtype).removeprefix('torch.')} {list(shape)}"
         what = f"batch leaf {leaf.name!r} is {got}; the program takes {expected}"
-        raise BatchMismatch(what, leaf.name, HINT)
+        raise BatchMismatch(what, leaf.name, hint)
 
 
 def special_form(value: Tensor) -> str:
@@ -55,6 +65,26 @@ def _without_values(value: Tensor) -> str:
     if getattr(type(value), "__torch_dispatch__", None) is not getattr(Tensor, "__torch_dispatch__", None):
         return f"a {type(value).__name__}"
     return "on the meta device" if value.is_meta else ""
+
+
+class OtherPrograms(Protocol):
+    """Programs of one step by the shapes of its batches, made by the compiler: an artefact has one alone.
+
+    All ranks ask for the same, in the same order: making a program may join their processes.
+    """
+
+    def prepared(self, batch: object) -> object:
+        """The batch to run, by what the user does with each: into a bucket."""
+        ...
+
+    def find(
+        self, batch: object, mismatch: BatchMismatch
+    ) -> tuple[dict[str, Tensor], Callable[[], TrainStep]]:
+        """A batch's tensors by leaf, and what gives the step for it, made if it is not there.
+
+        Raises ``mismatch`` if the batch is not one of other shapes or constants.
+        """
+        ...
 
 
 def _walk(batch: object, tree: Json, path: str) -> Iterator[tuple[str, Tensor]]:

@@ -1,5 +1,7 @@
 """Hyperparameters of a step: numbers that may change from step to step, such as the learning rate."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -105,6 +107,14 @@ class Hyperparameters(MutableMapping[str, float]):
             what = "a scheduler works on the optimizer, and its state is not in the checkpoint"
             hint = 'pass objects={"scheduler": scheduler} to save_checkpoint and load_checkpoint'
             warn("SchedulerNotSaved", f"{what}\n  try: {hint}", StateWarning, 3)
+
+    def begin_like(self, other: Hyperparameters) -> None:
+        """Take the numbers of the very first step from those of another program of the optimizer's: where
+        this one was made, a step had given the optimizer its state.
+        """
+        for name in self._entries.keys() & other._entries.keys():
+            first = other._entries[name].get("first_step")
+            self._entries[name] = {**self._entries[name], "first_step": first}
 
     def at_step(self, step: int) -> dict[str, float]:
         """The numbers for ``step``, from 0 on. Raises HyperparameterMismatch if a baked setting changed."""

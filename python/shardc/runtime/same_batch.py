@@ -4,6 +4,7 @@ its part from another one.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -20,7 +21,8 @@ _MASK = (1 << 62) - 1
 
 class SameBatch:
     """Compares a hash of the batch between ranks: at the first step all of it, before the step; then a sample
-    of what lies on the host, while the step runs. A difference is told of at the next step or save.
+    of what lies on the host, while the step runs. A difference is told of at the next step or save. A rank
+    whose batch has other shapes than the one before waits for the comparison, before it runs another program.
 
     The collective of the first step also compares what the ranks start from.
     """
@@ -30,6 +32,7 @@ class SameBatch:
         self._is_first = True
         self._start: dict[str, int] = {}
         self._pending: tuple[int, Tensor, dist.Work] | None = None
+        self._shapes = ""
 
     def start_from(self, values: object, names: Iterable[str], tied: Mapping[str, str]) -> None:
         """Compare these tensors of a mapping at the first step; nothing if it is no mapping.
@@ -51,8 +54,10 @@ class SameBatch:
         work = dist.all_reduce(pairs, dist.ReduceOp.MAX, async_op=True)
         assert work is not None
         self._pending = step, pairs, work
-        if self._is_first:
+        before, self._shapes = self._shapes, shapes_of(values)
+        if self._is_first or before != self._shapes:
             self.settle()
+        if self._is_first:
             self._is_first, self._start = False, {}
 
     def compare_start(self, step: int) -> None:
@@ -70,7 +75,14 @@ class SameBatch:
                 raise _different([n for n, differs in zip(self._start, of_weights, strict=True) if differs])
             if of_batch:
                 hint = "pass the same global batch on all ranks, or each rank's own part to step.local(batch)"
-                raise BatchMismatch(f"the ranks passed different batches to step {step}", "batch", hint)
+                what = f"the ranks passed different batches to step {step} (this rank: {self._shapes})"
+                raise BatchMismatch(what, "batch", hint)
+
+
+def shapes_of(values: Mapping[str, Tensor]) -> str:
+    """The tensors of a batch in words: ``0 float32 [5, 8], 1 int64 [5]``."""
+    dtypes = {name: str(value.dtype).removeprefix("torch.") for name, value in values.items()}
+    return ", ".join(f"{name} {dtypes[name]} {list(values[name].shape)}" for name in sorted(values))
 
 
 def _different(names: list[str]) -> WeightsMismatch:
@@ -84,7 +96,7 @@ def _different(names: list[str]) -> WeightsMismatch:
 
 
 def _hash(values: Mapping[str, Tensor], whole: bool) -> int:
-    found = 0
+    found = zlib.crc32(shapes_of(values).encode())
     for name in sorted(values):
         tensor = values[name]
         if whole or tensor.device.type == "cpu":

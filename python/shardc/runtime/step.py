@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from . import logs, progress
 from .arguments import mapping_given, path_given, whole_number
-from .batch import check_leaf, leaves_of
+from .batch import LOCAL_HINT, OtherPrograms, check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
 from .checkpoint.load import Checkpoint
 from .checkpoint.objects import RANDOM, Generators, Stateful, pack, unpack
@@ -28,7 +28,7 @@ from .comm.symmetric import taken, use_symmetric_memory
 from .comm.watch import Watch
 from .cuda_graph import GraphedStep
 from .environment import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
-from .errors import BadSeed, GraphNotCaptured, StepNotCopied
+from .errors import BadSeed, BatchMismatch, GraphNotCaptured, StepNotCopied
 from .hyper import Hyperparameters
 from .memory import check_memory, told
 
@@ -94,6 +94,7 @@ class TrainStep:
         self._outputs = Outputs(manifest["results"], self._mesh, self._place)
         self._graphed: GraphedStep | None = None
         self._check: Callable[[], TrainStep | None] | None = None
+        self._others: OtherPrograms | None = None
         held = [leaf for leaf in self._arguments if leaf.role == "constant"]
         self._constants = {leaf.name: self._constant(leaf, constants) for leaf in held}
         self.state = State(self._arguments, self._mesh, self._place, every, part.axis)
@@ -161,19 +162,20 @@ class TrainStep:
         WeightsMismatch at the first step if they start from different weights.
         """
         with self._watch.guard(self.steps_done):
-            return self._step_whole(leaves_of(batch, self._manifest["batch"]))
+            return self._step_batch(batch)
 
     def step_leaves(self, values: Mapping[str, Tensor]) -> Result:
         """``step`` on a global batch that is given as its tensors by leaf name."""
         mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done):
-            return self._step_whole(values)
+            return self._step_whole(self._fitting(values))
 
     def trace(self, batch: object, path: Path | str) -> Result:
         """Run ``step`` of a pipeline; rank 0 writes its actions to ``path`` as a Chrome trace.
 
         On a GPU each action is waited for, so the step itself is slower. Raises NothingToTrace.
         """
+        batch = batch if self._others is None else self._others.prepared(batch)
         return self.trace_leaves(leaves_of(batch, self._manifest["batch"]), path)
 
     def trace_leaves(self, values: Mapping[str, Tensor], path: Path | str) -> Result:
@@ -181,7 +183,7 @@ class TrainStep:
         path = path_given(path, "path")
         mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done), recorded(self._program, self._part, self._place) as spans:
-            loss = self._step_whole(values)
+            loss = self._step_whole(self._fitting(values))
             write_timeline(spans, self._part, self._mesh, self._place, path)
             return loss
 
@@ -190,11 +192,11 @@ class TrainStep:
         check_traceable(self._program)
 
     def local(self, batch: object) -> Result:
-        """One step where each rank passes its own part of the batch alone."""
+        """One step where each rank passes its own part of the batch alone, of the example batch's sizes."""
         with self._watch.guard(self.steps_done):
             values = leaves_of(batch, self._manifest["batch"])
             for leaf in self._inputs.values():
-                check_leaf(values, leaf, leaf.held_shape(self._mesh, self._place.rank))
+                check_leaf(values, leaf, leaf.held_shape(self._mesh, self._place.rank), LOCAL_HINT)
             self._same_batch.compare_start(self.steps_done)
             shapes = {name: leaf.local_shape(self._mesh) for name, leaf in self._inputs.items()}
             return self._advance({n: with_padding(values[n], shape) for n, shape in shapes.items()})
@@ -229,6 +231,10 @@ class TrainStep:
         returns, over the same state, runs in the place of this one.
         """
         self._check = check
+
+    def have_others(self, others: OtherPrograms) -> None:
+        """Run batches of other shapes, whole ones, by ``others``."""
+        self._others = others
 
     def parameters(self) -> Iterator[DTensor]:
         """Those that this rank has a part of: with a pipeline, of its own stages."""
@@ -336,13 +342,37 @@ class TrainStep:
         whole = with_padding(whole, leaf.padded)
         return cut(whole, leaf.dims, self._mesh, self._place.rank).to(self._place.device, copy=True)
 
-    def _step_whole(self, values: Mapping[str, Tensor]) -> Result:
+    def _step_batch(self, batch: object) -> Result:
+        others = self._others
+        batch = batch if others is None else others.prepared(batch)
+        try:
+            values = self._fitting(leaves_of(batch, self._manifest["batch"]))
+        except BatchMismatch as error:
+            if others is None:
+                raise
+            mismatch = error
+        else:
+            return self._step_whole(values)
+        values, program = others.find(batch, mismatch)
+        self._same_batch.compare(values, self.steps_done)
+        other = program()
+        return self._advance_by(other, other._own_parts(other._fitting(values)))
+
+    def _fitting(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The program's inputs among a batch's tensors. Raises BatchMismatch."""
         for leaf in self._inputs.values():
             check_leaf(values, leaf, leaf.shape)
-        self._same_batch.compare({name: values[name] for name in self._inputs}, self.steps_done)
+        return {name: values[name] for name in self._inputs}
+
+    def _step_whole(self, values: Mapping[str, Tensor]) -> Result:
+        self._same_batch.compare(values, self.steps_done)
+        return self._advance(self._own_parts(values))
+
+    def _own_parts(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """This rank's part of each tensor of a global batch."""
         rank, mesh = self._place.rank, self._mesh
         padded = {n: with_padding(values[n], leaf.padded) for n, leaf in self._inputs.items()}
-        return self._advance({n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()})
+        return {n: cut(padded[n], leaf.dims, mesh, rank) for n, leaf in self._inputs.items()}
 
     def _advance(self, inputs: Mapping[str, Tensor]) -> Result:
         other = None if self._check is None else self._check()
@@ -354,6 +384,7 @@ class TrainStep:
     def _advance_by(self, other: TrainStep, inputs: Mapping[str, Tensor]) -> Result:
         """Run this step by another program."""
         other.seed, other.steps_done = self.seed, self.steps_done
+        other.hyper.begin_like(self.hyper)
         loss = other._advance(inputs)
         self.steps_done = other.steps_done
         self.state.refresh()

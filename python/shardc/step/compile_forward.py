@@ -27,7 +27,7 @@ from shardc.report.plan_report import Report, make_report
 from shardc.runtime.arguments import whole_number
 from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.kernels.loaders import Kernels as Library
-from shardc.runtime.outputs import Result
+from shardc.runtime.outputs import Result, StepResult
 from shardc.runtime.program import Program
 from shardc.runtime.state import Shared, State
 from shardc.runtime.step import TrainStep
@@ -80,7 +80,7 @@ class CompiledForward:
     def __call__(self, batch: object) -> object:
         """The model's output on a global batch, in its own containers. Raises BatchMismatch."""
         found = self.result(batch)
-        return found if self._tree is None else self._tree.filled(found.outputs)
+        return self._tree.filled(found.outputs) if isinstance(found, StepResult) and self._tree else found
 
     def result(self, batch: object) -> Result:
         """What the program returns: the tensors by name, with the loss of one that has a loss."""

@@ -35,6 +35,7 @@ from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism, PlanLike
 from shardc.options.pipeline import Pipeline
 from shardc.options.step import StepOptions
+from shardc.passes.plan.plan import Plan
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
@@ -56,6 +57,7 @@ from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
 from shardc.step.log_step import log_step
 from shardc.step.model_watch import ModelWatch
+from shardc.step.other_shapes import OtherShapes, bucketed
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
@@ -82,6 +84,7 @@ class CompiledStep:
     _model: torch.nn.Module
     _watch: ModelWatch
     _forwards: Forwards
+    _others: OtherShapes
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
@@ -161,6 +164,9 @@ class CompiledStep:
 
         With ``outputs=``, the loss and the outputs: ``loss, outputs = step(batch)``.
 
+        A batch of other shapes than the example's is run by another program over the same state, compiled
+        the first time. Raises TooManyShapes, ShapeNotCompiled or BadBucket if that cannot be.
+
         Raises ModelChanged if the model or the optimizer is no more what was compiled: its mode, a hook, an
         attribute, ``requires_grad``, a parameter. Values may change.
         """
@@ -185,6 +191,14 @@ class CompiledStep:
         """
         take(self.running, source)
 
+    def for_batch(self, batch: object) -> CompiledStep:
+        """The step that runs batches of these shapes, compiled if it is not there: to look at its plan, to
+        check or to save it. Train by the step itself, which counts the steps.
+
+        Raises TooManyShapes, ShapeNotCompiled, BadBucket, BatchUnsupported.
+        """
+        return self._others.step_for(batch) or self
+
     @property
     def running(self) -> TrainStep:
         """The step joined to the other ranks' processes, over the tensors of the model and the optimizer."""
@@ -204,6 +218,7 @@ class CompiledStep:
             self._watch.renew()
             running.bind(optimizer)
             running.check_before_steps(self._watch)
+            running.have_others(self._others)
             self._running = running
         elif self._places is not None:
             self._places.check()
@@ -326,6 +341,7 @@ def compile_step(
     check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
     groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}
     chosen = StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options})
+    example_batch = bucketed(example_batch, chosen.shapes.bucket)
     return compile_with(model, optimizer, example_batch, chosen, loss, state)
 
 
@@ -337,8 +353,9 @@ def compile_with(
     options: StepOptions,
     loss: Callable[..., Tensor] | None = None,
     state: Source = None,
+    plan: Plan | None = None,
 ) -> CompiledStep:
-    """:func:`compile_step` with arguments and options that were checked."""
+    """:func:`compile_step` with arguments and options that were checked; ``plan``: that of another shape."""
     start_logs()
     check_silenced()
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
@@ -366,8 +383,9 @@ def compile_with(
         level1 = capture.module.operation.get_asm(assume_verified=True)
         fields = fields_of(capture, optimizer, level1, numerics.seed)
         with collect_remarks() as remarks:
-            plan, pipeline = resolve_plan(parallelism, model, options.pipeline)
-        compiled = compile_capture(capture, mesh, plan, model_plan=model_plan_of(model), pipeline=pipeline)
+            given, pipeline = resolve_plan(parallelism, model, options.pipeline)
+        given, own = plan or given, model_plan_of(model)
+        compiled = compile_capture(capture, mesh, given, model_plan=own, pipeline=pipeline)
         compiled.remarks.extend(remarks)
         if kernels.fuse and target is not None:
             fuse_step(compiled, kernels, numerics.rounding, target)
@@ -379,12 +397,18 @@ def compile_with(
         optimizer,
         capture.written,
         is_same=lambda: is_program(trace(context=new_context()), capture, fields),
-        of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss).running,
+        of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss, plan=plan).running,
     )
+
+    def compile_for(batch: object) -> CompiledStep:
+        with torch.enable_grad():
+            return compile_with(model, optimizer, batch, options, loss, plan=compiled.plan)
+
     device = "cpu" if on_host else None
     forwards = Forwards(uncompiled(model), loss, options)
+    others = OtherShapes(options.shapes, example_batch, compile_for, watch.check_start)
     step = CompiledStep(
-        compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, forwards, device
+        compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, forwards, others, device
     )
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())

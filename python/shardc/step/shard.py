@@ -24,6 +24,7 @@ from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
+from shardc.passes.plan.for_batch import for_batch
 from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
@@ -125,7 +126,8 @@ def model_plan_of(model: nn.Module) -> Mapping[str, str] | None:
 def make_plan(
     plan: PlanLike | StylePlan | Plan, program: Program, mesh: Mesh, model_plan: Mapping[str, str] | None
 ) -> Plan:
-    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings.
+    """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings; one that
+    was made for another batch, fitted to this one.
 
     Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or
     the mesh.
@@ -133,9 +135,9 @@ def make_plan(
     arguments, file = arguments_of(program), None
     if isinstance(plan, Plan):
         known = {argument.key for argument in arguments}
-        entries = {key: entry for key, entry in plan.entries.items() if key in known}
-        return Plan(plan.text, entries)
-    if isinstance(plan, StylePlan):
+        held = {key: entry for key, entry in plan.entries.items() if key in known}
+        chosen = for_batch(Plan(plan.text, held, plan.pipeline), arguments, mesh)
+    elif isinstance(plan, StylePlan):
         chosen = read_styles(plan, program, mesh, model_plan)
     elif isinstance(plan, Mapping):
         chosen = read_patterns(plan, arguments, mesh)

@@ -57,6 +57,16 @@ def unflatten_batch(tree: BatchTree, tensors: Sequence[torch.Tensor]) -> Any:
     return _dressed(pytree.tree_unflatten(leaves, tree.spec), tree.like)
 
 
+def in_form_of(batch: object, like: object) -> object | None:
+    """The batch in the containers of ``like``; None if it has not the same parts, or tensors elsewhere.
+
+    Constants may be others.
+    """
+    if isinstance(like, tuple) and isinstance(batch, torch.Tensor):
+        batch = (batch,)
+    return _dressed(_plain(batch), like) if _is_like(_plain(batch), _plain(like)) else None
+
+
 def entries_of(batch: object) -> dict[str, Any]:
     """The entries of a mapping, or the fields of a dataclass, by name."""
     if isinstance(batch, Mapping):
@@ -112,6 +122,19 @@ def _dressed(part: Any, like: object) -> Any:
         else:
             object.__setattr__(made, key, value)  # of a frozen one, too
     return made
+
+
+def _is_like(part: object, like: object) -> bool:
+    """Whether two plain batches have tensors, constants and parts in the same places."""
+    if isinstance(like, dict):
+        return (
+            isinstance(part, dict)
+            and part.keys() == like.keys()
+            and all(_is_like(part[key], value) for key, value in like.items())
+        )
+    if isinstance(like, tuple | list):
+        return isinstance(part, tuple | list) and len(part) == len(like) and all(map(_is_like, part, like))
+    return isinstance(part, torch.Tensor if isinstance(like, torch.Tensor) else STATIC_TYPES)
 
 
 def _same_kind(like: Sequence[object], parts: Iterable[object]) -> Sequence[object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch_mlir import ir
@@ -19,7 +20,7 @@ from shardc.frontend.step.capture import values_of, with_symbols
 from shardc.frontend.step.hooks import carry_hooks
 from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, model_state, unchanged
-from shardc.frontend.step.optimizer import StateSlot
+from shardc.frontend.step.optimizer import StateSlot, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.spec import BatchTree, Capture, Hyperparameter
 from shardc.frontend.step.trace import NOTHING, Borrowed, StepTracer, Tensors, Trace, take
@@ -80,7 +81,7 @@ class ForwardTracer(StepTracer):
         super().__init__(
             model,
             state,
-            NoOptimizer(),
+            cast(TracedOptimizer, NoOptimizer()),  # the methods of an update are never called
             batch,
             loss=evaluated.loss,
             clip_grad_norm=None,

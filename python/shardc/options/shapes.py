@@ -1,0 +1,28 @@
+"""What a step does with batches of other shapes than the example's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shardc.options.field import Group, Hint, option
+
+
+@dataclass(frozen=True)
+class Shapes(Group):
+    """How many programs a step may have, one for each shape of a batch."""
+
+    shapes_limit: int = option(
+        8,
+        "The most programs of one step: each new shape of a batch compiles one, the example's included.",
+        at_least=1,
+        only="compile_step",
+        has_flag=False,
+    )
+    bucket: Callable[[Any], Any] | None = option(
+        None,
+        "Called with each batch before the step; returns the batch to run, for instance padded to one of a "
+        "few lengths, so that few shapes occur.",
+        Hint("a function from a batch to a batch", "as in bucket=lambda batch: pad_to_multiple(batch, 64)"),
+        only="compile_step",
+        has_flag=False,
+    )

@@ -1,0 +1,126 @@
+"""A step's programs for batches of other shapes: one each, over the same state and by the same plan."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from shardc.diagnostics.api import BadBucket, ShapeNotCompiled, TooManyShapes
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.frontend import BatchUnsupported
+from shardc.frontend.importing.recorder import caller_line
+from shardc.frontend.step.batch import flatten_batch, in_form_of
+from shardc.frontend.step.hooks import line_of_code
+from shardc.options.shapes import Shapes
+from shardc.runtime.errors import BatchMismatch
+from shardc.runtime.same_batch import shapes_of
+from shardc.runtime.step import TrainStep
+
+if TYPE_CHECKING:
+    from shardc.step.compile_step import CompiledStep
+
+
+class OtherShapes:
+    """The steps of other shapes than the example's, by what the batch's tensors and constants are.
+
+    ``compile_for`` compiles one for a batch; ``check`` is called before, to see that the model is still what
+    the first program was compiled from.
+    """
+
+    def __init__(
+        self,
+        options: Shapes,
+        example: object,
+        compile_for: Callable[[object], CompiledStep],
+        check: Callable[[], None],
+    ) -> None:
+        self._options, self._compile_for, self._check = options, compile_for, check
+        self._like = flatten_batch(example)[1].like
+        self._own, _ = _described(example)
+        self._steps: dict[str, CompiledStep] = {}
+
+    def prepared(self, batch: object) -> object:
+        """The batch in its bucket. Raises BadBucket."""
+        return bucketed(batch, self._options.bucket)
+
+    def find(
+        self, batch: object, mismatch: BatchMismatch
+    ) -> tuple[dict[str, Tensor], Callable[[], TrainStep]]:
+        """A batch's tensors, and what gives the running step for it. Raises ``mismatch``."""
+        known = in_form_of(batch, self._like)
+        if known is None:
+            raise mismatch
+        try:
+            _, values = _described(known)
+        except BatchUnsupported:
+            raise mismatch from None
+        return values, lambda: self._step(known).running
+
+    def step_for(self, batch: object) -> CompiledStep | None:
+        """The step for a batch like the example; None for the example's own. Raises BatchUnsupported."""
+        known = in_form_of(self.prepared(batch), self._like)
+        if known is None:
+            raise BatchUnsupported(reason="it is not like the example batch", where=_line())
+        return None if _described(known)[0] == self._own else self._step(known)
+
+    def _step(self, batch: object) -> CompiledStep:
+        """Raises TooManyShapes, ShapeNotCompiled, ModelChanged."""
+        shape, _ = _described(batch)
+        if shape not in self._steps:
+            count, limit = len(self._steps) + 2, self._options.shapes_limit
+            if count > limit:
+                seen = "; ".join([self._own, *self._steps])
+                raise TooManyShapes(shape=shape, count=count, limit=limit, seen=seen, where=_line())
+            self._check()
+            started = time.perf_counter()
+            self._steps[shape] = self._compiled(shape, batch)
+            took = f"{time.perf_counter() - started:.1f} s"
+            _warn(f"ShapeCompiled: compiled program {count} of at most {limit}, for batch {shape}: {took}")
+        return self._steps[shape]
+
+    def _compiled(self, shape: str, batch: object) -> CompiledStep:
+        try:
+            return self._compile_for(batch)
+        except ShardcError as error:
+            reason = error.render().splitlines()[0]
+            raise ShapeNotCompiled(shape=shape, reason=reason, where=_line()) from error
+
+
+def bucketed(batch: object, bucket: Callable[[object], object] | None) -> object:
+    """What a user's function makes of a batch. Raises BadBucket if it raises, or returns no batch."""
+    if bucket is None:
+        return batch
+    name, where = getattr(bucket, "__name__", type(bucket).__name__), line_of_code(bucket) or _line()
+    try:
+        made = bucket(batch)
+    except Exception as error:
+        raise BadBucket(name=name, problem=f"raised {type(error).__name__}: {error}", where=where) from error
+    try:
+        flatten_batch(made)
+    except BatchUnsupported as error:
+        problem = f"returned a {type(made).__name__}, which is no batch: {error.fields['reason']}"
+        raise BadBucket(name=name, problem=problem, where=where) from None
+    return made
+
+
+def _described(batch: object) -> tuple[str, dict[str, Tensor]]:
+    """The shapes, dtypes and constants of a batch in words, and its tensors."""
+    tensors, tree = flatten_batch(batch)
+    values = dict(zip(tree.names, tensors, strict=True))
+    constants = "".join(f", {value!r}" for value in tree.constants.values())
+    return shapes_of(values) + constants, values
+
+
+def _line() -> str:
+    file, line = caller_line()[0]
+    return f"{file}:{line}"
+
+
+def _warn(text: str) -> None:
+    """A warning at the user's line."""
+    file, line = caller_line()[0]
+    warnings.warn_explicit(text, UserWarning, file, line)
