@@ -15,6 +15,7 @@ from shardc.dialects.aten.call import is_constant, target_name
 from shardc.dialects.aten.schema import position
 from shardc.dialects.aten.types import Order, read_type
 from shardc.dialects.kern.strides import Strides, note_strides
+from shardc.passes.fuse.grouping.shift import shift_slices
 from shardc.passes.fuse.linear_loss.find import LinearLoss
 from shardc.passes.fuse.reading.graph import Block, Node
 from shardc.passes.fuse.reading.unit import Units
@@ -136,6 +137,7 @@ def _program(
                 return None
         module, block = _function(list(program.arguments), program.results, strides)
         program.write(block)
+        shift_slices(block, _VIEWS)
         return module
 
 
