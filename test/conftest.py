@@ -13,6 +13,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["SHARDC_TUNING_DB"] = "/nonexistent/tuning.db"
 # Nor by what comes with shardc for machines like this one.
 os.environ["SHARDC_SHIPPED_TUNING"] = ""
+# Nor is a step loaded that another test compiled: tests plant bugs that no key sees.
+os.environ["SHARDC_STEP_CACHE"] = "0"
 
 # Nor does a slow machine write more to standard error than a fast one.
 os.environ["SHARDC_PROGRESS"] = "0"

@@ -257,12 +257,17 @@ def load_rules() -> Mapping[str, RuleFunction]:
     return _RULES
 
 
+added: set[str] = set()
+"""The targets whose rules are a user's."""
+
+
 def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
     """Register a rule while programs may have been compiled already; it replaces one of class ``replace``."""
     load_rules()
     if isinstance(_RULES.get(target), replace):
         del _RULES[target]
     rule_for(target)(function)
+    added.add(target)
     find_rule.cache_clear()
 
 

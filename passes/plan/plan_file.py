@@ -43,14 +43,19 @@ def read_plan(path: Path, mesh: Mesh, arguments: Sequence[Argument]) -> Plan:
         raise BadPlanFile(path=path, problem="it was made for another model, optimizer or batch")
     try:
         saved = Mesh(tuple(MeshAxis(*axis) for axis in data["mesh"]))
-        entries = {(e["role"], e["name"]): _entry(e) for e in data["entries"]}
-        text, pipeline = str(data["text"]), str(data.get("pipeline", ""))
+        plan = plan_of_json(data)
     except (KeyError, TypeError, ValueError) as error:
         raise BadPlanFile(path=path, problem=f"a field is missing or of the wrong kind ({error!r})") from None
     if saved != mesh:
         shown = ", ".join(f"{a.name}={a.size}" for a in saved.axes)
         raise BadPlanFile(path=path, problem=f"it was made for the mesh {shown}")
-    return Plan(text, entries, pipeline)
+    return plan
+
+
+def plan_of_json(data: Mapping[str, Any]) -> Plan:
+    """What :func:`plan_to_json` wrote. Raises KeyError, TypeError, ValueError."""
+    entries = {(e["role"], e["name"]): _entry(e) for e in data["entries"]}
+    return Plan(str(data["text"]), entries, str(data.get("pipeline", "")))
 
 
 def _entry(e: Mapping[str, Any]) -> Entry:

@@ -12,6 +12,7 @@ from pathlib import Path
 from shardc.runtime.environment import DEBUG as DEBUG
 from shardc.runtime.environment import LAUNCHER as LAUNCHER
 from shardc.runtime.environment import LOCAL_WORLD_SIZE as LOCAL_WORLD_SIZE
+from shardc.runtime.environment import RANK as RANK
 from shardc.runtime.environment import SILENCE as SILENCE
 from shardc.runtime.environment import WORLD_SIZE as WORLD_SIZE
 from shardc.runtime.environment import Variable
@@ -37,6 +38,14 @@ CACHE_BYTES = Variable(
     2 << 30,
     lambda text: int(text) if text.isdecimal() else 2 << 30,
     "The size of the cache folder above which the least recently used files are deleted.",
+)
+STEP_CACHE = Variable(
+    "SHARDC_STEP_CACHE",
+    "0 or 1",
+    True,
+    {"0": False, "1": True}.__getitem__,
+    "0 compiles each training step anew; 1 loads one whose program was compiled before.",
+    "1",
 )
 CACHE_HOME = _path("XDG_CACHE_HOME", "The user's folder of caches, by the XDG specification.", "`~/.cache`")
 TUNING_DB = _path(

@@ -13,7 +13,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.description import describe_program
 from shardc.frontend.step.spec import BatchTree, Capture
-from shardc.runtime.check import SCHEMA_NAME, SCHEMA_VERSION
+from shardc.runtime.check import SCHEMA_NAME, SCHEMA_VERSION, Json
 from shardc.runtime.hyper import is_json, json_value
 from shardc.runtime.torch_private import pytree
 
@@ -66,7 +66,12 @@ def is_program(capture: Capture, other: Capture, fields: ManifestFields) -> bool
 
 def build_manifest(module: ir.Module, fields: ManifestFields, target: str) -> Manifest:
     """The manifest of a module of level 3 or 4, for ``target``, without files."""
-    program = describe_program(module)
+    return manifest_of(describe_program(module), fields, target)
+
+
+def manifest_of(description: Json, fields: ManifestFields, target: str) -> Manifest:
+    """The same for what :func:`describe_program` says of a module."""
+    program = {**description, "arguments": [dict(entry) for entry in description["arguments"]]}
     for entry in program["arguments"]:
         if entry["name"] in fields.fills:
             entry["fill"] = fields.fills[entry["name"]]

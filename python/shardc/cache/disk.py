@@ -8,7 +8,6 @@ Entries are programs that run here. A folder that another user owns or can write
 (:mod:`shardc.cache.trust`): its place takes a folder of this process's own, and a warning says so once.
 """
 
-import fcntl
 import os
 import re
 import tempfile
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from shardc.cache.lock import wait_for
 from shardc.cache.place import cache_folder, make, say, trusted_folder
 from shardc.cache.scratch import Scratch, scratch
 from shardc.cache.trust import is_own_file
@@ -25,7 +25,7 @@ from shardc.environment import CACHE_BYTES
 from shardc.runtime.kernels.library import SEAL, is_whole, sealed
 from shardc.runtime.logs import CACHE
 
-OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice)-[0-9a-f]{32}\.[a-z]+")
+OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice|step)-[0-9a-f]{32}\.[a-z]+")
 """Names of what is kept: a kind, a hash and a suffix. Libraries of any target are `kernels`."""
 PART = ".part"
 """Ends the name of a file that is being written: ``<name>.<8 characters>.part``."""
@@ -76,19 +76,20 @@ def discard(name: str) -> None:
 @contextmanager
 def alone(name: str) -> Iterator[None]:
     """Lets one process make the file ``name`` while others that want it wait, as the ranks of a step do.
-    Where the cache folder cannot be written nobody waits, and each makes its own.
+    If it ends, however it ends, the next one goes on. Where the cache folder cannot be written nobody waits,
+    and each makes its own.
     """
     try:
         folder = trusted_folder()
         if folder is None:
             raise PermissionError
         make(folder)
-        lock = (folder / f"{name}.lock").open("w")
+        lock = (folder / f"{name}.lock").open("a+")
     except OSError:
         yield
         return
     with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_for(lock, name)
         try:
             yield
         finally:

@@ -14,12 +14,11 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from shardc.artefact.folder import write_artefact
-from shardc.artefact.manifest import ManifestFields, build_manifest, fields_of, is_program
+from shardc.artefact.manifest import ManifestFields, fields_of, is_program, manifest_of
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
 from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.description import describe_kernels
-from shardc.backends.torch.emit import emit_program
 from shardc.compiler.memory import step_peak
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual, SavedTooLate
 from shardc.diagnostics.base import collect_remarks
@@ -53,12 +52,13 @@ from shardc.step.arguments import check_arguments, world_size
 from shardc.step.compile_forward import take
 from shardc.step.evaluate import Forwards
 from shardc.step.foreign.resolve import resolve_plan
-from shardc.step.fuse_step import check_no_force, fuse_step, step_target
+from shardc.step.fuse_step import check_no_force, step_target
 from shardc.step.guards import Places
 from shardc.step.log_step import log_step
 from shardc.step.model_watch import ModelWatch
+from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
-from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import Compiled, make_mesh, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
 from shardc.text_files import write_text
@@ -131,7 +131,7 @@ class CompiledStep:
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
         if c.pipeline_module is not None:
-            check_program(emit_program(c.program), c.program)
+            check_program(c.program_text, c.program)
         uncut, library = None if c.pipeline_module is None else c.rank_module, self._host_kernels()
         return prove_step(c.global_module, c.program, inputs, steps=steps, library=library, uncut=uncut)
 
@@ -206,8 +206,8 @@ class CompiledStep:
             c, model, optimizer = self.compiled, self._model, self._optimizer
             follow(model, optimizer)
             running = TrainStep(
-                Program.of(emit_program(c.program), self._kernels()),
-                build_manifest(c.program, self._planned(), self._described),
+                Program.of(c.program_text, self._kernels()),
+                manifest_of(c.description, self._planned(), self._described),
                 c.capture.constants,
                 state=self._initial_source(),
                 device=self._device,
@@ -384,11 +384,9 @@ def compile_with(
         fields = fields_of(capture, optimizer, level1, numerics.seed)
         with collect_remarks() as remarks:
             given, pipeline = resolve_plan(parallelism, model, options.pipeline)
-        given, own = plan or given, model_plan_of(model)
-        compiled = compile_capture(capture, mesh, given, model_plan=own, pipeline=pipeline)
+        request = Request(capture, mesh, options, target, plan or given, pipeline, model_plan_of(model))
+        compiled = request.compiled()
         compiled.remarks.extend(remarks)
-        if kernels.fuse and target is not None:
-            fuse_step(compiled, kernels, numerics.rounding, target)
     log_step(compiled)
     on_host = kernels.target is not None and target is not None and target.runs_on_host
     watch = ModelWatch(

@@ -23,6 +23,7 @@ from shardc.report.fusion_text import effect
 from shardc.runtime import logs, progress
 from shardc.runtime.comm.connect import own_device
 from shardc.step.arguments import world_size
+from shardc.step.levels import KERNEL
 from shardc.step.shard import Compiled
 
 DEFAULT = Kernels()
@@ -44,16 +45,16 @@ def step_target(name: str | None = None) -> Target | None:
 @progress.phase("fusion and kernels")
 def fuse_step(
     compiled: Compiled, kernels: Kernels = DEFAULT, rounding: str = "fused", target: Target | None = None
-) -> None:
+) -> bool:
     """Give ``compiled`` its level 4 and the kernels of it, for this process's device if no ``target`` is
     given; nothing if no ops share a kernel.
 
-    Groups whose kernels cannot be made stay calls of ATen, and a warning says so. Raises BadFusionEdge,
-    NoSuchFusionEdge, FusionRefused.
+    Groups whose kernels cannot be made stay calls of ATen, and a warning says so; False is returned then.
+    Raises BadFusionEdge, NoSuchFusionEdge, FusionRefused.
     """
     target = target or step_target()
     if target is None:
-        return
+        return False
     forbid, force = kernels.forbid_fusion, kernels.force_fusion
     constraints = FusionConstraints.of(forbid, force)
     options = step_options(target, rounding, kernels.matmuls, constraints)
@@ -62,16 +63,17 @@ def fuse_step(
     compiled.seconds |= {"kern-fuse": found.fuse_s, "kernels": found.compile_s}
     if not found.is_fused:
         check_no_force(force, "no kernels can be compiled for this machine")
-        return
+        return False
     check_matched(constraints)
     compiled.fusion_effect = effect(found.report) if found.report else ""
     log_fusion("compile_step", found.report)
     if found.path is None:
-        return
+        return found.is_whole
     record = FusionRecord(rounding, forbid, force, tuple(sorted(found.without)), tf32=options.tf32)
     record.with_verdicts(found.verdicts if options.device else {}).write(found.module)
-    compiled.kernel_module, compiled.library, compiled.target = found.module, found.path, target
-    compiled.levels.keep("4-kernel", found.module)
+    compiled.library, compiled.target = found.path, target
+    compiled.levels.keep(KERNEL, found.module)
+    return found.is_whole
 
 
 def step_options(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,8 @@ from torch import nn
 from torch_mlir import ir
 
 from shardc.backends.base import Target
+from shardc.backends.torch.description import describe_program
+from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.pipeline import NotAPipeline
 from shardc.dialects.collection import collection_paused
@@ -31,6 +33,8 @@ from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.runtime import progress
+from shardc.runtime.check import Json
+from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 
 _PASSES = (
     "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
@@ -39,53 +43,50 @@ _PASSES = (
 _BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
 
 
-class Levels(Mapping[str, str]):
-    """Texts with source lines by level (``1-global``), in the order in which they were kept, printed when
-    asked for."""
-
-    def __init__(self) -> None:
-        self._modules: dict[str, ir.Module] = {}
-        self._texts: dict[str, str] = {}
-
-    def keep(self, name: str, module: ir.Module) -> None:
-        """``module`` as it is now."""
-        self._modules[name] = copy_module(module)
-
-    def __getitem__(self, name: str) -> str:
-        if name not in self._texts:
-            self._texts[name] = self._modules[name].operation.get_asm(enable_debug_info=True)
-        return self._texts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
-
-
 @dataclass
 class Compiled:
     """A step after all passes.
 
-    ``rank_module`` is level 3; ``pipeline_module`` the same with a program for each rank of a pipeline, if
-    the plan has one. ``kernel_module`` is level 4 of either, if ops were fused, and ``library`` its kernels
-    as ``target`` compiled them. ``levels`` are the texts of all levels with source lines. ``seconds`` says
-    what each pass took, ``fusion_effect`` what edges that a user forbade and forced changed.
+    ``levels`` are all levels, as texts with source lines and as modules. ``library`` has the kernels of level
+    4 as ``target`` compiled them. ``seconds`` says what each pass took, ``fusion_effect`` what edges that a
+    user forbade and forced changed.
     """
 
     capture: Capture
     mesh: Mesh
     plan: Plan
     plan_json: Mapping[str, object]
-    rank_module: ir.Module
     levels: Levels
     remarks: Remarks
     seconds: dict[str, float] = field(default_factory=dict)
-    kernel_module: ir.Module | None = None
     library: Path | None = None
     target: Target | None = None
-    pipeline_module: ir.Module | None = None
     fusion_effect: str = ""
+
+    @property
+    def rank_module(self) -> ir.Module:
+        """Level 3, before a pipeline is cut."""
+        return self.levels.module(RANK)
+
+    @property
+    def pipeline_module(self) -> ir.Module | None:
+        """Level 3 with a program for each rank of a pipeline, if the plan has one."""
+        return self.levels.module(PIPELINE) if PIPELINE in self.levels else None
+
+    @property
+    def kernel_module(self) -> ir.Module | None:
+        """Level 4, if ops were fused."""
+        return self.levels.module(KERNEL) if KERNEL in self.levels else None
+
+    @cached_property
+    def program_text(self) -> str:
+        """What each rank runs, as Python."""
+        return emit_program(self.program)
+
+    @cached_property
+    def description(self) -> Json:
+        """What a manifest says of the program."""
+        return describe_program(self.program)
 
     @property
     def program(self) -> ir.Module:
@@ -100,7 +101,7 @@ class Compiled:
     @cached_property
     def global_module(self) -> ir.Module:
         """Level 1: the program that the user wrote, for one device."""
-        return ir.Module.parse(self.levels["1-global"], self.rank_module.context)
+        return self.levels.module(GLOBAL)
 
 
 def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:
@@ -171,11 +172,11 @@ def compile_capture(
         started, before = time.perf_counter(), started
         seconds[name] = seconds.get(name, 0.0) + started - before
         if name == "dist-insert-reshards":
-            levels.keep("2-annotated", module)
+            levels.keep(ANNOTATED, module)
 
     with collect_remarks() as remarks, collection_paused():
         run(module, build("torch-lift-bmm,torch-share{creations=false}"), after_pass=passed)
-        levels.keep("1-global", module)
+        levels.keep(GLOBAL, module)
         write_mesh(module, mesh)
         reading = Reading(module)
         program = reading.program
@@ -186,14 +187,14 @@ def compile_capture(
         passed("dist-apply-plan", module)
         passes = _BEFORE_CUTTING if chosen.pipeline else _PASSES
         run(module, build(passes), verify_each=False, after_pass=passed, reading=reading)
-        levels.keep("3-rank", module)
-        compiled = Compiled(capture, mesh, chosen, saved, module, levels, remarks, seconds)
+        levels.keep(RANK, module)
+        compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds)
         if chosen.pipeline:
-            compiled.pipeline_module = cut = copy_module(module)
+            cut = copy_module(module)
             cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline())
             passed("pipe-cut", cut)
             run(cut, build("dist-combine"), after_pass=passed)
-            levels.keep("3-pipeline", cut)
+            levels.keep(PIPELINE, cut)
         elif pipeline is not None:
             raise NotAPipeline(plan=chosen.text)
     return compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch_mlir import ir
 
 from shardc.dialects.context import new_context
-from shardc.step.shard import Levels
+from shardc.step.levels import Levels
 
 MODULE = (
     "func.func @step(%x: !torch.vtensor<[4],f32>) -> !torch.vtensor<[4],f32> { return %x : "

@@ -1,0 +1,184 @@
+"""A captured step is compiled once: of the ranks of a machine one runs the passes and compiles the kernels,
+the others and later launches load what came of it.
+
+The key is the captured program itself, with its source lines, and all that decides what the compiler makes of
+it. So it is sound whatever a user edits: a step whose trace is another has another key. What is kept are the
+texts of all levels, the program and the names of its kernels, as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shardc.backends.base import Target
+from shardc.cache import disk
+from shardc.cache.versions import code_versions
+from shardc.diagnostics.base import Remark, Remarks
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.rules.rule import added
+from shardc.environment import LOCAL_WORLD_SIZE, STEP_CACHE
+from shardc.frontend.step.spec import Capture
+from shardc.options.parallelism import PlanLike
+from shardc.options.pipeline import Pipeline
+from shardc.options.step import StepOptions
+from shardc.passes.plan.plan import Plan
+from shardc.passes.plan.plan_file import plan_of_json
+from shardc.passes.plan.style_plan import StylePlan
+from shardc.runtime.errors import RuntimeFailure
+from shardc.step.arguments import world_size
+from shardc.step.fuse_step import fuse_step
+from shardc.step.levels import Levels
+from shardc.step.shard import Compiled, compile_capture
+from shardc.tuner.database.place import tuning_choices
+
+log = logging.getLogger(__name__)
+
+LOADED = "loaded from the cache"
+"""The name of the seconds that it takes to load a step."""
+_LEVEL = 1
+"""zlib's fastest: a tenth of the bytes."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A captured step, and how it is to be compiled. ``plan`` and ``pipeline``: the options' own, with what
+    is in the words of other libraries read. ``model_plan``: the model's, for tensor plans.
+    """
+
+    capture: Capture
+    mesh: Mesh
+    options: StepOptions
+    target: Target | None
+    plan: PlanLike | StylePlan | Plan
+    pipeline: Pipeline | None
+    model_plan: Mapping[str, str] | None
+
+    def compiled(self) -> Compiled:
+        """The step after all passes: loaded, or compiled while other processes that want it wait.
+
+        Raises what the passes raise.
+        """
+        if not STEP_CACHE.get() or added:  # no key sees into a user's rules
+            return self._compile()[0]
+        name = f"step-{self.key()}.zlib"
+        found = self._load(name)
+        if found is not None:
+            return found
+        with disk.alone(name):
+            # another process may have made it since
+            found = self._load(name)
+            if found is None:
+                found, is_whole = self._compile()
+                # nor into a user's operators
+                if is_whole and not found.description["operators"]:
+                    disk.keep(name, _packed(found))
+        return found
+
+    def key(self) -> str:
+        """All that the passes, fusion and the compiler of kernels read, as 32 hexadecimal digits."""
+        program = self.capture.module.operation.get_asm(assume_verified=True, enable_debug_info=True)
+        digest = hashlib.sha256(program.encode())
+        digest.update(repr((*self._choices(), *self._machine(), code_versions())).encode())
+        return digest.hexdigest()[:32]
+
+    def _choices(self) -> tuple[object, ...]:
+        """What the user chose; of a saved plan, its content."""
+        options, file = self.options, self.options.parallelism.plan_path
+        chosen = list(self.plan.items()) if isinstance(self.plan, Mapping) else self.plan
+        content = "" if file is None else file.read_bytes()
+        model_plan = list((self.model_plan or {}).items())
+        return self.mesh, chosen, content, model_plan, self.pipeline, options.kernels, options.numerics
+
+    def _machine(self) -> tuple[object, ...]:
+        """What kernels are for, and what was measured and tuned here. Of several hosts none asks that."""
+        if self.target is None:
+            return ()
+        is_measured = (world_size() or 1) <= LOCAL_WORLD_SIZE.get()
+        device = self.target.local_device()
+        clock = None if device is None else self.target.clock(device).surroundings()
+        precision = torch.get_float32_matmul_precision()
+        measured = (clock, tuning_choices()) if is_measured else ()
+        return self.target.backend, self.target.name, self.target.key(), precision, is_measured, measured
+
+    def _compile(self) -> tuple[Compiled, bool]:
+        """The step, and whether every group of ops has the kernel that it should."""
+        options = self.options
+        model_plan, pipeline = self.model_plan, self.pipeline
+        found = compile_capture(self.capture, self.mesh, self.plan, model_plan=model_plan, pipeline=pipeline)
+        if not options.kernels.fuse or self.target is None:
+            return found, True
+        return found, fuse_step(found, options.kernels, options.numerics.rounding, self.target)
+
+    def _load(self, name: str) -> Compiled | None:
+        """What is kept under a name; None if it, or its kernels, are not there or of no use."""
+        started, entry = time.perf_counter(), disk.read(name)
+        if entry is None:
+            return None
+        try:
+            held = json.loads(zlib.decompress(entry[1]))
+            found = self._unpacked(held)
+        except (ValueError, KeyError, TypeError, zlib.error) as error:
+            log.debug("the entry %s is of no use: %s", name, error)
+            disk.discard(name)
+            return None
+        if found is not None:
+            found.seconds[LOADED] = time.perf_counter() - started
+        return found
+
+    def _unpacked(self, held: Mapping[str, Any]) -> Compiled | None:
+        """The step of an entry; None where its kernels are gone. Raises ValueError, KeyError, TypeError."""
+        library = None if held["library"] is None else self._library(held["library"])
+        if held["library"] is not None and library is None:
+            return None
+        remarks = Remarks(Remark(*remark) for remark in held["remarks"])
+        found = Compiled(
+            self.capture,
+            self.mesh,
+            plan_of_json(held["plan"]),
+            held["plan"],
+            Levels(held["levels"]),
+            remarks,
+            {"trace": self.capture.trace_s, "import": self.capture.import_s},
+            library,
+            None if library is None else self.target,
+            held["fusion_effect"],
+        )
+        found.program_text, found.description = held["program"], held["description"]
+        return found
+
+    def _library(self, name: str) -> Path | None:
+        """The kernels of that name; None if they are gone, or do not open here."""
+        assert self.target is not None
+        path = self.target.find(name)
+        if path is None:
+            return None
+        try:
+            self.target.load(path)
+        except RuntimeFailure as failure:
+            log.debug("the kernels %s are of no use: %s", name, failure)
+            return None
+        return path
+
+
+def _packed(compiled: Compiled) -> bytes:
+    """A step as an entry holds it."""
+    held = {
+        "levels": dict(compiled.levels),
+        "plan": compiled.plan_json,
+        "remarks": [[remark.name, remark.message, remark.where] for remark in compiled.remarks],
+        "fusion_effect": compiled.fusion_effect,
+        "library": None if compiled.library is None else compiled.library.name,
+        "program": compiled.program_text,
+        "description": compiled.description,
+    }
+    return zlib.compress(json.dumps(held).encode(), _LEVEL)
