@@ -119,7 +119,7 @@ class CompiledForward:
 
 
 def shared_with(state: State, manifest: Mapping[str, list[dict]]) -> dict[str, Shared]:
-    """All tensors of a forward's program, which are those of a running step. Raises at use if laid otherwise."""
+    """All tensors of a forward's program, which are those of a running step."""
     leaves = [Leaf.read(entry) for entry in manifest["arguments"]]
     return {leaf.name: (state, leaf.name) for leaf in leaves if leaf.role in STATE}
 
