@@ -54,3 +54,13 @@ def test_security(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [(tmp_path / name).iterdir() for name in ("cache", "new-cache")]
     assert all({path.suffix for path in found} <= {".so", ".json"} for found in kept)
     assert (tmp_path / "other.db").is_file() and (tmp_path / "trials.jsonl").read_text()
+
+
+def test_evaluation(tmp_path: Path) -> None:
+    files, [command] = guide("evaluation.md")
+    for name, script in files.items():
+        (tmp_path / name).write_text(script)
+    trained, evaluated, accuracy, same = readme.run(command, tmp_path, BIN).splitlines()[-1].split()
+    assert (
+        0 < float(evaluated) < 1.5 and 0 < float(trained) < 1.5 and float(accuracy) > 0.5 and same == "True"
+    )

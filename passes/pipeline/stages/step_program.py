@@ -17,10 +17,7 @@ from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_key, phase_of
 from shardc.passes.manager.program import find_function
 
-ROWS = (
-    "take a number that is a mean or sum over samples, such as an accuracy; for whole tensors use "
-    "shardc.compile_forward with a plan without a pipeline, and forward.take_from(step)"
-)
+ROWS = "take a number that is a mean or sum over samples, such as an accuracy, or do without a pipeline"
 Roots = frozenset[str]
 """Names of the parameters that a value depends on."""
 

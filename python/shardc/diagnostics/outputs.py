@@ -26,8 +26,7 @@ class OutputNotTensor(ShardcError):
 class NotInAPipeline(ShardcError):
     """Something that a step of a pipeline cannot give.
 
-    Fails: ``step.evaluate(batch)`` with ``plan="pipeline"``. Works: ``shardc.compile_forward`` with a plan
-    without a pipeline, and ``forward.take_from(step)``.
+    Fails: ``step.evaluate(batch)`` with ``plan="pipeline"``. Works: the same with another plan.
     """
 
     template = "{what} is not there in a pipeline: {reason}"

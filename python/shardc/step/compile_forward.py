@@ -14,6 +14,7 @@ from shardc.backends.eager.proof.comparison import Proof
 from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import BadArgument, MeshIsNotTheWorld, NotEqual
+from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
@@ -32,8 +33,10 @@ from shardc.runtime.program import Program
 from shardc.runtime.state import Shared, State
 from shardc.runtime.step import TrainStep
 from shardc.step.arguments import check_arguments, world_size
-from shardc.step.fuse_step import check_no_force, fuse_step, step_target
-from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+from shardc.step.foreign.resolve import resolve_plan
+from shardc.step.fuse_step import check_no_force, step_target
+from shardc.step.once import Request
+from shardc.step.shard import Compiled, make_mesh, model_plan_of
 from shardc.step.values import example_inputs
 
 STATE = ("param", "buffer")
@@ -119,7 +122,7 @@ class CompiledForward:
 
 
 def shared_with(state: State, manifest: Mapping[str, list[dict]]) -> dict[str, Shared]:
-    """All tensors of a forward's program: those of a running step. Raises at use if laid otherwise."""
+    """All tensors of a forward's program, which are those of a running step."""
     leaves = [Leaf.read(entry) for entry in manifest["arguments"]]
     return {leaf.name: (state, leaf.name) for leaf in leaves if leaf.role in STATE}
 
@@ -198,9 +201,10 @@ def forward_of(
             model, batch, evaluated or Evaluated(), autocast=autocast, context=new_context()
         )
         level1 = capture.module.operation.get_asm(assume_verified=True)
-        compiled = compile_capture(capture, mesh, plan, model_plan=model_plan_of(model))
-        if kernels.fuse and target is not None:
-            fuse_step(compiled, kernels, numerics.rounding, target)
+        with collect_remarks() as remarks:
+            given = plan if isinstance(plan, Plan) else resolve_plan(options.parallelism, model, None)[0]
+        compiled = Request(capture, mesh, options, target, given, None, model_plan_of(model)).compiled()
+        compiled.remarks.extend(remarks)
     tied, tree_of_batch = dict(capture.tied), describe_batch(capture.batch_tree)
     fields = ManifestFields(fingerprint(level1), tree_of_batch, seed=numerics.seed, tied=tied)
     on_host = kernels.target is not None and target is not None and target.runs_on_host

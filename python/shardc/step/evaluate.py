@@ -25,7 +25,7 @@ from shardc.step.shard import Compiled
 
 IN_A_PIPELINE = "read the loss, and the numbers of outputs=, of step(batch)"
 Form = tuple[object, ...]
-"""What programs differ by: whether they return the model's output, and the names and forms of a batch."""
+"""What programs differ by: what they return, and the names, shapes and dtypes of a batch."""
 
 
 @dataclass
