@@ -45,6 +45,7 @@ from shardc.runtime.torch_private import uncompiled
 from shardc.step.arguments import check_arguments, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
+from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.model_watch import ModelWatch
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
@@ -312,11 +313,14 @@ def compile_with(
         shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)
     follow(model, optimizer)
+    micro_batches = None
+    if parallelism.per_micro_batch:
+        micro_batches = cut_micro_batches(example_batch, parallelism.micro_batches)
     trace = partial(
         capture_step,
         model,
         optimizer,
-        example_batch,
+        example_batch if micro_batches is None else micro_batches.first,
         loss=loss,
         clip_grad_norm=numerics.clip_grad_norm,
         clip_parameters=numerics.clip_parameters,
@@ -327,7 +331,12 @@ def compile_with(
         level1 = capture.module.operation.get_asm(assume_verified=True)
         fields = fields_of(capture, optimizer, level1, numerics.seed)
         compiled = compile_capture(
-            capture, mesh, parallelism.plan, model_plan=model_plan_of(model), pipeline=options.pipeline
+            capture,
+            mesh,
+            parallelism.plan,
+            model_plan=model_plan_of(model),
+            pipeline=options.pipeline,
+            micro_batches=micro_batches,
         )
         if kernels.fuse and target is not None:
             fuse_step(compiled, kernels, numerics.rounding, target)
