@@ -85,6 +85,7 @@ class _Looper:
         gathers = self._gathers()
         for value in parts.borders:
             self._average(value)
+        _hide_names(parts)
         buffers.write()
         for op in gathers:
             op.attributes["dist.in_loop"] = ir.UnitAttr.get(op.context)
@@ -152,7 +153,7 @@ class _Looper:
         self._parts.varying.add(inside)
 
     def _grow_edge(self, argument: ir.Value, lies: Sharding) -> None:
-        """Write that an input has the rows of all micro-batches, and lies whole. Raises UnevenMicroBatches."""
+        """Write that an input has the rows of all micro-batches, and is whole. Raises UnevenMicroBatches."""
         row, count, ways = self._rows[argument.arg_number], self._axis.size, lies.ways(0)
         type_ = read_type(ir.TypeAttr(row["dist.global_type"]).value)
         assert type_ is not None
@@ -200,12 +201,21 @@ def _is_linear(op: ir.Operation) -> bool:
 
 
 def _move_names(value: ir.Value, mean: ir.Value) -> None:
-    """Users observe the mean of a gradient; its own op keeps its name in another role."""
-    op = value.owner.operation
-    names = observed(op)
-    mine = [name for name, number in names if number == value.result_number]
+    """Users observe the mean of a gradient, in place of one micro-batch's before it was resharded."""
+    mine: list[str] = []
+    while not mine and isinstance(value, ir.OpResult):
+        mine = [name for name, number in observed(value.owner) if number == value.result_number]
+        if not value.owner.name.startswith("dist."):
+            break
+        value = value.owner.operands[0]
     if mine:
-        mean.owner.attributes["dist.name"] = ir.StringAttr.get(",".join(mine), value.context)
-        own = [(f"own-{name}" if name in mine else name, number) for name, number in names]
-        text = ",".join(f"{name}#{number}" if number else name for name, number in own)
-        op.attributes["dist.name"] = ir.StringAttr.get(text, value.context)
+        mean.owner.attributes["dist.name"] = ir.StringAttr.get(",".join(mine), mean.context)
+
+
+def _hide_names(parts: StepParts) -> None:
+    """A micro-batch's own gradient is nothing to observe; its name still says whose it is."""
+    for op in parts.early:
+        names = observed(op)
+        if names and op.results[0] in parts.varying:
+            text = ",".join(f"own-{name}#{number}" for name, number in names)
+            op.attributes["dist.name"] = ir.StringAttr.get(text, op.context)

@@ -16,7 +16,7 @@ from shardc.passes.manager.program import find_function
 from shardc.passes.partition.operands import set_operand
 
 SEED_STRIDE = 1 << 40
-"""Random numbers of micro-batch i have the seed of the step plus i times this; seeds of steps are one apart."""
+"""Random numbers of micro-batch i have the step's seed plus i times this; seeds of steps are one apart."""
 
 
 @dataclass

@@ -36,7 +36,7 @@ from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.manager.attributes import observed
+from shardc.passes.manager.attributes import PER_MICRO_BATCH, observed
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
@@ -45,6 +45,11 @@ from shardc.runtime.kernels.loaders import Kernels as Library
 STALE = (
     "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "
     "pipeline with that step run on the old weights of each micro-batch"
+)
+
+APART = (
+    "{count} micro-batches run as programs of their own, which changes the mathematics: compared is the loop "
+    "that accumulates their gradients on one device, not the model on the whole batch"
 )
 
 
@@ -138,7 +143,16 @@ def prove_step(
         given = inputs
         exact = compare(given)
     own = compare(given, widen=False, library=library)
-    return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
+    return Proof(exact, own, _proved(global_module, schedule))
+
+
+def _proved(global_module: ir.Module, schedule: Schedule | None) -> str:
+    """What is equal to what, where that is not the user's model on the whole batch."""
+    if schedule is not None:
+        return STALE.format(schedule=schedule.name)
+    step = find_step(global_module)
+    is_apart = step is not None and PER_MICRO_BATCH in step.attributes
+    return APART.format(count=step.attributes[PER_MICRO_BATCH].value) if step is not None and is_apart else ""
 
 
 @dataclass
