@@ -26,9 +26,8 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.options.pipeline import Pipeline, policies_of
 from shardc.options.schedules import AUTO
-from shardc.passes.manager.attributes import PER_MICRO_BATCH
 from shardc.passes.manager.base import Pass
-from shardc.passes.manager.program import find_function
+from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
@@ -147,7 +146,7 @@ def cut_into_stages(
         raise ChangesMathematics(schedule=schedule.name)
     if schedule.changes_mathematics and len(schedule.routes) > 1:
         raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
-    apart = PER_MICRO_BATCH in (step.attributes if (step := find_function(module)) is not None else ())
+    apart = micro_batches_apart(module) > 0
     for why in _not_yet(schedule, policies, memory_limit_bytes, gather, apart):
         raise ScheduleNotYet(schedule=schedule.name, why=why)
     _expect(schedule, "ranks", schedule.ranks, ranks)

@@ -1,4 +1,4 @@
-"""Models whose losses or statistics mix the samples of a batch, and the plain loop that accumulates gradients."""
+"""Models whose losses or statistics mix the samples of a batch, and plain gradient accumulation."""
 
 from __future__ import annotations
 

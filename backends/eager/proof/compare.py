@@ -36,7 +36,8 @@ from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
-from shardc.passes.manager.attributes import PER_MICRO_BATCH, observed
+from shardc.passes.manager.attributes import observed
+from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
@@ -143,16 +144,13 @@ def prove_step(
         given = inputs
         exact = compare(given)
     own = compare(given, widen=False, library=library)
-    return Proof(exact, own, _proved(global_module, schedule))
-
-
-def _proved(global_module: ir.Module, schedule: Schedule | None) -> str:
-    """What is equal to what, where that is not the user's model on the whole batch."""
     if schedule is not None:
-        return STALE.format(schedule=schedule.name)
-    step = find_step(global_module)
-    is_apart = step is not None and PER_MICRO_BATCH in step.attributes
-    return APART.format(count=step.attributes[PER_MICRO_BATCH].value) if step is not None and is_apart else ""
+        other = "what its schedule says, which is not the single-device program"
+        return Proof(exact, own, STALE.format(schedule=schedule.name), other)
+    if count := micro_batches_apart(global_module):
+        other = "the loop that accumulates gradients, which is not the model on the whole batch"
+        return Proof(exact, own, APART.format(count=count), other)
+    return Proof(exact, own)
 
 
 @dataclass
