@@ -96,7 +96,7 @@ class Queue(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         keys = self.encoder(x)
-        loss = (keys @ self.queue.t()).exp().sum()
+        loss = (keys @ self.queue.clone().t()).exp().sum()
         self.queue.copy_(keys.detach())
         return loss
 
