@@ -6,6 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from torch_mlir import ir
 
+PER_MICRO_BATCH = "dist.per_micro_batch"
+"""On a step: how many micro-batches it runs as programs of their own. On an op of level 3: the time axis
+whose iterations are such programs."""
+
 
 def i64(value: int, context: ir.Context) -> ir.IntegerAttr:
     """A 64-bit integer as an attribute."""

@@ -21,7 +21,7 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule, why_no_rule
-from shardc.passes.manager.attributes import edge_attribute, edge_key
+from shardc.passes.manager.attributes import PER_MICRO_BATCH, edge_attribute, edge_key
 
 STEP = "step"
 ABSENT = TensorType((), torch.bool)
@@ -101,6 +101,13 @@ def find_function(module: ir.Module) -> ir.Operation | None:
     functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
     named = [f for f in functions if f.attributes["sym_name"].value == STEP]
     return (named or functions or [None])[0]
+
+
+def micro_batches_apart(module: ir.Module) -> int:
+    """How many micro-batches the step runs as programs of their own; 0 if it computes what the model does."""
+    function = find_function(module)
+    found = None if function is None else function.attributes.get(PER_MICRO_BATCH)
+    return 0 if found is None else ir.IntegerAttr(found).value
 
 
 def program_functions(module: ir.Module) -> list[ir.Operation]:

@@ -31,7 +31,7 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.dist.time_part import join_time, space_part
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import Rule, find_rule
-from shardc.passes.manager.attributes import edge_attributes
+from shardc.passes.manager.attributes import PER_MICRO_BATCH, edge_attributes
 from shardc.passes.manager.layout_steps import STEPS, axes_of
 from shardc.passes.manager.loop_level import combined_term, stacked
 from shardc.passes.manager.packed_level import PACKED, packed_problem
@@ -95,6 +95,8 @@ class RankLevel:
         if is_constant(op) or op.name in TUPLES:
             return None
         said = self._said(op)
+        if PER_MICRO_BATCH in op.attributes:
+            return self._micro_batch_problem(op, said, loops)
         if op.name in STEPS:
             return self._step_problem(op, said, loops)
         if said is not None:
@@ -114,6 +116,24 @@ class RankLevel:
                     problem = f"a result of {target_name(op)} is {sharding}: {wrong}"
                     raise LevelBroken(level=3, problem=problem, where=source_line(op.location))
         return None if array is None else self._read[array]
+
+    def _micro_batch_problem(
+        self, op: ir.Operation, said: list[Sharding] | None, loops: tuple[str, ...]
+    ) -> str | None:
+        """What is wrong with the rows that a micro-batch takes, or with its part of a mean over all of them.
+
+        Its iteration runs a program of its own, whose values are not cut over the loop's axis.
+        """
+        (axis,) = self._codec.read_axes(op.attributes[PER_MICRO_BATCH])
+        source = self._layouts.get(op.operands[0])
+        if said is None or source is None or axis.name not in loops:
+            return f"{op.name} is of a micro-batch, and does not say of which"
+        is_slice = op.name == "dist.slice" and axes_of(op, self._codec) == (axis,)
+        terms = source.with_partial((*source.partial, ("sum", axis))).normal()
+        self._layouts[op.results[0]] = said[0]
+        if said[0] == (source if is_slice else terms) and (is_slice or op.name == "torch.aten.mul.Scalar"):
+            return None
+        return f"{op.name} makes {said[0]} of {source} in a micro-batch"
 
     def _step_problem(
         self, op: ir.Operation, said: list[Sharding] | None, loops: tuple[str, ...]

@@ -7,6 +7,7 @@ from importlib import import_module
 from shardc.passes.manager.base import Pass
 
 PASSES: dict[str, str] = {
+    "dist-accumulate": "shardc.passes.accumulate.dist_accumulate:DistAccumulate",
     "dist-apply-plan": "shardc.passes.plan.dist_apply_plan:DistApplyPlan",
     "dist-combine": "shardc.passes.optimize.dist_combine:DistCombine",
     "dist-insert-reshards": "shardc.passes.partition.dist_insert_reshards:DistInsertReshards",
@@ -18,6 +19,7 @@ PASSES: dict[str, str] = {
     "kern-fuse": "shardc.passes.fuse.kern_fuse:KernFuse",
     "kern-space": "shardc.tuner.space.kern_space:KernSpace",
     "pipe-cut": "shardc.passes.pipeline.pipe_cut:PipeCut",
+    "torch-accumulate": "shardc.passes.accumulate.torch_accumulate:TorchAccumulate",
     "torch-lift-bmm": "shardc.passes.ingest.torch_lift_bmm:TorchLiftBmm",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
     "torch-split-softmax": "shardc.passes.propagate.torch_split_softmax:TorchSplitSoftmax",

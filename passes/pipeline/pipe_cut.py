@@ -27,6 +27,7 @@ from shardc.dialects.pipe.schedule_op import write_schedule
 from shardc.options.pipeline import Pipeline, policies_of
 from shardc.options.schedules import AUTO
 from shardc.passes.manager.base import Pass
+from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
@@ -145,7 +146,8 @@ def cut_into_stages(
         raise ChangesMathematics(schedule=schedule.name)
     if schedule.changes_mathematics and len(schedule.routes) > 1:
         raise OneRouteOnly(schedule=schedule.name, routes=len(schedule.routes))
-    for why in _not_yet(schedule, policies, memory_limit_bytes, gather):
+    apart = micro_batches_apart(module) > 0
+    for why in _not_yet(schedule, policies, memory_limit_bytes, gather, apart):
         raise ScheduleNotYet(schedule=schedule.name, why=why)
     _expect(schedule, "ranks", schedule.ranks, ranks)
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
@@ -195,17 +197,23 @@ def cut_into_stages(
 
 
 def _not_yet(
-    schedule: Schedule, policies: str | Sequence[str], memory_limit_bytes: float, gather: str
+    schedule: Schedule, policies: str | Sequence[str], memory_limit_bytes: float, gather: str, apart: bool
 ) -> Iterator[str]:
-    """Why a schedule can't be cut, or not with these options."""
+    """Why a schedule can't be cut, or not with these options.
+
+    ``apart``: micro-batches are programs of their own.
+    """
     sliced, stale = schedule.slices > 1, schedule.changes_mathematics
     also = {
         "splits their backward": any(action.kind in ("I", "W") for action in schedule.actions()),
         "has several routes": len(schedule.routes) > 1,
         "keeps old weights": stale,
+        "has micro-batches that are programs of their own": apart,
         "recomputes what they keep": policies != "none" and set(policies) != {"none"},
     }
     yield from (f"it cuts sequences into slices, and {what}" for what in also if sliced and also[what])
+    if apart and stale:
+        yield "it keeps old weights, and micro-batches are programs of their own"
     if memory_limit_bytes and (sliced or stale):
         what = "slices of sequences" if sliced else "old weights"
         yield f"it holds {what}, which a cap on memory does not count"

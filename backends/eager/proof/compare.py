@@ -37,6 +37,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.manager.attributes import observed
+from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
 from shardc.runtime import progress
 from shardc.runtime.check import STATE_ROLES
@@ -46,6 +47,11 @@ from shardc.runtime.kernels.loaders import Kernels as Library
 STALE = (
     "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "
     "pipeline with that step run on the old weights of each micro-batch"
+)
+
+APART = (
+    "{count} micro-batches run as programs of their own, which changes the mathematics: compared is the loop "
+    "that accumulates their gradients on one device, not the model on the whole batch"
 )
 
 
@@ -140,7 +146,13 @@ def prove_step(
         given = inputs
         exact = compare(given)
     own = compare(given, widen=False, library=library)
-    return Proof(exact, own, STALE.format(schedule=schedule.name) if schedule is not None else "")
+    if schedule is not None:
+        other = "what its schedule says, which is not the single-device program"
+        return Proof(exact, own, STALE.format(schedule=schedule.name), other)
+    if count := micro_batches_apart(global_module):
+        other = "the loop that accumulates gradients, which is not the model on the whole batch"
+        return Proof(exact, own, APART.format(count=count), other)
+    return Proof(exact, own)
 
 
 @dataclass

@@ -89,6 +89,8 @@ class Proof:
     own: Comparison
     of: str = ""
     """What is equal to what, where the program is not the single-device one."""
+    wanted: str = "the single-device program"
+    """What the program is compared with, in few words."""
 
     @property
     def passed(self) -> bool:

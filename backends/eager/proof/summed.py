@@ -38,9 +38,11 @@ _LINEAR = frozenset(
         "clone",
         "_to_copy",
         "to.dtype",
+        "mul.Scalar",
     )
 )
-"""Ops that hand on elements of their first operand."""
+"""Ops that hand on elements of their first operand, each times one number at most."""
+_ADD = "torch.aten.add.Tensor"
 _SUMS = frozenset(
     f"torch.aten.{name}" for name in ("sum", "sum.dim_IntList", "mm", "bmm", "convolution_backward")
 )
@@ -85,6 +87,12 @@ def _summed(value: ir.Value) -> ir.Value | None:
         if first is None:
             return None
         operands = [first, *list(op.operands)[1:]]
+    elif op.name == _ADD:  # the terms of micro-batches that are averaged
+        terms = [_summed(v) for v in list(op.operands)[:2]]
+        known = [term for term in terms if term is not None]
+        if len(known) < len(terms):
+            return None
+        operands = [*known, op.operands[2]]
     else:
         return None
     copied = op.clone(ip=ir.InsertionPoint(op)).operation

@@ -127,7 +127,8 @@ class _Backward:
 
 def _parameters(op: ir.Operation) -> list[str]:
     """The parameters whose gradients an op makes."""
-    return [name.removeprefix("grad:") for name, _ in observed(op) if name.startswith("grad:")]
+    names = [name.removeprefix("own-") for name, _ in observed(op)]
+    return [name.removeprefix("grad:") for name in names if name.startswith("grad:")]
 
 
 def _parts(term: ir.Value, reader: ir.Operation, found: Assignment) -> list[ir.Value]:

@@ -53,13 +53,11 @@ class CheckReport:
     def render(self) -> str:
         level = f"levels/{self.level}.mlir"
         ran = f"{level} on {self.ranks} simulated ranks, {self.steps} steps"
-        other = "what its schedule says, which is not the single-device program"
-        wanted = other if self.proof.of else "the single-device program"
         parts = [
             f"levels/1-global.mlir on one device, {ran}",
             self.proof.render(),
             f"{PROGRAM}: {self.changed or f'is what {level} emits'}",
-            f"{'equal' if self.passed else 'NOT equal'} to {wanted}",
+            f"{'equal' if self.passed else 'NOT equal'} to {self.proof.wanted}",
         ]
         return "\n\n".join(parts)
 

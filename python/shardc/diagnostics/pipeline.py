@@ -183,7 +183,11 @@ class SeveralLoops(PipelineError):
     """A value of all micro-batches is needed within forward or backward, as batch norm's statistics are."""
 
     template = "forward and backward of one micro-batch cannot run without waiting for the others"
-    hint = "replace what mixes samples of a batch, such as batch norm by group norm, or do without a pipeline"
+    hint = (
+        "pass per_micro_batch=True (--per-micro-batch) to compute statistics and loss of each micro-batch by "
+        "itself, which changes the mathematics; or replace what mixes samples of a batch, such as batch norm "
+        "by group norm; or do without a pipeline"
+    )
 
 
 class TooManyStages(PipelineError):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from shardc.diagnostics.accumulate import OneMicroBatch
 from shardc.diagnostics.cli import BadMesh
 from shardc.diagnostics.plan import BadMeshSpec
 from shardc.options.field import Group, Hint, option, required
@@ -56,10 +57,17 @@ class Parallelism(Group):
         at_most=MOST_DEVICES,
         was="microbatches",
     )
+    per_micro_batch: bool = option(
+        False,
+        "Compute loss, gradients and running statistics of each micro-batch by itself and average them, as "
+        "gradient accumulation does: changes the mathematics where a loss mixes the samples of a batch.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mesh(self.mesh, self.micro_batches)
+        if self.per_micro_batch and self.micro_batches == 1:
+            raise OneMicroBatch(count=self.micro_batches)
 
     @property
     def plan_path(self) -> Path | None:

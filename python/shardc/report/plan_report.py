@@ -15,6 +15,7 @@ from torch_mlir import ir
 from shardc.backends.torch.description import edges
 from shardc.diagnostics.base import Remark
 from shardc.diagnostics.text import size_text, table
+from shardc.passes.manager.program import micro_batches_apart
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.source_lines import shown_in
 from shardc.report.traffic import totals, transfers
@@ -34,7 +35,7 @@ class Report:
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all
     of them). ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if
     there is one; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a
-    user's edges change of it.
+    user's edges change of it. ``micro_batches_apart``: how many run as programs of their own.
     """
 
     mesh: str
@@ -50,6 +51,7 @@ class Report:
     peak: str = ""
     pipeline: PipelineReport | None = None
     fusion: str = ""
+    micro_batches_apart: int = 0
 
     def render(self) -> str:
         parts = [[self.title()], self._pipeline(), self._memory(), self._collectives(), self._kernels()]
@@ -58,7 +60,11 @@ class Report:
 
     def title(self) -> str:
         devices = f" ({self.devices} device{'' if self.devices == 1 else 's'})" if self.devices else ""
-        return f"mesh {self.mesh}{devices}   plan {self.plan}"
+        text = f"mesh {self.mesh}{devices}   plan {self.plan}"
+        if self.micro_batches_apart:
+            what = "micro-batches as programs of their own: changes the mathematics"
+            text += f"\n{self.micro_batches_apart} {what}"
+        return text
 
     def _pipeline(self) -> list[str]:
         if self.pipeline is None:
@@ -159,7 +165,7 @@ def make_report(
         for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()
     ]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in axes)
-    more = (mesh.world_size, None, kernels, peak, pipeline, fusion)
+    more = (mesh.world_size, None, kernels, peak, pipeline, fusion, micro_batches_apart(rank_module))
     return Report(text, plan, shardings, sizes, traffic, remarks, seconds or {}, *more)
 
 

@@ -55,6 +55,7 @@ from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, step_target
 from shardc.step.guards import Places
 from shardc.step.log_step import log_step
+from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.model_watch import ModelWatch
 from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
@@ -367,11 +368,14 @@ def compile_with(
         shown = " x ".join(f"{a.name} {a.size}" for a in mesh.space)
         raise MeshIsNotTheWorld(mesh=shown, size=mesh.world_size, world=world)
     follow(model, optimizer)
+    micro_batches = None
+    if parallelism.per_micro_batch:
+        micro_batches = cut_micro_batches(example_batch, parallelism.micro_batches)
     trace = partial(
         capture_step,
         model,
         optimizer,
-        example_batch,
+        example_batch if micro_batches is None else micro_batches.first,
         loss=loss,
         clip_grad_norm=numerics.clip_grad_norm,
         clip_parameters=numerics.clip_parameters,
@@ -384,7 +388,8 @@ def compile_with(
         fields = fields_of(capture, optimizer, level1, numerics.seed)
         with collect_remarks() as remarks:
             given, pipeline = resolve_plan(parallelism, model, options.pipeline)
-        request = Request(capture, mesh, options, target, plan or given, pipeline, model_plan_of(model))
+        own = model_plan_of(model)
+        request = Request(capture, mesh, options, target, plan or given, pipeline, own, micro_batches)
         compiled = request.compiled()
         compiled.remarks.extend(remarks)
     log_step(compiled)

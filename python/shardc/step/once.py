@@ -38,6 +38,7 @@ from shardc.runtime.errors import RuntimeFailure
 from shardc.step.arguments import world_size
 from shardc.step.fuse_step import fuse_step
 from shardc.step.levels import Levels
+from shardc.step.micro_batches import MicroBatches
 from shardc.step.shard import Compiled, compile_capture
 from shardc.tuner.database.place import tuning_choices
 
@@ -53,6 +54,7 @@ _LEVEL = 1
 class Request:
     """A captured step, and how it is to be compiled. ``plan`` and ``pipeline``: the options' own, with what
     is in the words of other libraries read. ``model_plan``: the model's, for tensor plans.
+    ``micro_batches``: those of which the first was captured.
     """
 
     capture: Capture
@@ -62,6 +64,7 @@ class Request:
     plan: PlanLike | StylePlan | Plan
     pipeline: Pipeline | None
     model_plan: Mapping[str, str] | None
+    micro_batches: MicroBatches | None = None
 
     def compiled(self) -> Compiled:
         """The step after all passes: loaded, or compiled while other processes that want it wait.
@@ -97,7 +100,8 @@ class Request:
         chosen = list(self.plan.items()) if isinstance(self.plan, Mapping) else self.plan
         content = "" if file is None else file.read_bytes()
         model_plan = list((self.model_plan or {}).items())
-        return self.mesh, chosen, content, model_plan, self.pipeline, options.kernels, options.numerics
+        cut = self.micro_batches and (self.micro_batches.count, self.micro_batches.whole)
+        return self.mesh, chosen, content, model_plan, cut, self.pipeline, options.kernels, options.numerics
 
     def _machine(self) -> tuple[object, ...]:
         """What kernels are for, and what was measured and tuned here. Of several hosts none asks that."""
@@ -114,7 +118,14 @@ class Request:
         """The step, and whether every group of ops has the kernel that it should."""
         options = self.options
         model_plan, pipeline = self.model_plan, self.pipeline
-        found = compile_capture(self.capture, self.mesh, self.plan, model_plan=model_plan, pipeline=pipeline)
+        found = compile_capture(
+            self.capture,
+            self.mesh,
+            self.plan,
+            model_plan=model_plan,
+            pipeline=pipeline,
+            micro_batches=self.micro_batches,
+        )
         if not options.kernels.fuse or self.target is None:
             return found, True
         return found, fuse_step(found, options.kernels, options.numerics.rounding, self.target)

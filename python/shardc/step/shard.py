@@ -21,6 +21,9 @@ from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import MICRO, PlanLike, check_mesh
 from shardc.options.pipeline import Pipeline
+from shardc.passes.accumulate.dist_accumulate import DistAccumulate
+from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
+from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
@@ -35,12 +38,29 @@ from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.runtime import progress
 from shardc.runtime.check import Json
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
+from shardc.step.micro_batches import MicroBatches
 
-_PASSES = (
-    "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2},"
-    "dist-partition,dist-combine,verify-level{level=3}"
+_SHARD = (
+    "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2}"
 )
-_BEFORE_CUTTING = _PASSES.replace("dist-combine,", "")  # what it packs together may be of several stages
+
+
+def _passes(has_pipeline: bool, micro_batches: MicroBatches | None) -> list[Pass]:
+    """The passes from a plan's shardings to level 3."""
+    steps = build(f"{_SHARD},dist-partition")
+    if micro_batches is not None:
+        steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
+    # What dist-combine packs together may be of several stages.
+    return steps + build("verify-level{level=3}" if has_pipeline else "dist-combine,verify-level{level=3}")
+
+
+def _global(module: ir.Module, micro_batches: MicroBatches | None) -> ir.Module:
+    """The program for one device: of micro-batches that are programs of their own, all of them."""
+    if micro_batches is None:
+        return module
+    whole = copy_module(module)
+    TorchAccumulate(micro_batches.count, micro_batches.whole).run(whole)
+    return whole
 
 
 @dataclass
@@ -159,8 +179,11 @@ def compile_capture(
     *,
     model_plan: Mapping[str, str] | None = None,
     pipeline: Pipeline | None = None,
+    micro_batches: MicroBatches | None = None,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
+
+    ``micro_batches``: those of which the first was captured, each a program of its own.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -176,17 +199,18 @@ def compile_capture(
 
     with collect_remarks() as remarks, collection_paused():
         run(module, build("torch-lift-bmm,torch-share{creations=false}"), after_pass=passed)
-        levels.keep(GLOBAL, module)
-        write_mesh(module, mesh)
+        levels.keep(GLOBAL, _global(module, micro_batches))
+        planned = mesh if micro_batches is None else Mesh(mesh.space)
+        write_mesh(module, planned)
         reading = Reading(module)
         program = reading.program
         assert program is not None
-        chosen = make_plan(plan, program, mesh, model_plan)
-        saved = plan_to_json(chosen, mesh, arguments_of(program))
-        apply_plan(program, mesh, chosen)
+        chosen = make_plan(plan, program, planned, model_plan)
+        saved = plan_to_json(chosen, planned, arguments_of(program))
+        apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
-        passes = _BEFORE_CUTTING if chosen.pipeline else _PASSES
-        run(module, build(passes), verify_each=False, after_pass=passed, reading=reading)
+        passes = _passes(bool(chosen.pipeline), micro_batches)
+        run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds)
         if chosen.pipeline:

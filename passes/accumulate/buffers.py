@@ -1,0 +1,160 @@
+"""Buffers of a rank's program that runs its micro-batches in a loop, in whichever order a pipeline does.
+
+Running statistics are not carried through the loop: what they are made of is kept for each micro-batch, and
+behind the loop they go through the micro-batches one after another. A buffer that the loss reads, and whose
+new value does not depend on the batch (a counter, a power iteration), goes through them before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch_mlir import ir
+
+from shardc.diagnostics.accumulate import BufferFeedsLoss
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import DEVICE
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.slice import slice_block
+from shardc.dialects.location import source_line
+from shardc.passes.accumulate.copies import Copies, erase
+from shardc.passes.accumulate.step_parts import StepParts, reads, replace
+from shardc.passes.manager.attributes import edge_attribute, edge_key
+from shardc.passes.partition.local_call import CallWriter, type_of
+from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
+
+
+class Buffers:
+    """Takes the buffers that the forward writes out of a micro-batch's ops."""
+
+    def __init__(self, parts: StepParts, builder: CallBuilder, axis: Axis, codec: ShardingCodec) -> None:
+        self._parts, self._builder, self._axis, self._codec = parts, builder, axis, codec
+        self._live = parts.closure(parts.borders)
+        self._fed = self._read_by_loss()
+        updates = parts.closure(parts.buffers.values())
+        self._chain = [op for op in parts.early if op.results[0] in updates and op.results[0] in parts.state]
+        self._rows: dict[ir.Value, ir.Value] = {}
+        self._own_row: ir.Value | None = None
+
+    def write(self) -> None:
+        """Rewrite all buffers. Raises BufferFeedsLoss."""
+        if not self._parts.buffers:
+            return
+        first = self._parts.ops[0]
+        if self._fed:
+            self._write_before(first)
+        for leaf in self._leaves():
+            self._rows[leaf] = self._keep(leaf, first)
+        self._write_behind()
+        dead = {op.results[0] for op in self._chain} - self._live
+        parts = self._parts
+        erased = [op for op in parts.ops if op.results[0] in dead]
+        parts.ops = [op for op in parts.ops if op.results[0] not in dead]
+        for op in reversed(erased):
+            erase(op)
+
+    def _read_by_loss(self) -> list[ir.Value]:
+        """The buffers that the loss or gradients depend on, and those that these depend on."""
+        parts = self._parts
+        read = {v for op in parts.early if op.results[0] in self._live for v in reads(op)}
+        found = [old for old in parts.buffers if old in read]
+        for old in found:
+            made = parts.closure([parts.buffers[old]])
+            if (made | {parts.buffers[old]}) & parts.varying:
+                _, name = edge_key(parts.function, "arg_attrs", old.arg_number)
+                where = next(
+                    op for op in parts.early if op.results[0] in self._live and old in set(reads(op))
+                )
+                raise BufferFeedsLoss(name=name, where=source_line(where.location))
+            more = {v for op in parts.early if op.results[0] in made for v in reads(op)}
+            found += [v for v in parts.buffers if v in more and v not in found]
+        return found
+
+    def _write_before(self, first: ir.Operation) -> None:
+        """Make the values that the loss's buffers have in each micro-batch; its ops read their own."""
+        parts = self._parts
+        made = parts.closure(parts.buffers[old] for old in self._fed)
+        ops = [op for op in parts.early if op.results[0] in made]
+        states: dict[ir.Value, list[ir.Value]] = {old: [old] for old in self._fed}
+        copies = Copies(first, {})
+        for _ in range(self._axis.size - 1):
+            copies.values.update({old: values[-1] for old, values in states.items()})
+            for op in ops:
+                if op.results[0] in parts.state or op.results[0] not in copies.values:
+                    copies.copy(op)
+            for old, values in states.items():
+                values.append(copies.operand(parts.buffers[old]))
+        early = [op for op in parts.early if op.results[0] in self._live]
+        for old, values in states.items():
+            self._read_own(old, values, first, early)
+
+    def _read_own(
+        self, old: ir.Value, values: list[ir.Value], first: ir.Operation, readers: Iterable[ir.Operation]
+    ) -> None:
+        write = self._writer(first)
+        rows = tuple(write.call("aten.unsqueeze", value, 0) for value in values)
+        stack = write.call("aten.cat", rows, 0)
+        block = slice_block(
+            stack, 0, (self._axis,), self._codec, loc=first.location, ip=ir.InsertionPoint(first)
+        )
+        own = write.call("aten.view", block, type_of(old).shape)
+        lies = edge_attribute(self._parts.function, "arg_attrs", old.arg_number, "dist.sharding")
+        assert lies is not None
+        own.owner.attributes["dist.shardings"] = ir.ArrayAttr.get([lies], old.context)
+        for op in readers:
+            replace(op, old, own)
+
+    def _leaves(self) -> list[ir.Value]:
+        """What running statistics are made of in a micro-batch."""
+        varying, state = self._parts.varying, self._parts.state
+        read = [v for op in self._chain for v in reads(op)] + list(self._parts.buffers.values())
+        return list(dict.fromkeys(v for v in read if v in varying and v not in state))
+
+    def _keep(self, leaf: ir.Value, first: ir.Operation) -> ir.Value:
+        """The values [m, ...] of all micro-batches: a sum over the loop, to which each adds its own row."""
+        is_made = isinstance(leaf, ir.OpResult)
+        place = ir.InsertionPoint.after(leaf.owner.operation) if is_made else ir.InsertionPoint(first)
+        shape, count = type_of(leaf).shape, self._axis.size
+        zero = self._writer(first).call("aten.full", (), 0, type_of(leaf).dtype, None, DEVICE, False)
+        is_own = self._is_own_row(first)
+        write = CallWriter(self._builder, first.location, place, self._writer(first).attributes)
+        is_own = write.call("aten.view", is_own, (count, *(1 for _ in shape)))
+        term = write.call("aten.where.self", is_own, write.call("aten.unsqueeze", leaf, 0), zero)
+        given = {"axes": self._codec.axes((self._axis,)), EDGE_KIND: ir.StringAttr.get("sum", leaf.context)}
+        return ir.Operation.create(EDGE, [term.type], [term], given, loc=write.loc, ip=place).result
+
+    def _is_own_row(self, first: ir.Operation) -> ir.Value:
+        """bool [m], true at the number of the micro-batch."""
+        if self._own_row is None:
+            write, place = self._writer(first), ir.InsertionPoint(first)
+            numbers = write.call("aten.arange", self._axis.size, torch.int64, None, DEVICE, False)
+            own = slice_block(numbers, 0, (self._axis,), self._codec, loc=first.location, ip=place)
+            self._own_row = write.call("aten.eq.Tensor", numbers, own)
+        return self._own_row
+
+    def _write_behind(self) -> None:
+        """Let the buffers go through the micro-batches behind the loop."""
+        parts, end = self._parts, self._parts.terminator
+        late = {"dist.phase": ir.StringAttr.get("optimizer", end.context)}
+        write = CallWriter(self._builder, end.location, ir.InsertionPoint(end), late)
+        states = {old: old for old in parts.buffers}
+        for number in range(self._axis.size):
+            copies = Copies(end, states)
+            for leaf, rows in self._rows.items():
+                row = write.call("aten.slice.Tensor", rows, 0, number, number + 1, 1)
+                copies.values[leaf] = write.call("aten.view", row, type_of(leaf).shape)
+                if isinstance(leaf, ir.OpResult) and "dist.shardings" in leaf.owner.attributes:
+                    lies = leaf.owner.attributes["dist.shardings"][leaf.result_number]
+                    made = copies.values[leaf].owner.attributes
+                    made["dist.shardings"] = ir.ArrayAttr.get([lies], end.context)
+            for op in self._chain:
+                copies.copy(op).attributes["dist.phase"] = late["dist.phase"]
+            states = {old: copies.operand(new) for old, new in parts.buffers.items()}
+        for position, old in parts.returned.items():
+            end.operands[position] = states[old]
+
+    def _writer(self, first: ir.Operation) -> CallWriter:
+        forward = {"dist.phase": ir.StringAttr.get("forward", first.context)}
+        return CallWriter(self._builder, first.location, ir.InsertionPoint(first), forward)

@@ -1,0 +1,221 @@
+"""``dist-accumulate``: from a rank's program for one micro-batch to a loop over all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch_mlir import ir
+
+from shardc.diagnostics.accumulate import UnevenMicroBatches
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import DEVICE
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.mesh import Mesh, MeshAxis, find_mesh, read_mesh, write_mesh
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.dist.slice import slice_block
+from shardc.options.parallelism import MICRO
+from shardc.passes.accumulate.buffers import Buffers
+from shardc.passes.accumulate.step_parts import SEED_STRIDE, StepParts, read_parts, reads, replace
+from shardc.passes.accumulate.torch_accumulate import grow_batch, write_function_type
+from shardc.passes.manager.attributes import (
+    PER_MICRO_BATCH,
+    edge_attributes,
+    edge_key,
+    i64,
+    observed,
+    set_edge_attributes,
+)
+from shardc.passes.manager.base import Pass
+from shardc.passes.partition.form_loops import form_loops
+from shardc.passes.partition.local_call import CallWriter
+from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
+
+_LINEAR = ("dist.all_gather", "dist.slice", "dist.permute", "dist.all_to_all", "dist.partial")
+_SUMS = ("dist.all_reduce", "dist.reduce_scatter")
+
+
+@dataclass(frozen=True)
+class DistAccumulate(Pass):
+    """Level 3: a loop over ``micro-batches``, each a run of the forward and backward of the given program.
+
+    Loss and gradients are summed, divided by how many there are; what reduces these between devices runs
+    once, behind the loop, as the optimizer does. Inputs get the rows of all micro-batches; those that are cut
+    over devices are held whole by each, which takes its rows of every micro-batch. ``whole`` names the inputs
+    that all micro-batches see. Values that running statistics are made of are kept for each micro-batch, and
+    the statistics made of them behind the loop. Raises UnevenMicroBatches, BufferFeedsLoss.
+    """
+
+    name: ClassVar[str] = "dist-accumulate"
+    micro_batches: int = 2
+    whole: tuple[str, ...] = ()
+
+    def run(self, module: ir.Module) -> None:
+        spatial, old = read_mesh(module), find_mesh(module.operation)
+        assert spatial is not None and old is not None, "dist-accumulate comes behind dist-partition"
+        mesh = Mesh((*spatial.axes, MeshAxis(MICRO, self.micro_batches, "time")))
+        old.erase()
+        write_mesh(module, mesh)
+        parts = read_parts(module, self.whole)
+        with module.context, ir.Location.unknown():
+            _Looper(parts, ShardingCodec(module.context, mesh), mesh).run()
+
+
+class _Looper:
+    def __init__(self, parts: StepParts, codec: ShardingCodec, mesh: Mesh) -> None:
+        self._parts, self._codec, self._mesh = parts, codec, mesh
+        self._axis = mesh.whole(MICRO)
+        self._builder = CallBuilder(parts.block)
+        self._first = parts.ops[0]
+        self._rows = [
+            edge_attributes(parts.function, "arg_attrs", i) for i in range(len(parts.block.arguments))
+        ]
+
+    def run(self) -> None:
+        parts = self._parts
+        for argument in parts.batch:
+            self._take_rows(argument)
+        for seed in parts.seeds:
+            self._take_seed(seed)
+        self._find_late_sums()
+        parts.find_borders()
+        buffers = Buffers(parts, self._builder, self._axis, self._codec)
+        gathers = self._gathers()
+        for value in parts.borders:
+            self._average(value)
+        _hide_names(parts)
+        buffers.write()
+        for op in gathers:
+            op.attributes["dist.in_loop"] = ir.UnitAttr.get(op.context)
+        set_edge_attributes(parts.function, "arg_attrs", self._rows)
+        write_function_type(parts)
+        parts.function.attributes[PER_MICRO_BATCH] = i64(self._axis.size, parts.function.context)
+        form_loops(parts.block, self._codec, self._mesh)
+
+    def _find_late_sums(self) -> None:
+        """What reduces the loss or gradients between devices runs behind the loop: it is linear."""
+        parts = self._parts
+        read = {v for i, v in enumerate(parts.terminator.operands) if i not in parts.loss}
+        for op in reversed(parts.early):
+            value = op.results[0]
+            if value in parts.varying and value not in read and _is_linear(op):
+                parts.late.add(value)
+            else:
+                read.update(reads(op))
+
+    def _gathers(self) -> list[ir.Operation]:
+        """The gathers of parameters that forward and backward do, which each micro-batch does by itself."""
+        parts = self._parts
+        keys = {v: edge_key(parts.function, "arg_attrs", v.arg_number) for v in parts.block.arguments}
+        stored: set[ir.Value] = {v for v, (role, _) in keys.items() if role == "param"}
+        found: list[ir.Operation] = []
+        for op in parts.early:
+            read = list(reads(op))
+            if len(read) == 1 and read[0] in stored:
+                stored.update(op.results)
+                if op.name == "dist.all_gather":
+                    found.append(op)
+        return found
+
+    def _average(self, value: ir.Value) -> None:
+        """Sum a value over the loop, each micro-batch's over how many there are; the optimizer reads that."""
+        op, lies = value.owner.operation, self._layout(value)
+        place = ir.InsertionPoint.after(op)
+        write = CallWriter.at(self._builder, op, place)
+        term = write.call("aten.mul.Scalar", value, 1.0 / self._axis.size)
+        terms = lies.with_partial((*lies.partial, ("sum", self._axis)))
+        term.owner.attributes["dist.shardings"] = self._codec.array([terms])
+        term.owner.attributes[PER_MICRO_BATCH] = self._codec.axes((self._axis,))
+        _move_names(value, term)
+        given = {"axes": self._codec.axes((self._axis,)), EDGE_KIND: ir.StringAttr.get("sum", value.context)}
+        given["dist.shardings"] = self._codec.array([lies])
+        edge = ir.Operation.create(EDGE, [value.type], [term], given, loc=op.location, ip=place)
+        self._parts.read_instead(value, edge.result)
+
+    def _layout(self, value: ir.Value) -> Sharding:
+        return self._codec.read(value.owner.attributes["dist.shardings"][value.result_number])
+
+    def _take_rows(self, argument: ir.Value) -> None:
+        """Give an input the rows of all micro-batches, and each its own."""
+        lies = self._codec.read(self._rows[argument.arg_number]["dist.sharding"])
+        self._grow_edge(argument, lies)
+        whole = Sharding(((), *lies.dims[1:]), lies.partial)
+        readers = [(use.owner.operation, use.operand_number) for use in argument.uses]
+        grow_batch(argument, lies.ways(0) * self._axis.size)
+        inside = self._slice(argument, (self._axis,), whole)
+        inside.owner.attributes[PER_MICRO_BATCH] = self._codec.axes((self._axis,))
+        if lies.dims[0]:
+            inside = self._slice(inside, lies.dims[0], lies)
+        for op, position in readers:
+            op.operands[position] = inside
+        self._parts.varying.add(inside)
+
+    def _grow_edge(self, argument: ir.Value, lies: Sharding) -> None:
+        """Write that an input has the rows of all micro-batches, and is whole. Raises UnevenMicroBatches."""
+        row, count, ways = self._rows[argument.arg_number], self._axis.size, lies.ways(0)
+        type_ = read_type(ir.TypeAttr(row["dist.global_type"]).value)
+        assert type_ is not None
+        rows = type_.shape[0]
+        if rows % ways:
+            axes = ", ".join(axis.name for axis in lies.dims[0])
+            into = f"over the {ways} ways of {axes}"
+            raise UnevenMicroBatches(what="a micro-batch", size=rows, into=into, multiple=count * ways)
+        context = argument.context
+        row["dist.global_type"] = ir.TypeAttr.get(self._builder.type(type_.scaled(0, count)))
+        row["dist.sharding"] = self._codec.write(Sharding(((), *lies.dims[1:]), lies.partial))
+        if "dist.padded" in row:
+            padded = list(ir.DenseI64ArrayAttr(row["dist.padded"]))
+            row["dist.padded"] = ir.DenseI64ArrayAttr.get([rows * count, *padded[1:]], context)
+
+    def _slice(self, value: ir.Value, axes: tuple[Axis, ...], lies: Sharding) -> ir.Value:
+        first = self._parts.ops[0]
+        made = slice_block(value, 0, axes, self._codec, loc=first.location, ip=ir.InsertionPoint(first))
+        made.owner.attributes["dist.phase"] = ir.StringAttr.get("forward", value.context)
+        made.owner.attributes["dist.shardings"] = self._codec.array([lies])
+        return made
+
+    def _take_seed(self, seed: ir.Value) -> None:
+        """Give each micro-batch a seed of its own."""
+        readers = [op for op in self._parts.early if seed in set(reads(op))]
+        if not readers:
+            return
+        first, forward = self._parts.ops[0], ir.StringAttr.get("forward", seed.context)
+        place = ir.InsertionPoint(first)
+        write = CallWriter(self._builder, first.location, place, {"dist.phase": forward})
+        count = self._axis.size
+        ends = (0, count * SEED_STRIDE, SEED_STRIDE)
+        steps = write.call("aten.arange.start_step", *ends, torch.int64, None, DEVICE, False)
+        seeds = write.call("aten.add.Tensor", steps, seed, 1)
+        own = slice_block(seeds, 0, (self._axis,), self._codec, loc=first.location, ip=place)
+        own = write.call("aten.view", own, ())
+        for op in readers:
+            replace(op, seed, own)
+        self._parts.varying.add(own)
+
+
+def _is_linear(op: ir.Operation) -> bool:
+    is_sum = op.name in _SUMS and op.attributes["reduction"].value == "sum"
+    return is_sum or op.name in _LINEAR
+
+
+def _move_names(value: ir.Value, mean: ir.Value) -> None:
+    """Users observe the mean of a gradient, in place of one micro-batch's before it was resharded."""
+    mine: list[str] = []
+    while not mine and isinstance(value, ir.OpResult):
+        mine = [name for name, number in observed(value.owner) if number == value.result_number]
+        if not value.owner.name.startswith("dist."):
+            break
+        value = value.owner.operands[0]
+    if mine:
+        mean.owner.attributes["dist.name"] = ir.StringAttr.get(",".join(mine), mean.context)
+
+
+def _hide_names(parts: StepParts) -> None:
+    """A micro-batch's own gradient is nothing to observe; its name still says whose it is."""
+    for op in parts.early:
+        names = observed(op)
+        if names and op.results[0] in parts.varying:
+            text = ",".join(f"own-{name}#{number}" for name, number in names)
+            op.attributes["dist.name"] = ir.StringAttr.get(text, op.context)

@@ -1,0 +1,173 @@
+"""The parts of a flat step: what each micro-batch runs, what runs once, and what goes between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from shardc.diagnostics.accumulate import NoGradient, NotMeanOfMicroBatches
+from shardc.dialects.aten.call import is_constant
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.location import source_line
+from shardc.passes.manager.attributes import edge_key, observed, phase_of
+from shardc.passes.manager.program import find_function
+from shardc.passes.partition.operands import set_operand
+
+SEED_STRIDE = 1 << 40
+"""Random numbers of micro-batch i have the step's seed plus i times this; seeds of steps are one apart."""
+
+
+@dataclass
+class StepParts:
+    """A flat step that was captured on one micro-batch.
+
+    ``late`` are the first results of the ops that run once, behind all micro-batches: clipping and the
+    optimizer. Of the others, ``varying`` are the values that differ between micro-batches, as they depend on
+    the ``batch`` or on random numbers, and ``state`` those that depend on ``buffers`` that the forward writes
+    (argument -> its new value); ``returned`` says which result is which of these. ``borders`` leave a
+    micro-batch: the loss and gradients.
+    """
+
+    function: ir.Operation
+    block: ir.Block
+    ops: list[ir.Operation]
+    batch: list[ir.Value]
+    seeds: list[ir.Value]
+    buffers: dict[ir.Value, ir.Value]
+    returned: dict[int, ir.Value]
+    loss: set[int]
+    late: set[ir.Value] = field(default_factory=set)
+    varying: set[ir.Value] = field(default_factory=set)
+    state: set[ir.Value] = field(default_factory=set)
+    borders: list[ir.Value] = field(default_factory=list)
+
+    @property
+    def terminator(self) -> ir.Operation:
+        return list(self.block.operations)[-1].operation
+
+    @property
+    def early(self) -> list[ir.Operation]:
+        """Forward and backward, in order."""
+        return [op for op in self.ops if op.results[0] not in self.late]
+
+    def closure(self, values: Iterable[ir.Value]) -> set[ir.Value]:
+        """All results of the early ops that make ``values``."""
+        found: set[ir.Value] = set()
+        todo = list(values)
+        while todo:
+            value = todo.pop()
+            if not isinstance(value, ir.OpResult) or value in found or value in self.late:
+                continue
+            found.update(value.owner.results)
+            todo.extend(reads(value.owner.operation))
+        return found
+
+    def find_borders(self) -> None:
+        """Note what leaves a micro-batch. Raises NotMeanOfMicroBatches of what is no number with one."""
+        read = [v for op in self.ops if op.results[0] in self.late for v in reads(op)]
+        read += [self.terminator.operands[position] for position in sorted(self.loss)]
+        found = dict.fromkeys(v for v in read if v in self.varying and v not in self.late)
+        for value in found:
+            if not isinstance(value, ir.OpResult):
+                raise NoGradient(op="the batch", where=source_line(self.function.location))
+            type_ = read_type(value.type)
+            if type_ is None or not (type_.dtype.is_floating_point or type_.dtype.is_complex):
+                raise NotMeanOfMicroBatches(what=str(type_), where=source_line(value.owner.location))
+        self.borders = list(found)
+
+    def read_instead(self, value: ir.Value, new: ir.Value) -> None:
+        """Let what runs behind the micro-batches, and the step's loss, read ``new`` in place of ``value``."""
+        for op in self.ops:
+            if op.results[0] in self.late:
+                replace(op, value, new)
+        for position in self.loss:
+            if self.terminator.operands[position] == value:
+                self.terminator.operands[position] = new
+
+    def check_gradients(self) -> None:
+        """Raises NoGradient if what leaves a micro-batch is neither the loss nor a parameter's gradient."""
+        losses = {self.terminator.operands[position] for position in self.loss}
+        for value in self.borders:
+            op = value.owner.operation
+            names = [name for name, number in observed(op) if number == value.result_number]
+            if value not in losses and not any(name.startswith("grad:") for name in names):
+                raise NoGradient(op=op.name.removeprefix("torch."), where=source_line(op.location))
+
+
+def read_parts(module: ir.Module, whole: Collection[str]) -> StepParts:
+    """The parts of the step of ``module``, without its borders.
+
+    ``whole`` names the inputs that all micro-batches see; all others are cut along dim 0.
+    """
+    function = find_function(module)
+    assert function is not None, "a step was captured"
+    block = function.regions[0].blocks[0]
+    *ops, terminator = [o.operation for o in block.operations]
+    keys = {v: edge_key(function, "arg_attrs", i) for i, v in enumerate(block.arguments)}
+    made = {edge_key(function, "res_attrs", i): v for i, v in enumerate(terminator.operands)}
+    loss = {i for i in range(len(terminator.operands)) if edge_key(function, "res_attrs", i)[0] == "loss"}
+    parts = StepParts(
+        function,
+        block,
+        [op for op in ops if not is_constant(op)],
+        [v for v, (role, name) in keys.items() if role == "input" and name not in whole],
+        [v for v, (role, _) in keys.items() if role == "seed"],
+        {v: made[key] for v, key in keys.items() if key[0] == "buffer" and made.get(key, v) != v},
+        {},
+        loss,
+    )
+    argument = {keys[v]: v for v in parts.buffers}
+    parts.returned = {i: argument[key] for i, key in enumerate(made) if key in argument}
+    _find_late(parts)
+    parts.varying = _depend(parts, [*parts.batch, *parts.seeds])
+    parts.state = _depend(parts, parts.buffers)
+    return parts
+
+
+def reads(op: ir.Operation) -> Iterator[ir.Value]:
+    """The values that an op reads, those in lists too; no constants."""
+    for value in op.operands:
+        if isinstance(value, ir.OpResult) and is_constant(value.owner.operation):
+            yield from reads(value.owner.operation)
+        else:
+            yield value
+
+
+def replace(op: ir.Operation, value: ir.Value, new: ir.Value) -> None:
+    """Let one op read ``new`` in place of the tensor ``value``, in lists too."""
+    tensors = [v for v in reads(op) if read_type(v.type) is not None]
+    for position, read in enumerate(tensors):
+        if read == value:
+            set_operand(op, position, new)
+
+
+def _find_late(parts: StepParts) -> None:
+    phases = _phases(parts)
+    for op in parts.ops:
+        if phases[op.results[0]] == "optimizer" or any(v in parts.late for v in reads(op)):
+            parts.late.update(op.results)
+
+
+def _phases(parts: StepParts) -> dict[ir.Value, str]:
+    """The phase of each op, by first result; what a rule's local version adds has that of its reader."""
+    found: dict[ir.Value, str] = {}
+    wanted: dict[ir.Value, str] = {}
+    for op in reversed(parts.ops):
+        phase = found[op.results[0]] = phase_of(op) or next(
+            (wanted[r] for r in op.results if r in wanted), ""
+        )
+        for value in reads(op):
+            if wanted.get(value, "optimizer") == "optimizer":
+                wanted[value] = phase
+    return found
+
+
+def _depend(parts: StepParts, sources: Iterable[ir.Value]) -> set[ir.Value]:
+    """``sources``, and the results of early ops that depend on them."""
+    found = set(sources)
+    for op in parts.early:
+        if any(v in found for v in reads(op)):
+            found.update(op.results)
+    return found

@@ -1,0 +1,50 @@
+"""One micro-batch of an example batch, for steps that run each as a program of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from shardc.diagnostics.accumulate import NoBatchDim, UnevenMicroBatches
+from shardc.frontend.step.batch import flatten_batch, unflatten_batch
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """``count`` micro-batches that are programs of their own.
+
+    ``first`` is the first of them, and ``whole`` names the tensors of the batch that all of them see.
+    """
+
+    count: int
+    first: object
+    whole: tuple[str, ...]
+
+
+def cut_micro_batches(batch: object, count: int) -> MicroBatches:
+    """Cut the tensors of a global batch along dim 0 into ``count`` parts.
+
+    Tensors without dims, or with one row where others have more, are seen whole by all micro-batches. Raises
+    NoBatchDim where dim 0 of others differs, UnevenMicroBatches, BatchUnsupported.
+    """
+    tensors, tree = flatten_batch(batch)
+    rows = _rows(tensors, tree.names)
+    if rows % count:
+        into = f"into {count} micro-batches"
+        raise UnevenMicroBatches(what="a batch", size=rows, into=into, multiple=count, where="example_batch")
+    part = rows // count
+    whole = tuple(name for name, t in zip(tree.names, tensors, strict=True) if not t.dim() or len(t) != rows)
+    first = [t if name in whole else t[:part] for name, t in zip(tree.names, tensors, strict=True)]
+    return MicroBatches(count, unflatten_batch(tree, first), whole)
+
+
+def _rows(tensors: Sequence[Tensor], names: Sequence[str]) -> int:
+    """The one size of dim 0 that tensors have, but for those with one row."""
+    sizes = {name: len(t) for name, t in zip(names, tensors, strict=True) if t.dim()}
+    found = set(sizes.values()) - {1} or set(sizes.values())
+    if len(found) != 1:
+        said = ", ".join(f"{name} has {size}" for name, size in sizes.items()) or "none has a dim"
+        raise NoBatchDim(sizes=said, where="example_batch")
+    return found.pop()
