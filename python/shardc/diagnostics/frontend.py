@@ -42,7 +42,7 @@ class LibraryDataDependent(DataDependent):
     """
 
     hint = (
-        "where the branch stands under `if self.training`, set training = False on that module alone (its own "
+        "where the branch stands under `if self.training`, set training = False on that module (its own "
         "dropout is then off); else assign its class a method without the branch before compiling"
     )
 
