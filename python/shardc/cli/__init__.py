@@ -1,4 +1,5 @@
-"""The command line: ``shardc compile | run | check | explain | schedule | tune | trials | opt``.
+"""The command line: ``shardc compile | run | check | explain | schedule | tune | trials | doctor |
+opt``.
 
 Exit codes: 0 success, 1 a check failed, 2 bad input, 3 an error inside shardc, 130 interrupted.
 """

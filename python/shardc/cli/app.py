@@ -7,6 +7,7 @@ from typer import Option
 
 from shardc.cli.check import check
 from shardc.cli.compile import compile_
+from shardc.cli.doctor import doctor
 from shardc.cli.explain import explain
 from shardc.cli.opt import opt
 from shardc.cli.run import run
@@ -52,6 +53,7 @@ app.command("compile", short_help="Compile a training step for a mesh into a fol
 app.command("run", short_help="Train with a compiled folder on processes of this machine.")(run)
 app.command("check", short_help="Prove a compiled folder equal to the single-device program.")(check)
 app.command("explain", short_help="Say where shardings came from, and what the collectives cost.")(explain)
+app.command("doctor", short_help="Say what this machine has and what works.")(doctor)
 app.command("schedule", short_help="Play a pipeline schedule through, and draw it.")(schedule)
 app.command("tune", short_help="Search the tile configurations of a model's kernels.")(tune)
 app.add_typer(trials, name="trials", short_help="Export, import, prune and sum up what tuning measured.")

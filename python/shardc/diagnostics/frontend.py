@@ -34,6 +34,19 @@ class DataDependent(ShardcError):
     )
 
 
+class LibraryDataDependent(DataDependent):
+    """An installed library branches on the value of a traced tensor, in a line that is not the user's.
+
+    Fails: ``DetrEncoderLayer`` of ``transformers`` in training, which clamps what is not finite. Works: the
+    same with ``layer.training = False`` set on each such layer, where its dropout is 0.
+    """
+
+    hint = (
+        "where the branch stands under `if self.training`, set training = False on that module (its own "
+        "dropout is then off); else assign its class a method without the branch before compiling"
+    )
+
+
 class SizeDependsOnValues(ShardcError):
     """An op works on a dim whose size depends on values, and has no form with a fixed size.
 

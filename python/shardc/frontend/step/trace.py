@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +17,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, S
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.frontend import DataDependent, FrozenValue, PythonRandom, TraceFailed
+from shardc.diagnostics.frontend import (
+    DataDependent,
+    FrozenValue,
+    LibraryDataDependent,
+    PythonRandom,
+    TraceFailed,
+)
 from shardc.frontend.fake_results import correction_table
 from shardc.frontend.importing.recorder import (
     BACKWARD,
@@ -328,10 +335,11 @@ def _explained(error: Exception, last_line: str) -> ShardcError:
     where = raising_line(error.__traceback__) or last_line
     if isinstance(error, ShardcError):
         return error if error.where else type(error)(where=where, **error.fields)
+    dependent = LibraryDataDependent if f"{os.sep}site-packages{os.sep}" in (where or "") else DataDependent
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
-        return DataDependent(op=str(getattr(error, "func", None)), where=where)
+        return dependent(op=str(getattr(error, "func", None)), where=where)
     if isinstance(error, GuardOnDataDependentSymNode):
-        return DataDependent(op="Python code", where=where)
+        return dependent(op="Python code", where=where)
     if isinstance(error, UnsupportedFakeTensorException):
         return TraceFailed(reason=str(error), hint=TraceFailed.REWRITE, where=where)
     first_line = next(iter(str(error).splitlines()), "")
