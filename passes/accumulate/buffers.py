@@ -1,13 +1,10 @@
 """Buffers of a rank's program that runs its micro-batches in a loop, in whichever order a pipeline does.
 
 Running statistics are not carried through the loop: what they are made of is kept for each micro-batch, and
-behind the loop they go through the micro-batches one after another. A buffer that the loss reads, and whose
-new value does not depend on the batch (a counter, a power iteration), goes through them before the loop.
+behind the loop they go through the micro-batches one after another.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 import torch
 from torch_mlir import ir
@@ -20,8 +17,8 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.slice import slice_block
 from shardc.dialects.location import source_line
 from shardc.passes.accumulate.copies import Copies, erase
-from shardc.passes.accumulate.step_parts import StepParts, reads, replace
-from shardc.passes.manager.attributes import edge_attribute, edge_key
+from shardc.passes.accumulate.step_parts import StepParts, reads
+from shardc.passes.manager.attributes import edge_key
 from shardc.passes.partition.local_call import CallWriter, type_of
 from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
 
@@ -32,7 +29,7 @@ class Buffers:
     def __init__(self, parts: StepParts, builder: CallBuilder, axis: Axis, codec: ShardingCodec) -> None:
         self._parts, self._builder, self._axis, self._codec = parts, builder, axis, codec
         self._live = parts.closure(parts.borders)
-        self._fed = self._read_by_loss()
+        self._check_loss()
         updates = parts.closure(parts.buffers.values())
         self._chain = [op for op in parts.early if op.results[0] in updates and op.results[0] in parts.state]
         self._rows: dict[ir.Value, ir.Value] = {}
@@ -43,8 +40,6 @@ class Buffers:
         if not self._parts.buffers:
             return
         first = self._parts.ops[0]
-        if self._fed:
-            self._write_before(first)
         for leaf in self._leaves():
             self._rows[leaf] = self._keep(leaf, first)
         self._write_behind()
@@ -55,56 +50,13 @@ class Buffers:
         for op in reversed(erased):
             erase(op)
 
-    def _read_by_loss(self) -> list[ir.Value]:
-        """The buffers that the loss or gradients depend on, and those that these depend on."""
-        parts = self._parts
-        read = {v for op in parts.early if op.results[0] in self._live for v in reads(op)}
-        found = [old for old in parts.buffers if old in read]
-        for old in found:
-            made = parts.closure([parts.buffers[old]])
-            if (made | {parts.buffers[old]}) & parts.varying:
-                _, name = edge_key(parts.function, "arg_attrs", old.arg_number)
-                where = next(
-                    op for op in parts.early if op.results[0] in self._live and old in set(reads(op))
-                )
-                raise BufferFeedsLoss(name=name, where=source_line(where.location))
-            more = {v for op in parts.early if op.results[0] in made for v in reads(op)}
-            found += [v for v in parts.buffers if v in more and v not in found]
-        return found
-
-    def _write_before(self, first: ir.Operation) -> None:
-        """Make the values that the loss's buffers have in each micro-batch; its ops read their own."""
-        parts = self._parts
-        made = parts.closure(parts.buffers[old] for old in self._fed)
-        ops = [op for op in parts.early if op.results[0] in made]
-        states: dict[ir.Value, list[ir.Value]] = {old: [old] for old in self._fed}
-        copies = Copies(first, {})
-        for _ in range(self._axis.size - 1):
-            copies.values.update({old: values[-1] for old, values in states.items()})
-            for op in ops:
-                if op.results[0] in parts.state or op.results[0] not in copies.values:
-                    copies.copy(op)
-            for old, values in states.items():
-                values.append(copies.operand(parts.buffers[old]))
-        early = [op for op in parts.early if op.results[0] in self._live]
-        for old, values in states.items():
-            self._read_own(old, values, first, early)
-
-    def _read_own(
-        self, old: ir.Value, values: list[ir.Value], first: ir.Operation, readers: Iterable[ir.Operation]
-    ) -> None:
-        write = self._writer(first)
-        rows = tuple(write.call("aten.unsqueeze", value, 0) for value in values)
-        stack = write.call("aten.cat", rows, 0)
-        block = slice_block(
-            stack, 0, (self._axis,), self._codec, loc=first.location, ip=ir.InsertionPoint(first)
-        )
-        own = write.call("aten.view", block, type_of(old).shape)
-        lies = edge_attribute(self._parts.function, "arg_attrs", old.arg_number, "dist.sharding")
-        assert lies is not None
-        own.owner.attributes["dist.shardings"] = ir.ArrayAttr.get([lies], old.context)
-        for op in readers:
-            replace(op, old, own)
+    def _check_loss(self) -> None:
+        """Raises BufferFeedsLoss if the loss or a gradient depends on a buffer that the forward writes."""
+        for op in self._parts.early:
+            for old in reads(op) if op.results[0] in self._live else ():
+                if old in self._parts.buffers:
+                    _, name = edge_key(self._parts.function, "arg_attrs", old.arg_number)
+                    raise BufferFeedsLoss(name=name, where=source_line(op.location))
 
     def _leaves(self) -> list[ir.Value]:
         """What running statistics are made of in a micro-batch."""

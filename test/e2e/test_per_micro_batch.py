@@ -38,7 +38,7 @@ def compiled(
     )
 
 
-@pytest.mark.parametrize("kind", [Norms, Router, Contrastive, Warm])
+@pytest.mark.parametrize("kind", [Norms, Router, Contrastive])
 def test_steps_are_those_of_plain_accumulation(kind: type[nn.Module]) -> None:
     torch.manual_seed(1)
     model = kind().double()
@@ -59,9 +59,9 @@ def test_steps_are_those_of_plain_accumulation(kind: type[nn.Module]) -> None:
 def test_the_whole_batch_is_another_function() -> None:
     torch.manual_seed(1)
     model = Norms().double()
-    whole = shardc.compile_step(
-        copy.deepcopy(model), torch.optim.SGD(model.parameters(), lr=0.1), samples(model), mesh={"data": 1}
-    )
+    other = copy.deepcopy(model)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    whole = shardc.compile_step(other, optimizer, samples(model), mesh={"data": 1}, fuse=False)
     assert abs(whole(samples(model)) - compiled(model, {"data": 1}, "data")(samples(model))) > 1e-3
 
 
@@ -77,8 +77,9 @@ MESHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MESHES)
-@pytest.mark.parametrize("kind", [Norms, Router, Contrastive, Dropped, Warm])
+@pytest.mark.parametrize("kind", [Norms, Router, Contrastive, Dropped])
 def test_meshes_and_schedules_equal_one_device(kind: type[nn.Module], name: str) -> None:
     mesh, plan, options = MESHES[name]
     proof = compiled(kind().double(), mesh, plan, **options).check()
@@ -89,7 +90,7 @@ def test_meshes_and_schedules_equal_one_device(kind: type[nn.Module], name: str)
 
 @pytest.mark.parametrize("schedule", ["interleaved", "chimera", "zb-v"])
 def test_schedules_of_several_stages_a_rank(schedule: str) -> None:
-    proof = compiled(Warm().double(), {"pipe": 2}, "pipeline", schedule=schedule).check()
+    proof = compiled(Norms().double(), {"pipe": 2}, "pipeline", schedule=schedule).check()
     assert proof.passed, proof.render()
 
 
@@ -163,15 +164,20 @@ def test_wrong_options_and_batches_are_named() -> None:
     with pytest.raises(UnevenMicroBatches, match="a batch of 8 rows does not divide into 3 micro-batches"):
         compile_wrongly(batch, micro_batches=3)
     with pytest.raises(
-        UnevenMicroBatches, match="a micro-batch of 1 rows does not divide over the 2 ways of"
+        UnevenMicroBatches, match="a micro-batch of 4 rows does not divide over the 3 ways of"
     ):
-        compile_wrongly(batch, micro_batches=8, mesh={"data": 2})
+        compile_wrongly(batch, micro_batches=2, mesh={"data": 3})
     with pytest.raises(NoBatchDim, match="x has 8, y has 8, classes has 5"):
         compile_wrongly({**batch, "classes": torch.ones(5)})
 
 
+def test_a_counter_that_the_loss_reads_is_refused() -> None:
+    with pytest.raises(BufferFeedsLoss, match="'count' is written"):
+        compiled(Warm().double(), {"data": 1}, "data")
+
+
 def test_buffers_that_are_written_from_the_batch_and_feed_the_loss_are_refused() -> None:
-    with pytest.raises(BufferFeedsLoss, match="'queue' is written from the batch") as caught:
+    with pytest.raises(BufferFeedsLoss, match="'queue' is written") as caught:
         compiled(Queue().double(), {"data": 1}, "data")
     assert "micro_batch_models.py" in str(caught.value.where)
 

@@ -39,11 +39,10 @@ class BufferFeedsLoss(ShardcError):
     What a micro-batch reads then depends on what all before it have written.
     """
 
-    template = "the buffer {name!r} is written from the batch, and the loss depends on it"
+    template = "the buffer {name!r} is written by the forward, and the loss depends on it"
     hint = (
-        "with per_micro_batch=True a buffer may be written from the batch (running statistics) or be read by "
-        "the loss (counters, power iteration), not both: leave per_micro_batch out, or update it outside of "
-        "the step"
+        "with per_micro_batch=True a buffer may be written (running statistics) or read by the loss, not "
+        "both: leave per_micro_batch out, or update it outside of the step"
     )
 
 
