@@ -26,13 +26,11 @@ soft_clip_backward.register_fake(lambda grad, clipped, bound: torch.empty_like(g
 
 
 def keep(ctx, inputs, output):
-    """Keep what the gradient reads."""
     ctx.save_for_backward(output)
     ctx.bound = inputs[1]
 
 
 def backward(ctx, grad):
-    """The gradients of x and of the bound, which has none."""
     return soft_clip_backward(grad, ctx.saved_tensors[0], ctx.bound), None
 
 
@@ -47,7 +45,6 @@ def soft_clip_rule(call):
 
 @shardc.rule("example::soft_clip_backward", samples=[(torch.randn(4, 6), torch.randn(4, 6), 2.0)])
 def soft_clip_backward_rule(call):
-    """Every dim may be cut, of both in the same way."""
     return "([...],[...])->([...])"
 
 
@@ -73,8 +70,8 @@ def main():
     mesh = {"data": 2, "tensor": 2}
     proof = shardc.compile_step(*build()[:3], loss=loss, mesh=mesh, plan="data*tensor").check()
     print("proved" if proof.passed else proof.render())
-    model, optimizer, batch, _ = build()
-    step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 1})
+    *parts, batch, _ = build()
+    step = shardc.compile_step(*parts, batch, loss=loss, mesh={"data": 1})
     for number in range(10):
         print(f"step {number} loss {float(step(batch)):.4f}")
 
