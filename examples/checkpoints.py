@@ -1,0 +1,60 @@
+"""Checkpoints: training that stops and goes on has the losses of training that does not stop.
+
+python examples/checkpoints.py
+torchrun --nproc-per-node 2 examples/checkpoints.py
+"""
+
+import os
+import tempfile
+
+import torch
+from torch import nn
+
+import shardc
+
+
+def compiled():
+    """A step on all processes, and its batch. Saved on two, it loads on one as well."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    batch = (torch.randn(8, 16),)
+    mesh = {"data": int(os.environ.get("WORLD_SIZE", "1"))}
+    step = shardc.compile_step(
+        model,
+        optimizer,
+        batch,
+        loss=lambda out, b: nn.functional.mse_loss(out, b[0]),
+        mesh=mesh,
+        plan="zero3",
+    )
+    return step, batch
+
+
+def shared_folder(step):
+    """A new folder, the same on all ranks."""
+    names = [tempfile.mkdtemp() if step.rank == 0 else ""]
+    if torch.distributed.is_initialized():
+        torch.distributed.broadcast_object_list(names)
+    return names[0] + "/checkpoint"
+
+
+def main():
+    """Ten steps at once, and five and five."""
+    step, batch = compiled()
+    whole = [float(step(batch)) for _ in range(10)]
+    first, _ = compiled()
+    losses = [float(first(batch)) for _ in range(5)]
+    folder = shared_folder(first)
+    first.save_checkpoint(folder)
+    second, _ = compiled()
+    second.load_checkpoint(folder)
+    losses += [float(second(batch)) for _ in range(5)]
+    if step.rank == 0:
+        for number, loss in enumerate(losses):
+            print(f"step {number} loss {loss:.4f}")
+        print("proved" if losses == whole else f"without a stop: {whole}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""An operator of your own in a step: its gradient, its fake version, and the rule by which it is sharded.
+
+python examples/custom_operators.py
+"""
+
+import torch
+from torch import nn
+
+import shardc
+
+
+@torch.library.custom_op("example::soft_clip", mutates_args=())
+def soft_clip(x: torch.Tensor, bound: float) -> torch.Tensor:
+    """``bound * tanh(x / bound)`` element by element."""
+    return bound * torch.tanh(x / bound)
+
+
+@torch.library.custom_op("example::soft_clip_backward", mutates_args=())
+def soft_clip_backward(grad: torch.Tensor, clipped: torch.Tensor, bound: float) -> torch.Tensor:
+    """The gradient, from the result."""
+    return grad * (1 - (clipped / bound) ** 2)
+
+
+soft_clip.register_fake(lambda x, bound: torch.empty_like(x))
+soft_clip_backward.register_fake(lambda grad, clipped, bound: torch.empty_like(grad))
+
+
+def keep(ctx, inputs, output):
+    ctx.save_for_backward(output)
+    ctx.bound = inputs[1]
+
+
+def backward(ctx, grad):
+    return soft_clip_backward(grad, ctx.saved_tensors[0], ctx.bound), None
+
+
+soft_clip.register_autograd(backward, setup_context=keep)
+
+
+@shardc.rule("example::soft_clip", samples=[(torch.randn(4, 6), 2.0)])
+def soft_clip_rule(call):
+    """Every dim may be cut."""
+    return "([...])->([...])"
+
+
+@shardc.rule("example::soft_clip_backward", samples=[(torch.randn(4, 6), torch.randn(4, 6), 2.0)])
+def soft_clip_backward_rule(call):
+    return "([...],[...])->([...])"
+
+
+class Clip(nn.Module):
+    """The operator as a module."""
+
+    def forward(self, x):
+        return soft_clip(x, 2.0)
+
+
+loss = lambda output, batch: nn.functional.mse_loss(output, batch[0])  # noqa: E731
+
+
+def build():
+    """The model, its optimizer, the loss, and a batch."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 64), Clip(), nn.Linear(64, 16))
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2), (torch.randn(8, 16),), loss
+
+
+def main():
+    """Prove the step on simulated devices, then train on this one."""
+    mesh = {"data": 2, "tensor": 2}
+    proof = shardc.compile_step(*build()[:3], loss=loss, mesh=mesh, plan="data*tensor").check()
+    print("proved" if proof.passed else proof.render())
+    *parts, batch, _ = build()
+    step = shardc.compile_step(*parts, batch, loss=loss, mesh={"data": 1})
+    for number in range(10):
+        print(f"step {number} loss {float(step(batch)):.4f}")
+
+
+if __name__ == "__main__":
+    main()
