@@ -43,7 +43,7 @@ from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
-from shardc.step.arguments import check_arguments, world_size
+from shardc.step.arguments import check_arguments, one_device, world_size
 from shardc.step.fuse_step import check_no_force, fuse_step, step_target
 from shardc.step.guards import Places
 from shardc.step.model_watch import ModelWatch
@@ -293,7 +293,7 @@ def compile_step(
         example_batch: A global batch. A mapping or dataclass is passed as keyword arguments, a tuple or list
             as positional ones; its last part is the loss's target, ``(x, y)``, if the forward cannot take it
             or the loss is PyTorch's own.
-        mesh, plan: The fields of ``parallelism`` that most calls need.
+        mesh, plan: The fields of ``parallelism`` that most calls need. Without a mesh: one device.
         loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; needed unless
             the output has ``.loss``, is a scalar, or a tuple that begins with one.
         state: Initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called
@@ -307,6 +307,7 @@ def compile_step(
     """
     check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
     groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}
+    mesh = one_device(parallelism) if mesh is None else mesh
     chosen = StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options})
     example_batch = bucketed(example_batch, chosen.shapes.bucket)
     return compile_with(model, optimizer, example_batch, chosen, loss, state)
@@ -360,8 +361,12 @@ def compile_with(
     )
 
     def compile_for(batch: object) -> CompiledStep:
+        is_sharded = any(isinstance(parameter, DTensor) for parameter in model.parameters())
+        numbers = replace(numerics, verify=numerics.verify and not is_sharded)  # a proof needs whole values
         with torch.enable_grad():
-            return compile_with(model, optimizer, batch, options, loss, plan=compiled.plan)
+            return compile_with(
+                model, optimizer, batch, replace(options, numerics=numbers), loss, plan=compiled.plan
+            )
 
     device = "cpu" if on_host else None
     others = OtherShapes(options.shapes, example_batch, compile_for, watch.check_start)
