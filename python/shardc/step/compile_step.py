@@ -73,7 +73,7 @@ class CompiledStep:
     _source: Source
     _model: torch.nn.Module
     _watch: ModelWatch
-    _others: OtherShapes
+    _others: OtherShapes[CompiledStep]
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
