@@ -10,6 +10,16 @@ class MeshIsNotTheWorld(ShardcError):
     hint = "start it with torchrun --nproc-per-node {size}, or change the mesh"
 
 
+class MeshNotGiven(ShardcError):
+    """No mesh was given, which means one device, and torchrun started several processes.
+
+    Which axes they form, and so which rows each trains on, is not guessed.
+    """
+
+    template = "no mesh was given, so the step is for one device, but {world} processes run"
+    hint = 'pass mesh={{"data": {world}}} to train data parallel, or start one process'
+
+
 class BadArgument(ShardcError):
     """An argument of the wrong kind. Bad: ``loss="mse"``. Good: ``loss=lambda out, batch: ...``."""
 

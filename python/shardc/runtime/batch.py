@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -12,9 +11,6 @@ from torch import Tensor
 from .check import Json
 from .comm.layout import Leaf
 from .errors import BatchMismatch
-
-if TYPE_CHECKING:
-    from .step import TrainStep
 
 HINT = "pass a batch like the example that the step was compiled with, or compile for this one"
 LOCAL_HINT = (
@@ -65,26 +61,6 @@ def _without_values(value: Tensor) -> str:
     if getattr(type(value), "__torch_dispatch__", None) is not getattr(Tensor, "__torch_dispatch__", None):
         return f"a {type(value).__name__}"
     return "on the meta device" if value.is_meta else ""
-
-
-class OtherPrograms(Protocol):
-    """Programs of one step by the shapes of its batches, made by the compiler: an artefact has one alone.
-
-    All ranks ask for the same, in the same order: making a program may join their processes.
-    """
-
-    def prepared(self, batch: object) -> object:
-        """The batch to run, by what the user does with each: into a bucket."""
-        ...
-
-    def find(
-        self, batch: object, mismatch: BatchMismatch
-    ) -> tuple[dict[str, Tensor], Callable[[], TrainStep]]:
-        """A batch's tensors by leaf, and what gives the step for it, made if it is not there.
-
-        Raises ``mismatch`` if the batch is not one of other shapes or constants.
-        """
-        ...
 
 
 def _walk(batch: object, tree: Json, path: str) -> Iterator[tuple[str, Tensor]]:

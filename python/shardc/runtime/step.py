@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NoReturn, SupportsIndex
+from typing import NoReturn, Protocol, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from . import logs, progress
 from .arguments import mapping_given, path_given, whole_number
-from .batch import LOCAL_HINT, OtherPrograms, check_leaf, leaves_of
+from .batch import LOCAL_HINT, check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
 from .checkpoint.load import Checkpoint
 from .checkpoint.objects import RANDOM, Generators, Stateful, pack, unpack
@@ -419,6 +419,26 @@ class TrainStep:
             else:
                 values.append(self._constants[leaf.name])
         return values
+
+
+class OtherPrograms(Protocol):
+    """Programs of one step by the shapes of its batches, made by the compiler: an artefact has one alone.
+
+    All ranks ask for the same, in the same order: making a program may join their processes.
+    """
+
+    def prepared(self, batch: object) -> object:
+        """The batch to run, by what the user does with each: into a bucket."""
+        ...
+
+    def find(
+        self, batch: object, mismatch: BatchMismatch
+    ) -> tuple[dict[str, Tensor], Callable[[], TrainStep]]:
+        """A batch's tensors by leaf, and what gives the step for it, made if it is not there.
+
+        Raises ``mismatch`` if the batch is not one of other shapes or constants.
+        """
+        ...
 
 
 def _share(mesh: Mesh) -> tuple[int, int]:

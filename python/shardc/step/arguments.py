@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.api import BadArgument, MeshNotGiven
 from shardc.environment import WORLD_SIZE
 from shardc.options.field import describe
+from shardc.options.parallelism import Parallelism
 
 
 def check_arguments(arguments: Mapping[str, object]) -> None:
@@ -17,6 +18,19 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
         if name in arguments and not is_right(arguments[name]):
             given, where = describe(arguments[name]), f"{name}="
             raise BadArgument(argument=name, given=given, expected=expected, hint=hint, where=where)
+
+
+def one_device(parallelism: object) -> dict[str, int] | None:
+    """The mesh where no ``mesh=`` is given: one device; None if the group has one. Raises MeshNotGiven."""
+    held = isinstance(parallelism, Parallelism) or (
+        isinstance(parallelism, Mapping) and parallelism.get("mesh") is not None
+    )
+    if held:
+        return None
+    world = world_size()
+    if world is not None and world > 1:
+        raise MeshNotGiven(world=world, where="mesh=")
+    return {"data": 1}
 
 
 def world_size() -> int | None:

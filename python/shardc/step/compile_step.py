@@ -48,7 +48,7 @@ from shardc.runtime.program import Program
 from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled
-from shardc.step.arguments import check_arguments, world_size
+from shardc.step.arguments import check_arguments, one_device, world_size
 from shardc.step.compile_forward import take
 from shardc.step.evaluate import Forwards
 from shardc.step.foreign.resolve import resolve_plan
@@ -85,7 +85,7 @@ class CompiledStep:
     _model: torch.nn.Module
     _watch: ModelWatch
     _forwards: Forwards
-    _others: OtherShapes
+    _others: OtherShapes[CompiledStep]
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
@@ -327,7 +327,7 @@ def compile_step(
         example_batch: A global batch. A mapping or dataclass is passed as keyword arguments, a tuple or list
             as positional ones; its last part is the loss's target, ``(x, y)``, if the forward cannot take it
             or the loss is PyTorch's own.
-        mesh, plan: The fields of ``parallelism`` that most calls need.
+        mesh, plan: The fields of ``parallelism`` that most calls need. Without a mesh: one device.
         loss: Called as ``loss(output, batch)``, or ``loss(output, y)`` for a batch ``(x, y)``; needed unless
             the output has ``.loss``, is a scalar, or a tuple that begins with one.
         state: Initial values (a state dict, or a function ``(name, shape, dtype, slices) -> tensor`` called
@@ -341,6 +341,7 @@ def compile_step(
     """
     check_arguments({"model": model, "optimizer": optimizer, "loss": loss, "state": state})
     groups = {"parallelism": parallelism, "pipeline": pipeline, "kernels": kernels, "numerics": numerics}
+    mesh = one_device(parallelism) if mesh is None else mesh
     chosen = StepOptions.of({"mesh": mesh, "plan": plan, **groups, **options})
     example_batch = bucketed(example_batch, chosen.shapes.bucket)
     return compile_with(model, optimizer, example_batch, chosen, loss, state)
@@ -404,8 +405,12 @@ def compile_with(
     )
 
     def compile_for(batch: object) -> CompiledStep:
+        is_sharded = any(isinstance(parameter, DTensor) for parameter in model.parameters())
+        numbers = replace(numerics, verify=numerics.verify and not is_sharded)  # a proof needs whole values
         with torch.enable_grad():
-            return compile_with(model, optimizer, batch, options, loss, plan=compiled.plan)
+            return compile_with(
+                model, optimizer, batch, replace(options, numerics=numbers), loss, plan=compiled.plan
+            )
 
     device = "cpu" if on_host else None
     forwards = Forwards(uncompiled(model), loss, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -20,11 +20,18 @@ from shardc.runtime.errors import BatchMismatch
 from shardc.runtime.same_batch import shapes_of
 from shardc.runtime.step import TrainStep
 
-if TYPE_CHECKING:
-    from shardc.step.compile_step import CompiledStep
+
+class Runs(Protocol):
+    """A compiled step."""
+
+    @property
+    def running(self) -> TrainStep: ...
 
 
-class OtherShapes:
+S = TypeVar("S", bound=Runs)
+
+
+class OtherShapes(Generic[S]):
     """The steps of other shapes than the example's, by what the batch's tensors and constants are.
 
     ``compile_for`` compiles one for a batch; ``check`` is called before, to see that the model is still what
@@ -35,13 +42,13 @@ class OtherShapes:
         self,
         options: Shapes,
         example: object,
-        compile_for: Callable[[object], CompiledStep],
+        compile_for: Callable[[object], S],
         check: Callable[[], None],
     ) -> None:
         self._options, self._compile_for, self._check = options, compile_for, check
         self._like = flatten_batch(example)[1].like
         self._own, _ = _described(example)
-        self._steps: dict[str, CompiledStep] = {}
+        self._steps: dict[str, S] = {}
 
     def prepared(self, batch: object) -> object:
         """The batch in its bucket. Raises BadBucket."""
@@ -60,14 +67,14 @@ class OtherShapes:
             raise mismatch from None
         return values, lambda: self._step(known).running
 
-    def step_for(self, batch: object) -> CompiledStep | None:
+    def step_for(self, batch: object) -> S | None:
         """The step for a batch like the example; None for the example's own. Raises BatchUnsupported."""
         known = in_form_of(self.prepared(batch), self._like)
         if known is None:
             raise BatchUnsupported(reason="it is not like the example batch", where=_line())
         return None if _described(known)[0] == self._own else self._step(known)
 
-    def _step(self, batch: object) -> CompiledStep:
+    def _step(self, batch: object) -> S:
         """Raises TooManyShapes, ShapeNotCompiled, ModelChanged."""
         shape, _ = _described(batch)
         if shape not in self._steps:
@@ -82,7 +89,7 @@ class OtherShapes:
             _warn(f"ShapeCompiled: compiled program {count} of at most {limit}, for batch {shape}: {took}")
         return self._steps[shape]
 
-    def _compiled(self, shape: str, batch: object) -> CompiledStep:
+    def _compiled(self, shape: str, batch: object) -> S:
         try:
             return self._compile_for(batch)
         except ShardcError as error:

@@ -20,3 +20,12 @@ def test_different_batches_are_noticed(odd: int, launch) -> None:
 def test_different_weights_are_noticed(launch) -> None:
     done = launch("weights_worker.py", 2)
     assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("ways", "plan"), [(2, "zero3"), pytest.param(4, "data", marks=pytest.mark.slow)], ids=str
+)
+def test_batches_of_other_shapes(ways: int, plan: str, launch) -> None:
+    done = launch("shapes_worker.py", ways, plan)
+    assert done.returncode == 0 and "as it should" in done.stdout, done.stderr[-4000:]

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import shardc
-from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.api import BadArgument, MeshNotGiven
 from shardc.diagnostics.plan import BadMeshSpec
-from shardc.step.arguments import RULES, check_arguments, world_size
+from shardc.options.parallelism import Parallelism
+from shardc.step.arguments import RULES, check_arguments, one_device, world_size
 from shardc.step.shard import make_mesh
 
 
@@ -74,3 +75,17 @@ def test_a_mesh_that_is_none(mesh: dict[str, Any], micro_batches: int, problem: 
 
 def test_an_axis_may_be_called_micro_where_there_are_no_micro_batches() -> None:
     assert make_mesh({"micro": 2}).world_size == 2
+
+
+def test_without_a_mesh_the_step_is_for_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert one_device(None) == one_device({"plan": "data"}) == {"data": 1}
+    assert one_device({"mesh": {"data": 2}}) is None and one_device(Parallelism({"data": 2})) is None
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    x = torch.ones(3, 4)
+    step = shardc.compile_step(model, optimizer, (x,), loss=lambda y, _: y.square().mean(), fuse=False)
+    assert step.compiled.mesh.world_size == 1
+    assert step((x,)).shape == ()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(MeshNotGiven, match=r'(?s)4 processes run.*mesh={"data": 4}'):
+        shardc.compile_step(model, optimizer, (x,), loss=lambda y, _: y.square().mean())
