@@ -54,3 +54,11 @@ def test_security(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = [(tmp_path / name).iterdir() for name in ("cache", "new-cache")]
     assert all({path.suffix for path in found} <= {".so", ".json"} for found in kept)
     assert (tmp_path / "other.db").is_file() and (tmp_path / "trials.jsonl").read_text()
+
+
+def test_trainers(tmp_path: Path) -> None:
+    files, [command] = guide("trainers.md")
+    for name, script in files.items():
+        (tmp_path / name).write_text(script)
+    assert len(re.findall(r"'loss': ", readme.run(command, tmp_path, BIN))) >= 4
+    assert (tmp_path / "final" / "model.safetensors").is_file()
