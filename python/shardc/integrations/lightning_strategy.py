@@ -166,7 +166,7 @@ class ShardcStrategy(ParallelStrategy):
         module = self._module
         if self.step is not None and self._beside is not None:
             if self._whole is None:
-                self._whole = self._open.enter_context(self._beside.filled(self.step))
+                self._whole = self._open.enter_context(self._beside.filled(self.step.running))
             self._whole._current_fx_name = module._current_fx_name
             module = self._whole
         with self.precision_plugin.val_step_context():
