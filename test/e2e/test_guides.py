@@ -64,3 +64,11 @@ def test_evaluation(tmp_path: Path) -> None:
     assert (
         0 < float(evaluated) < 1.5 and 0 < float(trained) < 1.5 and float(accuracy) > 0.5 and same == "True"
     )
+
+
+def test_trainers(tmp_path: Path) -> None:
+    files, [command] = guide("trainers.md")
+    for name, script in files.items():
+        (tmp_path / name).write_text(script)
+    assert len(re.findall(r"'loss': ", readme.run(command, tmp_path, BIN))) >= 4
+    assert (tmp_path / "final" / "model.safetensors").is_file()

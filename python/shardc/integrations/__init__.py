@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 from shardc.integrations.packages import require
 
 if TYPE_CHECKING:
+    from shardc.integrations.lightning_strategy import ShardcStrategy
     from shardc.integrations.transformers_trainer import ShardedTrainer
 
-__all__ = ["ShardedTrainer"]
+__all__ = ["ShardcStrategy", "ShardedTrainer"]
 
-_LAZY = {"ShardedTrainer": ("transformers_trainer", (("transformers", "5.20"), ("accelerate", "1.10")))}
+_LAZY = {
+    "ShardcStrategy": ("lightning_strategy", (("lightning", "2.6"),)),
+    "ShardedTrainer": ("transformers_trainer", (("transformers", "5.20"), ("accelerate", "1.10"))),
+}
 """Public name -> the module that has it, and the packages and versions that it needs."""
 
 

@@ -166,7 +166,7 @@ class ShardedTrainer(Trainer):
         """As ``Trainer`` has it, on the step's weights as they are now, gathered whole on each rank."""
         with ExitStack() as stack:
             if self._step is not None and self._beside is not None:
-                self._evaluated = stack.enter_context(self._beside.filled(self._step))
+                self._evaluated = stack.enter_context(self._beside.filled(self._step.running))
             try:
                 return super().evaluation_loop(*args, **kwargs)
             finally:

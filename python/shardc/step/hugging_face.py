@@ -25,7 +25,8 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 class Running(Protocol):
     """A step that holds state: one of ``compile_step``, or an artefact's."""
 
-    rank: int
+    @property
+    def rank(self) -> int: ...
 
     def state_dict(self) -> Mapping[str, DTensor]: ...
 

@@ -1,0 +1,227 @@
+"""A strategy of Lightning whose training step is compiled for a mesh."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.fabric.plugins.collectives.torch_collective import default_pg_timeout
+from lightning.fabric.utilities.distributed import (
+    _get_default_process_group_backend_for_device,
+    _init_dist_connection,
+)
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import ParallelStrategy
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_map
+
+from shardc.frontend.importing.recorder import caller_line
+from shardc.integrations.lightning_arguments import check_module, options_of
+from shardc.integrations.training_step import TrainingStep
+from shardc.integrations.whole_model import WholeModel
+from shardc.options.step import StepOptions
+from shardc.step.compile_step import CompiledStep, compile_with
+
+
+class ShardcStrategy(ParallelStrategy):
+    """Trains a LightningModule with automatic optimization by a step that is compiled for a mesh.
+
+    The data loader's batch is the global one, which all ranks read: seed them alike
+    (``L.seed_everything``). Validation, test and prediction run eagerly on whole weights. A checkpoint has
+    whole weights, as Lightning's on one device.
+
+    Args:
+        mesh, plan, options: Options of ``compile_step``. ``gradient_clip_val`` and ``precision`` of the
+            ``Trainer`` are honoured.
+
+    Raises:
+        TrainerArgumentRefused: at ``fit``, for what a compiled step cannot honour.
+
+    Example:
+        >>> strategy = ShardcStrategy(mesh={"data": 2}, plan="zero3")  # doctest: +SKIP
+        >>> L.Trainer(strategy=strategy, devices=2).fit(module, loader)  # doctest: +SKIP
+    """
+
+    strategy_name = "shardc"
+    is_distributed = False
+    """What Lightning asks before it cuts data loaders between ranks."""
+
+    def __init__(self, mesh: Mapping[str, int], plan: object = "data", **options: object) -> None:
+        super().__init__()
+        ((file, line), *_) = caller_line()
+        self._where = f"{file}:{line}"
+        self._options = StepOptions.of({"mesh": mesh, "plan": plan, **options})
+        self.num_nodes = 1
+        self.step: CompiledStep | None = None
+        """The compiled step; None before the first batch."""
+        self._traced: TrainingStep | None = None
+        self._beside: WholeModel[LightningModule] | None = None
+        self._open = ExitStack()
+        self._whole: LightningModule | None = None
+
+    @property
+    def root_device(self) -> torch.device:
+        """This rank's device."""
+        assert self.parallel_devices is not None
+        return self.parallel_devices[self.local_rank]
+
+    @property
+    def num_processes(self) -> int:
+        """Processes on this node."""
+        return len(self.parallel_devices or ())
+
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        if not self.cluster_environment.creates_processes_externally:
+            self._launcher = _SubprocessScriptLauncher(
+                self.cluster_environment, self.num_processes, self.num_nodes
+            )
+
+    def setup_environment(self) -> None:
+        """Join the processes."""
+        super().setup_environment()
+        environment = self.cluster_environment
+        assert environment is not None
+        environment.set_global_rank(self.node_rank * self.num_processes + self.local_rank)
+        environment.set_world_size(self.num_nodes * self.num_processes)
+        backend = _get_default_process_group_backend_for_device(self.root_device)
+        _init_dist_connection(environment, backend, timeout=default_pg_timeout)
+
+    def setup(self, trainer: Trainer) -> None:
+        """As on one device. Raises TrainerArgumentRefused."""
+        super().setup(trainer)
+        if trainer.state.fn == TrainerFn.FITTING:
+            check_module(trainer, self._module, self.optimizers, self._where)
+
+    def model_to_device(self) -> None:
+        """Move what is not sharded yet."""
+        if self.step is None:
+            self._module.to(self.root_device)
+
+    def teardown(self) -> None:
+        """Leave the module as it is, over the step's tensors: it is not moved to the host."""
+        assert self.cluster_environment is not None and self.accelerator is not None
+        self.cluster_environment.teardown()
+        self.precision_plugin.teardown()
+        self.accelerator.teardown()
+
+    # Training.
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """One compiled step, the update included, on a global batch; the loss, 0-d."""
+        batch = args[0]
+        if self.step is None:
+            self._compile(batch)
+        assert self.step is not None and self._traced is not None
+        loss = self.step((batch,)).detach()
+        for name, how in self._traced.logged:
+            self._module.log(name, loss, **{"batch_size": _rows(batch), **how})
+        return loss
+
+    def _compile(self, batch: object) -> None:
+        module, trainer = self._module, self._module.trainer
+        takes_index = "batch_idx" in inspect.signature(module.training_step).parameters
+        self._beside = WholeModel(module)
+        self._beside.model.trainer = trainer
+        self._traced = TrainingStep(module, takes_index)
+        options = options_of(trainer, self._options)
+        self.step = compile_with(self._traced, self.optimizers[0], (batch,), options)
+        self.step.steps_done = trainer.global_step
+
+    def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *_: Any, **__: Any) -> Tensor:
+        """The step has done it."""
+        return closure_loss
+
+    def optimizer_step(
+        self, optimizer: Optimizer, closure: Callable[[], Any], model: object = None, **kwargs: Any
+    ) -> Any:
+        """Run the closure, in which the step is; parameters have no gradients here."""
+        found = closure()
+        optimizer.step()  # changes nothing; schedulers warn without it
+        return found
+
+    # Evaluation, on whole weights.
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module has it."""
+        return self._evaluate("validation_step", *args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module has it."""
+        return self._evaluate("test_step", *args, **kwargs)
+
+    def predict_step(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module has it."""
+        return self._evaluate("predict_step", *args, **kwargs)
+
+    def _evaluate(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        module = self._module
+        if self.step is not None and self._beside is not None:
+            if self._whole is None:
+                self._whole = self._open.enter_context(self._beside.filled(self.step.running))
+            self._whole._current_fx_name = module._current_fx_name
+            module = self._whole
+        with self.precision_plugin.val_step_context():
+            return getattr(module, name)(*args, **kwargs)
+
+    def _close(self) -> None:
+        self._open.close()
+        self._whole = None
+
+    on_validation_end = on_test_end = on_predict_end = _close
+
+    # Checkpoints: whole, gathered by all ranks together.
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Whole weights, on every rank."""
+        return {name: _gathered(value) for name, value in self._module.state_dict().items()}
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Whole state, on every rank."""
+        return tree_map(_gathered, super().optimizer_state(optimizer))
+
+    # Collectives that Lightning asks for.
+
+    def barrier(self, name: str | None = None) -> None:
+        """Wait for all ranks."""
+        dist.barrier()
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """The object of rank ``src``."""
+        held = [obj]
+        dist.broadcast_object_list(held, src)
+        return held[0]
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """The sum over all ranks, or the mean."""
+        if not isinstance(tensor, Tensor):
+            return tensor
+        total = tensor.clone()
+        dist.all_reduce(total, group=group)
+        is_mean = isinstance(reduce_op, str) and reduce_op.lower() in ("mean", "avg")
+        return total / self.world_size if is_mean else total
+
+    @property
+    def _module(self) -> LightningModule:
+        assert self.lightning_module is not None
+        return self.lightning_module
+
+
+def _gathered(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _rows(batch: Any) -> int:
+    """How many rows a batch has: of its first tensor."""
+    leaves = (
+        batch.values() if isinstance(batch, Mapping) else (batch,) if isinstance(batch, Tensor) else batch
+    )
+    return next((len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()), 1)
