@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -90,7 +91,8 @@ def in_fresh_process(layers: int, plan: str, clock: str, repeat: int) -> dict[st
     runs = []
     for _ in range(repeat):
         command = [sys.executable, __file__, "--one", json.dumps([layers, plan, clock])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        anew = {**os.environ, "SHARDC_STEP_CACHE": "0"}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=anew)
         if done.returncode:
             raise SystemExit(f"{layers} layers, {plan}: exit code {done.returncode}\n{done.stderr[-2000:]}")
         runs.append(json.loads(done.stdout.splitlines()[-1]))

@@ -125,6 +125,7 @@ class Tree:
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
         self._environment = os.environ | {
+            "SHARDC_STEP_CACHE": "0",
             "PYTHONPATH": str(self._root / "python"),
             "OMP_NUM_THREADS": "1",
             "MKL_NUM_THREADS": "1",
