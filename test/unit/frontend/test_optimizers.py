@@ -85,3 +85,28 @@ def test_optimizer_equals_eager(name: str, follows_eager: Callable[..., Any]) ->
     # Rprop takes the learning rate into its state, once; everything else reads it in every step.
     assert ("group0.lr" in read) != (name == "rprop")
     assert ((0, "lr") in capture.baked) == (name == "rprop")
+
+
+class Rows(nn.Module):
+    """An embedding of which a batch reads some rows: the others' gradients are exactly zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.table(rows).square().mean()
+
+
+@pytest.mark.parametrize("kind", TENSOR_RATES)
+def test_a_rate_of_0_leaves_parameters(
+    kind: type[torch.optim.Optimizer], follows_eager: Callable[..., Any]
+) -> None:
+    """As at the first step of a warm-up."""
+    torch.manual_seed(0)
+    rows = [{"rows": torch.tensor([1, 2])}] * 2
+
+    def make(model: nn.Module) -> torch.optim.Optimizer:
+        return kind(model.parameters(), lr=0.0)  # pyright: ignore[reportCallIssue]
+
+    follows_eager(Rows(), make, rows, loss=lambda output, _: output)

@@ -30,6 +30,10 @@ NUMBERS = {"lr", "momentum", "weight_decay", "dampening"}
 # Read by ops that take Python numbers only, and no scheduler changes them.
 CONSTANTS = {"eps", "ns_coefficients"}
 
+# Adam as it is traced divides by the learning rate, and 0 / 0 is no number. Warm-ups start at 0. With this
+# rate a parameter stays what it is, but for a zero, which may become a number of this size.
+LEAST_RATE = 1e-36
+
 
 @dataclass(frozen=True)
 class StateSlot:
@@ -169,6 +173,8 @@ class TracedOptimizer:
         for item in self.hyperparameters:
             group, tensor = groups[item.group], hyper[item.name]
             held = group[item.key]
+            if item.key == "lr" and isinstance(self.optimizer, torch.optim.Adam):
+                tensor = tensor.clamp(min=LEAST_RATE)
             if item.index is not None:
                 scheduled = ScheduledFloat(float(held[item.index]), tensor)
                 group[item.key] = (*held[: item.index], scheduled, *held[item.index + 1 :])
