@@ -68,6 +68,10 @@ class Target(ABC):
     def of_device(cls, device: torch.device) -> Target | None:
         """The target that a device runs; None if that is not of this backend, or a warning says why not."""
 
+    def on_this_machine(self) -> str:
+        """What of this machine makes kernels and runs them, in a line for ``shardc doctor``."""
+        return self.described()
+
     @abstractmethod
     def check(self) -> None:
         """Raises ShardcError or RuntimeFailure where no kernels can be compiled on this machine."""

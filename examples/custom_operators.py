@@ -68,10 +68,11 @@ def build():
 def main():
     """Prove the step on simulated devices, then train on this one."""
     mesh = {"data": 2, "tensor": 2}
-    proof = shardc.compile_step(*build()[:3], loss=loss, mesh=mesh, plan="data*tensor").check()
+    model, optimizer, batch, _ = build()
+    proof = shardc.compile_step(model, optimizer, batch, loss=loss, mesh=mesh, plan="data*tensor").check()
     print("proved" if proof.passed else proof.render())
-    *parts, batch, _ = build()
-    step = shardc.compile_step(*parts, batch, loss=loss, mesh={"data": 1})
+    model, optimizer, batch, _ = build()
+    step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 1})
     for number in range(10):
         print(f"step {number} loss {float(step(batch)):.4f}")
 

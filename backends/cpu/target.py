@@ -12,6 +12,7 @@ import torch
 from shardc.backends.base import CompiledKernels, Target
 from shardc.backends.benchmark.host import host_model
 from shardc.backends.cpu.host import NEEDED, check_target, features, target
+from shardc.backends.cpu.object_code.link import system_linker
 from shardc.cache import disk
 from shardc.runtime.kernels.library import Library, cpu_features
 from shardc.runtime.kernels.team import openmp_path
@@ -48,6 +49,10 @@ class CpuTarget(Target):
     @classmethod
     def of_device(cls, device: torch.device) -> CpuTarget | None:
         return cls() if device.type == CPU else None
+
+    def on_this_machine(self) -> str:
+        linker = system_linker()
+        return f"{host_model()}: {target()}; linker: {' '.join(linker) if linker else 'none needed'}"
 
     def check(self) -> None:
         """Raises UnsupportedTarget, or RuntimeFailure without torch's OpenMP."""

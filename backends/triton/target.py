@@ -40,6 +40,9 @@ class TritonTarget(Target):
     def name(self) -> str:
         return self.gpu.name
 
+    def on_this_machine(self) -> str:
+        return "Triton compiles for any GPU"
+
     @staticmethod
     def names() -> Sequence[str]:
         return tuple(GPUS)

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from shardc.backends.benchmark.host import host_model
-from shardc.backends.cpu.host import check_target, target
-from shardc.backends.cpu.object_code.link import system_linker
-from shardc.backends.triton.aot.compile import check_triton
+from shardc.backends.registry import BACKENDS, backend_class
 from shardc.cache.place import cache_folder
 from shardc.cache.trust import problem_of
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.text import table
 from shardc.runtime.errors import RuntimeFailure
-from shardc.runtime.kernels.team import openmp_path
 from shardc.tuner.database.place import database_path
 
-PACKAGES = ("shardc", "torch", "torch-mlir", "triton", "transformers")
+PACKAGES = {"shardc": True, "torch": True, "torch-mlir": True, "triton": False, "transformers": False}
+"""Packages that are looked at, and whether nothing works without them."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +31,8 @@ class Finding:
 
 def findings() -> list[Finding]:
     """Everything that is looked at, in the order in which it is printed. Nothing is compiled or written."""
-    packages = [_package(name) for name in PACKAGES]
-    checks = [
-        _checked("kernels for the CPU", check_target, f"{host_model()}: {target()}"),
-        _checked("OpenMP of PyTorch", openmp_path, "found"),
-        Finding("linker", " ".join(system_linker() or ["none needed on this architecture"])),
-        _checked("kernels for GPUs", lambda: check_triton("a GPU"), "Triton compiles for any GPU"),
-    ]
+    packages = [_package(*named) for named in PACKAGES.items()]
+    checks = [_kernels(backend) for backend in BACKENDS]
     folder = cache_folder()
     problem = problem_of(folder.absolute()) or ("" if _is_writable(str(folder)) else "it cannot be written")
     caches = [
@@ -56,19 +47,23 @@ def render(found: list[Finding]) -> str:
     return "\n".join(table([("ok" if f.works else "no", f.name, f.found) for f in found]))
 
 
-def _package(name: str) -> Finding:
+def _package(name: str, is_needed: bool) -> Finding:
     try:
         return Finding(name, version(name))
     except PackageNotFoundError:
-        return Finding(name, "not installed", works=name in ("triton", "transformers"))
+        return Finding(name, "not installed", works=not is_needed)
 
 
-def _checked(name: str, check: Callable[[], object], found: str) -> Finding:
+def _kernels(backend: str) -> Finding:
+    """Whether a backend can make kernels here, and with what."""
+    name, found = f"kernels of the {backend} backend", backend_class(backend)
+    target = found.named(found.names()[0])
+    assert target is not None
     try:
-        check()
+        target.check()
     except (ShardcError, RuntimeFailure) as error:
         return Finding(name, " ".join(str(error).split()), works=False)
-    return Finding(name, found)
+    return Finding(name, target.on_this_machine())
 
 
 def _gpus() -> list[Finding]:

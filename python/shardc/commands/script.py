@@ -71,6 +71,7 @@ def read_script(path: Path) -> Training:
     made = _guard(build, path)
     if problem := _problem_of(made):
         raise BadScript(script=path, problem=f"has a build() {problem}", where=where)
+    assert isinstance(made, tuple | list)
     model, optimizer, batch, loss = [*made, None][:4]
     return Training(model, optimizer, batch, loss, line or 1, path)
 
@@ -111,10 +112,11 @@ def _problem_of(made: object) -> str:
 
 def _in_order(made: Sequence[object]) -> list[str]:
     """What each value is by its type, as a name of PARTS; ``batch`` is what is nothing else."""
-    kinds = ((torch.nn.Module, "model"), (torch.optim.Optimizer, "optimizer"), (Callable, "loss"))
+    kinds = ((torch.nn.Module, "model"), (torch.optim.Optimizer, "optimizer"))
     names: list[str] = []
     for part in made:
-        name = next((name for kind, name in kinds if isinstance(part, kind)), "batch")
+        otherwise = "loss" if callable(part) else "batch"
+        name = next((name for kind, name in kinds if isinstance(part, kind)), otherwise)
         names.append("loss" if name in names and name == "model" else name)  # a loss may be a module
     return names
 

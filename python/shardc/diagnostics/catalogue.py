@@ -24,16 +24,20 @@ REMARKS = {
     "Interleaved": "A weight holds several parts, such as fused q, k and v, each of which is cut.",
     "NotCut": "A tensor stays whole where a preset would have cut it.",
     "Padded": "Dims that do not divide by the mesh are computed with padding.",
+    "PatternUnused": "A pattern of the plan that the model ships with names none of its modules.",
     "ReplicatedOp": "An op has no sharding rule: every device computes all of it.",
+    "StagesOfModel": "The stages of a pipeline are those that the model ships with.",
     "TuningIgnored": "A tuned configuration does not fit the kernel any more; the default is used.",
 }
 """What a plan's report says besides its tables."""
 
 WARNINGS = {
+    "ForwardCompiled": "A program in eval mode was compiled, for ``step.evaluate`` or ``step.forward``.",
     "ModeCompiled": "The model went to another mode, train or eval, and a program for it was compiled.",
     "ModelTracedAgain": "The model changed in a way that left its program as it was.",
     "ResultMismatch": "A call's result differs from what was compiled for, and makes no number wrong.",
     "SchedulerNotSaved": "A checkpoint lacks the state of a scheduler that works on the optimizer.",
+    "ShapeCompiled": "A batch of another shape came, and a program for it was compiled.",
     "StepNotCaptured": "A step runs without a CUDA graph.",
     "TuningDatabaseDamaged": "The tuning database was damaged; it was moved aside and a new one begun.",
     "TuningDatabaseUnreadable": "The tuning database cannot be read: kernels are not tuned.",

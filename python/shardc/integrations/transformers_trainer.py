@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers import Trainer, TrainingArguments
 
@@ -18,7 +19,7 @@ from shardc.diagnostics.integrations import CheckpointOfAnother, LastBatchIsSmal
 from shardc.frontend.importing.recorder import caller_line
 from shardc.integrations.global_batch import joined
 from shardc.integrations.trainer_arguments import check_arguments, check_given, data_size
-from shardc.integrations.trainer_loss import loss_of
+from shardc.integrations.trainer_loss import Losses, loss_of
 from shardc.integrations.whole_model import WholeModel
 from shardc.options.step import StepOptions
 from shardc.step.compile_step import CompiledStep, compile_with
@@ -125,9 +126,14 @@ class ShardedTrainer(Trainer):
 
     # The step.
 
-    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: DataLoader | None = None):
+    @property
+    def _whole(self) -> nn.Module:
+        """The user's model."""
+        return cast(nn.Module, self.model)
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: DataLoader | None = None):  # pyright: ignore[reportIncompatibleMethodOverride]
         if training:
-            return _Unwrapped(self.model)
+            return _Unwrapped(self._whole)
         return self.model if self._evaluated is None else self._evaluated
 
     def training_step(
@@ -145,10 +151,11 @@ class ShardedTrainer(Trainer):
 
     def _compile(self, batch: Mapping[str, Any]) -> None:
         assert self.optimizer is not None
-        model = self.model.train()
+        model = self._whole.train()
         self._beside = WholeModel(model)
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
-        self._step = compile_with(model, optimizer, batch, self._options, loss_of(self))
+        loss = loss_of(cast(Losses, self))
+        self._step = compile_with(model, cast(Optimizer, optimizer), batch, self._options, loss)
         if self._resume_from is not None:
             objects = {"scheduler": self.lr_scheduler}
             self._step.load_checkpoint(self._resume_from, objects=objects)
@@ -180,11 +187,11 @@ class ShardedTrainer(Trainer):
     # Checkpoints: the weights as from_pretrained reads them, and the step's own state.
 
     def _save(self, output_dir: str | None = None, state_dict: Mapping[str, Tensor] | None = None) -> None:
-        folder = Path(self.args.output_dir if output_dir is None else output_dir)
+        folder = Path(output_dir or str(self.args.output_dir))
         if self._step is None:
             super()._save(str(folder), dict(state_dict) if state_dict is not None else None)
             return
-        export_weights(self._step.running, self.model, folder)
+        export_weights(self._step, self._whole, folder)
         if self.args.should_save:
             for writer in (self.processing_class, getattr(self.model, "generation_config", None)):
                 if writer is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 
-from .environment import SILENCE
+from .environment import RANK, SILENCE
 from .progress import erased
 
 
@@ -20,6 +20,10 @@ class ShardcWarning(UserWarning):
 
 class ModelChangeWarning(ShardcWarning):
     """A model changed after it was compiled, and what that took: another trace, or another program."""
+
+
+class ProgramCompiledWarning(ShardcWarning):
+    """A step needed one more program, which took time."""
 
 
 class StateWarning(ShardcWarning):
@@ -44,7 +48,8 @@ def warn(identity: str, text: str, category: type[ShardcWarning], level: int = 1
 
 
 def warn_at(identity: str, text: str, category: type[ShardcWarning], place: tuple[str, int]) -> None:
-    """Warn at a file and its line, unless silenced."""
-    if not is_silenced(identity):
+    """Warn at a file and its line, unless silenced. Of ranks that all compile a program the first says so."""
+    is_repeated = issubclass(category, ProgramCompiledWarning) and RANK.get() != "0"
+    if not is_silenced(identity) and not is_repeated:
         with erased():
             warnings.warn_explicit(titled(identity, text), category, *place)

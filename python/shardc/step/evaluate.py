@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ from shardc.frontend.step.forward import Evaluated
 from shardc.frontend.step.outputs import Outputs
 from shardc.options.step import StepOptions
 from shardc.passes.plan.plan import Entry, Plan
+from shardc.runtime.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.outputs import Result
 from shardc.runtime.step import TrainStep
 from shardc.step.compile_forward import CompiledForward, forward_of
@@ -65,10 +65,9 @@ class Forwards:
                 self.model, batch, self.options, held_plan(compiled), self._evaluated(what), running.state
             )
             self._made[form] = made
-            file, line = caller_line()[0]
             took = f"{time.perf_counter() - started:.1f} s"
-            text = f"ForwardCompiled: compiled a program for step.{what} and batches of this form, {took}"
-            warnings.warn_explicit(text, UserWarning, file, line)
+            text = f"compiled a program for step.{what} and batches of this form, {took}"
+            warn_at("ForwardCompiled", text, ProgramCompiledWarning, caller_line()[0])
         found = self._made[form]
         found.running.seed, found.running.steps_done = running.seed, running.steps_done
         return found

@@ -1,10 +1,12 @@
 """Weights of a Hugging Face folder into a step and out of it, in safetensors, under the model's names."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,6 +19,9 @@ from shardc.runtime.arguments import in_words, path_given, whole_number
 from shardc.runtime.comm.placement import whole
 from shardc.runtime.errors import WrongArgument
 from shardc.runtime.state import Initialiser
+
+if TYPE_CHECKING:
+    from shardc.step.compile_step import CompiledStep
 
 SHARD_BYTES = 5 << 30
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -32,7 +37,11 @@ class Running(Protocol):
 
 
 def export_weights(
-    step: Running, model: torch.nn.Module, folder: Path | str, *, shard_bytes: int = SHARD_BYTES
+    step: Running | CompiledStep,
+    model: torch.nn.Module,
+    folder: Path | str,
+    *,
+    shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write a step's parameters and buffers as ``from_pretrained`` reads them. All ranks call it together.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -17,6 +16,7 @@ from shardc.frontend.step.batch import flatten_batch, in_form_of
 from shardc.frontend.step.hooks import line_of_code
 from shardc.options.shapes import Shapes
 from shardc.runtime.errors import BatchMismatch
+from shardc.runtime.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.same_batch import shapes_of
 from shardc.runtime.step import TrainStep
 
@@ -86,7 +86,8 @@ class OtherShapes(Generic[S]):
             started = time.perf_counter()
             self._steps[shape] = self._compiled(shape, batch)
             took = f"{time.perf_counter() - started:.1f} s"
-            _warn(f"ShapeCompiled: compiled program {count} of at most {limit}, for batch {shape}: {took}")
+            text = f"compiled program {count} of at most {limit}, for batch {shape}: {took}"
+            warn_at("ShapeCompiled", text, ProgramCompiledWarning, caller_line()[0])
         return self._steps[shape]
 
     def _compiled(self, shape: str, batch: object) -> S:
@@ -125,9 +126,3 @@ def _described(batch: object) -> tuple[str, dict[str, Tensor]]:
 def _line() -> str:
     file, line = caller_line()[0]
     return f"{file}:{line}"
-
-
-def _warn(text: str) -> None:
-    """A warning at the user's line."""
-    file, line = caller_line()[0]
-    warnings.warn_explicit(text, UserWarning, file, line)

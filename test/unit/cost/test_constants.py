@@ -43,6 +43,7 @@ ALLOWED = {
     "backends/triton/attention/shared.py": "beyond all positions",
     "backends/triton/matmul/contraction.py": "the range of 32 bits",
     "dialects/kern/size.py": "numbers of symbols",
+    "passes/accumulate/step_parts.py": "how far seeds are apart",
     "passes/fuse/bodies/flat.py": "stands for any number of elements",
     "passes/fuse/grouping/group.py": "more than any saving",
     "python/shardc/environment.py": "room on a disk",

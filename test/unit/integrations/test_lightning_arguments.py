@@ -32,7 +32,9 @@ class Net(L.LightningModule):
 
 
 class Manual(Net):
-    automatic_optimization = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
 
 
 class Hooked(Net):
