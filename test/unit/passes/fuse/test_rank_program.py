@@ -56,9 +56,11 @@ def test_a_fused_rank_program_is_the_single_device_program(
     )
     if micro_batches > 1:
         assert '"kern.kernel"' in text[text.index('"dist.loop"') : text.index('"dist.yield"')]
-    proof = prove_step(capture.module, module, example_inputs(capture, optimizer, batch), steps=2)
+    proof = prove_step(compiled.global_module, module, example_inputs(capture, optimizer, batch), steps=2)
     assert proof.passed, proof.render()
-    assert not proof.exact.unobserved
+    # a gradient that only its update reads is inside of a kernel: the moments made of it are compared
+    moments = {row.name.removesuffix("/exp_avg") for row in proof.exact.rows if row.role == "opt_state"}
+    assert {name.removeprefix("grad:") for name in proof.exact.unobserved} <= moments
 
 
 class _Attention(nn.Module):
