@@ -86,10 +86,11 @@ def test_attention_in_a_rank_program(plan: str, mesh: dict[str, int]) -> None:
     capture = capture_step(
         model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context()
     )
-    module = compile_capture(capture, make_mesh(mesh, 1), plan).rank_module
+    compiled = compile_capture(capture, make_mesh(mesh, 1), plan)
+    module = compiled.rank_module
     KernFuse().run(module)
     module.operation.verify()
     text = str(module)
     assert text.count('"kern.attention"') == text.count('"kern.attention_backward"') == 1
-    proof = prove_step(capture.module, module, example_inputs(capture, optimizer, batch), steps=2)
+    proof = prove_step(compiled.global_module, module, example_inputs(capture, optimizer, batch), steps=2)
     assert proof.passed, proof.render()
