@@ -5,7 +5,8 @@ its part from another one.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -17,12 +18,14 @@ from .errors import BatchMismatch, WeightsMismatch
 SAMPLE_BYTES = 4096
 """How much of each tensor is compared after the first step, in elements that are evenly spread."""
 _MASK = (1 << 62) - 1
+REFUSED = -1
+"""In place of a hash, which is never negative: of a batch that a rank does not take."""
 
 
 class SameBatch:
-    """Compares a hash of the batch between ranks: at the first step all of it, before the step; then a sample
-    of what lies on the host, while the step runs. A difference is told of at the next step or save. A rank
-    whose batch has other shapes than the one before waits for the comparison, before it runs another program.
+    """Compares a hash of the batch between ranks before each step: at the first of all of it, then of a
+    sample of what lies on the host. All ranks wait for it: on a difference all of them raise, before any is
+    in a collective of its program. A rank that raises before the comparison takes part in it all the same.
 
     The collective of the first step also compares what the ranks start from.
     """
@@ -31,8 +34,7 @@ class SameBatch:
         self._is_alone = world_size == 1
         self._is_first = True
         self._start: dict[str, int] = {}
-        self._pending: tuple[int, Tensor, dist.Work] | None = None
-        self._shapes = ""
+        self._refused: dist.Work | None = None
 
     def start_from(self, values: object, names: Iterable[str], tied: Mapping[str, str]) -> None:
         """Compare these tensors of a mapping at the first step; nothing if it is no mapping.
@@ -48,35 +50,42 @@ class SameBatch:
         """All ranks call it with their global batch. Raises BatchMismatch and, at first, WeightsMismatch."""
         if self._is_alone:
             return
-        self.settle()
-        found = [_hash(values, whole=self._is_first), *self._start.values()]
-        pairs = torch.tensor([found, [-value for value in found]])  # the largest and the smallest in one
+        pairs, work = self._started(_hash(values, whole=self._is_first))
+        work.wait()
+        of_batch, *of_weights = (pairs[0] != -pairs[1]).tolist()
+        if any(of_weights):
+            raise _different([n for n, differs in zip(self._start, of_weights, strict=True) if differs])
+        if of_batch:
+            hint = "pass the same global batch on all ranks, or each rank's own part to step.local(batch)"
+            what = f"the ranks passed different batches to step {step} (this rank: {shapes_of(values)})"
+            raise BatchMismatch(what, "batch", hint)
+        self._is_first, self._start = False, {}
+
+    @contextmanager
+    def or_refused(self) -> Iterator[None]:
+        """Around what comes before ``compare``: where it raises, the ranks that compare raise BatchMismatch.
+
+        Nothing is waited for: another rank may have gone.
+        """
+        try:
+            yield
+        except Exception:
+            if not self._is_alone:
+                _, self._refused = self._started(REFUSED)
+            raise
+
+    def _started(self, of_batch: int) -> tuple[Tensor, dist.Work]:
+        """The largest and the smallest of what all ranks have, when the work is done."""
+        found = [of_batch, *self._start.values()]
+        pairs = torch.tensor([found, [-value for value in found]])
         work = dist.all_reduce(pairs, dist.ReduceOp.MAX, async_op=True)
         assert work is not None
-        self._pending = step, pairs, work
-        before, self._shapes = self._shapes, shapes_of(values)
-        if self._is_first or before != self._shapes:
-            self.settle()
-        if self._is_first:
-            self._is_first, self._start = False, {}
+        return pairs, work
 
     def compare_start(self, step: int) -> None:
         """Compare what the ranks start from, where each has a batch of its own. Raises WeightsMismatch."""
         if self._is_first:
             self.compare({}, step)
-
-    def settle(self) -> None:
-        """Wait for the comparison that is under way. Raises BatchMismatch, WeightsMismatch."""
-        if self._pending is not None:
-            (step, pairs, work), self._pending = self._pending, None
-            work.wait()
-            of_batch, *of_weights = (pairs[0] != -pairs[1]).tolist()
-            if any(of_weights):
-                raise _different([n for n, differs in zip(self._start, of_weights, strict=True) if differs])
-            if of_batch:
-                hint = "pass the same global batch on all ranks, or each rank's own part to step.local(batch)"
-                what = f"the ranks passed different batches to step {step} (this rank: {self._shapes})"
-                raise BatchMismatch(what, "batch", hint)
 
 
 def shapes_of(values: Mapping[str, Tensor]) -> str:

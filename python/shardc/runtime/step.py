@@ -158,7 +158,7 @@ class TrainStep:
 
         Returns the 0-d loss; of a step with outputs, the loss and the outputs by name.
 
-        Raises BatchMismatch if ranks pass different batches: at the first step, and later one step late;
+        Raises BatchMismatch on all ranks if they pass different batches, and nothing has changed then;
         WeightsMismatch at the first step if they start from different weights.
         """
         with self._watch.guard(self.steps_done):
@@ -168,7 +168,7 @@ class TrainStep:
         """``step`` on a global batch that is given as its tensors by leaf name."""
         mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done):
-            return self._step_whole(self._fitting(values))
+            return self._step_whole(values)
 
     def trace(self, batch: object, path: Path | str) -> Result:
         """Run ``step`` of a pipeline; rank 0 writes its actions to ``path`` as a Chrome trace.
@@ -183,7 +183,7 @@ class TrainStep:
         path = path_given(path, "path")
         mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done), recorded(self._program, self._part, self._place) as spans:
-            loss = self._step_whole(self._fitting(values))
+            loss = self._step_whole(values)
             write_timeline(spans, self._part, self._mesh, self._place, path)
             return loss
 
@@ -284,7 +284,6 @@ class TrainStep:
         if keep_last is not None:
             whole_number(keep_last, "keep_last")
         with self._watch.guard(self.steps_done):
-            self._same_batch.settle()
             if not objects:
                 self.hyper.warn_of_scheduler()
             record, tensors = pack({**(objects or {}), RANDOM: Generators()})
@@ -343,20 +342,24 @@ class TrainStep:
         return cut(whole, leaf.dims, self._mesh, self._place.rank).to(self._place.device, copy=True)
 
     def _step_batch(self, batch: object) -> Result:
+        with self._same_batch.or_refused():
+            values, program = self._found(batch)
+        self._same_batch.compare(values, self.steps_done)
+        other = program()
+        parts = other._own_parts(other._fitting(values))
+        return self._advance(parts) if other is self else self._advance_by(other, parts)
+
+    def _found(self, batch: object) -> tuple[Mapping[str, Tensor], Callable[[], TrainStep]]:
+        """A batch's tensors, and what gives the step for them. Raises BatchMismatch."""
         others = self._others
         batch = batch if others is None else others.prepared(batch)
         try:
-            values = self._fitting(leaves_of(batch, self._manifest["batch"]))
+            return self._fitting(leaves_of(batch, self._manifest["batch"])), lambda: self
         except BatchMismatch as error:
             if others is None:
                 raise
             mismatch = error
-        else:
-            return self._step_whole(values)
-        values, program = others.find(batch, mismatch)
-        self._same_batch.compare(values, self.steps_done)
-        other = program()
-        return self._advance_by(other, other._own_parts(other._fitting(values)))
+        return others.find(batch, mismatch)
 
     def _fitting(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The program's inputs among a batch's tensors. Raises BatchMismatch."""
@@ -365,6 +368,8 @@ class TrainStep:
         return {name: values[name] for name in self._inputs}
 
     def _step_whole(self, values: Mapping[str, Tensor]) -> Result:
+        with self._same_batch.or_refused():
+            values = self._fitting(values)
         self._same_batch.compare(values, self.steps_done)
         return self._advance(self._own_parts(values))
 

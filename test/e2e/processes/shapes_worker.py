@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -17,7 +17,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import shardc
-from shardc.runtime.errors import BatchMismatch, RankStopped
+from shardc.runtime.errors import BatchMismatch
+from shardc.step.compile_step import CompiledStep
 
 
 def new_model() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -48,16 +49,24 @@ def main(plan: str) -> None:
         torch.testing.assert_close(found, parameter.detach(), rtol=1e-9, atol=1e-9)
     assert step.steps_done == 7
     step((x[:8], y[:8]))
-    count = 5 if dist.get_rank() == 1 else 8
-    try:
-        step((x[:count], y[:count]))
-    except (BatchMismatch, RankStopped) as error:
-        assert "different batches to step 8" in str(error), error
-        if dist.get_rank() == 1:
-            assert "1 int64 [5]" in str(error), error
-            os._exit(0)  # as a script ends by the error: who catches it leaves the others waiting
-    else:
-        raise AssertionError("ranks with different shapes went on")
+    check_differences(step, x, y)
+
+
+def check_differences(step: CompiledStep, x: torch.Tensor, y: torch.Tensor) -> None:
+    """All ranks raise, also where a script catches the error, and go on from the same state."""
+    is_odd = dist.get_rank() == 1
+    before = {name: value.full_tensor().clone() for name, value in step.state_dict().items()}
+    for count in (5, 3):  # a shape that has a program, and one that has none
+        own = count if is_odd else 8
+        with pytest.raises(BatchMismatch, match=rf"different batches to step 8 .*1 int64 \[{own}\]"):
+            step((x[:own], y[:own]))
+    with pytest.raises(BatchMismatch) as caught:
+        step({"x": x[:8]} if is_odd else (x[:8], y[:8]))
+    assert ("different batches to step 8" in str(caught.value)) != is_odd, caught.value
+    for name, value in step.state_dict().items():
+        assert torch.equal(value.full_tensor(), before[name]), name
+    step((x[:5], y[:5]))
+    assert step.steps_done == 9
 
 
 if __name__ == "__main__":

@@ -111,8 +111,6 @@ def test_fewer_rows_than_ways(count: int) -> None:
     step = compiled(mesh={"data": 4}, plan="zero2")
     few = step.for_batch(rows(count))
     assert few.check().passed
-    placed = {(a.role, a.name): a for a in few.compiled.capture.arguments}
-    assert placed["input", "0"].shape == (count, 4)
 
 
 def test_other_shapes_keep_the_plan_of_the_first() -> None:
