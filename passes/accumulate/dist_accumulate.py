@@ -108,7 +108,10 @@ class _Looper:
     def _gathers(self) -> list[ir.Operation]:
         """The gathers of parameters that forward and backward do, which each micro-batch does by itself."""
         parts = self._parts
-        keys = {v: edge_key(parts.function, "arg_attrs", v.arg_number) for v in parts.block.arguments}
+        keys = {
+            v: edge_key(parts.function, "arg_attrs", ir.BlockArgument(v).arg_number)
+            for v in parts.block.arguments
+        }
         stored: set[ir.Value] = {v for v, (role, _) in keys.items() if role == "param"}
         found: list[ir.Operation] = []
         for op in parts.early:
@@ -135,11 +138,11 @@ class _Looper:
         self._parts.read_instead(value, edge.result)
 
     def _layout(self, value: ir.Value) -> Sharding:
-        return self._codec.read(value.owner.attributes["dist.shardings"][value.result_number])
+        return self._codec.read(value.owner.attributes["dist.shardings"][ir.OpResult(value).result_number])
 
     def _take_rows(self, argument: ir.Value) -> None:
         """Give an input the rows of all micro-batches, and each its own."""
-        lies = self._codec.read(self._rows[argument.arg_number]["dist.sharding"])
+        lies = self._codec.read(self._rows[ir.BlockArgument(argument).arg_number]["dist.sharding"])
         self._grow_edge(argument, lies)
         whole = Sharding(((), *lies.dims[1:]), lies.partial)
         readers = [(use.owner.operation, use.operand_number) for use in argument.uses]
@@ -154,7 +157,7 @@ class _Looper:
 
     def _grow_edge(self, argument: ir.Value, lies: Sharding) -> None:
         """Write that an input has the rows of all micro-batches, and is whole. Raises UnevenMicroBatches."""
-        row, count, ways = self._rows[argument.arg_number], self._axis.size, lies.ways(0)
+        row, count, ways = self._rows[ir.BlockArgument(argument).arg_number], self._axis.size, lies.ways(0)
         type_ = read_type(ir.TypeAttr(row["dist.global_type"]).value)
         assert type_ is not None
         rows = type_.shape[0]
