@@ -35,6 +35,7 @@ from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
 
 _LINEAR = ("dist.all_gather", "dist.slice", "dist.permute", "dist.all_to_all", "dist.partial")
 _SUMS = ("dist.all_reduce", "dist.reduce_scatter")
+_PAD = "torch.aten.constant_pad_nd"
 
 
 @dataclass(frozen=True)
@@ -200,7 +201,14 @@ class _Looper:
 
 def _is_linear(op: ir.Operation) -> bool:
     is_sum = op.name in _SUMS and op.attributes["reduction"].value == "sum"
-    return is_sum or op.name in _LINEAR
+    return is_sum or op.name in _LINEAR or _pads_with_zeros(op)
+
+
+def _pads_with_zeros(op: ir.Operation) -> bool:
+    if op.name != _PAD:
+        return False
+    made = op.operands[2].owner
+    return "value" in made.attributes and made.attributes["value"].value == 0
 
 
 def _move_names(value: ir.Value, mean: ir.Value) -> None:
