@@ -55,7 +55,7 @@ class Buffers:
         for op in self._parts.early:
             for old in reads(op) if op.results[0] in self._live else ():
                 if old in self._parts.buffers:
-                    _, name = edge_key(self._parts.function, "arg_attrs", old.arg_number)
+                    _, name = edge_key(self._parts.function, "arg_attrs", ir.BlockArgument(old).arg_number)
                     raise BufferFeedsLoss(name=name, where=source_line(op.location))
 
     def _leaves(self) -> list[ir.Value]:
@@ -98,7 +98,7 @@ class Buffers:
                 row = write.call("aten.slice.Tensor", rows, 0, number, number + 1, 1)
                 copies.values[leaf] = write.call("aten.view", row, type_of(leaf).shape)
                 if isinstance(leaf, ir.OpResult) and "dist.shardings" in leaf.owner.attributes:
-                    lies = leaf.owner.attributes["dist.shardings"][leaf.result_number]
+                    lies = leaf.owner.attributes["dist.shardings"][ir.OpResult(leaf).result_number]
                     made = copies.values[leaf].owner.attributes
                     made["dist.shardings"] = ir.ArrayAttr.get([lies], end.context)
             for op in self._chain:

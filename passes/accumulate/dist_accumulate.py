@@ -35,6 +35,7 @@ from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
 
 _LINEAR = ("dist.all_gather", "dist.slice", "dist.permute", "dist.all_to_all", "dist.partial")
 _SUMS = ("dist.all_reduce", "dist.reduce_scatter")
+_PAD = "torch.aten.constant_pad_nd"
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,10 @@ class _Looper:
     def _gathers(self) -> list[ir.Operation]:
         """The gathers of parameters that forward and backward do, which each micro-batch does by itself."""
         parts = self._parts
-        keys = {v: edge_key(parts.function, "arg_attrs", v.arg_number) for v in parts.block.arguments}
+        keys = {
+            v: edge_key(parts.function, "arg_attrs", ir.BlockArgument(v).arg_number)
+            for v in parts.block.arguments
+        }
         stored: set[ir.Value] = {v for v, (role, _) in keys.items() if role == "param"}
         found: list[ir.Operation] = []
         for op in parts.early:
@@ -135,11 +139,11 @@ class _Looper:
         self._parts.read_instead(value, edge.result)
 
     def _layout(self, value: ir.Value) -> Sharding:
-        return self._codec.read(value.owner.attributes["dist.shardings"][value.result_number])
+        return self._codec.read(value.owner.attributes["dist.shardings"][ir.OpResult(value).result_number])
 
     def _take_rows(self, argument: ir.Value) -> None:
         """Give an input the rows of all micro-batches, and each its own."""
-        lies = self._codec.read(self._rows[argument.arg_number]["dist.sharding"])
+        lies = self._codec.read(self._rows[ir.BlockArgument(argument).arg_number]["dist.sharding"])
         self._grow_edge(argument, lies)
         whole = Sharding(((), *lies.dims[1:]), lies.partial)
         readers = [(use.owner.operation, use.operand_number) for use in argument.uses]
@@ -154,7 +158,7 @@ class _Looper:
 
     def _grow_edge(self, argument: ir.Value, lies: Sharding) -> None:
         """Write that an input has the rows of all micro-batches, and is whole. Raises UnevenMicroBatches."""
-        row, count, ways = self._rows[argument.arg_number], self._axis.size, lies.ways(0)
+        row, count, ways = self._rows[ir.BlockArgument(argument).arg_number], self._axis.size, lies.ways(0)
         type_ = read_type(ir.TypeAttr(row["dist.global_type"]).value)
         assert type_ is not None
         rows = type_.shape[0]
@@ -197,7 +201,14 @@ class _Looper:
 
 def _is_linear(op: ir.Operation) -> bool:
     is_sum = op.name in _SUMS and op.attributes["reduction"].value == "sum"
-    return is_sum or op.name in _LINEAR
+    return is_sum or op.name in _LINEAR or _pads_with_zeros(op)
+
+
+def _pads_with_zeros(op: ir.Operation) -> bool:
+    if op.name != _PAD:
+        return False
+    made = op.operands[2].owner
+    return "value" in made.attributes and made.attributes["value"].value == 0
 
 
 def _move_names(value: ir.Value, mean: ir.Value) -> None:

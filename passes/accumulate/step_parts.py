@@ -91,7 +91,7 @@ class StepParts:
         losses = {self.terminator.operands[position] for position in self.loss}
         for value in self.borders:
             op = value.owner.operation
-            names = [name for name, number in observed(op) if number == value.result_number]
+            names = [name for name, number in observed(op) if number == ir.OpResult(value).result_number]
             if value not in losses and not any(name.startswith("grad:") for name in names):
                 raise NoGradient(op=op.name.removeprefix("torch."), where=source_line(op.location))
 

@@ -115,7 +115,7 @@ class _Unroller:
 def _observe(value: ir.Value, mean: ir.Value) -> None:
     """Give the names of a value to its mean."""
     op = value.owner.operation
-    names = [name for name, number in observed(op) if number == value.result_number]
+    names = [name for name, number in observed(op) if number == ir.OpResult(value).result_number]
     if names:
         mean.owner.attributes["dist.name"] = ir.StringAttr.get(",".join(names), mean.context)
 

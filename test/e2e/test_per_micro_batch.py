@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 import shardc
+from shardc.commands.check import check_artefact
 from shardc.diagnostics.accumulate import BufferFeedsLoss, NoBatchDim, OneMicroBatch, UnevenMicroBatches
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.pipeline import ScheduleNotYet, SeveralLoops
@@ -122,6 +124,14 @@ def test_micro_batches_draw_numbers_of_their_own() -> None:
 def test_the_plan_and_the_program_say_what_changes() -> None:
     step = compiled(Norms().double(), {"pipe": 2}, "pipeline")
     assert "4 micro-batches as programs of their own: changes the mathematics" in str(step.plan.render())
+
+
+@pytest.mark.slow
+def test_a_saved_step_is_proven_equal_to_the_loop(tmp_path: Path) -> None:
+    compiled(Norms().double(), {"data": 2}, "zero3", micro_batches=2).save(tmp_path / "out")
+    report = check_artefact(tmp_path / "out", 1)
+    assert report.passed, report.render()
+    assert "the loop that accumulates gradients" in report.render()
 
 
 def test_a_lone_row_is_seen_whole() -> None:
