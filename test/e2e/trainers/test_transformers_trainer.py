@@ -76,7 +76,7 @@ def test_bf16_follows_the_plain_trainer(trained) -> None:
 @pytest.mark.slow
 def test_a_checkpoint_goes_on_where_it_was_saved(trained) -> None:
     """Saved amid the second epoch on two processes; the plain Trainer ran through."""
-    schedule = {"lr_scheduler_type": "constant"}
+    schedule = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 4}
     saving = {**schedule, "save_strategy": "steps", "save_steps": 6, "save_total_limit": 1}
     whole = {**BASE, **saving, "per_device_train_batch_size": 8}
     plain = trained(WORKER, 1, json.dumps(whole), "null", "{}")
