@@ -21,13 +21,13 @@ from torch import Tensor
 from torch.distributed.constants import default_pg_timeout
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_map
 
 from shardc.frontend.importing.recorder import caller_line
 from shardc.integrations.lightning_arguments import check_module, options_of
 from shardc.integrations.training_step import TrainingStep
 from shardc.integrations.whole_model import WholeModel
 from shardc.options.step import StepOptions
+from shardc.runtime.torch_private import pytree
 from shardc.step.compile_step import CompiledStep, compile_with
 
 
@@ -186,7 +186,7 @@ class ShardcStrategy(ParallelStrategy):
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Whole state, on every rank."""
-        return tree_map(_gathered, super().optimizer_state(optimizer))
+        return pytree.tree_map(_gathered, super().optimizer_state(optimizer))
 
     # Collectives that Lightning asks for.
 

@@ -91,7 +91,7 @@ class TrainStep:
         self._is_first = True
         self._saver = Saver()
         self._same_batch = SameBatch(self._mesh.world_size)
-        self._outputs = Outputs(manifest["results"], self._mesh, self._place)
+        self._outputs = Outputs(manifest.get("results", []), self._mesh, self._place)
         self._graphed: GraphedStep | None = None
         self._check: Callable[[], TrainStep | None] | None = None
         self._others: OtherPrograms | None = None

@@ -28,8 +28,10 @@ PUBLIC = {
     *("_replace", "_asdict", "_getframe", "_exit"),
     *("_c", "_graph_to_function_meta", "_import_getitem", "_import_torch_op_overload"),
     "_patch_lang_tensor",
+    *("_current_fx_name", "_prepare_inputs"),
 }
-"""Of named tuples, ``sys`` and ``os``; of Torch-MLIR's importer, which ours extends; of Triton."""
+"""Of named tuples, ``sys`` and ``os``; of Torch-MLIR's importer, which ours extends; of Triton; of Lightning and
+of ``transformers``, whose classes ours extend."""
 LENT = {"torch.autocast.__init__"}
 """What a context of ``torch_private.py`` replaces for the length of a trace, and puts back."""
 

@@ -131,7 +131,7 @@ def test_remarks_are_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled()
     loaded = compiled()
     assert once.LOADED in loaded.compiled.seconds
-    assert said in loaded.compiled.remarks and "Odd: an op is odd (at model.py:3)" in str(loaded.plan)
+    assert said in loaded.compiled.remarks and "[Odd] an op is odd (at model.py:3)" in str(loaded.plan)
 
 
 def test_a_step_without_all_of_its_kernels_is_not_kept(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
