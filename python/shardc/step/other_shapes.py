@@ -47,7 +47,8 @@ class OtherShapes(Generic[S]):
     ) -> None:
         self._options, self._compile_for, self._check = options, compile_for, check
         self._like = flatten_batch(example)[1].like
-        self._own, _ = _described(example)
+        self._own, values = _described(example)
+        self._dtypes = {name: value.dtype for name, value in values.items()}
         self._steps: dict[str, S] = {}
 
     def prepared(self, batch: object) -> object:
@@ -65,6 +66,10 @@ class OtherShapes(Generic[S]):
             _, values = _described(known)
         except BatchUnsupported:
             raise mismatch from None
+        if {name: value.dtype for name, value in values.items()} != self._dtypes:
+            raise mismatch
+        if any(value.is_meta for value in values.values()):
+            raise mismatch
         return values, lambda: self._step(known).running
 
     def step_for(self, batch: object) -> S | None:

@@ -30,8 +30,8 @@ PUBLIC = {
     "_patch_lang_tensor",
     *("_current_fx_name", "_prepare_inputs"),
 }
-"""Of named tuples, ``sys`` and ``os``; of Torch-MLIR's importer, which ours extends; of Triton; of Lightning and
-of ``transformers``, whose classes ours extend."""
+"""Of named tuples, ``sys`` and ``os``; of Torch-MLIR's importer, which ours extends; of Triton; of Lightning
+and ``transformers``, whose classes ours extend."""
 LENT = {"torch.autocast.__init__"}
 """What a context of ``torch_private.py`` replaces for the length of a trace, and puts back."""
 
