@@ -453,6 +453,7 @@ def test_a_seed_that_is_set_is_that_of_the_running_step(lone_step: CompiledStep)
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
+        ((torch.ones(8, 8, dtype=torch.float64),), r"batch leaf '0' is float64 \[8, 8\]"),
         ({"x": torch.ones(8, 8)}, "the program takes a list or tuple of 1"),
         (None, "the program takes a list or tuple of 1"),
         ((torch.ones(8, 8).to_sparse(),), "a tensor of layout torch.sparse_coo; the program takes dense"),
@@ -467,14 +468,9 @@ def test_a_batch_unlike_the_example(lone_step: CompiledStep, batch: Any, message
     assert lone_step.steps_done == done
 
 
-@pytest.mark.parametrize(
-    "batch", [torch.ones(8, 9), torch.ones(8, 8, dtype=torch.float64)], ids=["shape", "dtype"]
-)
-def test_a_batch_that_the_model_cannot_take(lone_step: CompiledStep, batch: torch.Tensor) -> None:
-    with pytest.raises(
-        ShapeNotCompiled, match=rf"{str(batch.dtype)[6:]} \[{', '.join(map(str, batch.shape))}\]"
-    ):
-        lone_step((batch,))
+def test_a_batch_that_the_model_cannot_take(lone_step: CompiledStep) -> None:
+    with pytest.raises(ShapeNotCompiled, match=r"float32 \[8, 9\]"):
+        lone_step((torch.ones(8, 9),))
 
 
 def test_a_constant_of_the_optimizer_that_was_changed(lone_step: CompiledStep) -> None:
