@@ -63,9 +63,14 @@ def messages_page() -> str:
     warnings = {**WARNINGS, **{name: summary(classes[name]) for name in WARNED_ERRORS}}
     errors = {name: summary(class_) for name, class_ in classes.items()}
     lines = [INTRODUCTION_OF_MESSAGES]
-    for title, texts in (("Remarks", REMARKS), ("Warnings", warnings), ("Errors", errors)):
+    sections = (
+        ("Remarks", "What a plan's report says besides its tables.", REMARKS),
+        ("Warnings", "What a program says and runs on.", warnings),
+        ("Errors", "What ends a call.", errors),
+    )
+    for title, says, texts in sections:
         rows = [(f"`{name}`", text.replace("``", "`").replace("|", "\\|")) for name, text in texts.items()]
-        lines += [f"## {title}", "", _file(catalogue), "", *_table(("id", "says"), sorted(rows))]
+        lines += [f"## {title}", "", _file(catalogue), "", says, "", *_table(("id", "says"), sorted(rows))]
     return _page("Messages", lines)
 
 
