@@ -67,11 +67,10 @@ def build():
 
 def main():
     """Prove the step on simulated devices, then train on this one."""
-    mesh = {"data": 2, "tensor": 2}
     model, optimizer, batch, _ = build()
+    mesh = {"data": 2, "tensor": 2}
     proof = shardc.compile_step(model, optimizer, batch, loss=loss, mesh=mesh, plan="data*tensor").check()
     print("proved" if proof.passed else proof.render())
-    model, optimizer, batch, _ = build()
     step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 1})
     for number in range(10):
         print(f"step {number} loss {float(step(batch)):.4f}")
