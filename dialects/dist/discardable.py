@@ -17,6 +17,8 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
     for op in module.body.operations:
         # A declaration has no body.
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
+            for problem in _no_texts(op.operation):
+                return problem, op.operation.location
             for inner, values, attributes, what in _annotated(op.operation):
                 try:
                     _check(Site(inner), values, attributes, what)
@@ -25,6 +27,16 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
                 except LeftToMlir:
                     return None
     return None
+
+
+def _no_texts(function: ir.Operation) -> Iterator[str]:
+    """Roles and names of a function's edge that are no texts."""
+    for which in ("arg_attrs", "res_attrs"):
+        if which in function.attributes:
+            for row in map(ir.DictAttr, function.attributes[which]):
+                for key in ("dist.role", "dist.name"):
+                    if key in row and not isinstance(row[key], ir.StringAttr):
+                        yield f"{key} is {row[key]}, not a text"
 
 
 Annotated = tuple[ir.Operation, list[ir.Value], list[ir.Attribute | None], str]
