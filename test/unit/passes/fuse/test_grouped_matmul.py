@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch_mlir import ir
 
-from shardc.backends.eager.proof.compare import prove_step
 from shardc.dialects.context import new_context
 from shardc.frontend.graph.aot_graph import import_graph
 from shardc.frontend.step.capture import capture_step
@@ -50,15 +49,13 @@ def traced() -> tuple[Any, ir.Module, Any]:
     return capture.module, compiled.rank_module, example_inputs(capture, optimizer, batch)
 
 
-def test_it_is_the_same_step() -> None:
-    whole, module, inputs = traced()
+def test_each_call_becomes_a_kernel() -> None:
+    _, module, _ = traced()
     assert str(module).count(CALL) == 6
     fuse_module(module, matmuls="generated", capabilities=ALL)
     module.operation.verify()
     text = str(module)
     assert text.count(KERNEL) == 6 and CALL not in text
-    proof = prove_step(whole, module, inputs, steps=2)
-    assert proof.passed, proof.render()
 
 
 @pytest.mark.parametrize(
