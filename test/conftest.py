@@ -53,6 +53,21 @@ def no_process_group_is_left() -> Iterator[None]:
         sys.modules["torch.distributed"].destroy_process_group()
 
 
+LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def no_launcher_is_left() -> Iterator[None]:
+    """Fails a test that leaves torchrun's variables changed: later compiles would believe them."""
+    before = {name: os.environ.get(name) for name in LAUNCHER}
+    yield
+    changed = [name for name in LAUNCHER if os.environ.get(name) != before[name]]
+    for name in changed:
+        value = before[name]
+        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    assert not changed, f"the test left these variables changed: {', '.join(changed)}"
+
+
 def _has_process_group() -> bool:
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_initialized()

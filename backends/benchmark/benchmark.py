@@ -15,7 +15,7 @@ import torch
 
 from shardc.backends.benchmark.clocks import Clock, HostClock
 from shardc.cache import disk
-from shardc.runtime import progress
+from shardc.runtime.report import progress
 from shardc.runtime.torch_private import disable_current_modes, without_autocast
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ from shardc.backends.cpu.object_code.object_code import object_code
 from shardc.cache import disk as library_cache
 from shardc.diagnostics.kernels import KernelNotSupported
 from shardc.dialects.kern import generic
-from shardc.runtime import progress
+from shardc.runtime.report import progress
 
 WRITERS = "shardc.backends.cpu.attention", "shardc.backends.cpu.emit"
 """The packages of what writes the loops of a kernel that is one op of ``kern``."""

@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 import torch
 from torch import Tensor
 
-from shardc.diagnostics.sharding import ReplicasDiffer
+from shardc.diagnostics.dialects.sharding import ReplicasDiffer
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.collectives.permute import senders
 from shardc.dialects.dist.mesh import Mesh

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import RankProgramBroken
+from shardc.diagnostics.dialects.levels import RankProgramBroken
 from shardc.dialects.pipe.rank_function import function_name, rank_functions
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.passes.pipeline.checks.check_rank_programs import check_events

@@ -5,7 +5,7 @@ from math import prod
 
 from torch_mlir import ir
 
-from shardc.diagnostics.sharding import NoSuchAxis
+from shardc.diagnostics.dialects.sharding import NoSuchAxis
 from shardc.dialects.dist.axis import Axis, AxisAttr, merge
 from shardc.dialects.dist.build import attribute, i64
 from shardc.dialects.dist.dialect import Dist

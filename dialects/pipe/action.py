@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple, TypeVar
 
-from shardc.diagnostics.pipeline import BadAction
+from shardc.diagnostics.passes.pipeline import BadAction
 
 Kind = Literal["F", "B", "I", "W", "O"]
 """Forward; the whole backward; its part that gives the gradient of the stage's input; the rest, gradients of

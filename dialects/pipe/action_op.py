@@ -5,7 +5,7 @@ from typing import Unpack
 
 from torch_mlir import ir
 
-from shardc.diagnostics.pipeline import BadAction
+from shardc.diagnostics.passes.pipeline import BadAction
 from shardc.dialects.dist.build import At, attributes
 from shardc.dialects.dist.mesh import beside
 from shardc.dialects.dist.regions.yield_op import elements_of, expect_types

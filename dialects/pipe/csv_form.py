@@ -9,7 +9,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 
-from shardc.diagnostics.pipeline import BadSchedule, WrongStages
+from shardc.diagnostics.passes.pipeline import BadSchedule, WrongStages
 from shardc.dialects.pipe.action import Action, Step, Steps, parse_step
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 

@@ -2,7 +2,7 @@
 
 from torch_mlir import ir
 
-from shardc.diagnostics.pipeline import BadAction
+from shardc.diagnostics.passes.pipeline import BadAction
 from shardc.dialects.dist.build import attributes
 from shardc.dialects.dist.verifier import Illegal, Op, Site
 from shardc.dialects.pipe.action import OPTIMIZER, Action

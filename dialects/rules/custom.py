@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import torch
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.rules import BadRule
+from shardc.diagnostics.dialects.rules import BadRule
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import UnknownOperator, overload
 from shardc.dialects.aten.types import TensorType

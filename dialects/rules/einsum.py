@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NoReturn, TypeVar
 
-from shardc.diagnostics.rules import BadRuleText
+from shardc.diagnostics.dialects.rules import BadRuleText
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.rule import Dim, Rule

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch_mlir import ir
 
-from shardc.diagnostics.accumulate import BufferFeedsLoss
+from shardc.diagnostics.passes.accumulate import BufferFeedsLoss
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import DEVICE
 from shardc.dialects.dist.axis import Axis

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch_mlir import ir
 
-from shardc.diagnostics.accumulate import UnevenMicroBatches
+from shardc.diagnostics.passes.accumulate import UnevenMicroBatches
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import DEVICE
 from shardc.dialects.aten.types import read_type

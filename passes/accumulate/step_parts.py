@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.diagnostics.accumulate import NoGradient, NotMeanOfMicroBatches
+from shardc.diagnostics.passes.accumulate import NoGradient, NotMeanOfMicroBatches
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.location import source_line

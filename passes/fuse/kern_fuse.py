@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
-from shardc.diagnostics.fusion import NoSuchFusionEdge
+from shardc.diagnostics.passes.fusion import NoSuchFusionEdge
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.dist.build import string
 from shardc.dialects.dist.regions.loop import LoopOp

@@ -28,7 +28,7 @@ from shardc.passes.manager.mlir_errors import UNKNOWN_SOURCE, Source
 from shardc.passes.manager.pass_pipeline_text import Element, parse_options, parse_pipeline
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.manager.registry import PASSES, pass_class
-from shardc.runtime import progress
+from shardc.runtime.report import progress
 
 PIPELINES: dict[str, str] = {
     "shard": "torch-lift-bmm,torch-share{creations=false},dist-interleave,dist-pad,torch-split-softmax,"

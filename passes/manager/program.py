@@ -12,7 +12,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.diagnostics.base import remark
-from shardc.diagnostics.levels import ManualRegionNotYet, UnknownOperation, UnreadableOperation
+from shardc.diagnostics.dialects.levels import ManualRegionNotYet, UnknownOperation, UnreadableOperation
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type

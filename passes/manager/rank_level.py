@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.dialects.levels import LevelBroken
 from shardc.dialects.aten.call import (
     CallReader,
     IntValue,

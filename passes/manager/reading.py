@@ -7,7 +7,7 @@ from functools import cached_property
 
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.dialects.levels import LevelBroken
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Program, read_program

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import LevelBroken
-from shardc.diagnostics.sharding import NoSuchAxis
+from shardc.diagnostics.dialects.levels import LevelBroken
+from shardc.diagnostics.dialects.sharding import NoSuchAxis
 from shardc.dialects.dist.check import check_sharding
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec

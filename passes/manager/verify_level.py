@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.dialects.levels import LevelBroken
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_attributes

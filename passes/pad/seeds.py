@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from shardc.diagnostics.plan import TooManyWays
+from shardc.diagnostics.passes.plan import TooManyWays
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, ShardingCodec

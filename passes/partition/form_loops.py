@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch_mlir import ir
 
-from shardc.diagnostics.plan import OneTimeAxis
+from shardc.diagnostics.passes.plan import OneTimeAxis
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import DEVICE, is_constant, target_name
 from shardc.dialects.aten.types import TensorType

@@ -14,7 +14,7 @@ from math import prod
 
 from shardc.cost.collective import KINDS, sent_bytes
 from shardc.cost.links import UNIFORM, LinkModel
-from shardc.diagnostics.sharding import IndivisibleDim
+from shardc.diagnostics.dialects.sharding import IndivisibleDim
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.reshard_steps import Step
 from shardc.dialects.dist.sharding import Sharding

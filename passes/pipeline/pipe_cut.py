@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import LevelBroken
-from shardc.diagnostics.pipeline import (
+from shardc.diagnostics.dialects.levels import LevelBroken
+from shardc.diagnostics.passes.pipeline import (
     BadScheduleFile,
     ChangesMathematics,
     NoMicroBatches,

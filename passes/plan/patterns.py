@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from shardc.diagnostics.plan import BadShardingEntry, PatternMatchesNothing, TooManyDims
+from shardc.diagnostics.passes.plan import BadShardingEntry, PatternMatchesNothing, TooManyDims
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Plan
 from shardc.passes.plan.plan_check import dims_problem

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.plan import AxisUsedTwice, BadPlanFile, TooManyDims, TooManyWays, UnknownAxis
+from shardc.diagnostics.passes.plan import AxisUsedTwice, BadPlanFile, TooManyDims, TooManyWays, UnknownAxis
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import Argument, DimNames, Entry, Plan
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shardc.diagnostics.plan import BadPlanFile
+from shardc.diagnostics.passes.plan import BadPlanFile
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.options.plan_file import SCHEMA, VERSION, load_plan_file
 from shardc.passes.plan.plan import Argument, Entry, Plan

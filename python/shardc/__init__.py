@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shardc.options.parallelism import Parallelism
     from shardc.options.pipeline import Pipeline
     from shardc.options.shapes import Shapes
-    from shardc.runtime.messages import ShardcWarning
+    from shardc.runtime.report.messages import ShardcWarning
     from shardc.step.compile_forward import compile_forward
     from shardc.step.compile_step import compile_step
     from shardc.step.hugging_face import export_weights, read_weights
@@ -44,7 +44,7 @@ _LAZY = {
     "Numerics": ("shardc.options.numerics", "Numerics"),
     "Parallelism": ("shardc.options.parallelism", "Parallelism"),
     "Pipeline": ("shardc.options.pipeline", "Pipeline"),
-    "ShardcWarning": ("shardc.runtime.messages", "ShardcWarning"),
+    "ShardcWarning": ("shardc.runtime.report.messages", "ShardcWarning"),
     "compile_forward": ("shardc.step.compile_forward", "compile_forward"),
     "Shapes": ("shardc.options.shapes", "Shapes"),
     "compile_step": ("shardc.step.compile_step", "compile_step"),

@@ -26,7 +26,7 @@ import shardc
 from shardc.cli import main
 from shardc.diagnostics.api import MeshIsNotTheWorld, ShapeNotCompiled
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.plan import (
+from shardc.diagnostics.passes.plan import (
     AxisUsedTwice,
     BadShardingEntry,
     PatternMatchesNothing,

@@ -13,9 +13,14 @@ from torch.distributed.tensor import DTensor
 
 import shardc
 from shardc.commands.check import check_artefact
-from shardc.diagnostics.accumulate import BufferFeedsLoss, NoBatchDim, OneMicroBatch, UnevenMicroBatches
 from shardc.diagnostics.api import BadArgument
-from shardc.diagnostics.pipeline import ScheduleNotYet, SeveralLoops
+from shardc.diagnostics.passes.accumulate import (
+    BufferFeedsLoss,
+    NoBatchDim,
+    OneMicroBatch,
+    UnevenMicroBatches,
+)
+from shardc.diagnostics.passes.pipeline import ScheduleNotYet, SeveralLoops
 from shardc.step.compile_step import CompiledStep
 
 CLIP = 0.5

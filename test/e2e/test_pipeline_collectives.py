@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import BadArgument
-from shardc.diagnostics.pipeline import ScheduleNotYet
+from shardc.diagnostics.passes.pipeline import ScheduleNotYet
 from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.options.pipeline import Pipeline

@@ -12,9 +12,9 @@ from models import ConvNet, sum_of_squares
 from pipelines import Skips, Tower, rows
 from torch import nn
 
-from shardc.diagnostics import pipeline as errors
 from shardc.diagnostics.api import BadArgument
-from shardc.diagnostics.plan import TooManyWays, UnknownAxis
+from shardc.diagnostics.passes import pipeline as errors
+from shardc.diagnostics.passes.plan import TooManyWays, UnknownAxis
 from shardc.dialects.pipe.schedule import Updates
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.step.compile_step import compile_step

@@ -11,7 +11,7 @@ from models import TRAININGS, Training, sgd, sum_of_squares
 from pipelines import Tower, captured
 from training import Captured, capture
 
-from shardc.diagnostics.pipeline import NoCutFits
+from shardc.diagnostics.passes.pipeline import NoCutFits
 from shardc.options.pipeline import Pipeline
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.schedules.by_name import schedule

@@ -16,9 +16,9 @@ from training import BOUND, errors
 
 from shardc.backends.eager.proof.compare import compare_step, prove_step
 from shardc.commands.check import check_artefact
-from shardc.diagnostics import pipeline as diagnostics
-from shardc.diagnostics.levels import RankProgramBroken
+from shardc.diagnostics.dialects.levels import RankProgramBroken
 from shardc.diagnostics.oracle import ProgramsDiffer
+from shardc.diagnostics.passes import pipeline as diagnostics
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_mlir import ir
 
-from shardc.diagnostics.pipeline import NotCausal, ScheduleNotYet, TooFewTokens
+from shardc.diagnostics.passes.pipeline import NotCausal, ScheduleNotYet, TooFewTokens
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.pipe.schedule import Updates, orders
 from shardc.passes.pipeline.pipe_cut import cut_into_stages

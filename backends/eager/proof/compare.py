@@ -39,10 +39,10 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import micro_batches_apart
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs
-from shardc.runtime import progress
 from shardc.runtime.check import STATE_ROLES
 from shardc.runtime.comm.layout import with_padding
 from shardc.runtime.kernels.loaders import Kernels as Library
+from shardc.runtime.report import progress
 
 STALE = (
     "{schedule} changes the mathematics. Compared are the step before it was cut with one device, and the "

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
-from shardc.diagnostics.memory import PeakUnknown
+from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.runtime.kernels.kernel_call import (
     KEPT_WORKSPACE_BYTES,
     Batch,

@@ -11,7 +11,7 @@ from shardc.backends.triton.aot.compile import check_triton
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
 from shardc.runtime.comm.connect import own_device
-from shardc.runtime.messages import warn
+from shardc.runtime.report.messages import warn
 
 if TYPE_CHECKING:
     from shardc.cost.machine import Gpu

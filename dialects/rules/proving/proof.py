@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardc.diagnostics.rules import NoRuleToProve
+from shardc.diagnostics.dialects.rules import NoRuleToProve
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.rules.proving.cuts import Cut, cuts, over_one_axis, over_own_axes, over_sub_axes
 from shardc.dialects.rules.proving.execution import call_of, tuples

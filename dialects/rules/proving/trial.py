@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shardc.diagnostics.rules import UnsoundRule
+from shardc.diagnostics.dialects.rules import UnsoundRule
 from shardc.dialects.aten.call import OpCall, fill
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.axis import merge

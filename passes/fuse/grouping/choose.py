@@ -16,7 +16,7 @@ from shardc.passes.fuse.grouping.region import Choose, find_regions, is_asked
 from shardc.passes.fuse.lower.matmul import TARGETS
 from shardc.passes.fuse.reading.graph import Block, Step
 from shardc.passes.fuse.reading.unit import Units, make_units, release
-from shardc.runtime import progress
+from shardc.runtime.report import progress
 
 Read = Callable[[frozenset[str | int]], Block]
 """Reads a block, with what is to stay: targets, and numbers of calls."""

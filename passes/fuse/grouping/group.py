@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from shardc.cost.work import LAUNCH_BYTES
-from shardc.diagnostics.fusion import FusionRefused
+from shardc.diagnostics.passes.fusion import FusionRefused
 from shardc.passes.fuse.grouping.constraints import BlockConstraints, Pair
 from shardc.passes.fuse.grouping.legal import Refused, check, joined_space, size_hint
 from shardc.passes.fuse.reading.graph import Value

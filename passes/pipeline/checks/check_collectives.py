@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.diagnostics.pipeline import BadCollective
+from shardc.diagnostics.passes.pipeline import BadCollective
 from shardc.dialects.pipe.action import Action, Collective, Step, Steps
 from shardc.dialects.pipe.schedule import Schedule
 

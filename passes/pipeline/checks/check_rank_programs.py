@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import RankProgramBroken
-from shardc.diagnostics.pipeline import BadAction
+from shardc.diagnostics.dialects.levels import RankProgramBroken
+from shardc.diagnostics.passes.pipeline import BadAction
 from shardc.dialects.pipe.action import OPTIMIZER, Action, Collective, parse_action
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule

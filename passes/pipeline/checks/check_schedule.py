@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardc.cost.pipeline import StageCost
-from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
+from shardc.diagnostics.passes.pipeline import BadSchedule, TooMuchMemory
 from shardc.dialects.pipe.action import KINDS, OPTIMIZER, Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Literal, NoReturn
 
-from shardc.diagnostics.pipeline import BadTransfers, TooManyBuffers
+from shardc.diagnostics.passes.pipeline import BadTransfers, TooManyBuffers
 from shardc.dialects.pipe.action import Action, Collective, Step, Steps, Transfer
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule

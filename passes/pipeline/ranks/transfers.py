@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.diagnostics.passes.pipeline import ScheduleStuck
 from shardc.dialects.pipe.action import Action, Step, Steps, Transfer
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule

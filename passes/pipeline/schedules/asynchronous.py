@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from shardc.diagnostics.pipeline import BadScheduleOption
+from shardc.diagnostics.passes.pipeline import BadScheduleOption
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
-from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.diagnostics.passes.pipeline import ScheduleStuck
 from shardc.dialects.pipe.action import Action, Kind
 from shardc.dialects.pipe.schedule import Orders, Schedule, orders
 from shardc.passes.pipeline.schedules.list_scheduling import EQUAL, list_schedule

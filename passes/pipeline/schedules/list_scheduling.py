@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf
 
 from shardc.cost.pipeline import StageCost
-from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.diagnostics.passes.pipeline import ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Orders, Schedule, one_route, orders

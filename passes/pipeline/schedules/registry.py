@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardc.cost.pipeline import StageCost
-from shardc.diagnostics.pipeline import UnknownScheduleOption
+from shardc.diagnostics.passes.pipeline import UnknownScheduleOption
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.options.schedules import RULES, ScheduleRule, named_rule
 from shardc.passes.pipeline.schedules.asynchronous import pipe_dream, pipe_dream_2bw

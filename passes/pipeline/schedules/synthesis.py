@@ -15,7 +15,7 @@ from typing import Literal
 from shardc.cost.pipeline import StageCost, merge_stages
 from shardc.cost.simulate import simulate
 from shardc.cost.timeline import Timeline
-from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, NoScheduleFits, ScheduleStuck
+from shardc.diagnostics.passes.pipeline import BadMicroBatches, BadStages, NoScheduleFits, ScheduleStuck
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule, one_route
 from shardc.options.schedules import AUTO

@@ -7,7 +7,7 @@ number ``slices * sequence + slice``.
 
 from __future__ import annotations
 
-from shardc.diagnostics.pipeline import BadScheduleOption
+from shardc.diagnostics.passes.pipeline import BadScheduleOption
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 from shardc.passes.pipeline.schedules.one_f_one_b import alternate

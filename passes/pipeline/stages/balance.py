@@ -11,7 +11,7 @@ from torch_mlir import ir
 
 from shardc.cost.links import WIRE
 from shardc.cost.work import work_bytes
-from shardc.diagnostics.pipeline import CutOrder, TooManyStages, UnknownCut
+from shardc.diagnostics.passes.pipeline import CutOrder, TooManyStages, UnknownCut
 from shardc.dialects.aten.call import CallReader
 from shardc.passes.pipeline.stages.step_program import Roots, reads, size_bytes
 

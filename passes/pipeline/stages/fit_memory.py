@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardc.cost.memory import RankMemory
-from shardc.diagnostics.pipeline import NoCutFits
+from shardc.diagnostics.passes.pipeline import NoCutFits
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from torch_mlir import ir
 
-from shardc.diagnostics.pipeline import NotCausal
+from shardc.diagnostics.passes.pipeline import NotCausal
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType

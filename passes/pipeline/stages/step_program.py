@@ -9,7 +9,7 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.outputs import NotInAPipeline
-from shardc.diagnostics.pipeline import NoMicroBatches, SeveralLoops
+from shardc.diagnostics.passes.pipeline import NoMicroBatches, SeveralLoops
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.regions.loop_values import TUPLES, LoopValues, loop_values

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch_mlir import ir
 
-from shardc.diagnostics.pipeline import NotCausal, TooFewTokens
+from shardc.diagnostics.passes.pipeline import NotCausal, TooFewTokens
 from shardc.dialects.aten.call import CallReader, OpCall
 from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.diagnostics.pipeline import OneUpdateForAll
+from shardc.diagnostics.passes.pipeline import OneUpdateForAll
 from shardc.dialects.location import source_line
 from shardc.dialects.pipe.action import OPTIMIZER
 from shardc.dialects.pipe.stage import stage

@@ -23,7 +23,7 @@ from shardc.cache.trust import is_own_file
 from shardc.diagnostics.kernels import KernelCacheNotWritable
 from shardc.environment import CACHE_BYTES
 from shardc.runtime.kernels.library import SEAL, is_whole, sealed
-from shardc.runtime.logs import CACHE
+from shardc.runtime.report.logs import CACHE
 
 OUR_NAME = re.compile(r"(kernels|triton|graph|trace|choice|step)-[0-9a-f]{32}\.[a-z]+")
 """Names of what is kept: a kind, a hash and a suffix. Libraries of any target are `kernels`."""

@@ -9,7 +9,7 @@ from shardc.cache.trust import problem_of
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.kernels import KernelCacheNotTrusted, KernelCacheWarning
 from shardc.environment import CACHE_DIR, CACHE_HOME
-from shardc.runtime.messages import warn
+from shardc.runtime.report.messages import warn
 
 _said: set[Path] = set()
 

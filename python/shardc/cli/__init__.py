@@ -19,7 +19,7 @@ from shardc.diagnostics.catalogue import check_silenced
 from shardc.diagnostics.cli import NoCurrentFolder
 from shardc.environment import DEBUG, changed
 from shardc.runtime.errors import RuntimeFailure
-from shardc.runtime.logs import start as start_logs
+from shardc.runtime.report.logs import start as start_logs
 
 BAD_INPUT = 2
 INTERNAL_ERROR = 3

@@ -6,7 +6,7 @@ import typer
 from typer import Option
 
 from shardc.cli.options import Artefact, Libraries
-from shardc.runtime.progress import work
+from shardc.runtime.report.progress import work
 
 CHECK_FAILED = 1
 

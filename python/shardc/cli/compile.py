@@ -9,7 +9,7 @@ from typer import Argument, Option
 from shardc.cli.options import with_options
 from shardc.options.given import GROUPS
 from shardc.options.step import StepOptions
-from shardc.runtime.progress import work
+from shardc.runtime.report.progress import work
 
 
 @with_options(*GROUPS.values())

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from math import isfinite
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.pipeline import BadOptionText, BadTimes
+from shardc.diagnostics.passes.pipeline import BadOptionText, BadTimes
 from shardc.diagnostics.tuner import BadPin
 
 

@@ -1,4 +1,4 @@
-"""The rounds of tuning as progress: :mod:`shardc.runtime.progress` shows it, as that of everything else."""
+"""The rounds of tuning as progress, shown as that of everything else is (``runtime/report/progress.py``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from shardc.runtime import progress
+from shardc.runtime.report import progress
 
 if TYPE_CHECKING:
     from shardc.commands.tune import Round

@@ -10,7 +10,7 @@ from shardc.cli.flag_texts import parse_pins
 from shardc.cli.options import Count, File, Texts, read_kernels, with_options
 from shardc.cli.progress import tuning
 from shardc.options.kernels import Kernels
-from shardc.runtime.progress import work
+from shardc.runtime.report.progress import work
 from shardc.text_files import check_writable, write_text
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import links_of_nodes, simulate
 from shardc.cost.timeline import Timeline, stage_costs
-from shardc.diagnostics.pipeline import BadTimes, BadTransfers
+from shardc.diagnostics.passes.pipeline import BadTimes, BadTransfers
 from shardc.diagnostics.text import table
 from shardc.dialects.pipe.action import Steps, Transfer
 from shardc.dialects.pipe.csv_form import read_csv, read_steps

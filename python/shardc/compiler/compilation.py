@@ -21,7 +21,7 @@ from shardc.compiler.measured_regions import MeasuredRegions
 from shardc.compiler.modelled_regions import ModelledRegions
 from shardc.compiler.warn_once import cause_of, warn_not_compiled, warn_once
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.fusion import FusionConstraintError
+from shardc.diagnostics.passes.fusion import FusionConstraintError
 from shardc.dialects.location import source_line
 from shardc.options.kernels import MATMUL_FORMS
 from shardc.passes.fuse import kern_fuse

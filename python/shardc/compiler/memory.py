@@ -14,7 +14,7 @@ from torch_mlir import ir
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.emit import emit_program
 from shardc.backends.torch.memory.dry_run import META, Peak, Workspace, dry_run
-from shardc.diagnostics.memory import PeakUnknown
+from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.frontend.importing.recorder import FORWARD
 from shardc.frontend.nodes import placeholders
 from shardc.runtime.comm.collectives import Rank

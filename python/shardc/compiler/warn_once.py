@@ -7,7 +7,7 @@ import logging
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.dynamo import KernelNotCompiled, ShardcFallbackWarning
 from shardc.runtime.errors import RuntimeFailure
-from shardc.runtime.messages import warn
+from shardc.runtime.report.messages import warn
 
 log = logging.getLogger(__name__)
 

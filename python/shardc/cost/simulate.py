@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from shardc.cost.pipeline import StageCost
 from shardc.cost.timeline import Span, Timeline
-from shardc.diagnostics.pipeline import ScheduleStuck
+from shardc.diagnostics.passes.pipeline import ScheduleStuck
 from shardc.dialects.pipe.dependence import Dependences
 from shardc.dialects.pipe.schedule import Schedule
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 
 from shardc.cost.pipeline import StageCost
-from shardc.diagnostics.pipeline import NotMeasured
+from shardc.diagnostics.passes.pipeline import NotMeasured
 from shardc.dialects.pipe.action import Action
 
 

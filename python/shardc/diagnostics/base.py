@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shardc.runtime.messages import is_silenced, titled
+from shardc.runtime.report.messages import is_silenced, titled
 
 
 class ShardcError(Exception):

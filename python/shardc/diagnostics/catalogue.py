@@ -69,7 +69,7 @@ WARNED_ERRORS = (
 def errors_by_id() -> dict[str, type[ShardcError] | type[RuntimeFailure]]:
     """Every class of error by its name; where the compiler and the runtime share one, the compiler's."""
     found: dict[str, type[ShardcError] | type[RuntimeFailure]] = dict(_classes(errors, RuntimeFailure))
-    for module in pkgutil.iter_modules(diagnostics.__path__, f"{diagnostics.__name__}."):
+    for module in pkgutil.walk_packages(diagnostics.__path__, f"{diagnostics.__name__}."):
         found |= _classes(import_module(module.name), ShardcError)
     return found
 

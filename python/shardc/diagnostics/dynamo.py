@@ -1,7 +1,7 @@
 """What ``torch.compile(backend="shardc")`` says when a graph is left to ATen: the model still runs."""
 
 from shardc.diagnostics.base import ShardcError
-from shardc.runtime.messages import ShardcWarning
+from shardc.runtime.report.messages import ShardcWarning
 
 
 class ShardcFallbackWarning(ShardcWarning):

@@ -1,7 +1,7 @@
 """Errors of compiled kernels: a body that cannot be lowered, a missing tool, a library that does not load."""
 
 from shardc.diagnostics.base import ShardcError
-from shardc.runtime.messages import ShardcWarning
+from shardc.runtime.report.messages import ShardcWarning
 
 
 class KernelNotSupported(ShardcError):

@@ -1,7 +1,7 @@
 """Errors of the tuner."""
 
 from shardc.diagnostics.base import ShardcError
-from shardc.runtime.messages import ShardcWarning
+from shardc.runtime.report.messages import ShardcWarning
 
 
 class EmptySpace(ShardcError):

@@ -22,14 +22,15 @@ from torch.fx import GraphModule
 from shardc.compiler.warn_once import cause_of, warn_once
 from shardc.diagnostics.catalogue import check_silenced
 from shardc.diagnostics.dynamo import GraphFailed, GraphNotCompiled, GraphNotTraced, ShardcFallbackWarning
-from shardc.diagnostics.fusion import FusionConstraintError
+from shardc.diagnostics.passes.fusion import FusionConstraintError
 from shardc.dynamo import trace_cache
 from shardc.dynamo.explanations import forget_choices, warn_unmatched
 from shardc.dynamo.program import Compiler, GraphProgram
 from shardc.dynamo.settings import Settings
 from shardc.frontend.importing.recorder import BACKWARD, FORWARD
-from shardc.runtime import progress, torch_private
-from shardc.runtime.logs import start as start_logs
+from shardc.runtime import torch_private
+from shardc.runtime.report import progress
+from shardc.runtime.report.logs import start as start_logs
 from shardc.runtime.torch_private import TorchDynamoException
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from shardc.frontend.nodes import values_of
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
-from shardc.runtime import logs, progress
+from shardc.runtime.report import logs, progress
 
 PIPELINE = "torch-share"
 """What an imported graph goes through before it is written as a program."""

@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from shardc.compiler.warn_once import warn_once
-from shardc.diagnostics.fusion import NoSuchFusionEdge
-from shardc.diagnostics.memory import PeakUnknown
-from shardc.runtime.logs import FUSION
+from shardc.diagnostics.passes.fusion import NoSuchFusionEdge
+from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.runtime.report.logs import FUSION
 
 if TYPE_CHECKING:
     import torch

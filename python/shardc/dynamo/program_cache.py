@@ -19,7 +19,7 @@ from shardc.backends.registry import backend_class
 from shardc.cache import disk
 from shardc.runtime.kernels.library import BadLibrary
 from shardc.runtime.kernels.loaders import Kernels
-from shardc.runtime.logs import CACHE
+from shardc.runtime.report.logs import CACHE
 
 
 def load(key: str) -> tuple[str, Kernels | None] | None:

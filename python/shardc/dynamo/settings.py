@@ -13,7 +13,7 @@ from shardc.backends.base import Target
 from shardc.backends.benchmark.clocks import HostClock
 from shardc.compiler.warn_once import warn_once
 from shardc.diagnostics.dynamo import OtherDevice
-from shardc.diagnostics.fusion import BadFusionEdge
+from shardc.diagnostics.passes.fusion import BadFusionEdge
 from shardc.options.given import Given
 from shardc.options.kernels import Kernels
 from shardc.options.numerics import Numerics

@@ -28,7 +28,7 @@ from shardc.dynamo.program_cache import call_texts
 from shardc.dynamo.settings import Settings
 from shardc.environment import PYTORCH_CACHE, changed
 from shardc.runtime import torch_private
-from shardc.runtime.logs import CACHE
+from shardc.runtime.report.logs import CACHE
 from shardc.runtime.torch_private import (
     FakeTensor,
     Gone,

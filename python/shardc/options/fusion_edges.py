@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shardc.diagnostics.fusion import BadFusionEdge
+from shardc.diagnostics.passes.fusion import BadFusionEdge
 
 _NUMBER = re.compile(r"\d+\.\d+")
 _LINE = re.compile(r".+:\d+")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from shardc.diagnostics.fusion import FusionRefused
+from shardc.diagnostics.passes.fusion import FusionRefused
 from shardc.options.field import Group, Hint, option
 from shardc.options.fusion_edges import read_edges
 from shardc.options.targets import TARGETS, check_target

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from shardc.diagnostics.accumulate import OneMicroBatch
 from shardc.diagnostics.cli import BadMesh
-from shardc.diagnostics.plan import BadMeshSpec
+from shardc.diagnostics.passes.accumulate import OneMicroBatch
+from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, plan_terms, product_of

@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from shardc.diagnostics.pipeline import BadScheduleFile, ChangesMathematics, NoMicroBatches, WrongRecompute
+from shardc.diagnostics.passes.pipeline import (
+    BadScheduleFile,
+    ChangesMathematics,
+    NoMicroBatches,
+    WrongRecompute,
+)
 from shardc.options.field import Group, Hint, option
 from shardc.options.plan_file import named_file
 from shardc.options.schedules import AUTO, named_rule

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from shardc.diagnostics.plan import BadPlanFile
+from shardc.diagnostics.passes.plan import BadPlanFile
 from shardc.runtime.schema import checks as s
 
 SCHEMA = "shardc-plan"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from shardc.diagnostics.plan import AutoPlanNotYet, AxisOfTwoPresets, UnknownAxis, UnknownPreset
+from shardc.diagnostics.passes.plan import AutoPlanNotYet, AxisOfTwoPresets, UnknownAxis, UnknownPreset
 
 _DATA = ("data", "dp", "fsdp", "batch", "replica")
 _TENSOR = ("tensor", "tp", "model")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from shardc.diagnostics.pipeline import BadMicroBatches, BadStages, TooLargeToPlay, UnknownSchedule
+from shardc.diagnostics.passes.pipeline import BadMicroBatches, BadStages, TooLargeToPlay, UnknownSchedule
 
 AUTO = "auto"
 """The best that is found for given costs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardc.diagnostics.pipeline import NotAPipeline
+from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.options.field import FrontEnd
 from shardc.options.given import Given
 from shardc.options.kernels import Kernels

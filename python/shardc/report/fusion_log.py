@@ -7,7 +7,7 @@ import logging
 from shardc.passes.fuse.grouping.explain import FusionReport
 from shardc.report.fusion_text import render, summary
 from shardc.report.source_lines import shown
-from shardc.runtime.logs import FUSION
+from shardc.runtime.report.logs import FUSION
 
 
 def log_fusion(title: str, report: FusionReport | None) -> None:

@@ -6,7 +6,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.memory.dry_run import Peak
 from shardc.compiler.memory import step_peak, step_peaks
-from shardc.diagnostics.memory import PeakUnknown
+from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.diagnostics.text import size_text, table
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.report.pipeline_report import PipelineReport, describe_pipeline

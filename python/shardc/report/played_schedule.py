@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardc.cost.pipeline import StageCost
 from shardc.cost.timeline import Timeline
-from shardc.diagnostics.pipeline import BadTransfers
+from shardc.diagnostics.passes.pipeline import BadTransfers
 from shardc.diagnostics.text import table
 from shardc.dialects.pipe.action import Steps
 from shardc.dialects.pipe.csv_form import write_csv

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shardc.cost.timeline import Timeline, timeline_of
-from shardc.diagnostics.pipeline import BadAction, BadTrace
+from shardc.diagnostics.passes.pipeline import BadAction, BadTrace
 from shardc.dialects.pipe.action import KINDS, Action
 from shardc.report.timeline_svg import Run
 from shardc.text_files import read_text

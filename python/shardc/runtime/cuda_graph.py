@@ -21,7 +21,7 @@ from torch import Tensor, cuda
 
 from .comm.collectives import Rank
 from .kernels.kernel_call import check
-from .messages import ShardcWarning, warn
+from .report.messages import ShardcWarning, warn
 from .torch_private import foreach_copy_
 
 T = TypeVar("T")

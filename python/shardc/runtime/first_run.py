@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .check import Json
 from .errors import ResultMismatch
-from .messages import ShardcWarning, warn
+from .report.messages import ShardcWarning, warn
 from .source import place_above
 from .torch_private import DispatchKey, OpOverload, schema_of, storage_address
 

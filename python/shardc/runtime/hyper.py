@@ -13,7 +13,7 @@ from .arguments import in_words, number_given
 from .check import Json
 from .checkpoint.objects import decode, encode
 from .errors import HyperparameterMismatch, StateNotSaved, WrongArgument
-from .messages import StateWarning, warn
+from .report.messages import StateWarning, warn
 from .torch_private import mark_stepped
 
 IMPLEMENTATION = frozenset(("foreach", "fused", "capturable", "differentiable"))

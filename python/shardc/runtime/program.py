@@ -17,7 +17,7 @@ from .environment import PROFILE_RANGES
 from .first_run import FirstRun, called_operators
 from .kernels.library import BadLibrary
 from .kernels.loaders import Kernels, loader_of
-from .ranges import NAME, Ranges, with_ranges
+from .report.ranges import NAME, Ranges, with_ranges
 from .source import listed
 
 ANYWHERE = (

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from . import logs, progress
 from .arguments import mapping_given, path_given, whole_number
 from .batch import LOCAL_HINT, check_leaf, leaves_of
 from .check import STATE_ROLES, Json, check_files, read_manifest
@@ -37,10 +36,11 @@ from .operators import attention, random, sampling  # noqa: F401
 from .operators.registered import check_operators
 from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
+from .report import logs, progress
+from .report.timeline import check_traceable, recorded, write_timeline
 from .same_batch import SameBatch
 from .state import Shared, Source, State
 from .tensor_file import TensorFile
-from .timeline import check_traceable, recorded, write_timeline
 
 MOST_SEED = 2**62
 COPY_HINT = "make another step of a copy of the model, or write one with save_checkpoint() and load it there"

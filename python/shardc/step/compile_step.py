@@ -23,7 +23,7 @@ from shardc.compiler.memory import step_peak
 from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual, SavedTooLate
 from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.catalogue import check_silenced
-from shardc.diagnostics.memory import PeakUnknown
+from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
@@ -38,13 +38,13 @@ from shardc.passes.plan.plan import Plan
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.plan_report import Report, make_report
-from shardc.runtime import progress
 from shardc.runtime.arguments import path_given, whole_number
 from shardc.runtime.errors import StepNotCopied
 from shardc.runtime.kernels.loaders import Kernels as Library
-from shardc.runtime.logs import start as start_logs
 from shardc.runtime.outputs import Result
 from shardc.runtime.program import Program
+from shardc.runtime.report import progress
+from shardc.runtime.report.logs import start as start_logs
 from shardc.runtime.state import Source
 from shardc.runtime.step import COPY_HINT, TrainStep
 from shardc.runtime.torch_private import uncompiled

@@ -17,8 +17,8 @@ from shardc.frontend.step.forward import Evaluated
 from shardc.frontend.step.outputs import Outputs
 from shardc.options.step import StepOptions
 from shardc.passes.plan.plan import Entry, Plan
-from shardc.runtime.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.outputs import Result
+from shardc.runtime.report.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.step import TrainStep
 from shardc.step.compile_forward import CompiledForward, forward_of
 from shardc.step.shard import Compiled

@@ -11,7 +11,7 @@ from shardc.backends.base import Target
 from shardc.backends.registry import find_target, target_for
 from shardc.compiler.compilation import Compilation, CompileOptions, FusedProgram
 from shardc.compiler.fusion_record import FusionRecord
-from shardc.diagnostics.fusion import FusionRefused, NoSuchFusionEdge
+from shardc.diagnostics.passes.fusion import FusionRefused, NoSuchFusionEdge
 from shardc.dialects.collection import collection_paused
 from shardc.environment import LOCAL_WORLD_SIZE
 from shardc.options.kernels import Kernels
@@ -20,8 +20,8 @@ from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.ranks.inline_collectives import inlined
 from shardc.report.fusion_log import log_fusion
 from shardc.report.fusion_text import effect
-from shardc.runtime import logs, progress
 from shardc.runtime.comm.connect import own_device
+from shardc.runtime.report import logs, progress
 from shardc.step.arguments import world_size
 from shardc.step.levels import KERNEL
 from shardc.step.shard import Compiled

@@ -9,7 +9,7 @@ from shardc.report.plan_report import make_report
 from shardc.report.source_lines import shown, shown_in
 from shardc.report.traffic import transfers
 from shardc.runtime.first_run import type_text
-from shardc.runtime.logs import PLAN, RESHARD, seconds
+from shardc.runtime.report.logs import PLAN, RESHARD, seconds
 from shardc.step.shard import Compiled
 
 

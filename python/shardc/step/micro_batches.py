@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from shardc.diagnostics.accumulate import NoBatchDim, UnevenMicroBatches
+from shardc.diagnostics.passes.accumulate import NoBatchDim, UnevenMicroBatches
 from shardc.frontend.step.batch import flatten_batch, unflatten_batch
 
 

@@ -14,7 +14,7 @@ from shardc.diagnostics.api import ModelChanged
 from shardc.diagnostics.base import ShardcError
 from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.frozen import Thing, Values, changes, modules_of, python_values, told
-from shardc.runtime.messages import ModelChangeWarning, warn_at
+from shardc.runtime.report.messages import ModelChangeWarning, warn_at
 from shardc.runtime.step import TrainStep
 from shardc.runtime.torch_private import (
     MODULE_TABLES,

@@ -16,7 +16,7 @@ from shardc.frontend.step.batch import flatten_batch, in_form_of
 from shardc.frontend.step.hooks import line_of_code
 from shardc.options.shapes import Shapes
 from shardc.runtime.errors import BatchMismatch
-from shardc.runtime.messages import ProgramCompiledWarning, warn_at
+from shardc.runtime.report.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.same_batch import shapes_of
 from shardc.runtime.step import TrainStep
 

@@ -15,7 +15,7 @@ from shardc.backends.base import Target
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.base import Remarks, collect_remarks
-from shardc.diagnostics.pipeline import NotAPipeline
+from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.frontend.step.spec import Capture
@@ -35,8 +35,8 @@ from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.style_plan import StylePlan, read_styles
-from shardc.runtime import progress
 from shardc.runtime.check import Json
+from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
@@ -150,8 +150,7 @@ def make_plan(
     """A plan from a preset's name, a saved plan's path, or a mapping of name patterns to shardings; one that
     was made for another batch, fitted to this one.
 
-    Raises subclasses of ShardcError from ``shardc.diagnostics.plan`` for a plan that does not fit the step or
-    the mesh.
+    Raises errors of ``shardc.diagnostics.passes.plan`` for a plan that does not fit the step or the mesh.
     """
     arguments, file = arguments_of(program), None
     if isinstance(plan, Plan):

@@ -17,7 +17,7 @@ from shardc.diagnostics.tuner import TuningDatabaseWarning
 from shardc.dialects.dist.build import string
 from shardc.dialects.kern.kernel import TUNED
 from shardc.dialects.location import source_line
-from shardc.runtime.messages import warn
+from shardc.runtime.report.messages import warn
 from shardc.tuner.database.database import Database, Found, set_aside
 from shardc.tuner.database.place import database_path
 from shardc.tuner.database.shipped import best_shipped, ships_for

@@ -12,8 +12,8 @@ from torch import nn
 import shardc
 from shardc.commands.tune import jobs_of
 from shardc.diagnostics.dynamo import ShardcFallbackWarning
-from shardc.diagnostics.fusion import FusionRefused
 from shardc.diagnostics.kernels import UnknownTarget
+from shardc.diagnostics.passes.fusion import FusionRefused
 from shardc.runtime import RuntimeFailure, TrainStep
 from shardc.runtime.comm.connect import connect
 from shardc.runtime.comm.mesh import Mesh

@@ -192,7 +192,7 @@ def test_an_interrupt_prints_what_was_found_and_the_same_command_goes_on(script,
 def test_each_round_is_progress(script, monkeypatch):
     monkeypatch.setenv("SHARDC_PROGRESS", "1")
     said = []
-    monkeypatch.setattr("shardc.runtime.progress.step", lambda what, *_: said.append(what))
+    monkeypatch.setattr("shardc.runtime.report.progress.step", lambda what, *_: said.append(what))
     assert main(["tune", script, "--trials", "8", "--regret", "0"]) == 0
     rounds = [line for line in said if " trials; " in line]
     assert rounds[0].startswith("0 trials; ") and rounds[0].endswith("8 trials left")

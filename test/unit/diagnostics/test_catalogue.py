@@ -18,7 +18,7 @@ from shardc.diagnostics.catalogue import (
     silenceable,
 )
 from shardc.diagnostics.options import SilencedNothing
-from shardc.runtime.messages import StateWarning, warn
+from shardc.runtime.report.messages import StateWarning, warn
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = [
@@ -49,7 +49,7 @@ def test_the_catalogue_has_the_ids_of_all_remarks_and_warnings() -> None:
 def test_no_warning_goes_around_it() -> None:
     direct = re.compile(r"warnings\.warn(_explicit)?\(|\(UserWarning\)")
     found = {path.relative_to(ROOT).as_posix() for path in SOURCES if direct.search(path.read_text())}
-    assert found == {"python/shardc/runtime/messages.py"}
+    assert found == {"python/shardc/runtime/report/messages.py"}
 
 
 def test_a_remark_is_found_by_its_id_and_silenced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import shardc
-from shardc.diagnostics import pipeline as pipelines
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.fusion import BadFusionEdge, FusionRefused
 from shardc.diagnostics.kernels import UnknownTarget
 from shardc.diagnostics.options import OldSpelling, OptionElsewhere, UnknownOption
-from shardc.diagnostics.plan import (
+from shardc.diagnostics.passes import pipeline as pipelines
+from shardc.diagnostics.passes.fusion import BadFusionEdge, FusionRefused
+from shardc.diagnostics.passes.plan import (
     AutoPlanNotYet,
     AxisOfTwoPresets,
     BadMeshSpec,

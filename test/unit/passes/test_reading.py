@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from torch_mlir import ir
 
-from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.dialects.levels import LevelBroken
 from shardc.dialects.context import new_context
 from shardc.passes.manager.pass_pipelines import MlirPass, run
 from shardc.passes.manager.program import Program

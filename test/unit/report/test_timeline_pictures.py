@@ -11,7 +11,7 @@ import pytest
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
 from shardc.cost.timeline import Timeline
-from shardc.diagnostics.pipeline import BadTrace
+from shardc.diagnostics.passes.pipeline import BadTrace
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.passes.pipeline.schedules.one_f_one_b import one_f_one_b
 from shardc.report.timeline_svg import COLOURS, LEFT, ROW, WIDTH, Run, timeline_html, timeline_svg

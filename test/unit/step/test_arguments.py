@@ -9,7 +9,7 @@ import torch
 
 import shardc
 from shardc.diagnostics.api import BadArgument, MeshNotGiven
-from shardc.diagnostics.plan import BadMeshSpec
+from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.options.parallelism import Parallelism
 from shardc.step.arguments import RULES, check_arguments, one_device, world_size
 from shardc.step.shard import make_mesh

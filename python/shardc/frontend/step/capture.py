@@ -16,13 +16,13 @@ from shardc.frontend.importing.graph_io import finish
 from shardc.frontend.importing.mlir_import import import_step
 from shardc.frontend.selected.fix_sizes import fix_sizes
 from shardc.frontend.step.batch import LossFunction, flatten_batch
-from shardc.frontend.step.huggingface import prepared
 from shardc.frontend.step.model_state import ModelState, has_storage, model_state
 from shardc.frontend.step.optimizer import StateSlot, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
+from shardc.frontend.step.overrides.huggingface import prepared
 from shardc.frontend.step.spec import Capture
 from shardc.frontend.step.trace import NOTHING, ClipParameters, StepTracer, Trace
-from shardc.runtime import progress
+from shardc.runtime.report import progress
 from shardc.runtime.torch_private import uncompiled, use_lazy_graph_module
 
 

@@ -18,10 +18,10 @@ from shardc.frontend.importing.recorder import FORWARD
 from shardc.frontend.step.batch import LossFunction, find_loss, flatten_batch, unflatten_batch
 from shardc.frontend.step.capture import values_of, with_symbols
 from shardc.frontend.step.hooks import carry_hooks
-from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, model_state, unchanged
 from shardc.frontend.step.optimizer import StateSlot, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
+from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.spec import BatchTree, Capture, Hyperparameter
 from shardc.frontend.step.trace import NOTHING, Borrowed, StepTracer, Tensors, Trace, take
 from shardc.runtime.torch_private import pytree, uncompiled, use_lazy_graph_module

@@ -15,8 +15,8 @@ import torch
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
-from shardc.frontend.step.compiling import compiling
 from shardc.frontend.step.model_state import has_storage
+from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.scheduled import ScheduledArguments, ScheduledFloat
 from shardc.frontend.step.spec import Hyperparameter
 from shardc.runtime.torch_private import DataDependentOutputException, FakeTensorMode

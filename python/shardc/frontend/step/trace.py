@@ -37,9 +37,7 @@ from shardc.frontend.importing.recorder import (
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
-from shardc.frontend.step.batch_norm import average_batches
 from shardc.frontend.step.call import call_of
-from shardc.frontend.step.compiling import compiling
 from shardc.frontend.step.frozen import (
     Values,
     changes,
@@ -52,10 +50,12 @@ from shardc.frontend.step.frozen import (
 )
 from shardc.frontend.step.grad_norm import Gradients, clip, global_norm
 from shardc.frontend.step.hooks import carry_hooks, check_hooks
-from shardc.frontend.step.interception import Interception
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
 from shardc.frontend.step.optimizer import TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
+from shardc.frontend.step.overrides.batch_norm import average_batches
+from shardc.frontend.step.overrides.compiling import compiling
+from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
 from shardc.runtime.torch_private import (

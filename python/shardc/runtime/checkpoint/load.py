@@ -24,9 +24,9 @@ from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
 
-from .. import progress
 from ..check import Json, sha256
 from ..errors import StateMismatch
+from ..report import progress
 from .folder import CHANGED, METADATA, damaged, find_checkpoint, payloads_in, read_metadata, read_record
 
 _METADATA_CLASSES = (

@@ -21,9 +21,9 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future as TorchFuture
 
-from .. import progress
 from ..check import Json, sha256
 from ..errors import CheckpointNotSaved
+from ..report import progress
 from .folder import (
     METADATA,
     checkpoints_of,

@@ -17,7 +17,7 @@ from shardc.backends.tuning.point import Point
 from shardc.backends.tuning.task import Task
 from shardc.backends.tuning.trial import Outcome, Trial
 from shardc.diagnostics.tuner import TuningDatabaseNewer, TuningDatabaseNotWritable, TuningDatabaseWarning
-from shardc.runtime.messages import warn
+from shardc.runtime.report.messages import warn
 from shardc.tuner.database.place import database_path
 from shardc.tuner.database.rows import TRIAL_FIELDS, check_rows, checked, read_point, read_sizes
 from shardc.tuner.database.schema import MIGRATIONS, check_schema, distrust, migrate

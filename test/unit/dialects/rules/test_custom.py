@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import shardc
-from shardc.diagnostics.rules import BadRule, BadRuleText, UnsoundRule
+from shardc.diagnostics.dialects.rules import BadRule, BadRuleText, UnsoundRule
 from shardc.dialects.rules.proving.execution import call_of
 from shardc.dialects.rules.rule import Local, Rule, find_rule, why_no_rule
 

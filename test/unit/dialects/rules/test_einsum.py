@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.diagnostics.rules import BadRuleText
+from shardc.diagnostics.dialects.rules import BadRuleText
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.einsum import parse_rule

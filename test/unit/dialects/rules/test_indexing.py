@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from shardc.diagnostics.rules import NoRuleToProve
+from shardc.diagnostics.dialects.rules import NoRuleToProve
 from shardc.dialects.rules.proving.execution import sample
 from shardc.dialects.rules.proving.proof import prove
 

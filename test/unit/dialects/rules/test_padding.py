@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shardc.diagnostics.rules import UnsoundRule
+from shardc.diagnostics.dialects.rules import UnsoundRule
 from shardc.dialects.rules.proving.execution import call_of, sample
 from shardc.dialects.rules.proving.proof import prove
 from shardc.dialects.rules.rule import find_rule

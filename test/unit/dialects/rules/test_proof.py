@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shardc.diagnostics.rules import NoRuleToProve, UnsoundRule
+from shardc.diagnostics.dialects.rules import NoRuleToProve, UnsoundRule
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.rules.proving import trial
 from shardc.dialects.rules.proving.cuts import over_sub_axes

@@ -72,7 +72,7 @@ def test_scan_sort(case: str) -> None:
 
 def test_cumsum_along_a_cut_dim_is_caught() -> None:
     """What these proofs guard against: a scan's dim taken for a plain one."""
-    from shardc.diagnostics.rules import UnsoundRule
+    from shardc.diagnostics.dialects.rules import UnsoundRule
     from shardc.dialects.rules.rule import Rule
 
     dims = (("n",), ("d",))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch_mlir import ir
 
-from shardc.diagnostics.fusion import BadFusionEdge, FusionRefused, NoSuchFusionEdge
+from shardc.diagnostics.passes.fusion import BadFusionEdge, FusionRefused, NoSuchFusionEdge
 from shardc.options.fusion_edges import read_edge
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.explain import FusionReport, explain_fusion

@@ -22,7 +22,7 @@ from torch_mlir import ir
 
 from shardc.backends.eager.proof.compare import compare_step
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.levels import LevelBroken
+from shardc.diagnostics.dialects.levels import LevelBroken
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import copy_module
 from shardc.passes.manager.reading import Reading

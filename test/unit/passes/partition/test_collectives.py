@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from shardc.backends.eager import collectives
-from shardc.diagnostics.sharding import ReplicasDiffer
+from shardc.diagnostics.dialects.sharding import ReplicasDiffer
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.dialects.dist.sharding import Sharding
 

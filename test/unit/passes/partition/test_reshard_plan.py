@@ -8,7 +8,7 @@ import pytest
 
 from shardc.cost.collective import KINDS, sent_bytes
 from shardc.cost.links import LinkModel
-from shardc.diagnostics.sharding import IndivisibleDim
+from shardc.diagnostics.dialects.sharding import IndivisibleDim
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.dialects.dist.reshard_steps import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardc.diagnostics.pipeline import (
+from shardc.diagnostics.passes.pipeline import (
     BadMicroBatches,
     BadScheduleOption,
     BadStages,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardc.cost.pipeline import StageCost
-from shardc.diagnostics.pipeline import BadSchedule, TooMuchMemory
+from shardc.diagnostics.passes.pipeline import BadSchedule, TooMuchMemory
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, Updates, one_route, orders
 from shardc.passes.pipeline.checks.check_schedule import check_memory, check_schedule

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.diagnostics.pipeline import BadCollective
+from shardc.diagnostics.passes.pipeline import BadCollective
 from shardc.dialects.pipe.action import Action, Collective, Step, Steps, parse_step
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.pipeline.checks.check_collectives import check_collectives

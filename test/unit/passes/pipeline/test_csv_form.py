@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch.distributed.pipelining import schedules as theirs
 
-from shardc.diagnostics.pipeline import BadAction, BadSchedule, WrongStages
+from shardc.diagnostics.passes.pipeline import BadAction, BadSchedule, WrongStages
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.csv_form import read_csv, read_steps, write_csv
 from shardc.dialects.pipe.schedule import Schedule

@@ -19,7 +19,7 @@ from shardc.backends.eager.pipeline import read_pipeline, run_pipeline
 from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.emit import emit_program
 from shardc.commands.check import check_artefact
-from shardc.diagnostics.levels import RankProgramBroken
+from shardc.diagnostics.dialects.levels import RankProgramBroken
 from shardc.diagnostics.oracle import WrongMessage
 from shardc.passes.manager.program import copy_module
 from shardc.passes.pipeline.checks.check_rank_programs import check_rank_programs

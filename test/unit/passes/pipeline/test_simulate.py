@@ -9,7 +9,7 @@ import pytest
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import links_of_nodes, simulate
 from shardc.cost.timeline import Timeline, stage_costs, timeline_of
-from shardc.diagnostics.pipeline import BadAction, NotMeasured, ScheduleStuck
+from shardc.diagnostics.passes.pipeline import BadAction, NotMeasured, ScheduleStuck
 from shardc.dialects.pipe.action import Action
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 from shardc.passes.pipeline.schedules.one_f_one_b import fill_drain, one_f_one_b

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardc.diagnostics.pipeline import BadTransfers, ScheduleStuck, TooManyBuffers
+from shardc.diagnostics.passes.pipeline import BadTransfers, ScheduleStuck, TooManyBuffers
 from shardc.dialects.pipe.action import Action, Step, Steps, Transfer, parse_step
 from shardc.dialects.pipe.schedule import Schedule, one_route, orders
 from shardc.passes.pipeline.checks.check_transfers import Mode, check_transfers, peak_buffers

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shardc.diagnostics.pipeline import BadSchedule
+from shardc.diagnostics.passes.pipeline import BadSchedule
 from shardc.dialects.pipe.schedule import Schedule, Updates
 from shardc.dialects.pipe.weight_versions import forward_weights, versions_held
 from shardc.passes.pipeline.checks.check_schedule import check_schedule

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.plan import (
+from shardc.diagnostics.passes.plan import (
     AxisUsedTwice,
     BadPlanFile,
     TooManyDims,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardc.diagnostics.plan import BadPlanFile
+from shardc.diagnostics.passes.plan import BadPlanFile
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.passes.plan.column_row import Cut
 from shardc.passes.plan.plan import Argument, Plan

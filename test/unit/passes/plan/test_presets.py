@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardc.diagnostics.base import ShardcError, collect_remarks
-from shardc.diagnostics.plan import (
+from shardc.diagnostics.passes.plan import (
     AutoPlanNotYet,
     AxisOfTwoPresets,
     TooManyWays,

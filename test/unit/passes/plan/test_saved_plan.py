@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardc.diagnostics.plan import BadPlanFile
+from shardc.diagnostics.passes.plan import BadPlanFile
 
 MESH = {"data": 2, "tensor": 2}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardc.runtime import progress
-from shardc.runtime.progress import ERASE, Display
+from shardc.runtime.report import progress
+from shardc.runtime.report.progress import ERASE, Display
 
 
 class Clock:

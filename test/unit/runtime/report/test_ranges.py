@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import shardc
-from shardc.runtime.ranges import with_ranges
+from shardc.runtime.report.ranges import with_ranges
 from shardc.runtime.source import place_above
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from threading import Event, RLock, Thread
 from typing import TextIO
 
-from .environment import PROGRESS, RANK
+from ..environment import PROGRESS, RANK
 
 log = logging.getLogger("shardc.progress")
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from .environment import LOGS, RANK, WORLD_SIZE
-from .errors import BadVariable
+from ..environment import LOGS, RANK, WORLD_SIZE
+from ..errors import BadVariable
 from .progress import erased
 
 PLAN = logging.getLogger("shardc.plan")

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from .comm.connect import Place
-from .comm.mesh import Mesh
-from .errors import NothingToTrace
-from .program import Part, Program
+from ..comm.connect import Place
+from ..comm.mesh import Mesh
+from ..errors import NothingToTrace
+from ..program import Part, Program
 
 Span = tuple[str, float, float]
 """An action such as ``2F0``, its start and its end in seconds since 1970."""

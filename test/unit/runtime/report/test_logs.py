@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardc.runtime import logs
 from shardc.runtime.errors import BadVariable
-from shardc.runtime.logs import CACHE, FUSION, OFF, PLAN, PROGRESS, TOPICS, read
+from shardc.runtime.report import logs
+from shardc.runtime.report.logs import CACHE, FUSION, OFF, PLAN, PROGRESS, TOPICS, read
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 
-from .environment import RANK, SILENCE
+from ..environment import RANK, SILENCE
 from .progress import erased
 
 

@@ -20,7 +20,7 @@ from shardc.frontend.operators.attention import scaled_dot_product_attention
 from shardc.frontend.operators.multi_head_attention import multi_head_attention
 from shardc.frontend.operators.random import refuse_generators
 from shardc.frontend.step.constant_value import ask
-from shardc.frontend.step.linear_algebra import UNCHECKED
+from shardc.frontend.step.overrides.linear_algebra import UNCHECKED
 from shardc.runtime import torch_private
 
 # Python asks for a tensor's value.

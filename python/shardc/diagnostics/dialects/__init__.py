@@ -1,0 +1,1 @@
+"""Errors of the dialects: levels, sharding rules, shardings."""

@@ -1,0 +1,1 @@
+"""Errors and remarks of the passes."""
