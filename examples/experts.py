@@ -35,9 +35,8 @@ def build():
 
 def main():
     """Prove the step on simulated devices, then train on this one."""
-    proof = shardc.compile_step(
-        *build()[:3], loss=loss, mesh={"experts": 2, "tensor": 2}, plan="experts*tensor", fuse=False
-    ).check()
+    mesh, plan = {"experts": 2, "tensor": 2}, "experts*tensor"
+    proof = shardc.compile_step(*build()[:3], loss=loss, mesh=mesh, plan=plan).check()
     print("proved" if proof.passed else proof.render())
     model, optimizer, batch, _ = build()
     step = shardc.compile_step(model, optimizer, batch, loss=loss, mesh={"data": 1})

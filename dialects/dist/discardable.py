@@ -1,7 +1,7 @@
 """Shardings as discardable attributes: ``dist.shardings`` on any op, ``dist.sharding`` on a function's edge.
 
 MLIR verifies what its ops declare and lets everything else pass, so text that a person wrote is checked here
-once.
+once. An unpacked result of a kernel whose layout nobody says has ``unit`` in the place of a sharding.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from torch_mlir import ir
 
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.regions.loop_values import TUPLES
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 
 
@@ -60,7 +61,11 @@ def _in_blocks(blocks: Iterable[ir.Block]) -> Iterator[Annotated]:
             inner = op.operation
             if "dist.shardings" in inner.attributes:
                 array = inner.attributes["dist.shardings"]
-                shardings = list(array) if isinstance(array, ir.ArrayAttr) else [array]
+                shardings: list[ir.Attribute | None] = (
+                    list(array) if isinstance(array, ir.ArrayAttr) else [array]
+                )
+                if inner.name in TUPLES:
+                    shardings = [None if isinstance(said, ir.UnitAttr) else said for said in shardings]
                 yield inner, list(inner.results), shardings, "result"
             for region in inner.regions:
                 yield from _in_blocks(region.blocks)

@@ -34,7 +34,7 @@ from shardc.backends.eager.proof.tolerance import Tolerance, coarsest_dtype, in_
 from shardc.diagnostics.oracle import MissingInput, NoStep, ProgramsDiffer
 from shardc.dialects.dist.interleaving import Interleaving
 from shardc.dialects.dist.mesh import Mesh, read_mesh
-from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.dist.sharding import Sharding, ShardingAttr, ShardingCodec
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import micro_batches_apart
@@ -254,10 +254,11 @@ class _Program:
         shape, stored = tuple(values[0].shape), self._stored.get(name.partition(":")[2])
         if not self.is_ranked:
             return _Value(values, None, self.mesh, shape, interleaving=stored)
-        if "dist.shardings" not in op.attributes:
+        known, index = "dist.shardings" in op.attributes, dict(observed(op))[name]
+        said = op.attributes["dist.shardings"][index] if known else None
+        if not isinstance(said, ShardingAttr):
             raise ProgramsDiffer(problem=f"the op that makes {name} does not say how it lies on the mesh")
-        index = dict(observed(op))[name]
-        sharding = self.codec.read(op.attributes["dist.shardings"][index])
+        sharding = self.codec.read(said)
         ways = (prod(axis.size for axis in axes) for axes in without_time(sharding, self.mesh).dims)
         shape = tuple(n * parts for n, parts in zip(shape, ways, strict=True))
         return _Value(values, sharding, self.mesh, shape, interleaving=stored)

@@ -44,21 +44,36 @@ def phase_of(op: ir.Operation) -> ir.Attribute | None:
 def name_results(unpack: ir.Operation, results: list[Value], last: ir.Value | None = None) -> None:
     """Move the frontend's names (``grad:w#1``) and shardings of results to the op that makes them now.
 
+    A result whose layout nobody says, such as the flag of a bounds check, has ``unit`` for its sharding.
     ``last``: what one more result is shown as, which has its last dim alone.
     """
-    found, shardings = [], []
+    found: list[str] = []
     for position, value in enumerate(results):
-        if value.ir is None:
-            continue
-        attributes, number = value.ir.owner.attributes, ir.OpResult(value.ir).result_number
-        if "dist.shardings" in attributes:
-            shardings.append(attributes["dist.shardings"][number])
-        found += [f"{name}#{position}" for name, index in observed(value.ir.owner) if index == number]
-    if last is not None and "dist.shardings" in last.owner.attributes:
-        mesh, dims, partial = ShardingAttr(last.owner.attributes["dist.shardings"][0]).params
-        dims = ir.ArrayAttr.get(list(ir.ArrayAttr(dims))[-1:], unpack.context)
-        shardings.append(ShardingAttr.get(mesh, dims, partial, context=unpack.context))
-    if found:
-        if len(shardings) == len(unpack.results):
-            unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(shardings, unpack.context)
-        unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)
+        if value.ir is not None:
+            number = ir.OpResult(value.ir).result_number
+            found += [f"{name}#{position}" for name, index in observed(value.ir.owner) if index == number]
+    if not found:
+        return
+    shardings = [_sharding_of(value.ir) for value in results]
+    if last is not None:
+        shardings.append(_of_last_dim(_sharding_of(last)))
+    if any(shardings):
+        shardings += [None] * (len(unpack.results) - len(shardings))
+        said = [sharding or ir.UnitAttr.get(unpack.context) for sharding in shardings]
+        unpack.attributes["dist.shardings"] = ir.ArrayAttr.get(said, unpack.context)
+    unpack.attributes["dist.name"] = ir.StringAttr.get(",".join(found), unpack.context)
+
+
+def _sharding_of(value: ir.Value | None) -> ir.Attribute | None:
+    """What the op that makes ``value`` says of its layout."""
+    if value is None or "dist.shardings" not in value.owner.attributes:
+        return None
+    return value.owner.attributes["dist.shardings"][ir.OpResult(value).result_number]
+
+
+def _of_last_dim(sharding: ir.Attribute | None) -> ir.Attribute | None:
+    if sharding is None:
+        return None
+    mesh, dims, partial = ShardingAttr(sharding).params
+    dims = ir.ArrayAttr.get(list(ir.ArrayAttr(dims))[-1:], sharding.context)
+    return ShardingAttr.get(mesh, dims, partial, context=sharding.context)

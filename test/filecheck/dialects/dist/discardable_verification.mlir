@@ -57,3 +57,15 @@ func.func @unknown_axis(%x: !torch.vtensor<[8],f32> {dist.sharding = #dist.shard
   return %0 : !torch.vtensor<[8],f32>
 }
 
+// -----
+
+"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"], ["tensor", 2, "space"]]} : () -> ()
+
+// What a kernel makes beside its results has no layout that anyone says; any other op says each.
+func.func @unit_of_a_call(%x: !torch.vtensor<[8],f32>) -> !torch.vtensor<[8],f32> {
+  %0 = torch.prim.TupleConstruct %x, %x : !torch.vtensor<[8],f32>, !torch.vtensor<[8],f32> -> !torch.tuple<vtensor<[8],f32>, vtensor<[8],f32>>
+  %1:2 = torch.prim.TupleUnpack %0 {dist.shardings = [#dist.sharding<@mesh, [[]], []>, unit]} : !torch.tuple<vtensor<[8],f32>, vtensor<[8],f32>> -> !torch.vtensor<[8],f32>, !torch.vtensor<[8],f32>
+  // expected-error@+1 {{the sharding of result 0 must be a #dist.sharding, not unit}}
+  %2 = torch.aten.relu %1#0 {dist.shardings = [unit]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
+  return %2 : !torch.vtensor<[8],f32>
+}

@@ -48,3 +48,22 @@ func.func @step(%t: !torch.vtensor<[100,64],f32>, %i: !torch.vtensor<[8],si64>, 
   %2 = torch.aten.index_put %t, %indices, %u, %true : !torch.vtensor<[100,64],f32>, !torch.list<optional<vtensor>>, !torch.vtensor<[8,64],f32>, !torch.bool -> !torch.vtensor<[100,64],f32>
   return %1, %2 : !torch.vtensor<[100,64],f32>, !torch.vtensor<[100,64],f32>
 }
+
+// -----
+
+// A gradient keeps its layout on the mesh; the largest wrong index beside it has none that anyone says.
+"dist.mesh"() {sym_name = "mesh", axes = [["experts", 2, "space"]]} : () -> ()
+// CHECK-LABEL: func.func @step
+// CHECK: kern.scatter_add
+// CHECK: torch.prim.TupleUnpack %{{.*}} {dist.name = "grad:w#0", dist.shardings = [#dist.sharding<@mesh, {{\[\[}}], []], {{\[\[}}"sum", "experts"]]>, unit]}
+func.func @step(%i: !torch.vtensor<[8],si64>, %u: !torch.vtensor<[8,64],f32>) -> !torch.vtensor<[100,64],f32> {
+  %none = torch.constant.none
+  %true = torch.constant.bool true
+  %rows = torch.constant.int 100
+  %width = torch.constant.int 64
+  %shape = torch.prim.ListConstruct %rows, %width : (!torch.int, !torch.int) -> !torch.list<int>
+  %indices = torch.prim.ListConstruct %i : (!torch.vtensor<[8],si64>) -> !torch.list<optional<vtensor>>
+  %0 = torch.aten.zeros %shape, %none, %none, %none, %none : !torch.list<int>, !torch.none, !torch.none, !torch.none, !torch.none -> !torch.vtensor<[100,64],f32>
+  %1 = torch.aten.index_put %0, %indices, %u, %true {dist.name = "grad:w", dist.shardings = [#dist.sharding<@mesh, [[], []], [["sum", "experts"]]>]} : !torch.vtensor<[100,64],f32>, !torch.list<optional<vtensor>>, !torch.vtensor<[8,64],f32>, !torch.bool -> !torch.vtensor<[100,64],f32>
+  return %1 : !torch.vtensor<[100,64],f32>
+}

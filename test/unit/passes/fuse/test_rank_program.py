@@ -94,3 +94,34 @@ def test_attention_in_a_rank_program(plan: str, mesh: dict[str, int]) -> None:
     assert text.count('"kern.attention"') == text.count('"kern.attention_backward"') == 1
     proof = prove_step(compiled.global_module, module, example_inputs(capture, optimizer, batch), steps=2)
     assert proof.passed, proof.render()
+
+
+class _Routed(nn.Module):
+    """Rows go to the expert of the larger score, whose weights are taken by its index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(32, 4)
+        self.experts = nn.Parameter(torch.randn(4, 32, 64))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        score, chosen = self.router(input).softmax(-1).max(-1)
+        return (input.unsqueeze(1) @ self.experts[chosen]).squeeze(1) * score.unsqueeze(-1)
+
+
+def test_gradients_beside_the_flag_of_a_bounds_check_keep_their_layout() -> None:
+    """The largest wrong index is a result without a layout; the gradient beside it is compared all the same."""
+    torch.manual_seed(0)
+    model = _Routed()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch: Any = {"input": torch.randn(8, 32)}
+    capture = capture_step(
+        model, optimizer, batch, loss=lambda out, _: out.square().mean(), context=new_context()
+    )
+    compiled = compile_capture(capture, make_mesh({"data": 2, "tensor": 2}, 1), "data*tensor")
+    module = compiled.rank_module
+    KernFuse().run(module)
+    assert '"kern.scatter_add"' in str(module)
+    proof = prove_step(compiled.global_module, module, example_inputs(capture, optimizer, batch), steps=2)
+    assert proof.passed, proof.render()
+    assert "grad:experts" in {f"{row.role}:{row.name}".removeprefix("observed:") for row in proof.exact.rows}
