@@ -110,7 +110,7 @@ class _Routed(nn.Module):
 
 
 def test_gradients_beside_the_flag_of_a_bounds_check_keep_their_layout() -> None:
-    """The largest wrong index is a result without a layout; the gradient beside it is compared all the same."""
+    """The largest wrong index is a result without a layout; the gradient beside it is compared."""
     torch.manual_seed(0)
     model = _Routed()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
