@@ -83,7 +83,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Proof:
-    """A program compared with the single-device one in f64 (``exact``, to 1e-9) and in its own precision."""
+    """A program compared with the single-device one in f64 (``exact``, to 1e-9) and in its own precision.
+
+    Of a step that has compiled several programs, ``others`` are the proofs of the rest, each with what it is:
+    ``passed`` is true if all of them hold.
+    """
 
     exact: Comparison
     own: Comparison
@@ -91,14 +95,17 @@ class Proof:
     """What is equal to what, where the program is not the single-device one."""
     wanted: str = "the single-device program"
     """What the program is compared with, in few words."""
+    others: tuple[tuple[str, Proof], ...] = ()
 
     @property
     def passed(self) -> bool:
-        return self.exact.passed and self.own.passed
+        return self.exact.passed and self.own.passed and all(proof.passed for _, proof in self.others)
 
     def render(self, limit: int = 8) -> str:
         """Both verdicts with tables of the ``limit`` worst rows."""
         lines = [self.of, ""] if self.of else []
         lines += ["in float64 (the proof)", indent(self.exact.render(limit), "  ")]
         lines += ["", "in the program's own precision", indent(self.own.render(limit), "  ")]
+        for name, proof in self.others:
+            lines += ["", f"the program of {name}", indent(proof.render(limit), "  ")]
         return "\n".join(lines)

@@ -86,6 +86,7 @@ class CompiledStep:
     _watch: ModelWatch
     _forwards: Forwards
     _others: OtherShapes[CompiledStep]
+    _modes: list[CompiledStep]
     _device: str | None = None
     _running: TrainStep | None = field(default=None, init=False)
     _places: Places | None = field(default=None, init=False)
@@ -120,7 +121,8 @@ class CompiledStep:
 
         ``steps`` training steps, from a copy of the model's and the optimizer's state in which values that
         are the same everywhere, such as weights of norms and moments, are made to differ. The step, the model
-        and the optimizer are left as they are.
+        and the optimizer are left as they are. The programs that were compiled since, for other shapes,
+        other modes, :meth:`evaluate` and :meth:`forward`, are proved too: ``others`` of the result.
 
         Of a pipeline whose schedule changes the mathematics: the step before it was cut against the
         single-device program, and the pipeline against that step run on the old weights that the schedule
@@ -129,6 +131,13 @@ class CompiledStep:
         Raises RankProgramBroken if what a pipeline's ranks run is not what its schedule says.
         """
         whole_number(steps, "steps")
+        shapes = {f"batch {shape}": step for shape, step in self._others.made.items()}
+        modes = {f"another mode, number {n + 1}": step for n, step in enumerate(self._modes)}
+        made = {**shapes, **modes, **self._forwards.made}
+        return replace(self._proof(steps), others=tuple((n, of.check(steps)) for n, of in made.items()))
+
+    def _proof(self, steps: int) -> Proof:
+        """The proof of the example's own program."""
         c = self.compiled
         inputs = example_inputs(c.capture, self._optimizer, self._batch)
         if c.pipeline_module is not None:
@@ -401,22 +410,33 @@ def compile_with(
         optimizer,
         capture.written,
         is_same=lambda: is_program(trace(context=new_context()), capture, fields),
-        of_mode=lambda: compile_with(model, optimizer, example_batch, options, loss, plan=plan).running,
+        of_mode=lambda: of_mode().running,
     )
+    modes: list[CompiledStep] = []
+
+    def of_mode() -> CompiledStep:
+        modes.append(compile_with(model, optimizer, example_batch, options, loss, plan=plan))
+        return modes[-1]
 
     def compile_for(batch: object) -> CompiledStep:
-        is_sharded = any(isinstance(parameter, DTensor) for parameter in model.parameters())
-        numbers = replace(numerics, verify=numerics.verify and not is_sharded)  # a proof needs whole values
         with torch.enable_grad():
-            return compile_with(
-                model, optimizer, batch, replace(options, numerics=numbers), loss, plan=compiled.plan
-            )
+            return compile_with(model, optimizer, batch, options, loss, plan=compiled.plan)
 
     device = "cpu" if on_host else None
     forwards = Forwards(uncompiled(model), loss, options)
     others = OtherShapes(options.shapes, example_batch, compile_for, watch.check_start)
     step = CompiledStep(
-        compiled, fields, example_batch, optimizer, state, uncompiled(model), watch, forwards, others, device
+        compiled,
+        fields,
+        example_batch,
+        optimizer,
+        state,
+        uncompiled(model),
+        watch,
+        forwards,
+        others,
+        modes,
+        device,
     )
     if numerics.verify and not (outcome := step.check()).passed:
         raise NotEqual(table=outcome.render())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from shardc.backends.torch.description import describe_program
+from shardc.diagnostics.api import NotEqual
 from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.batch import flatten_batch
@@ -19,6 +20,7 @@ from shardc.options.step import StepOptions
 from shardc.passes.plan.plan import Entry, Plan
 from shardc.runtime.outputs import Result
 from shardc.runtime.report.messages import ProgramCompiledWarning, warn_at
+from shardc.runtime.same_batch import shapes_of
 from shardc.runtime.step import TrainStep
 from shardc.step.compile_forward import CompiledForward, forward_of
 from shardc.step.shard import Compiled
@@ -36,6 +38,8 @@ class Forwards:
     loss: Callable[..., Tensor] | None
     options: StepOptions
     _made: dict[Form, CompiledForward] = field(default_factory=dict)
+    made: dict[str, CompiledForward] = field(default_factory=dict)
+    """Those compiled so far, by what they are."""
 
     def evaluate(self, compiled: Compiled, running: TrainStep, batch: object) -> Result:
         """The loss, and the outputs that need no gradients."""
@@ -48,6 +52,12 @@ class Forwards:
     def program(self, compiled: Compiled, batch: object, what: str) -> CompiledForward:
         """The program of ``evaluate`` or ``forward`` by itself, for a proof."""
         return forward_of(self.model, batch, self.options, held_plan(compiled), self._evaluated(what))
+
+    def _name(self, what: str, names: Iterable[str], tensors: Iterable[Tensor]) -> str:
+        """What a program is; numbered where batches differ in their constants or containers alone."""
+        name = f"step.{what} for batch {shapes_of(dict(zip(names, tensors, strict=True)))}"
+        count = sum(known.startswith(name) for known in self.made)
+        return f"{name}, number {count + 1}" if count else name
 
     def _evaluated(self, what: str) -> Evaluated:
         return Evaluated(self.loss, Outputs(self.options.results.outputs or {}), whole=what == "forward")
@@ -64,7 +74,9 @@ class Forwards:
             made = forward_of(
                 self.model, batch, self.options, held_plan(compiled), self._evaluated(what), running.state
             )
-            self._made[form] = made
+            if self.options.numerics.verify and not (outcome := made.check()).passed:
+                raise NotEqual(table=outcome.render())
+            self._made[form] = self.made[self._name(what, tree.names, tensors)] = made
             took = f"{time.perf_counter() - started:.1f} s"
             text = f"compiled a program for step.{what} and batches of this form, {took}"
             warn_at("ForwardCompiled", text, ProgramCompiledWarning, caller_line()[0])

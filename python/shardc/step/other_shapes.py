@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
@@ -71,6 +71,11 @@ class OtherShapes(Generic[S]):
         if any(value.is_meta for value in values.values()):
             raise mismatch
         return values, lambda: self._step(known).running
+
+    @property
+    def made(self) -> Mapping[str, S]:
+        """The steps that were compiled so far, by what their batches are."""
+        return self._steps
 
     def step_for(self, batch: object) -> S | None:
         """The step for a batch like the example; None for the example's own. Raises BatchUnsupported."""

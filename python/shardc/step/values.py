@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate
 
 from shardc.diagnostics.api import NoValues
 from shardc.frontend.step.batch import flatten_batch
 from shardc.frontend.step.spec import Capture
+from shardc.step.elsewhere import Elsewhere
+
+NOISE = 0.01
+"""How much elements that stand for those of other ranks differ, relatively, from this rank's."""
 
 
 def example_inputs(
@@ -15,7 +20,8 @@ def example_inputs(
 ) -> dict[tuple[str, str], Tensor]:
     """A tensor for each argument by role and name, of the model, the optimizer and the batch.
 
-    Raises NoValues for a model on the meta device.
+    Of a step that runs on a mesh they are whole by :func:`stand_in`, so that a rank can prove a program by
+    itself. Raises NoValues for a model on the meta device.
     """
     numbers = {
         h.name: h.value(optimizer) if h.first_step is None else h.first_step
@@ -31,11 +37,35 @@ def example_inputs(
     values: dict[tuple[str, str], Tensor] = {}
     for spec in capture.arguments:
         key = (spec.role, spec.name)
-        value = torch.tensor(seed) if spec.role == "seed" else known[key]
+        value = torch.tensor(seed) if spec.role == "seed" else stand_in(known[key])
         if value is None or value.is_meta:
             raise NoValues(name=spec.name)
         values[key] = value.detach().to(spec.dtype)
     return values
+
+
+def stand_in(value: Tensor | None) -> Tensor | None:
+    """A whole tensor for one that is cut over ranks; any other comes back as it is.
+
+    It repeats the rank's own block, with noise that is the same for all tensors of a shape: second moments
+    stay positive, and no two blocks are equal. What is not on this rank is noise between 0 and 0.1.
+    """
+    if isinstance(value, Elsewhere):
+        return _noise(value.shape).mul(0.1).to(value.dtype)
+    if not isinstance(value, DTensor):
+        return value
+    block = value.detach().to_local()
+    if all(isinstance(placement, Replicate) for placement in value.placements):
+        return block
+    block = block.flatten() if block.numel() else block.new_ones(1)
+    whole = block.repeat(-(-value.numel() // block.numel()))[: value.numel()].reshape(value.shape)
+    if not (whole.is_floating_point() or whole.is_complex()):
+        return whole
+    return (whole * (1 + NOISE * _noise(value.shape)).to(whole.device)).to(whole.dtype)
+
+
+def _noise(shape: torch.Size) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
 def batch_leaves(capture: Capture, batch: object) -> dict[str, Tensor]:
