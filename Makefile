@@ -16,7 +16,7 @@ help: ## this list
 
 setup: $(STAMP) ## only the virtual environment in .venv
 
-$(STAMP): pyproject.toml requirements.lock requirements-triton.lock
+$(STAMP): pyproject.toml requirements.lock requirements-triton.lock requirements-torchtitan.lock
 	@set -eu; \
 	if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  python=; \
@@ -33,6 +33,7 @@ $(STAMP): pyproject.toml requirements.lock requirements-triton.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock; \
 	$(BIN)/python -c 'import triton' 2>/dev/null \
 	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-triton.lock; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-torchtitan.lock; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; \
 	touch $(STAMP)
 

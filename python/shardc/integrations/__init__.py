@@ -12,13 +12,15 @@ from shardc.integrations.packages import require
 
 if TYPE_CHECKING:
     from shardc.integrations.lightning_strategy import ShardcStrategy
+    from shardc.integrations.torchtitan_plan import torchtitan_layout
     from shardc.integrations.transformers_trainer import ShardedTrainer
 
-__all__ = ["ShardcStrategy", "ShardedTrainer"]
+__all__ = ["ShardcStrategy", "ShardedTrainer", "torchtitan_layout"]
 
 _LAZY = {
     "ShardcStrategy": ("lightning_strategy", (("lightning", "2.6"),)),
     "ShardedTrainer": ("transformers_trainer", (("transformers", "5.20"), ("accelerate", "1.10"))),
+    "torchtitan_layout": ("torchtitan_plan", (("torchtitan", "0.3"), ("spmd_types", "0.2"), ("tyro", "1"))),
 }
 """Public name -> the module that has it, and the packages and versions that it needs."""
 
