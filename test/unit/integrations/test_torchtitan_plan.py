@@ -22,7 +22,7 @@ plans = pytest.importorskip("shardc.integrations.torchtitan_plan", reason=NEEDS)
 
 
 def new_model(enable_sp: bool = False) -> nn.Module:
-    """One layer of its debug model, with SDPA: flex and varlen attention need a GPU for gradients."""
+    """One layer of its debug model, with SDPA, which ``model_registry`` does not offer."""
     config = llama3.model_registry("debugmodel").model
     del config.layers[1:]
     config.layers[0].attention.inner_attention = attention.ScaledDotProductAttention.Config()

@@ -139,7 +139,7 @@ def test_each_shape_compiles_once_with_a_message_at_the_users_line() -> None:
     step = compiled()
     step(EPOCH[0])
     with pytest.warns(
-        UserWarning, match=r"ShapeCompiled: compiled program 2 of at most 8, for batch "
+        UserWarning, match=r"\[ShapeCompiled\] compiled program 2 of at most 8, for batch "
     ) as seen:
         step(EPOCH[2])
     assert seen[0].filename == __file__
