@@ -75,7 +75,8 @@ class CompiledForward:
         """
         whole_number(steps, "steps")
         c = self.compiled
-        inputs = example_inputs(c.capture, None, self._batch)
+        held = None if self._over is None else self._over.dtensors(*STATE)
+        inputs = example_inputs(c.capture, None, self._batch, held=held)
         on_host = c.target is not None and c.target.runs_on_host
         library = self._kernels() if on_host else None
         return prove_step(c.global_module, c.program, inputs, steps=steps, library=library)

@@ -139,7 +139,10 @@ class CompiledStep:
     def _proof(self, steps: int) -> Proof:
         """The proof of the example's own program."""
         c = self.compiled
-        inputs = example_inputs(c.capture, self._optimizer, self._batch)
+        read = model_state(self._model)
+        held = {**read.params, **read.buffers, **slots_of(self._model, self._optimizer)}
+        is_cut = any(isinstance(tensor, DTensor) for tensor in read.params.values())
+        inputs = example_inputs(c.capture, self._optimizer, self._batch, held=held if is_cut else None)
         if c.pipeline_module is not None:
             check_program(c.program_text, c.program)
         uncut, library = None if c.pipeline_module is None else c.rank_module, self._host_kernels()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate
@@ -16,12 +19,16 @@ NOISE = 0.01
 
 
 def example_inputs(
-    capture: Capture, optimizer: torch.optim.Optimizer | None, batch: object, seed: int = 0
+    capture: Capture,
+    optimizer: torch.optim.Optimizer | None,
+    batch: object,
+    seed: int = 0,
+    held: Mapping[str, Tensor] | None = None,
 ) -> dict[tuple[str, str], Tensor]:
     """A tensor for each argument by role and name, of the model, the optimizer and the batch.
 
-    Of a step that runs on a mesh they are whole by :func:`stand_in`, so that a rank can prove a program by
-    itself. Raises NoValues for a model on the meta device.
+    ``held``: tensors of a step that runs on a mesh, by name, for those that the capture found cut. They are
+    made whole by :func:`stand_in`, so that a rank can prove a program by itself. Raises NoValues for a model on the meta device.
     """
     numbers = {
         h.name: h.value(optimizer) if h.first_step is None else h.first_step
@@ -37,7 +44,8 @@ def example_inputs(
     values: dict[tuple[str, str], Tensor] = {}
     for spec in capture.arguments:
         key = (spec.role, spec.name)
-        value = torch.tensor(seed) if spec.role == "seed" else stand_in(known[key])
+        value = torch.tensor(seed) if spec.role == "seed" else known[key]
+        value = stand_in((held or {}).get(spec.name) if value is None else value)
         if value is None or value.is_meta:
             raise NoValues(name=spec.name)
         values[key] = value.detach().to(spec.dtype)
@@ -54,7 +62,7 @@ def stand_in(value: Tensor | None) -> Tensor | None:
         return _noise(value.shape).mul(0.1).to(value.dtype)
     if not isinstance(value, DTensor):
         return value
-    block = value.detach().to_local()
+    block = cast(DTensor, value.detach()).to_local()
     if all(isinstance(placement, Replicate) for placement in value.placements):
         return block
     block = block.flatten() if block.numel() else block.new_ones(1)
