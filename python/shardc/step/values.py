@@ -28,7 +28,9 @@ def example_inputs(
     """A tensor for each argument by role and name, of the model, the optimizer and the batch.
 
     ``held``: tensors of a step that runs on a mesh, by name, for those that the capture found cut. They are
-    made whole by :func:`stand_in`, so that a rank can prove a program by itself. Raises NoValues for a model on the meta device.
+    made whole by :func:`stand_in`, so that a rank can prove a program by itself.
+
+    Raises NoValues for a model on the meta device.
     """
     numbers = {
         h.name: h.value(optimizer) if h.first_step is None else h.first_step
