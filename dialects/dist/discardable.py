@@ -4,7 +4,7 @@ MLIR verifies what its ops declare and lets everything else pass, so text that a
 once. An unpacked result of a kernel whose layout nobody says has ``unit`` in the place of a sharding.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from torch_mlir import ir
 
@@ -20,6 +20,11 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
             for problem in _no_texts(op.operation):
                 return problem, op.operation.location
+            for inner in _ops(op.operation):
+                if "dist.phase" in inner.attributes and not isinstance(
+                    phase := inner.attributes["dist.phase"], ir.StringAttr
+                ):
+                    return f"dist.phase is {phase}, not a text", inner.location
             for inner, values, attributes, what in _annotated(op.operation):
                 try:
                     _check(Site(inner), values, attributes, what)
@@ -28,6 +33,15 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
                 except LeftToMlir:
                     return None
     return None
+
+
+def _ops(op: ir.Operation) -> Iterator[ir.Operation]:
+    """All ops in an op's regions."""
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from _ops(inner.operation)
 
 
 def _no_texts(function: ir.Operation) -> Iterator[str]:
@@ -52,23 +66,13 @@ def _annotated(function: ir.Operation) -> Iterator[Annotated]:
             rows = map(ir.DictAttr, function.attributes[which])
             shardings = [row["dist.sharding"] if "dist.sharding" in row else None for row in rows]
             yield function, list(values), shardings, what
-    yield from _in_blocks([block])
-
-
-def _in_blocks(blocks: Iterable[ir.Block]) -> Iterator[Annotated]:
-    for block in blocks:
-        for op in block.operations:
-            inner = op.operation
-            if "dist.shardings" in inner.attributes:
-                array = inner.attributes["dist.shardings"]
-                shardings: list[ir.Attribute | None] = (
-                    list(array) if isinstance(array, ir.ArrayAttr) else [array]
-                )
-                if inner.name in TUPLES:
-                    shardings = [None if isinstance(said, ir.UnitAttr) else said for said in shardings]
-                yield inner, list(inner.results), shardings, "result"
-            for region in inner.regions:
-                yield from _in_blocks(region.blocks)
+    for op in _ops(function):
+        if "dist.shardings" in op.attributes:
+            array = op.attributes["dist.shardings"]
+            shardings: list[ir.Attribute | None] = list(array) if isinstance(array, ir.ArrayAttr) else [array]
+            if op.name in TUPLES:
+                shardings = [None if isinstance(said, ir.UnitAttr) else said for said in shardings]
+            yield op, list(op.results), shardings, "result"
 
 
 def _check(site: Site, values: list[ir.Value], attributes: list[ir.Attribute | None], what: str) -> None:

@@ -171,7 +171,7 @@ def test_mesh_and_plan(compile_: Command, arguments: str, parts: list[str]) -> N
         (
             "(torch.ones(8, 8),)",
             "{'y': torch.ones(8, 8)}",
-            ["TraceFailed: ", "keyword argument 'y'", "train.py:15"],
+            ["BatchNotTaken: ", "it has no parameter 'y'", "train.py:15"],
         ),
         ("(model.parameters()", "(Net().parameters()", ["OptimizerParameterUnknown: ", "shape [16, 8]"]),
         ("(torch.ones(8, 8),)", "()", ["BatchUnsupported: ", "it holds no tensor"]),

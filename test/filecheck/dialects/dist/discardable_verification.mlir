@@ -69,3 +69,11 @@ func.func @unit_of_a_call(%x: !torch.vtensor<[8],f32>) -> !torch.vtensor<[8],f32
   %2 = torch.aten.relu %1#0 {dist.shardings = [unit]} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
   return %2 : !torch.vtensor<[8],f32>
 }
+
+// -----
+
+func.func @phase(%x: !torch.vtensor<[8],f32>) -> !torch.vtensor<[8],f32> {
+  // expected-error@+1 {{dist.phase is [], not a text}}
+  %0 = torch.aten.relu %x {dist.phase = []} : !torch.vtensor<[8],f32> -> !torch.vtensor<[8],f32>
+  return %0 : !torch.vtensor<[8],f32>
+}
