@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers import Trainer, TrainingArguments
+from transformers.trainer_pt_utils import find_batch_size
 
 from shardc.diagnostics.integrations import CheckpointOfAnother, TrainerArgumentRefused
 from shardc.frontend.importing.recorder import caller_line
@@ -23,6 +24,7 @@ from shardc.integrations.trainer_evaluation import ShardedForward, numbers_of
 from shardc.integrations.trainer_loss import Losses, loss_of
 from shardc.options.step import StepOptions
 from shardc.runtime.outputs import StepResult
+from shardc.runtime.torch_private import pytree
 from shardc.step.compile_step import CompiledStep, compile_with
 from shardc.step.hugging_face import export_weights
 from shardc.step.other_shapes import bucketed
@@ -72,6 +74,7 @@ class ShardedTrainer(Trainer):
         self._options = _with_norm(StepOptions.of({**_from(args), **shard}))
         self._step: CompiledStep | None = None
         self._numbers: dict[str, float] = {}
+        self._rows: int | None = None
         self._micro_batches: list[Mapping[str, Any]] = []
         self._resume_from: Path | None = None
         super().__init__(model=model, args=args, **given)
@@ -170,14 +173,24 @@ class ShardedTrainer(Trainer):
     # Evaluation: programs over the step's weights as they are now. Before the first update, the model.
 
     def evaluation_loop(self, *args: Any, **kwargs: Any):
-        """As ``Trainer`` has it. Each rank has all rows: they are not gathered."""
-        self.gather_function = _as_it_is  # Trainer takes its own again after each loop
-        return super().evaluation_loop(*args, **kwargs)
+        """As ``Trainer`` has it for one process: each rank has all rows of a batch, and none is gathered."""
+        self.gather_function = self._own_rows  # Trainer takes its own again after each loop
+        part = self.args.per_device_eval_batch_size
+        self.args.per_device_eval_batch_size = part * data_size(self._options)
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            self.args.per_device_eval_batch_size = part
+
+    def _own_rows(self, value: Any, *_: object, **__: object) -> Any:
+        """As many rows as the batch has: a loss comes once for each row of a whole batch."""
+        return pytree.tree_map(lambda t: t[: self._rows] if isinstance(t, Tensor) and t.dim() else t, value)
 
     def prediction_step(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
     ):
         """As ``Trainer`` has it; where the loss alone is wanted, by ``step.evaluate``."""
+        self._rows = find_batch_size(inputs)
         labels = [inputs.get(name) for name in self.label_names]
         if self._step is not None and prediction_loss_only and labels and None not in labels:
             batch = bucketed(self._prepare_inputs(inputs), self._options.shapes.bucket)
@@ -246,11 +259,6 @@ def _with_norm(options: StepOptions) -> StepOptions:
     """The options with the gradient norm among the outputs."""
     wanted = {GRAD_NORM: GRAD_NORM, **(options.results.outputs or {})}
     return replace(options, results=replace(options.results, outputs=wanted))
-
-
-def _as_it_is(value: Any, *_: object, **__: object) -> Any:
-    """Gather what each rank has whole."""
-    return value
 
 
 def _line() -> str:
