@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import LlamaConfig, LlamaForCausalLM
-from twins import FOLDER, SCRIPTS, changed
+from twins import FOLDER, SCRIPTS, changed, difference
 
+GUIDE = FOLDER.parents[1] / "docs" / "guide" / "port_a_script.md"
 MOST_LINES = 12
 """In which a script differs from its twin."""
 
@@ -47,6 +48,11 @@ def test_there_are_four_scripts() -> None:
 def test_few_lines_differ(script: str) -> None:
     lines = changed(script)
     assert 0 < len(lines) <= MOST_LINES, "\n".join(lines)
+
+
+def test_the_guide_shows_each_difference() -> None:
+    shown = re.findall(r"^```diff\n(.*?)\n```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert {*shown} == {difference(script) for script in SCRIPTS} and len(shown) == len(SCRIPTS)
 
 
 @pytest.mark.processes
