@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
+from shardc.integrations.sharded_calls import gathered
 from shardc.runtime.torch_private import pytree
 from shardc.step.compile_step import CompiledStep
 
@@ -29,11 +29,6 @@ class ShardedForward(nn.Module):
     def _get_name(self) -> str:
         """The model's class, by which ``Trainer`` knows how labels are shifted."""
         return self._name
-
-
-def gathered(value: Any) -> Any:
-    """The whole tensor of a DTensor; anything else as it is."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def numbers_of(outputs: dict[str, Tensor]) -> dict[str, float]:
