@@ -227,7 +227,8 @@ class ShardedTrainer(Trainer):
 
     def _load_best_model(self) -> None:
         assert self._step is not None
-        self._step.load_checkpoint(self._state_in(str(self.state.best_model_checkpoint)))
+        folder = self._state_in(str(self.state.best_model_checkpoint))
+        self._step.load_checkpoint(folder, objects={"scheduler": self.lr_scheduler})
 
     def _state_in(self, checkpoint: str) -> Path:
         """The step's folder in a checkpoint of a ``Trainer``. Raises CheckpointOfAnother."""

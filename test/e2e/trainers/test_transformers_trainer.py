@@ -56,7 +56,12 @@ CASES = {
         {"rows": 38},
     ),
     "best": (
-        {"load_best_model_at_end": True, "eval_strategy": "epoch", "save_strategy": "epoch"},
+        {
+            "load_best_model_at_end": True,
+            "eval_strategy": "epoch",
+            "save_strategy": "epoch",
+            "per_device_eval_batch_size": 4,
+        },
         {"rows": 16},
     ),
     "dropped": ({"dataloader_drop_last": True}, {"rows": 35}),
