@@ -27,15 +27,8 @@ def main() -> None:
     tokens = torch.randint(model.config.vocab_size, (64, 32), generator=random)
     batch = {"input_ids": tokens[:8], "labels": tokens[:8]}
     mesh = {"data": 2, "tensor": 2}
-    step = shardc.compile_step(
-        model,
-        optimizer,
-        batch,
-        mesh=mesh,
-        plan="zero3*tensor",
-        clip_grad_norm=1.0,
-        clip_parameters="optimizer",
-    )
+    clip = {"clip_grad_norm": 1.0, "clip_parameters": "optimizer"}
+    step = shardc.compile_step(model, optimizer, batch, mesh=mesh, plan="zero3*tensor", numerics=clip)
 
     for i in range(args.steps):
         rows = tokens[torch.randint(64, (8,), generator=random)]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import readme
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from twins import FOLDER
 
 BIN = Path(sys.executable).parent
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
@@ -72,3 +76,43 @@ def test_trainers(tmp_path: Path) -> None:
         (tmp_path / name).write_text(script)
     assert len(re.findall(r"'loss': ", readme.run(command, tmp_path, BIN))) >= 4
     assert (tmp_path / "final" / "model.safetensors").is_file()
+
+
+def test_logs(tmp_path: Path) -> None:
+    files, [compiled, doctor] = guide("logs.md")
+    for name, script in {**files, **readme.files()}.items():
+        (tmp_path / name).write_text(script)
+    said = readme.run(f"{compiled} 2>&1", tmp_path, BIN)
+    assert all(f"shardc.{topic}:" in said for topic in ("plan", "reshard", "timing"))
+    assert "shardc.fusion:" not in said and (tmp_path / "out" / "program.py").is_file()
+    assert "torch" in readme.run(doctor, tmp_path, BIN)
+    assert readme.run("python quiet.py", tmp_path, BIN) == ""
+
+
+def numbers(text: str) -> dict[str, float]:
+    """What scripts of ``examples/training`` print, by its name."""
+    found = re.findall(r"((?:step|round) \d+) (?:(critic) \S+ )?([a-z_ -]+) (\d+\.\d+)", text)
+    return {f"{head} {name}": float(value) for head, _, name, value in found}
+
+
+def folder_of_weights(folder: Path) -> None:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=128, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def test_port_a_script(tmp_path: Path) -> None:
+    """The last numbers of each script are those of its twin."""
+    for path in FOLDER.glob("*.py"):
+        shutil.copy(path, tmp_path)
+    folder_of_weights(tmp_path / "start")
+    _, commands = guide("port_a_script.md")
+    said = [numbers(readme.run(command, tmp_path, BIN)) for command in commands]
+    assert len(said) == 9 and all(said)
+    language, (gan, trainer, tuned) = said[:3], [said[i : i + 2] for i in (3, 5, 7)]
+    for plain, *ours in (language, gan, trainer, tuned):
+        assert {name: value for part in ours for name, value in part.items()} == pytest.approx(
+            plain, rel=2e-4
+        )

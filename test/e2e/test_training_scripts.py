@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import subprocess
 import sys
@@ -11,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import LlamaConfig, LlamaForCausalLM
+from twins import FOLDER, SCRIPTS, changed, difference
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "training"
+GUIDE = FOLDER.parents[1] / "docs" / "guide" / "port_a_script.md"
 MOST_LINES = 12
 """In which a script differs from its twin."""
-
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 def curves(script: str, *arguments: object, ranks: int = 0) -> dict[str, float]:
@@ -30,7 +29,7 @@ def curves(script: str, *arguments: object, ranks: int = 0) -> dict[str, float]:
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     found: dict[str, float] = {}
     for head, rest in re.findall(r"((?:step|round) \d+) (.+?)(?=step|round|\n|$)", done.stdout):
-        for name, value in re.findall(r"([a-z][a-z -]*) (-?\d+\.\d+)", rest):
+        for name, value in re.findall(r"([a-z][a-z_ -]*) (-?\d+\.\d+)", rest):
             assert found.setdefault(f"{head} {name.strip()}", float(value)) == float(value), done.stdout
     return found
 
@@ -41,13 +40,23 @@ def assert_equal(ours: dict[str, float], plain: dict[str, float], count: int) ->
         assert ours[name] == pytest.approx(value, rel=2e-4), name
 
 
-@pytest.mark.parametrize("script", ["language_model", "gan", "fine_tune"])
+def test_there_are_four_scripts() -> None:
+    assert SCRIPTS == ["fine_tune", "gan", "language_model", "trainer"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_few_lines_differ(script: str) -> None:
-    plain, ours = ((FOLDER / f"{script}{end}.py").read_text().splitlines() for end in ("_plain", ""))
-    changed = [line for line in difflib.ndiff(plain, ours) if line.startswith("+ ")]
-    assert 0 < len(changed) <= MOST_LINES, "\n".join(changed)
+    lines = changed(script)
+    assert 0 < len(lines) <= MOST_LINES, "\n".join(lines)
 
 
+def test_the_guide_shows_each_difference() -> None:
+    shown = re.findall(r"^```diff\n(.*?)\n```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    assert {*shown} == {difference(script) for script in SCRIPTS} and len(shown) == len(SCRIPTS)
+
+
+@pytest.mark.processes
+@pytest.mark.slow
 def test_a_language_model_resumed_on_another_mesh(tmp_path: Path) -> None:
     plain = curves("language_model_plain.py", "--steps", 20, "--checkpoint", tmp_path / "plain")
     first = curves("language_model.py", "--steps", 10, "--checkpoint", tmp_path / "ours", ranks=4)
@@ -56,11 +65,15 @@ def test_a_language_model_resumed_on_another_mesh(tmp_path: Path) -> None:
     assert_equal(first | rest, plain, 20 + 4)
 
 
+@pytest.mark.processes
+@pytest.mark.slow
 def test_a_gan() -> None:
     plain, ours = curves("gan_plain.py", "--rounds", 10), curves("gan.py", "--rounds", 10, ranks=2)
     assert_equal(ours, plain, 2 * 10)
 
 
+@pytest.mark.processes
+@pytest.mark.slow
 def test_a_fine_tune_of_a_folder(tmp_path: Path) -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -72,3 +85,22 @@ def test_a_fine_tune_of_a_folder(tmp_path: Path) -> None:
     assert wanted.keys() == found.keys()
     for name, value in wanted.items():
         assert (found[name] - value).abs().max() < 1e-4, name
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_a_trainer(tmp_path: Path) -> None:
+    plain = curves("trainer_plain.py", tmp_path / "plain")
+    ours = curves("trainer.py", tmp_path / "ours", ranks=2)
+    assert_equal(ours, plain, 15 * 2 + 3 * 2)
+    found = [scalars(tmp_path / name) for name in ("plain", "ours")]
+    assert found[0].keys() == found[1].keys() and {"train/loss", "train/grad_norm"} <= found[0].keys()
+    for tag in ("train/loss", "train/grad_norm", "train/learning_rate", "eval/loss", "eval/accuracy"):
+        assert found[1][tag] == pytest.approx(found[0][tag], rel=2e-4), tag
+
+
+def scalars(folder: Path) -> dict[str, list[float]]:
+    """What a Trainer wrote for TensorBoard, by tag."""
+    [file] = folder.rglob("events.out.*")
+    events = EventAccumulator(str(file)).Reload()
+    return {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}

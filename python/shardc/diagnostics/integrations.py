@@ -20,13 +20,6 @@ class TrainerArgumentRefused(ShardcError):
     hint = "{instead}"
 
 
-class LastBatchIsSmaller(ShardcError):
-    """The training set does not fill its last global batch, and a compiled step has one shape."""
-
-    template = "{rows} rows fill {whole} global batches of {size} and leave {left} rows for a smaller one"
-    hint = "{instead}"
-
-
 class BatchesDiffer(ShardcError):
     """The micro-batches of one update cannot be put together to a global batch."""
 

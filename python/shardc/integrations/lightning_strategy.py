@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,14 +20,14 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.distributed.constants import default_pg_timeout
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from shardc.frontend.importing.recorder import caller_line
 from shardc.integrations.lightning_arguments import check_module, options_of
-from shardc.integrations.training_step import TrainingStep
-from shardc.integrations.whole_model import WholeModel
+from shardc.integrations.sharded_calls import ShardedCalls, gathered
+from shardc.integrations.training_step import LOSS, TrainingStep
 from shardc.options.step import StepOptions
+from shardc.runtime.outputs import StepResult
 from shardc.runtime.torch_private import pytree
 from shardc.step.compile_step import CompiledStep, compile_with
 
@@ -35,8 +36,8 @@ class ShardcStrategy(ParallelStrategy):
     """Trains a LightningModule with automatic optimization by a step that is compiled for a mesh.
 
     The data loader's batch is the global one, which all ranks read: seed them alike
-    (``L.seed_everything``). Validation, test and prediction run eagerly on whole weights. A checkpoint has
-    whole weights, as Lightning's on one device.
+    (``L.seed_everything``). In validation, test and prediction each call of a module runs on the sharded
+    weights and returns whole tensors. A checkpoint has whole weights, as Lightning's on one device.
 
     Args:
         mesh, plan, options: Options of ``compile_step``. ``gradient_clip_val`` and ``precision`` of the
@@ -63,9 +64,7 @@ class ShardcStrategy(ParallelStrategy):
         self.step: CompiledStep | None = None
         """The compiled step; None before the first batch."""
         self._traced: TrainingStep | None = None
-        self._beside: WholeModel[LightningModule] | None = None
-        self._open = ExitStack()
-        self._whole: LightningModule | None = None
+        self._calls: ShardedCalls | None = None
 
     @property
     def root_device(self) -> torch.device:
@@ -121,20 +120,24 @@ class ShardcStrategy(ParallelStrategy):
         if self.step is None:
             self._compile(batch)
         assert self.step is not None and self._traced is not None
-        loss = self.step((batch,)).detach()
-        for name, how in self._traced.logged:
-            self._module.log(name, loss, **{"batch_size": _rows(batch), **how})
-        return loss
+        found = self.step((batch,))
+        loss, outputs = found if isinstance(found, StepResult) else (found, {})
+        values = {**outputs, LOSS: loss.detach()}
+        for name, key, how in self._traced.logged:
+            self._module.log(name, values[key], **{"batch_size": _rows(batch), **how})
+        return values[LOSS]
 
     def _compile(self, batch: object) -> None:
         module, trainer = self._module, self._module.trainer
         takes_index = "batch_idx" in inspect.signature(module.training_step).parameters
-        self._beside = WholeModel(module)
-        self._beside.model.trainer = trainer
         self._traced = TrainingStep(module, takes_index)
         options = options_of(trainer, self._options)
+        outputs = {**self._traced.outputs(batch), **(options.results.outputs or {})}
+        if outputs:
+            options = replace(options, results=replace(options.results, outputs=outputs))
         self.step = compile_with(self._traced, self.optimizers[0], (batch,), options)
         self.step.steps_done = trainer.global_step
+        self._calls = ShardedCalls(module, self.step, options)
 
     def backward(self, closure_loss: Tensor, optimizer: Optimizer | None, *_: Any, **__: Any) -> Tensor:
         """The step has done it."""
@@ -148,7 +151,7 @@ class ShardcStrategy(ParallelStrategy):
         optimizer.step()  # changes nothing; schedulers warn without it
         return found
 
-    # Evaluation, on whole weights.
+    # Evaluation: the module's own, whose calls of modules run sharded.
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         """As the module has it."""
@@ -163,30 +166,22 @@ class ShardcStrategy(ParallelStrategy):
         return self._evaluate("predict_step", *args, **kwargs)
 
     def _evaluate(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        module = self._module
-        if self.step is not None and self._beside is not None:
-            if self._whole is None:
-                self._whole = self._open.enter_context(self._beside.filled(self.step.running))
-            self._whole._current_fx_name = module._current_fx_name
-            module = self._whole
-        with self.precision_plugin.val_step_context():
-            return getattr(module, name)(*args, **kwargs)
-
-    def _close(self) -> None:
-        self._open.close()
-        self._whole = None
-
-    on_validation_end = on_test_end = on_predict_end = _close
+        run = getattr(self._module, name)
+        with ExitStack() as stack:
+            stack.enter_context(self.precision_plugin.val_step_context())
+            if self._calls is not None:
+                stack.enter_context(self._calls.taken())
+            return run(*args, **kwargs)
 
     # Checkpoints: whole, gathered by all ranks together.
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Whole weights, on every rank."""
-        return {name: _gathered(value) for name, value in self._module.state_dict().items()}
+        return {name: gathered(value) for name, value in self._module.state_dict().items()}
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Whole state, on every rank."""
-        return pytree.tree_map(_gathered, super().optimizer_state(optimizer))
+        return pytree.tree_map(gathered, super().optimizer_state(optimizer))
 
     # Collectives that Lightning asks for.
 
@@ -213,10 +208,6 @@ class ShardcStrategy(ParallelStrategy):
     def _module(self) -> LightningModule:
         assert self.lightning_module is not None
         return self.lightning_module
-
-
-def _gathered(value: Any) -> Any:
-    return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def _rows(batch: Any) -> int:

@@ -42,6 +42,8 @@ REFUSED = (
         "a step is compiled for one batch size",
         "per_device_train_batch_size; ShardedTrainer.step.peak says what one takes",
     ),
+    Refused("fp16_full_eval", False, "evaluation runs in the step's precision", "bf16=True"),
+    Refused("bf16_full_eval", False, "evaluation runs in the step's precision", "bf16=True"),
     Refused("torch_empty_cache_steps", None, "a step's memory is planned as a whole", "leave it out"),
     Refused("ddp_find_unused_parameters", None, *_NO_DDP),
     Refused("ddp_bucket_cap_mb", None, *_NO_DDP),

@@ -6,13 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardc.diagnostics.integrations import TrainerArgumentRefused
 from shardc.frontend.importing.recorder import caller_line
+from shardc.runtime.torch_private import pytree
 
-Logged = list[tuple[str, dict[str, Any]]]
+Logged = list[tuple[str, str, dict[str, Any]]]
+"""The names under which values are logged, their names among the step's outputs, and how they are logged."""
 
 
 class BatchIndex:
@@ -32,22 +36,39 @@ class BatchIndex:
     __truediv__ = __format__ = __str__ = __hash__ = _refuse
 
 
+LOSS = "loss"
+
+
 class TrainingStep(nn.Module):
-    """The parameters and modules of a LightningModule, under its names; called, it returns the loss."""
+    """The parameters and modules of a LightningModule, under its names; called, it returns the loss, and
+    beside it the other values that were logged, by name.
+    """
 
     def __init__(self, owner: LightningModule, takes_index: bool) -> None:
         super().__init__()
         self._parameters, self._buffers, self._modules = owner._parameters, owner._buffers, owner._modules
         self._call = _Call(owner, takes_index)
 
-    def forward(self, batch: object) -> Tensor:
+    def forward(self, batch: object) -> dict[str, Tensor]:
         """Raises TrainerArgumentRefused for what a compiled step does not return."""
         return self._call(batch)
 
     @property
     def logged(self) -> Logged:
-        """The names under which the loss is logged, and how, as the last trace found them."""
+        """What is logged, under which name and how, as the last trace found it."""
         return self._call.logged
+
+    def outputs(self, batch: object) -> dict[str, str]:
+        """The values that ``training_step`` logs besides its loss, as ``outputs=`` of a step names them.
+
+        The step runs once on fake tensors; nothing is drawn or computed.
+        """
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            tensors = (*self.named_parameters(), *self.named_buffers())
+            held: dict[str, Tensor] = {name: fake.from_tensor(tensor) for name, tensor in tensors}
+            given = pytree.tree_map(lambda t: fake.from_tensor(t) if isinstance(t, Tensor) else t, batch)
+            found = torch.func.functional_call(self, held, (given,))
+        return {name: name for name in found if name != LOSS}
 
 
 class _Call:
@@ -57,18 +78,19 @@ class _Call:
         self._owner, self._takes_index = owner, takes_index
         self.logged: Logged = []  # not the module's: a trace leaves a module's attributes as they were
 
-    def __call__(self, batch: object) -> Tensor:
+    def __call__(self, batch: object) -> dict[str, Tensor]:
         with _recorded(self._owner) as calls:
             given = (batch, BatchIndex()) if self._takes_index else (batch,)
             output = self._owner.training_step(*given)
         loss = _loss(output)
         logged: Logged = []
+        found = {LOSS: loss}
         for name, value, where, how in calls:
-            if value is not loss:
-                _refuse("self.log", name, "a compiled step returns its loss alone", where)
-            logged.append((name, how))
+            key = LOSS if value is loss else f"{len(logged)} {name}".replace(".", "_")  # a dot is a path
+            found[key] = _number(name, value, where)
+            logged.append((name, key, how))
         self.logged = logged
-        return loss
+        return found
 
 
 @contextmanager
@@ -93,13 +115,24 @@ def _recorded(owner: LightningModule) -> Iterator[list[tuple[str, object, str, d
 def _loss(output: Any) -> Tensor:
     if not isinstance(output, dict):
         return output
-    if more := sorted(output.keys() - {"loss"}):
-        _refuse("training_step's result", ", ".join(more), "a compiled step returns its loss alone", _line())
-    return output["loss"]
+    if more := sorted(output.keys() - {LOSS}):
+        _refuse(
+            "training_step's result", ", ".join(more), "a step returns its loss, and what is logged", _line()
+        )
+    return output[LOSS]
+
+
+def _number(name: str, value: object, where: str) -> Tensor:
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        kind = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        _refuse("self.log", name, f"it is {kind}, and a compiled step returns tensors of one number", where)
+    return value.reshape(())
 
 
 def _refuse(argument: str, value: object, reason: str, where: str) -> NoReturn:
-    instead = "log the loss itself; compute other metrics in validation_step, which runs eagerly"
+    instead = (
+        "log tensors of one number; do the rest in on_train_batch_end or validation_step, which run eagerly"
+    )
     raise TrainerArgumentRefused(argument=argument, value=value, reason=reason, instead=instead, where=where)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -14,17 +14,23 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers import Trainer, TrainingArguments
+from transformers.trainer_pt_utils import find_batch_size
 
-from shardc.diagnostics.integrations import CheckpointOfAnother, LastBatchIsSmaller, TrainerArgumentRefused
+from shardc.diagnostics.integrations import CheckpointOfAnother, TrainerArgumentRefused
 from shardc.frontend.importing.recorder import caller_line
 from shardc.integrations.global_batch import joined
 from shardc.integrations.trainer_arguments import check_arguments, check_given, data_size
+from shardc.integrations.trainer_evaluation import ShardedForward, numbers_of
 from shardc.integrations.trainer_loss import Losses, loss_of
-from shardc.integrations.whole_model import WholeModel
 from shardc.options.step import StepOptions
+from shardc.runtime.outputs import StepResult
+from shardc.runtime.torch_private import pytree
 from shardc.step.compile_step import CompiledStep, compile_with
 from shardc.step.hugging_face import export_weights
+from shardc.step.other_shapes import bucketed
 
+GRAD_NORM = "grad_norm"
+"""The output that ``Trainer`` logs under this name."""
 STATE = "shardc"
 """The folder of a Trainer's checkpoint that holds the step's."""
 
@@ -34,17 +40,18 @@ class ShardedTrainer(Trainer):
 
     The global batch has ``per_device_train_batch_size`` rows for each part that the plan cuts a batch into
     (2 on a mesh ``{"data": 2, "tensor": 2}``), as often as ``gradient_accumulation_steps`` says. All ranks
-    read it. Losses, schedule, logs and checkpoints are those of ``Trainer`` on one process with that batch.
+    read it. Losses, schedule, logs and checkpoints are those of ``Trainer`` on one process with that batch,
+    also where an epoch's last batch is smaller. Evaluation runs on the sharded weights; whole logits are
+    gathered only if ``compute_metrics`` or ``predict`` wants them.
 
     Args:
         shard: Options of ``compile_step`` by name: ``{"mesh": {"data": 2}, "plan": "zero3"}``.
             ``autocast``, ``clip_grad_norm``, ``micro_batches`` and ``seed`` come from ``args`` where they are
-            not given.
+            not given. ``outputs`` that are numbers are logged beside the loss.
         args, given: What ``Trainer`` takes.
 
     Raises:
         TrainerArgumentRefused: an argument cannot be honoured.
-        LastBatchIsSmaller: the training set does not fill its last batch; ``dataloader_drop_last`` drops it.
 
     Example:
         >>> ShardedTrainer(model=model, args=args, train_dataset=rows,
@@ -64,14 +71,13 @@ class ShardedTrainer(Trainer):
         check_arguments(args, where)
         check_given(given, where)
         self._where = where
-        self._options = StepOptions.of({**_from(args), **shard})
+        self._options = _with_norm(StepOptions.of({**_from(args), **shard}))
         self._step: CompiledStep | None = None
-        self._beside: WholeModel[nn.Module] | None = None
-        self._evaluated: nn.Module | None = None
+        self._numbers: dict[str, float] = {}
+        self._rows: int | None = None
         self._micro_batches: list[Mapping[str, Any]] = []
         self._resume_from: Path | None = None
         super().__init__(model=model, args=args, **given)
-        self.gather_function = _as_it_is
         if type(self).compute_loss is not Trainer.compute_loss:
             raise TrainerArgumentRefused(
                 argument="compute_loss",
@@ -104,18 +110,6 @@ class ShardedTrainer(Trainer):
             shard.num_processes, shard.process_index, shard.even_batches = 1, 0, False
         return loader
 
-    def get_train_dataloader(self) -> DataLoader:
-        """The loader of global batches, or of micro-batches of them."""
-        loader = super().get_train_dataloader()
-        rows, size = self.num_examples(loader), self.get_total_train_batch_size(self.args)
-        if rows % size and not self.args.dataloader_drop_last:
-            instead = "set dataloader_drop_last=True, or another per_device_train_batch_size"
-            whole, left = divmod(rows, size)
-            raise LastBatchIsSmaller(
-                rows=rows, whole=whole, size=size, left=left, instead=instead, where=self._where
-            )
-        return loader
-
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
         """Rows of one update."""
         return args.train_batch_size * args.gradient_accumulation_steps * data_size(self._options)
@@ -134,7 +128,7 @@ class ShardedTrainer(Trainer):
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: DataLoader | None = None):  # pyright: ignore[reportIncompatibleMethodOverride]
         if training:
             return _Unwrapped(self._whole)
-        return self.model if self._evaluated is None else self._evaluated
+        return self._whole if self._step is None else ShardedForward(self._step, self._whole)
 
     def training_step(
         self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: object = None
@@ -147,14 +141,17 @@ class ShardedTrainer(Trainer):
         if self._step is None:
             self._compile(batch)
         assert self._step is not None
-        return self._step(batch).detach().float()
+        found = self._step(batch)
+        loss, outputs = found if isinstance(found, StepResult) else (found, {})
+        self._numbers = numbers_of(outputs)
+        return loss.detach().float()
 
     def _compile(self, batch: Mapping[str, Any]) -> None:
         assert self.optimizer is not None
         model = self._whole.train()
-        self._beside = WholeModel(model)
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
         loss = loss_of(cast(Losses, self))
+        batch = cast(Mapping[str, Any], bucketed(batch, self._options.shapes.bucket))
         self._step = compile_with(model, cast(Optimizer, optimizer), batch, self._options, loss)
         if self._resume_from is not None:
             objects = {"scheduler": self.lr_scheduler}
@@ -164,25 +161,43 @@ class ShardedTrainer(Trainer):
     def _clip_grad_norm(self, model: nn.Module) -> None:
         """The step clips by itself."""
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: float | None = None) -> None:
-        """The norm stays in the step."""
+    def _get_grad_norm(self, model: nn.Module, grad_norm: float | None = None) -> float | None:
+        """The norm that the step returned."""
+        return self._numbers.get(GRAD_NORM)
 
-    # Evaluation: an eager model with whole weights.
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """As ``Trainer`` has it; beside a loss, the numbers among the step's outputs."""
+        more = self._numbers if "loss" in logs else {}
+        super().log({**more, **logs}, start_time)
+
+    # Evaluation: programs over the step's weights as they are now. Before the first update, the model.
 
     def evaluation_loop(self, *args: Any, **kwargs: Any):
-        """As ``Trainer`` has it, on the step's weights as they are now, gathered whole on each rank."""
-        with ExitStack() as stack:
-            if self._step is not None and self._beside is not None:
-                self._evaluated = stack.enter_context(self._beside.filled(self._step.running))
-            try:
-                return super().evaluation_loop(*args, **kwargs)
-            finally:
-                self._evaluated = None
+        """As ``Trainer`` has it for one process: each rank has all rows of a batch, and none is gathered."""
+        self.gather_function = self._own_rows  # Trainer takes its own again after each loop
+        part = self.args.per_device_eval_batch_size
+        self.args.per_device_eval_batch_size = part * data_size(self._options)
+        try:
+            return super().evaluation_loop(*args, **kwargs)
+        finally:
+            self.args.per_device_eval_batch_size = part
 
-    def prediction_step(self, *args: Any, **kwargs: Any):
-        """As ``Trainer`` has it, in the step's precision."""
+    def _own_rows(self, value: Any, *_: object, **__: object) -> Any:
+        """As many rows as the batch has: a loss comes once for each row of a whole batch."""
+        return pytree.tree_map(lambda t: t[: self._rows] if isinstance(t, Tensor) and t.dim() else t, value)
+
+    def prediction_step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
+    ):
+        """As ``Trainer`` has it; where the loss alone is wanted, by ``step.evaluate``."""
+        self._rows = find_batch_size(inputs)
+        labels = [inputs.get(name) for name in self.label_names]
+        if self._step is not None and prediction_loss_only and labels and None not in labels:
+            batch = bucketed(self._prepare_inputs(inputs), self._options.shapes.bucket)
+            found = self._step.evaluate(batch)
+            return (found.loss if isinstance(found, StepResult) else found), None, None
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
-            return super().prediction_step(*args, **kwargs)
+            return super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
 
     # Checkpoints: the weights as from_pretrained reads them, and the step's own state.
 
@@ -205,13 +220,22 @@ class ShardedTrainer(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        folder = Path(checkpoint) / STATE
-        if not folder.is_dir():
-            raise CheckpointOfAnother(folder=checkpoint, part=f"folder {STATE}", where=self._where)
-        self._resume_from = folder
+        self._resume_from = folder = self._state_in(checkpoint)
         if self._step is not None:
             self._step.load_checkpoint(folder, objects={"scheduler": self.lr_scheduler})
             self._resume_from = None
+
+    def _load_best_model(self) -> None:
+        assert self._step is not None
+        folder = self._state_in(str(self.state.best_model_checkpoint))
+        self._step.load_checkpoint(folder, objects={"scheduler": self.lr_scheduler})
+
+    def _state_in(self, checkpoint: str) -> Path:
+        """The step's folder in a checkpoint of a ``Trainer``. Raises CheckpointOfAnother."""
+        folder = Path(checkpoint) / STATE
+        if not folder.is_dir():
+            raise CheckpointOfAnother(folder=checkpoint, part=f"folder {STATE}", where=self._where)
+        return folder
 
 
 class _Unwrapped(nn.Module):
@@ -232,9 +256,10 @@ def _from(args: TrainingArguments) -> dict[str, object]:
     }
 
 
-def _as_it_is(value: Any, *_: object, **__: object) -> Any:
-    """Gather what each rank has whole."""
-    return value
+def _with_norm(options: StepOptions) -> StepOptions:
+    """The options with the gradient norm among the outputs."""
+    wanted = {GRAD_NORM: GRAD_NORM, **(options.results.outputs or {})}
+    return replace(options, results=replace(options.results, outputs=wanted))
 
 
 def _line() -> str:

@@ -25,14 +25,17 @@ class Net(L.LightningModule):
         self.layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
         self.losses: list[float] = []
         self.validated: list[float] = []
+        self.sums: list[float] = []
 
     def forward(self, x):
         return self.layers(x)
 
     def training_step(self, batch, batch_idx):
         x, y = batch
-        loss = functional.cross_entropy(self(x), y)
+        output = self(x)
+        loss = functional.cross_entropy(output, y)
         self.log("train_loss", loss, on_epoch=True)
+        self.log("train_accuracy", (output.argmax(-1) == y).float().mean(), on_epoch=True)
         return loss
 
     def on_train_batch_end(self, outputs, batch, batch_idx):
@@ -40,10 +43,14 @@ class Net(L.LightningModule):
 
     def validation_step(self, batch, batch_idx):
         x, y = batch
-        self.log("validation_loss", functional.cross_entropy(self(x), y))
+        output = self(x)
+        self.log("validation_loss", functional.cross_entropy(output, y))
+        self.log("validation_accuracy", (self.layers(x).argmax(-1) == y).float().mean())
+        self.sums.append(output.double().sum().item())
 
     def on_validation_epoch_end(self):
-        self.validated.append(self.trainer.callback_metrics["validation_loss"].item())
+        for name in ("validation_loss", "validation_accuracy"):
+            self.validated.append(self.trainer.callback_metrics[name].item())
 
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=3e-2)
@@ -71,7 +78,9 @@ def main(written: str, options: str, settings: str) -> None:
     if trainer.is_global_zero:
         state = torch.load(last, weights_only=False)["state_dict"]
         found = {"losses": module.losses, "validated": module.validated}
-        found["logged"] = [trainer.callback_metrics["train_loss_epoch"].item()]
+        found["sums"] = module.sums
+        names = ("train_loss_epoch", "train_accuracy_epoch")
+        found["logged"] = [trainer.callback_metrics[name].item() for name in names]
         found |= {name: value.flatten().tolist() for name, value in state.items()}
         Path(written).write_text(json.dumps(found))
 

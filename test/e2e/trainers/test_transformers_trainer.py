@@ -42,6 +42,28 @@ CASES = {
     "smoothing": ({"label_smoothing_factor": 0.1}, {}),
     "loss": ({"learning_rate": 1e-3}, {"loss": True}),
     "checkpointing": ({"gradient_checkpointing": True}, {}),
+    "metrics": (
+        {"eval_strategy": "steps", "eval_steps": 4, "per_device_eval_batch_size": 4},
+        {"held_out": 14, "metrics": True, "predict": True},
+    ),
+    "smoothed metrics": (
+        {"eval_strategy": "epoch", "per_device_eval_batch_size": 4, "label_smoothing_factor": 0.1},
+        {"metrics": True},
+    ),
+    "smaller": ({}, {"rows": 35}),
+    "smaller in two": (
+        {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 4},
+        {"rows": 38},
+    ),
+    "best": (
+        {
+            "load_best_model_at_end": True,
+            "eval_strategy": "epoch",
+            "save_strategy": "epoch",
+            "per_device_eval_batch_size": 4,
+        },
+        {"rows": 16},
+    ),
     "dropped": ({"dataloader_drop_last": True}, {"rows": 35}),
     "sgd": ({"optim": "sgd", "max_grad_norm": 0.0, "learning_rate": 0.5}, {}),
 }
@@ -54,7 +76,8 @@ def test_what_arguments_say_is_done(case: str, trained) -> None:
     arguments, more = CASES[case]
     plain, sharded = both(trained, DATA, arguments, more)
     check_equal(plain, sharded)
-    assert (len(plain["eval_loss"]) == 4) == (case == "evaluation")
+    assert bool(plain["eval_loss"]) == ("eval_strategy" in arguments)
+    assert bool(plain["eval_rows"]) == ("metrics" in more)
 
 
 @pytest.mark.processes

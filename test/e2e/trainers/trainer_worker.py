@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+import numpy
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
@@ -17,6 +18,7 @@ from torch.utils.data import Dataset
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 VOCABULARY = 32
+EVALUATED = ("loss", "accuracy", "rows", "sum")
 
 
 class Rows(Dataset):
@@ -47,10 +49,19 @@ def model() -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def metrics(evaluated) -> dict[str, float]:
+    """Accuracy of the next token, and a number that tells rows that were left out or taken twice."""
+    logits, labels = evaluated.predictions[:, :-1], evaluated.label_ids[:, 1:]
+    right = (logits.argmax(-1) == labels)[labels != -100]
+    return {"accuracy": right.mean(), "rows": len(logits), "sum": numpy.abs(logits).sum()}
+
+
 def trainer(arguments: dict, shard: dict | None, more: dict) -> Trainer:
     plain = {"use_cpu": True, "logging_steps": 1, "save_strategy": "no", "disable_tqdm": True}
     args = TrainingArguments("out", **{**plain, **arguments})
-    data = {"train_dataset": Rows(more.get("rows", 32), 1), "eval_dataset": Rows(12, 2)}
+    data = {"train_dataset": Rows(more.get("rows", 32), 1), "eval_dataset": Rows(more.get("held_out", 12), 2)}
+    if more.get("metrics"):
+        data["compute_metrics"] = metrics
     if more.get("loss"):
         data["compute_loss_func"] = lambda out, labels, num_items_in_batch: (
             out.logits.square().sum() / num_items_in_batch
@@ -68,8 +79,11 @@ def main(written: str, arguments: str, shard: str, more: str) -> None:
     made.train(resume_from_checkpoint=wanted.get("resume"))
     found = {
         key: [entry[key] for entry in made.state.log_history if key in entry]
-        for key in ("loss", "learning_rate", "eval_loss")
+        for key in ("loss", "learning_rate", "grad_norm", *(f"eval_{name}" for name in EVALUATED))
     }
+    if wanted.get("predict"):
+        predicted = made.predict(Rows(10, 3))
+        found |= {"predictions": predicted.predictions.flatten().tolist()}
     folder = Path(f"final-{Path(written).stem}")
     made.save_model(str(folder))
     if dist.is_initialized():

@@ -50,7 +50,7 @@ class Indexed(Net):
 class Logging(Net):
     def training_step(self, batch, batch_idx):
         output = self.layer(batch[0])
-        self.log("largest", output.max())
+        self.log("outputs", output)
         return output.mean()
 
 
@@ -95,12 +95,31 @@ def test_a_module_is_refused_at_its_line(kind: type[Net], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind, said", [(Indexed, "batch_idx"), (Logging, "self.log='largest'"), (Returning, "output")]
+    "kind, said", [(Indexed, "batch_idx"), (Logging, "self.log='outputs'"), (Returning, "output")]
 )
 def test_a_training_step_is_refused_at_its_line(kind: type[Net], said: str) -> None:
     with pytest.raises(TrainerArgumentRefused, match=said) as raised:
         TrainingStep(kind(), takes_index=True)((torch.ones(3, 4),))
     assert raised.value.where.startswith(f"{__file__}:")
+
+
+class Logs(Net):
+    def training_step(self, batch, batch_idx):
+        output = self.layer(batch[0])
+        loss = output.square().mean()
+        self.log_dict({"loss": loss, "largest.of": output.max()})
+        return loss
+
+
+def test_values_beside_the_loss_are_outputs_of_the_step() -> None:
+    torch.manual_seed(0)
+    step, batch = TrainingStep(Logs(), takes_index=True), (torch.ones(3, 4),)
+    before = torch.get_rng_state()
+    assert step.outputs(batch) == {"1 largest_of": "1 largest_of"}
+    assert torch.equal(torch.get_rng_state(), before)
+    found = step(batch)
+    assert found["1 largest_of"] == step.get_submodule("layer")(*batch).max()
+    assert [(name, key) for name, key, _ in step.logged] == [("loss", "loss"), ("largest.of", "1 largest_of")]
 
 
 def test_clipping_and_precision_come_from_the_trainer() -> None:

@@ -13,7 +13,6 @@ from transformers import TrainingArguments
 from shardc.diagnostics.integrations import (
     BatchesDiffer,
     CheckpointOfAnother,
-    LastBatchIsSmaller,
     PackageMissing,
     TrainerArgumentRefused,
 )
@@ -40,6 +39,7 @@ def trainer(tmp_path: Path, rows: object = None, shard: object = SHARD, **argume
         ("auto_find_batch_size", True),
         ("optim", "adafactor"),
         ("torch_empty_cache_steps", 2),
+        ("bf16_full_eval", True),
         ("ddp_bucket_cap_mb", 25),
         ("use_liger_kernel", True),
         ("train_sampling_strategy", "batch_rebalance"),
@@ -90,11 +90,10 @@ def test_an_iterable_dataset_is_refused(tmp_path: Path) -> None:
         trainer(tmp_path, Stream(), max_steps=1).train()
 
 
-def test_a_smaller_last_batch_is_refused(tmp_path: Path) -> None:
+def test_a_smaller_last_batch_comes_whole_unless_it_is_dropped(tmp_path: Path) -> None:
     rows = TensorDataset(torch.zeros(10, 2))
-    with pytest.raises(LastBatchIsSmaller, match="10 rows fill 2 global batches of 4 and leave 2") as raised:
-        trainer(tmp_path, rows, per_device_train_batch_size=4).get_train_dataloader()
-    assert raised.value.where.startswith(f"{__file__}:")
+    made = trainer(tmp_path, rows, per_device_train_batch_size=4)
+    assert len(made.get_train_dataloader()) == 3
     kept = trainer(tmp_path, rows, per_device_train_batch_size=4, dataloader_drop_last=True)
     assert len(kept.get_train_dataloader()) == 2
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -36,6 +38,7 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Watch, Watch]]:
         monkeypatch.setattr(watch, "default_store", lambda client=client: client)
         monkeypatch.setattr(watch, "NUMBERS", itertools.count())
         made.append(Watch(rank, 2))
+        made[-1]._left()  # a store answers a get after what the same client set
     yield made[0], made[1]
 
 
@@ -103,3 +106,22 @@ def test_no_look_waits_for_a_reason_that_is_taken_back_meanwhile(pair: tuple[Wat
     over = True
     looking.join()
     assert not lost
+
+
+ENDS_AMID_BEATS = """
+import time
+import torch.distributed as dist
+from shardc.runtime.comm import watch
+store = dist.HashStore()
+watch.default_store, watch.dist.barrier, watch.BEAT_S = lambda: store, lambda: None, 0.0
+made = [watch.Watch(0, 2) for _ in range(20)]
+time.sleep(0.2)
+"""
+
+
+def test_a_process_ends_well_amid_the_beats_of_its_threads() -> None:
+    """A thread within the store when the interpreter ends would abort the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_AMID_BEATS], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -7,6 +7,7 @@ it in the store for all: a rank may hear of a death only when the ranks that it 
 of it.
 """
 
+import atexit
 import itertools
 import math
 import os
@@ -58,13 +59,16 @@ class Watch:
         self._mine = NOTHING
         self._reason: str | None = None
         self._waits_in: str | None = None
+        self._ends = threading.Event()
         if world_size > 1:
             name = f"shardc/{next(NUMBERS)}"
             self._store = dist.PrefixStore(name, default_store())  # pyright: ignore[reportPrivateImportUsage]
             self._store.set("reason", NOTHING)
             self._write()
             dist.barrier()  # so that no look finds a key missing, which would block
-            threading.Thread(target=self._run, daemon=True, name="shardc-watch").start()
+            self._thread = threading.Thread(target=self._run, daemon=True, name="shardc-watch")
+            self._thread.start()
+            atexit.register(self._stop)
 
     @contextmanager
     def guard(self, step: int) -> Iterator[None]:
@@ -103,8 +107,7 @@ class Watch:
         return f"rank {self._rank}, step {self._step}" + (f", in {self._waits_in}" if self._waits_in else "")
 
     def _run(self) -> None:
-        while True:
-            time.sleep(BEAT_S)
+        while not self._ends.wait(BEAT_S):
             try:
                 self._write()
                 self._reason = self._left()
@@ -112,6 +115,11 @@ class Watch:
                     return
             except (RuntimeError, dist.DistError):
                 return  # the store is gone: the program ends, or its next collective will say so
+
+    def _stop(self) -> None:
+        """End the thread: one that is within the store when the interpreter ends aborts the process."""
+        self._ends.set()
+        self._thread.join(PATIENCE_S)
 
     def _is_stuck(self, flights: Flights) -> bool:
         """Whether the GPU waits for a collective that will not end; the process then ends, saying why."""
