@@ -7,6 +7,7 @@ on their dtypes, shapes and strides. The update of a Llama's AdamW is half of th
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -48,11 +49,10 @@ def _code_of(kind: type[torch.optim.Optimizer]) -> dict[str, object]:
     """By name, the code of all functions that an optimizer's classes and their modules hold; other callables
     as they are, and a function that has code of others around it as that function.
     """
-    bases = [base for base in kind.__mro__ if base.__module__.startswith("torch.")]
-    spaces = {**{b.__name__: b for b in bases}, **{b.__module__: sys.modules[b.__module__] for b in bases}}
-    held = {
-        f"{where}.{name}": value for where, space in spaces.items() for name, value in vars(space).items()
-    }
+    modules = {base.__module__ for base in kind.__mro__ if base.__module__.startswith("torch.")}
+    held = {f"{where}.{n}": value for where in modules for n, value in vars(sys.modules[where]).items()}
+    # PyTorch wraps `step` of each class, once there is an optimizer of it, also where it is inherited.
+    held |= {name: inspect.getattr_static(kind, name) for name in dir(kind)}
     found = {}
     for name, value in held.items():
         codes = [*_codes(value)]
@@ -132,12 +132,16 @@ class AlikeUpdates:
         new: dict[Node, Node] = dict(zip(sample.inputs, inputs, strict=True))
         for node in sample.made:
             new[node] = self._tracer.graph.node_copy(node, lambda held: new.get(held, held))
-        return [self._tensor(new[node], like) for node, like in sample.results]
+        # Without modes, which would trace the making of these tensors.
+        with disable_current_modes(), sample.results[0][1].fake_mode:
+            made = [
+                torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device)
+                for _, v in sample.results
+            ]
+        return [self._traced(value, new[node]) for value, (node, _) in zip(made, sample.results, strict=True)]
 
-    def _tensor(self, node: Node, like: FakeTensor) -> torch.Tensor:
-        """A traced tensor that stands for a node."""
-        with disable_current_modes(), like.fake_mode:
-            made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+    def _traced(self, made: torch.Tensor, node: Node) -> torch.Tensor:
+        """A tensor as the trace has it, which stands for a node."""
         track_tensor_tree(made, Proxy(node, self._tracer), constant=None, tracer=self._tracer)
         return FunctionalTensor.to_functional(made)
 

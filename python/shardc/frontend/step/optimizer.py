@@ -6,7 +6,7 @@ The optimizer object is lent other param groups and another state for the length
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ import torch
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
 from shardc.frontend.step.alike import AlikeUpdates, updates_alone
+from shardc.frontend.step.initial_state import initial_fill
 from shardc.frontend.step.model_state import has_storage
 from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.scheduled import ScheduledArguments, ScheduledFloat
@@ -166,7 +167,7 @@ class TracedOptimizer:
             self._static[name][key] = value
             return
         held = value if known and has_storage(value) else None
-        fill = None if held is not None else _initial_fill(self.optimizer, group, key)
+        fill = None if held is not None else initial_fill(self.optimizer, group, key)
         if fill and value.is_complex():  # torch takes the number for both parts
             fill = None
         if held is None and fill is None:
@@ -174,16 +175,32 @@ class TracedOptimizer:
         self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))
 
     def _fake_states(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        """The state of each parameter after a step on fake tensors; of parameters alike, one is stepped."""
         numbers = [_numbers(group) for group in self.optimizer.param_groups]
+        first = self._first_alike(names)
         with FakeTensorMode(allow_non_fake_inputs=True), compiling():
-            params = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self._params.items() if n in names}
+            params = {
+                n: torch.empty(p.shape, dtype=p.dtype) for n, p in self._params.items() if first.get(n) == n
+            }
             for name, param in params.items():
                 param.grad = torch.empty_like(param) if self._params[name].requires_grad else None
             own = [[params[n] for n in members if n in params] for members in self.groups]
             groups = [{**group, "params": held} for group, held in zip(numbers, own, strict=True)]
             with _lent(self.optimizer, groups, {}):
                 self._run()
-                return {name: dict(self.optimizer.state.get(param, {})) for name, param in params.items()}
+                found = {name: dict(self.optimizer.state.get(param, {})) for name, param in params.items()}
+        return {name: found[first[name]] for name in names}
+
+    def _first_alike(self, names: Sequence[str]) -> dict[str, str]:
+        """For each parameter the first whose state is laid out as its own."""
+        first: dict[object, str] = {}
+        alone, wanted, found = updates_alone(self.optimizer), set(names), {}
+        for index, members in enumerate(self.groups):
+            for name in (name for name in members if name in wanted):
+                param = self._params[name]
+                kind = (index, param.shape, param.dtype, param.requires_grad) if alone else name
+                found[name] = first.setdefault(kind, name)
+        return found
 
     def _hyperparameters(self) -> list[Hyperparameter]:
         found = []
@@ -278,33 +295,3 @@ def _lent(optimizer: torch.optim.Optimizer, groups: list[dict], state: Mapping) 
     finally:
         optimizer.__dict__.clear()
         optimizer.__dict__.update(saved)
-
-
-Fill = float | Callable[[Mapping[str, float]], float]
-_ADAM: dict[str, Fill] = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0}
-
-# What each optimizer of torch.optim fills its state with at the start (sources of torch 2.13).
-_INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
-    # With dampening, SGD's first step differs from a step on zeros: see Hyperparameter.first_step.
-    torch.optim.SGD: {"momentum_buffer": 0.0},
-    torch.optim.Adam: _ADAM,
-    torch.optim.AdamW: _ADAM,
-    torch.optim.RAdam: _ADAM,
-    torch.optim.NAdam: {**_ADAM, "mu_product": 1.0},
-    torch.optim.Adamax: {"step": 0.0, "exp_avg": 0.0, "exp_inf": 0.0},
-    torch.optim.Adadelta: {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0},
-    torch.optim.Adagrad: {"step": 0.0, "sum": lambda group: group["initial_accumulator_value"]},
-    torch.optim.RMSprop: {"step": 0.0, "square_avg": 0.0, "momentum_buffer": 0.0, "grad_avg": 0.0},
-    torch.optim.Rprop: {"step": 0.0, "prev": 0.0, "step_size": lambda group: float(group["lr"])},
-    torch.optim.ASGD: {"step": 0.0, "ax": 0.0, "mu": 1.0, "eta": lambda group: float(group["lr"])},
-    torch.optim.Muon: {"momentum_buffer": 0.0},
-}
-
-
-def _initial_fill(optimizer: torch.optim.Optimizer, group: int, key: str) -> float | None:
-    """The number that fills state ``key`` of this group's parameters at the start, or None if not known."""
-    for kind in type(optimizer).__mro__:
-        if key in _INITIAL.get(kind, {}):
-            fill = _INITIAL[kind][key]
-            return fill(optimizer.param_groups[group]) if callable(fill) else fill
-    return None
