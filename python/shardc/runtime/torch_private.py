@@ -223,6 +223,12 @@ def optimizer_hooks(optimizer: torch.optim.Optimizer) -> list[dict[int, Any]]:
     return [optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks]
 
 
+def global_optimizer_hooks() -> list[dict[int, Any]]:
+    """``torch.optim.optimizer._global_optimizer_pre_hooks`` and ``_post_hooks``: of all. Instead: none."""
+    module = import_module(torch.optim.Optimizer.__module__)
+    return [module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks]
+
+
 PARAMETER_MARKS = ("requires_grad", "dtype", "_backward_hooks", "_post_accumulate_grad_hooks")
 parameter_marks: Callable[[torch.Tensor], tuple[Any, ...]] = attrgetter(*PARAMETER_MARKS)
 """What a parameter is to keep while a step that was compiled from it runs. Instead of its hooks: none."""

@@ -47,6 +47,7 @@ ATTRIBUTES: dict[str, Callable[[], object]] = {
     "Optimizer._optimizer_step_pre_hooks": lambda: torch_private.optimizer_hooks(
         torch.optim.SGD([WEIGHT], 0.1)
     ),
+    "torch.optim.optimizer._global_optimizer_pre_hooks": torch_private.global_optimizer_hooks,
     "OptimizedModule._orig_mod": lambda: (
         torch.compile(torch.nn.Linear(1, 1), backend="eager")._orig_mod  # pyright: ignore[reportFunctionMemberAccess]
     ),

@@ -6,20 +6,26 @@ The optimizer object is lent other param groups and another state for the length
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
+from shardc.frontend.step.alike import AlikeUpdates, updates_alone
+from shardc.frontend.step.initial_state import initial_fill
 from shardc.frontend.step.model_state import has_storage
 from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.scheduled import ScheduledArguments, ScheduledFloat
 from shardc.frontend.step.spec import Hyperparameter
 from shardc.runtime.torch_private import DataDependentOutputException, FakeTensorMode
+
+Tensors = Mapping[str, torch.Tensor]
+Gradients = Mapping[str, torch.Tensor | None]
 
 # How the update is carried out, not what it computes: set for the trace, whatever the user chose.
 EXECUTION = {"foreach": False, "fused": False, "capturable": True}
@@ -63,6 +69,7 @@ class TracedOptimizer:
         self._static: dict[str, dict[str, object]] = {name: {} for name in self.names}
         self._params = params
         self._layout()
+        self._slots_of = {name: [slot for slot in self.slots if slot.param == name] for name in self.names}
         self.hyperparameters = self._hyperparameters()
 
     def hyper_tensors(self) -> list[torch.Tensor]:
@@ -72,25 +79,59 @@ class TracedOptimizer:
         return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
     def step(
-        self,
-        params: Mapping[str, torch.Tensor],
-        grads: Mapping[str, torch.Tensor | None],
-        state: Mapping[str, torch.Tensor],
-        hyper: Mapping[str, torch.Tensor],
+        self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """New parameters and new state (by slot name) after one ``optimizer.step()`` on these tensors."""
-        new = {name: params[name].detach().clone() for name in self.names}
+        groups = self._traced_groups(hyper)
+        if not updates_alone(self.optimizer):
+            return self._stepped(groups, self.groups, params, grads, state)
+        alike = AlikeUpdates(lambda: [*hyper.values(), *_tensors(groups)])
+        new, stepped = {}, {}
+        for index, (group, names) in enumerate(zip(groups, self.groups, strict=True)):
+            for name in names:
+                slots = self._slots_of[name]
+                kind = (index, repr(self._static[name]), *(slot.key for slot in slots))
+                own = [params[name], grads[name], *(state[slot.name] for slot in slots)]
+                update = partial(self._updated, group, name, params, grads, state)
+                new[name], *after = alike.run(kind, own, update)
+                stepped |= {slot.name: tensor for slot, tensor in zip(slots, after, strict=True)}
+        return new, stepped
+
+    def _updated(
+        self,
+        group: dict[str, Any],
+        name: str,
+        params: Tensors,
+        grads: Gradients,
+        state: Tensors,
+    ) -> list[torch.Tensor]:
+        """One parameter and its state after a step of its group with nothing else in it."""
+        new, stepped = self._stepped([group], [[name]], params, grads, state)
+        return [new[name], *(stepped[slot.name] for slot in self._slots_of[name])]
+
+    def _stepped(
+        self,
+        groups: Sequence[dict[str, Any]],
+        members: Sequence[Sequence[str]],
+        params: Tensors,
+        grads: Gradients,
+        state: Tensors,
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """A step of these groups with these parameters in them."""
+        names = [name for group in members for name in group]
+        new = {name: params[name].detach().clone() for name in names}
         for name, tensor in new.items():
             tensor.grad = grads[name]
-        held = {new[name]: dict(self._static[name]) for name in self.names}
-        for slot in self.slots:
+        held = {new[name]: dict(self._static[name]) for name in names}
+        slots = [slot for name in names for slot in self._slots_of[name]]
+        for slot in slots:
             held[new[slot.param]][slot.key] = state[slot.name].clone()
-        groups = self._traced_groups(new, hyper)
-        with _lent(self.optimizer, groups, held), ScheduledArguments():
+        lent = [{**g, "params": [new[n] for n in own]} for g, own in zip(groups, members, strict=True)]
+        with _lent(self.optimizer, lent, held), ScheduledArguments():
             self._run()
             stepped = self.optimizer.state
             self._check_static(new, stepped)
-            return new, {slot.name: stepped[new[slot.param]][slot.key] for slot in self.slots}
+            return new, {slot.name: stepped[new[slot.param]][slot.key] for slot in slots}
 
     def baked(self, used: set[str]) -> dict[tuple[int, str], object]:
         """Settings of the groups that the traced step holds as constants; ``used``: the inputs it reads."""
@@ -126,7 +167,7 @@ class TracedOptimizer:
             self._static[name][key] = value
             return
         held = value if known and has_storage(value) else None
-        fill = None if held is not None else _initial_fill(self.optimizer, group, key)
+        fill = None if held is not None else initial_fill(self.optimizer, group, key)
         if fill and value.is_complex():  # torch takes the number for both parts
             fill = None
         if held is None and fill is None:
@@ -134,16 +175,32 @@ class TracedOptimizer:
         self.slots.append(StateSlot(name, key, tuple(value.shape), value.dtype, fill, held))
 
     def _fake_states(self, names: list[str]) -> dict[str, dict[str, Any]]:
+        """The state of each parameter after a step on fake tensors; of parameters alike, one is stepped."""
         numbers = [_numbers(group) for group in self.optimizer.param_groups]
+        first = self._first_alike(names)
         with FakeTensorMode(allow_non_fake_inputs=True), compiling():
-            params = {n: torch.empty(p.shape, dtype=p.dtype) for n, p in self._params.items() if n in names}
+            params = {
+                n: torch.empty(p.shape, dtype=p.dtype) for n, p in self._params.items() if first.get(n) == n
+            }
             for name, param in params.items():
                 param.grad = torch.empty_like(param) if self._params[name].requires_grad else None
             own = [[params[n] for n in members if n in params] for members in self.groups]
             groups = [{**group, "params": held} for group, held in zip(numbers, own, strict=True)]
             with _lent(self.optimizer, groups, {}):
                 self._run()
-                return {name: dict(self.optimizer.state.get(param, {})) for name, param in params.items()}
+                found = {name: dict(self.optimizer.state.get(param, {})) for name, param in params.items()}
+        return {name: found[first[name]] for name in names}
+
+    def _first_alike(self, names: Sequence[str]) -> dict[str, str]:
+        """For each parameter the first whose state is laid out as its own."""
+        first: dict[object, str] = {}
+        alone, wanted, found = updates_alone(self.optimizer), set(names), {}
+        for index, members in enumerate(self.groups):
+            for name in (name for name in members if name in wanted):
+                param = self._params[name]
+                kind = (index, param.shape, param.dtype, param.requires_grad) if alone else name
+                found[name] = first.setdefault(kind, name)
+        return found
 
     def _hyperparameters(self) -> list[Hyperparameter]:
         found = []
@@ -164,12 +221,9 @@ class TracedOptimizer:
         empty = not any("momentum_buffer" in self.optimizer.state.get(p, {}) for p in group["params"])
         return isinstance(self.optimizer, torch.optim.SGD) and empty
 
-    def _traced_groups(
-        self, params: Mapping[str, torch.Tensor], hyper: Mapping[str, torch.Tensor]
-    ) -> list[dict[str, Any]]:
-        groups = [{**group, **_execution(group)} for group in self.optimizer.param_groups]
-        for group, names in zip(groups, self.groups, strict=True):
-            group["params"] = [params[name] for name in names]
+    def _traced_groups(self, hyper: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
+        """The groups without parameters; their numbers are inputs of the step."""
+        groups = [{**group, "params": [], **_execution(group)} for group in self.optimizer.param_groups]
         for item in self.hyperparameters:
             group, tensor = groups[item.group], hyper[item.name]
             held = group[item.key]
@@ -197,11 +251,19 @@ class TracedOptimizer:
             raise OptimizerUnsupported(optimizer=self.kind, reason=reason, where="optimizer") from error
 
     def _check_static(self, new: Mapping[str, torch.Tensor], stepped: Mapping[torch.Tensor, dict]) -> None:
-        tensors = {slot.name for slot in self.slots}
-        for name in self.names:
-            for key, value in stepped.get(new[name], {}).items():
-                if f"{name}/{key}" not in tensors and value != self._static[name].get(key):
+        for name, parameter in new.items():
+            tensors = {slot.key for slot in self._slots_of[name]}
+            for key, value in stepped.get(parameter, {}).items():
+                if key not in tensors and value != self._static[name].get(key):
                     raise OptimizerStateUnknown(optimizer=self.kind, state=key, where=f"optimizer, {name}")
+
+
+def _tensors(groups: Sequence[Mapping[str, object]]) -> list[torch.Tensor]:
+    """The tensors that stand for numbers of the groups."""
+    held = [value for group in groups for key, value in group.items() if key != "params"]
+    flat = [item for value in held for item in (value if isinstance(value, tuple) else (value,))]
+    scheduled = [tensor for item in flat if isinstance(item, ScheduledFloat) for tensor in item.tensors()]
+    return [*scheduled, *(item for item in flat if isinstance(item, torch.Tensor))]
 
 
 def _execution(group: Mapping[str, object]) -> dict[str, bool]:
@@ -233,33 +295,3 @@ def _lent(optimizer: torch.optim.Optimizer, groups: list[dict], state: Mapping) 
     finally:
         optimizer.__dict__.clear()
         optimizer.__dict__.update(saved)
-
-
-Fill = float | Callable[[Mapping[str, float]], float]
-_ADAM: dict[str, Fill] = {"step": 0.0, "exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0}
-
-# What each optimizer of torch.optim fills its state with at the start (sources of torch 2.13).
-_INITIAL: dict[type[torch.optim.Optimizer], dict[str, Fill]] = {
-    # With dampening, SGD's first step differs from a step on zeros: see Hyperparameter.first_step.
-    torch.optim.SGD: {"momentum_buffer": 0.0},
-    torch.optim.Adam: _ADAM,
-    torch.optim.AdamW: _ADAM,
-    torch.optim.RAdam: _ADAM,
-    torch.optim.NAdam: {**_ADAM, "mu_product": 1.0},
-    torch.optim.Adamax: {"step": 0.0, "exp_avg": 0.0, "exp_inf": 0.0},
-    torch.optim.Adadelta: {"step": 0.0, "square_avg": 0.0, "acc_delta": 0.0},
-    torch.optim.Adagrad: {"step": 0.0, "sum": lambda group: group["initial_accumulator_value"]},
-    torch.optim.RMSprop: {"step": 0.0, "square_avg": 0.0, "momentum_buffer": 0.0, "grad_avg": 0.0},
-    torch.optim.Rprop: {"step": 0.0, "prev": 0.0, "step_size": lambda group: float(group["lr"])},
-    torch.optim.ASGD: {"step": 0.0, "ax": 0.0, "mu": 1.0, "eta": lambda group: float(group["lr"])},
-    torch.optim.Muon: {"momentum_buffer": 0.0},
-}
-
-
-def _initial_fill(optimizer: torch.optim.Optimizer, group: int, key: str) -> float | None:
-    """The number that fills state ``key`` of this group's parameters at the start, or None if not known."""
-    for kind in type(optimizer).__mro__:
-        if key in _INITIAL.get(kind, {}):
-            fill = _INITIAL[kind][key]
-            return fill(optimizer.param_groups[group]) if callable(fill) else fill
-    return None

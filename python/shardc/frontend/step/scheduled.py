@@ -8,7 +8,7 @@ scheduler.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -39,6 +39,15 @@ class ScheduledFloat(float):
     def cast(self, dtype: torch.dtype) -> torch.Tensor:
         """The tensor in another dtype, for ops that do not promote."""
         return self._once("cast", dtype, lambda: self.tensor.to(dtype))
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Its own tensor, and those that were computed from it and kept."""
+        yield self.tensor
+        for made, _ in self._memo.values():
+            if isinstance(made, ScheduledFloat):
+                yield from made.tensors()
+            elif isinstance(made, torch.Tensor):
+                yield made
 
     def _once(self, name: str, other: object, make: Callable[[], T]) -> T:
         key = (name, id(other) if isinstance(other, ScheduledFloat) else other)
