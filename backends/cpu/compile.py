@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,6 +20,8 @@ from shardc.backends.cpu.emit.emit import emit
 from shardc.backends.cpu.emit.entries import entries
 from shardc.backends.cpu.emit.loops import BARRIER
 from shardc.backends.cpu.host import check_target, has_tables, scales_by_powers_of_two, target, without
+from shardc.backends.cpu.object_code.elf import ObjectFile
+from shardc.backends.cpu.object_code.kept import object_files
 from shardc.backends.cpu.object_code.link import shared_object, system_linker
 from shardc.backends.cpu.object_code.lower import SCALES, TABLES
 from shardc.backends.cpu.object_code.object_code import object_code
@@ -71,22 +73,31 @@ def compile_functions(
 ) -> bytes:
     """The shared object of a module of :func:`shardc.backends.body.extract.extract`. ``make`` is
     ``object_code``, or ``object_code_here``. Raises as :func:`build_library`.
+
+    Kernels whose code this process has made are not compiled again where shardc links for itself.
     """
     check_target()
-    linker = system_linker()
-    with functions.context, ir.Location.unknown():
+    linker, every = system_linker(), [function.operation for function in functions.body]
+    if linker is not None or make is not object_code:
+        return shared_object([ObjectFile(_object_of(every, make))], linker)
+    return shared_object(object_files(every, target(), lambda new: _object_of(new, make)), linker)
+
+
+def _object_of(functions: Sequence[ir.Operation], make: Callable[[ir.Module, str, str], bytes]) -> bytes:
+    """The object file of functions, of which there is at least one."""
+    with functions[0].context, ir.Location.unknown():
         module = ir.Module.create()
         if scales_by_powers_of_two():
             module.operation.attributes[SCALES] = ir.UnitAttr.get()
         if has_tables():
             module.operation.attributes[TABLES] = ir.UnitAttr.get()
-        kernels, every = [], [*functions.body]
-        for number, function in enumerate(every):
-            progress.step("loops of kernels", number + 1, len(every))
-            kernels.append(_emit(function.operation, module))
-        progress.step(f"machine code of {len(every)} kernels")
+        kernels = []
+        for number, function in enumerate(functions):
+            progress.step("loops of kernels", number + 1, len(functions))
+            kernels.append(_emit(function, module))
+        progress.step(f"machine code of {len(functions)} kernels")
         module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
-        return shared_object(make(module, entries(kernels, target()), without()), linker)
+        return make(module, entries(kernels, target()), without())
 
 
 def _emit(function: ir.Operation, module: ir.Module) -> Emitted:
