@@ -11,7 +11,7 @@ from pathlib import Path
 from torch_mlir import ir
 
 from shardc.backends.benchmark.host import host_model
-from shardc.backends.body.extract import extract
+from shardc.backends.body.extract import extract, kernels
 from shardc.backends.body.handlers import handlers
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.structured import read_structured
@@ -54,6 +54,23 @@ def build_library(module: ir.Module) -> Path:
         return library_cache.find(name) or library_cache.keep(name, compile_functions(functions))
 
 
+def compile_ahead(modules: Sequence[ir.Module]) -> None:
+    """Makes the code of the kernels of several modules of one context, which :func:`build_library` then takes
+    for each; nothing where a linker of the system links, which takes one object file. Raises as that.
+    """
+    extracted = [extract(module) for module in modules if kernels(module)]
+    todo = [e for e in extracted if library_cache.find(f"kernels-{library_key(e)}.so") is None]
+    if not todo or system_linker() is not None:
+        return
+    check_target()
+    every = [function.operation for functions in todo for function in functions.body]
+    with every[0].context:
+        for number, function in enumerate(every):  # names of one module are names of the others too
+            name = ir.StringAttr(function.attributes["sym_name"]).value
+            function.attributes["sym_name"] = ir.StringAttr.get(f"{name}_{number}")
+    object_files(every, target(), lambda new: _object_of(new, object_code))
+
+
 def failing(module: ir.Module) -> dict[str, Exception]:
     """The kernels of ``module`` that do not compile by themselves, by name, and why not."""
     errors: dict[str, Exception] = {}
@@ -91,13 +108,13 @@ def _object_of(functions: Sequence[ir.Operation], make: Callable[[ir.Module, str
             module.operation.attributes[SCALES] = ir.UnitAttr.get()
         if has_tables():
             module.operation.attributes[TABLES] = ir.UnitAttr.get()
-        kernels = []
+        emitted = []
         for number, function in enumerate(functions):
             progress.step("loops of kernels", number + 1, len(functions))
-            kernels.append(_emit(function, module))
+            emitted.append(_emit(function, module))
         progress.step(f"machine code of {len(functions)} kernels")
         module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
-        return make(module, entries(kernels, target()), without())
+        return make(module, entries(emitted, target()), without())
 
 
 def _emit(function: ir.Operation, module: ir.Module) -> Emitted:

@@ -43,6 +43,8 @@ class Region:
     module: ir.Module = field(repr=False)
     spared_bytes: int = 0
     """Bytes held at once as calls alone: the logits of a linear layer with a cross entropy behind it."""
+    beside: Sequence[Region] = field(default=(), repr=False, compare=False)
+    """The regions of its block, itself among them, on which is decided one after the other."""
 
 
 @dataclass(frozen=True)
