@@ -104,9 +104,11 @@ def compare_step(
         found = ranked.run(blocks, widen, None if widen else library)
         wanted = {key: value.join(value.shape)[0] for key, value in expected.items()}
         moved = rate * (step + 1 if widen else 1)
-        rows = compared(step, wanted, found, tolerance, moved, {})
+        before = None if widen else values
+        rows = compared(step, wanted, found, tolerance, moved, {}, before)
         if failing := {parameter_of(row.role, row.name) for row in rows if not row.ok}:
-            rows = compared(step, wanted, found, tolerance, moved, whole.summed(values, widen, failing))
+            summed = whole.summed(values, widen, failing)
+            rows = compared(step, wanted, found, tolerance, moved, summed, before)
         outcome.rows += rows
         outcome.undefined |= any(bool(tensor.isnan().any()) for tensor in wanted.values())
         outcome.unobserved += [":".join(key) for key in wanted if key not in found and step == 0]

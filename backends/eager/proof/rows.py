@@ -28,11 +28,14 @@ def compared(
     tolerance: Tolerance,
     moved: float,
     summed: Mapping[str, float],
+    before: Mapping[Key, Tensor] | None = None,
 ) -> list[Row]:
     """One row for each value, and one more for a value whose replicas differ.
 
     ``moved``: learning rate times steps since the states were equal. ``summed``: of gradients, the magnitude
     of what was summed: errors of one that cancels, and of optimizer state made of it, are relative to that.
+    ``before``: the values that both programs began this step with, where they were the same; parameters get
+    one more row then, for how they moved.
     """
     sizes = {key: measure.magnitude(tensor) for key, tensor in wanted.items()}
     largest: dict[str, float] = {}
@@ -48,14 +51,23 @@ def compared(
         scale = sizes[key] + measure.FLOOR * largest[_kind(key)]
         parameter = parameter_of(role, name)
         terms = summed.get(parameter, 0.0) if role in ("grad", "opt_state") else 0.0
-        if sizes.get(("grad", parameter), 0.0) <= tolerance.cancels * terms:
+        if _cancelled(parameter, sizes, tolerance, terms):
             scale += terms
         bound = tolerance.bound(role, tensor.dtype, scale, moved)
         gap = measure.difference(made, tensor)
         rows.append(Row(step, role, name, measure.relative(gap, scale), bound))
+        start = None if before is None or role != "param" else before.get(key)
+        if start is not None and not _cancelled(name, sizes, tolerance, summed.get(name, 0.0)):
+            error = measure.update_error(made, tensor, start)
+            rows.append(Row(step, role, f"{name} (update)", error, measure.UPDATE))
         if spread > 0:
             rows.append(Row(step, role, f"{name} (between ranks)", measure.relative(spread, scale), bound))
     return rows
+
+
+def _cancelled(parameter: str, sizes: Mapping[Key, float], tolerance: Tolerance, terms: float) -> bool:
+    """Whether a parameter's gradient is small beside the ``terms`` that were summed to it."""
+    return sizes.get(("grad", parameter), 0.0) <= tolerance.cancels * terms
 
 
 def parameter_of(role: str, name: str) -> str:

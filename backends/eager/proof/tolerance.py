@@ -19,6 +19,8 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import read_type
 
 FLOOR = 1e-3
+UPDATE = 0.1
+"""The bound of :func:`update_error`: the mean error of a parameter's update, relative to the mean update."""
 _TINY = 1e-300
 
 
@@ -94,6 +96,19 @@ def difference(a: Tensor, b: Tensor) -> float:
     a, b = wide(a), wide(b)
     gap = torch.where(a == b, 0.0, (a - b).abs())
     return float(gap.nan_to_num(nan=float("inf"), posinf=float("inf")).max())
+
+
+def update_error(made: Tensor, wanted: Tensor, before: Tensor) -> float:
+    """The mean of ``|made - wanted|`` relative to that of ``|wanted - before|``, four roundings aside.
+
+    An element of Adam's update may have the other sign where its gradient is rounding error, which
+    :meth:`Tolerance.bound` allows each element to; most elements of a right update are near, though.
+    """
+    if made.shape != wanted.shape or not wanted.numel() or not wanted.dtype.is_floating_point:
+        return 0.0
+    moved = float((wide(wanted) - wide(before)).abs().mean())
+    rounding = 4 * torch.finfo(wanted.dtype).eps * magnitude(wanted)
+    return relative(float((wide(made) - wide(wanted)).abs().mean()), moved + rounding / UPDATE)
 
 
 def relative(gap: float, scale: float) -> float:

@@ -19,6 +19,7 @@ from shardc.diagnostics.cli import MalformedMlir
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.diagnostics.text import table
 from shardc.passes.manager.program import find_function
+from shardc.report.device_work import device_work
 from shardc.report.memory_text import explain_pipeline, peak_text
 from shardc.report.plan_report import Report, make_report
 from shardc.report.roofline import roofline
@@ -37,7 +38,7 @@ def explain(path: Path, what: str | None = None) -> str:
     """
     manifest = read_manifest(path) if path.is_dir() else None
     levels, kernels = path / "levels", manifest["kernels"] if manifest else []
-    plan = _plan_text(path / "plan.json") if manifest else "?"
+    plan, stages = _plan_texts(path / "plan.json") if manifest else ("?", "")
     rank_path = levels / "3-rank.mlir" if manifest else path
     module = _parsed(rank_path)  # before it was cut into stages
     if (problem := _level_problem(module)) is not None:
@@ -49,7 +50,8 @@ def explain(path: Path, what: str | None = None) -> str:
     program = _parsed(levels / "4-kernel.mlir") if kernels else _parsed(cut) if cut.is_file() else module
     pipeline = explain_pipeline(program, library)
     peak = "" if pipeline is not None else peak_text(program, library)
-    report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline)
+    work = device_work(_parsed(levels / "1-global.mlir"), module, stages) if manifest else None
+    report = make_report(module, plan, [], kernels=kernels, peak=peak, pipeline=pipeline, work=work)
     parts = [report.render(), _arguments(report, "", path), _collectives(transfers(module))]
     target = known_target(manifest["target"]) if manifest else None
     if target is not None and target.is_modelled:
@@ -76,9 +78,11 @@ def _parsed(path: Path) -> ir.Module:
         raise NotAnArtefact(path=path, problem=problem, where=error.where) from error
 
 
-def _plan_text(path: Path) -> str:
+def _plan_texts(path: Path) -> tuple[str, str]:
+    """The plan in words, and the axis of a pipeline's stages or nothing."""
     try:
-        return str(json.loads(path.read_text())["text"])
+        plan = json.loads(path.read_text())
+        return str(plan["text"]), str(plan.get("pipeline", ""))
     except (ValueError, KeyError, TypeError) as error:
         raise BadArtefact(problem=f"plan.json is no plan ({error!r})", hint=AGAIN, where=str(path)) from error
 

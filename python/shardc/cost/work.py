@@ -58,15 +58,30 @@ def moved_bytes(call: OpCall) -> int:
 
 def flops(call: OpCall) -> float:
     """Floating-point operations of the products in a call; 0 where it has none."""
-    tensors = call.tensors
-    if call.target in ("aten.mm", "aten.bmm", "aten.addmm"):
-        return 2.0 * prod(matmul_sizes(tensors[-2].shape, tensors[-1].shape))
-    if call.target == "aten.convolution":
-        (result, *_), (_, weight, *_) = call.results, tensors
-        return 0.0 if result is None else 2.0 * result.numel * prod(weight.shape[1:])
-    if call.target.startswith("shardc.attention"):
-        return attention_flops(tensors[0].numel, tensors[1].shape[-2])
+    if call.target in ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"):
+        return 2.0 * prod(matmul_sizes(call.tensors[-2].shape, call.tensors[-1].shape))
+    if call.target in ("aten.convolution", "aten.convolution_backward"):
+        return _convolution_flops(call)
+    if call.target in ("shardc.attention", "shardc.attention_backward"):
+        keys = call["k"].shape[-2]
+        return float(attention_flops(call["q"].numel, keys, call.target.endswith("_backward")))
+    if call.target == "aten._grouped_mm":
+        left, right = call["self"].shape, call["mat2"].shape
+        is_cut = len(left) == len(right) == 2  # along the terms: each is of one group
+        return 2.0 * left[-1] * (left[0] * right[1] if is_cut else call.result.numel)
     return 0.0
+
+
+def _convolution_flops(call: OpCall) -> float:
+    """A weight's element meets each element of what the convolution makes; transposed, of what it reads.
+
+    The backward has one such product for the input's gradient and one for the weight's.
+    """
+    backward = call.target.endswith("_backward")
+    made = call["grad_output"] if backward else call.result
+    met = call["input"] if call["transposed"] else made
+    products = sum(call["output_mask"][:2]) if backward else 1
+    return 2.0 * products * met.numel * prod(call["weight"].shape[1:])
 
 
 def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, int, int]:

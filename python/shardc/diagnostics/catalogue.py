@@ -28,6 +28,7 @@ REMARKS = {
     "ReplicatedOp": "An op has no sharding rule: every device computes all of it.",
     "StagesOfModel": "The stages of a pipeline are those that the model ships with.",
     "TuningIgnored": "A tuned configuration does not fit the kernel any more; the default is used.",
+    "WorkRepeated": "Devices along an axis repeat each other's work: some operations are not cut along it.",
 }
 """What a plan's report says besides its tables."""
 

@@ -16,6 +16,7 @@ from shardc.backends.torch.description import edges
 from shardc.diagnostics.base import Remark
 from shardc.diagnostics.text import size_text, table
 from shardc.passes.manager.program import micro_batches_apart
+from shardc.report.device_work import DeviceWork
 from shardc.report.pipeline_report import PipelineReport
 from shardc.report.source_lines import shown_in
 from shardc.report.traffic import totals, transfers
@@ -35,7 +36,8 @@ class Report:
     ``shardings`` are (role, name, shape, layout, why), ``traffic`` (phase, axes, kind, how many, bytes of all
     of them). ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if
     there is one; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a
-    user's edges change of it. ``micro_batches_apart``: how many run as programs of their own.
+    user's edges change of it. ``micro_batches_apart``: how many run as programs of their own. ``work``: of
+    a device, beside the single device's.
     """
 
     mesh: str
@@ -52,9 +54,11 @@ class Report:
     pipeline: PipelineReport | None = None
     fusion: str = ""
     micro_batches_apart: int = 0
+    work: DeviceWork | None = None
 
     def render(self) -> str:
-        parts = [[self.title()], self._pipeline(), self._memory(), self._collectives(), self._kernels()]
+        parts = [[self.title()], self._pipeline(), self._memory(), self._work(), self._collectives()]
+        parts += [self._kernels()]
         parts += [self._layouts(), self._remarks(), self._end()]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
@@ -96,6 +100,12 @@ class Report:
         rows.append(("total", size_text(sum(self.local_bytes.values()))))
         peak = [f"a step takes {self.peak}"] if self.peak else []
         return ["bytes on each device", *table(rows, right=(1,)), *peak]
+
+    def _work(self) -> list[str]:
+        lines = [] if self.work is None else self.work.render()
+        if lines and self.pipeline is not None:
+            lines[0] += ", before it was cut into stages"
+        return lines
 
     def _collectives(self) -> list[str]:
         of = " before it was cut" if self.pipeline is not None else ""
@@ -149,6 +159,7 @@ def make_report(
     peak: str = "",
     pipeline: PipelineReport | None = None,
     fusion: str = "",
+    work: DeviceWork | None = None,
 ) -> Report:
     """The report of a level-3 module, and of what else :class:`Report` has."""
     axes, leaves, whys = edges(rank_module)
@@ -165,8 +176,9 @@ def make_report(
         for (phase, axes, kind), (n, moved) in totals(transfers(rank_module)).items()
     ]
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in axes)
-    more = (mesh.world_size, None, kernels, peak, pipeline, fusion, micro_batches_apart(rank_module))
-    return Report(text, plan, shardings, sizes, traffic, remarks, seconds or {}, *more)
+    told = [*remarks, *(() if work is None else work.remarks())]
+    more = (mesh.world_size, None, kernels, peak, pipeline, fusion, micro_batches_apart(rank_module), work)
+    return Report(text, plan, shardings, sizes, traffic, told, seconds or {}, *more)
 
 
 def layout(sharding: Entry) -> str:

@@ -65,9 +65,8 @@ class CompiledForward:
     def plan(self) -> Report:
         """What was cut how and why, and what it sends."""
         c = self.compiled
-        return make_report(
-            c.rank_module, c.plan.text, list(c.remarks), c.seconds, describe_kernels(c.program), "", None, ""
-        )
+        kernels, remarks = describe_kernels(c.program), list(c.remarks)
+        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, kernels, work=c.work)
 
     def check(self, steps: int = 1) -> Proof:
         """Run the program on simulated ranks against the single-device forward, in f64 and in its own

@@ -95,9 +95,8 @@ class CompiledStep:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
         kernels, remarks = describe_kernels(c.program), list(c.remarks)
-        return make_report(
-            c.rank_module, c.plan.text, remarks, c.seconds, kernels, self.peak, self.pipeline, c.fusion_effect
-        )
+        more = (kernels, self.peak, self.pipeline, c.fusion_effect, c.work)
+        return make_report(c.rank_module, c.plan.text, remarks, c.seconds, *more)
 
     @cached_property
     def peak(self) -> str:

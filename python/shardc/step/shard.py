@@ -35,6 +35,7 @@ from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.style_plan import StylePlan, read_styles
+from shardc.report.device_work import DeviceWork, device_work
 from shardc.runtime.check import Json
 from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
@@ -122,6 +123,11 @@ class Compiled:
     def global_module(self) -> ir.Module:
         """Level 1: the program that the user wrote, for one device."""
         return self.levels.module(GLOBAL)
+
+    @cached_property
+    def work(self) -> DeviceWork:
+        """What a device computes beside the single device."""
+        return device_work(self.global_module, self.rank_module, self.plan.pipeline)
 
 
 def make_mesh(spec: Mapping[str, int], micro_batches: int = 1) -> Mesh:

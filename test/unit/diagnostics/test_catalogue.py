@@ -37,7 +37,7 @@ def ids_in(path: Path, names: tuple[str, ...]) -> list[str]:
 
 
 def test_the_catalogue_has_the_ids_of_all_remarks_and_warnings() -> None:
-    said = {name for path in SOURCES for name in ids_in(path, ("remark",))}
+    said = {name for path in SOURCES for name in ids_in(path, ("remark", "Remark"))}
     assert said == set(REMARKS)
     warned = {name for path in SOURCES for name in ids_in(path, ("warn", "warn_at", "_warn"))}
     assert warned == set(WARNINGS)

@@ -109,7 +109,10 @@ def test_clipping_and_precision_come_from_the_trainer() -> None:
     assert (found.clip_grad_norm, found.clip_parameters, found.autocast) == (0.5, "optimizer", "bfloat16")
 
 
-def test_the_strategy_refuses_at_fit(tmp_path: Path) -> None:
+def test_the_strategy_refuses_at_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "")  # Lightning sets them, and leaves them; so they go after the test
+        monkeypatch.delenv(name)
     loader = DataLoader(TensorDataset(torch.ones(4, 4)), batch_size=2)
     strategy = ShardcStrategy(mesh={"data": 1})
     trainer = L.Trainer(

@@ -9,6 +9,7 @@ import torch
 
 from shardc.backends.eager.interpreter import run
 from shardc.backends.eager.proof.compare import compare_step
+from shardc.backends.eager.proof.perturb import perturbed
 from shardc.backends.eager.proof.tolerance import Tolerance
 from shardc.diagnostics.oracle import ExecutionFailed, MissingInput, NoStep, ProgramsDiffer
 
@@ -57,15 +58,17 @@ def test_level_3_equals_level_1(parse, two_layer, widen):
     )
     assert found.passed, found.render()
     names = {f"{row.role}:{row.name}" for row in found.rows}
-    assert names == {
+    updates = set() if widen else {f"param:{name} (update)" for name in ("w1", "b1", "w2")}
+    assert names == updates | {
         "loss:loss",
         *(f"{role}:{name}" for role in ("grad", "param") for name in ("w1", "b1", "w2")),
         "opt_state:w1/momentum",
         "opt_state:b1/momentum",
         "opt_state:w2/momentum",
     }
-    assert len(found.rows) == 30 and not found.unobserved
-    assert found.render().startswith("equal: 30 comparisons")
+    count = 30 if widen else 39
+    assert len(found.rows) == count and not found.unobserved
+    assert found.render().startswith(f"equal: {count} comparisons")
 
 
 def test_an_annotated_program_holds_global_values(parse, two_layer):
@@ -159,6 +162,18 @@ def test_other_mistakes_are_caught_and_named(parse, two_layer, mistake):
     found = compare_step(parse(two_layer.LEVEL_1), parse(text), two_layer.inputs())
     first = found.first_failure
     assert first is not None and (first.role, first.name) == (role, name), found.render()
+
+
+@pytest.mark.parametrize("update", ["%g_w1", "%d_w1"])
+def test_a_wrong_update_is_caught_in_its_own_precision(parse, two_layer, update):
+    """Each element lies within the two learning rates that Adam may need; the update as a whole does not."""
+    text = change(
+        two_layer.LEVEL_3, "torch.aten.mul.Tensor %n_w1, %lr", f"torch.aten.mul.Tensor {update}, %lr"
+    )
+    inputs = perturbed(two_layer.inputs(), parse(two_layer.LEVEL_1))
+    found = compare_step(parse(two_layer.LEVEL_1), parse(text), inputs, widen=False)
+    failed = {(row.role, row.name) for row in found.failures}
+    assert ("param", "w1 (update)") in failed, found.render()
 
 
 def test_replicas_that_drift_apart_are_caught_though_the_first_is_right(parse, two_layer):

@@ -8,11 +8,13 @@ import torch
 from shardc.backends.eager.program import find_step
 from shardc.backends.eager.proof.comparison import Comparison, Row
 from shardc.backends.eager.proof.tolerance import (
+    UPDATE,
     coarsest_dtype,
     difference,
     in_f64,
     magnitude,
     own_precision,
+    update_error,
 )
 
 INF, NAN = float("inf"), float("nan")
@@ -64,6 +66,17 @@ def test_bounds():
     assert f32.bound("opt_state", torch.float32, 1.0, 0.0) == 2 * f32.relative
     assert f32.bound("param", torch.float32, 0.5, 1e-3) == pytest.approx(f32.relative + 4e-3)
     assert f32.bound("buffer", torch.int64, 1.0, 1.0) == 0
+
+
+def test_the_error_of_an_update():
+    before, step = torch.full((1000,), 0.02), torch.full((1000,), 1e-3)
+    right = before + step
+    flipped = torch.where(torch.arange(1000) < 10, before - step, right)  # where Adam's gradient is rounding
+    assert update_error(right, right, before) == 0
+    assert update_error(flipped, right, before) == pytest.approx(0.02, rel=1e-2)
+    assert update_error(before, right, before) == pytest.approx(1, rel=1e-2)
+    assert update_error(before - step, right, before) > 1 > UPDATE
+    assert update_error(right * (1 + 2e-7), right, right) < UPDATE  # nothing moved: rounding is no update
 
 
 @pytest.mark.parametrize(

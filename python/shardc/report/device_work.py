@@ -1,0 +1,155 @@
+"""What a device computes in a step, beside what the single device computes: by phase, and what is repeated.
+
+Floating-point operations are those of products (matmuls, convolutions, attention); bytes are what calls read
+and write, each tensor once, before ops are fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.cost.work import flops, moved_bytes
+from shardc.diagnostics.base import Remark
+from shardc.diagnostics.text import table
+from shardc.dialects.aten.call import CallReader, is_constant
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.location import source_line
+from shardc.passes.manager.program import find_function
+from shardc.report.source_lines import shown
+from shardc.runtime.report.messages import is_silenced
+
+PHASES = ("forward", "backward", "optimizer")
+SMALLEST_PART = 0.01
+"""Of a step's operations: what is repeated of fewer is in the table alone."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One call of a step: its floating-point operations and its bytes, in all turns of loops that it is in.
+
+    ``axes``: those of the mesh that cut what it makes, or that it is summed over. None before a plan.
+    """
+
+    phase: str
+    where: str | None
+    flops: float
+    bytes_moved: float
+    axes: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class DeviceWork:
+    """What one of ``devices`` computes (``own``), beside the program for a single one (``single``).
+
+    ``space``: names of the mesh's axes, but for that of a pipeline's stages, and their sizes.
+    """
+
+    own: list[Work]
+    single: list[Work]
+    space: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def share(self) -> float:
+        """Of the single device's floating-point operations, or of its bytes where it has none."""
+        total = sum(w.flops for w in self.single)
+        if total:
+            return sum(w.flops for w in self.own) / total
+        return sum(w.bytes_moved for w in self.own) / max(sum(w.bytes_moved for w in self.single), 1.0)
+
+    def render(self) -> list[str]:
+        """Lines of a report; none for one device."""
+        devices = prod(self.space.values())
+        if devices == 1 or not self.single:
+            return []
+        rows = [("", "FLOP", "of one device's", "bytes", "of one device's")]
+        for phase in (*PHASES, "total"):
+            own, single = _sums(self.own, phase), _sums(self.single, phase)
+            if any(single):
+                parts = [_part(a, b) for a, b in zip(own, single, strict=True)]
+                rows.append((phase, _count(own[0]), parts[0], _count(own[1]), parts[1]))
+        title = f"what a device computes, beside one device alone (evenly divided: {1 / devices:.3f})"
+        return [title, *table(rows, right=(1, 2, 3, 4))]
+
+    def remarks(self) -> Iterator[Remark]:
+        """One for each set of axes along which devices repeat each other's work, with the largest line."""
+        total = sum(w.flops for w in self.single)
+        repeated: dict[tuple[str, ...], list[Work]] = {}
+        for work in self.own:
+            idle = tuple(a for a, n in self.space.items() if n > 1 and a not in (work.axes or ()))
+            if idle and work.flops:
+                repeated.setdefault(idle, []).append(work)
+        for axes, works in repeated.items():
+            # what all devices along the other axes do of it, each once
+            ways = prod(n for a, n in self.space.items() if a not in axes)
+            part = ways * sum(w.flops for w in works) / total
+            if part >= SMALLEST_PART and not is_silenced("WorkRepeated"):
+                by_line: dict[str | None, float] = {}
+                for work in works:
+                    by_line[work.where] = by_line.get(work.where, 0.0) + work.flops
+                yield _remark(axes, prod(self.space[a] for a in axes), part, by_line)
+
+
+def device_work(single: ir.Module, rank: ir.Module, pipeline: str = "") -> DeviceWork:
+    """Of the program at levels 1 and 3, where it is not cut into stages; ``pipeline``: the axis of these."""
+    mesh = read_mesh(rank)
+    space = {a.name: a.size for a in mesh.space if a.name != pipeline} if mesh is not None else {}
+    return DeviceWork(list(_works(rank, mesh)), list(_works(single, None)), space)
+
+
+def _works(module: ir.Module, mesh: Mesh | None) -> Iterator[Work]:
+    function = find_function(module)
+    if function is not None:
+        codec = None if mesh is None else ShardingCodec(module.context, mesh)
+        yield from _walk(function.regions[0].blocks[0], CallReader(), codec, 1)
+
+
+def _walk(block: ir.Block, reader: CallReader, codec: ShardingCodec | None, times: int) -> Iterator[Work]:
+    for op in (view.operation for view in block.operations):
+        if op.name == "dist.loop" and codec is not None:
+            turns = codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
+            yield from _walk(op.regions[0].blocks[0], reader, codec, times * turns)
+        elif _is_call(op):
+            call = reader.read(op).spec
+            phase = op.attributes["dist.phase"].value if "dist.phase" in op.attributes else "forward"
+            axes = None if codec is None else _axes(op, codec)
+            size = times * moved_bytes(call)
+            yield Work(phase, source_line(op.location), times * flops(call), size, axes)
+
+
+def _is_call(op: ir.Operation) -> bool:
+    return op.name.startswith("torch.") and not op.name.startswith("torch.prim.") and not is_constant(op)
+
+
+def _axes(op: ir.Operation, codec: ShardingCodec) -> frozenset[str]:
+    if "dist.shardings" not in op.attributes:
+        return frozenset()
+    return frozenset(axis.name for said in op.attributes["dist.shardings"] for axis in codec.read(said).used)
+
+
+def _sums(works: list[Work], phase: str) -> tuple[float, float]:
+    found = [w for w in works if phase in (w.phase, "total")]
+    return sum(w.flops for w in found), sum(w.bytes_moved for w in found)
+
+
+def _part(own: float, single: float) -> str:
+    return f"{own / single:.3f}" if single else ""
+
+
+def _count(number: float) -> str:
+    return f"{number:.3g}" if number else ""
+
+
+def _remark(axes: tuple[str, ...], ways: int, part: float, by_line: Mapping[str | None, float]) -> Remark:
+    where = max(by_line, key=lambda line: by_line[line])
+    names = " and ".join(axes)
+    lines = f"{len(by_line)} line{'s' * (len(by_line) > 1)}"
+    what = (
+        f"{part:.0%} of the step's floating-point operations, of {lines}, are not cut along {names}: each of "
+        f"{ways} devices does them all"
+    )
+    return Remark("WorkRepeated", what, shown(where) if where else None)

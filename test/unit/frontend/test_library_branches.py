@@ -1,0 +1,39 @@
+"""A library that branches on values: the error says what to do, and what it says works (DETR's encoder)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from transformers import DetrConfig
+from transformers.models.detr.modeling_detr import DetrEncoderLayer
+
+from shardc.diagnostics.frontend import LibraryDataDependent
+from shardc.frontend.step.capture import capture_step
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        config = DetrConfig(
+            d_model=8, encoder_attention_heads=2, encoder_ffn_dim=16, dropout=0.0, attention_dropout=0.0
+        )
+        self.layer = DetrEncoderLayer(config)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = self.layer(x, attention_mask=None, spatial_position_embeddings=torch.zeros_like(x))
+        return out if isinstance(out, torch.Tensor) else out[0]
+
+
+def capture(model: nn.Module) -> object:
+    optimizer = torch.optim.SGD(model.parameters())
+    return capture_step(model, optimizer, (torch.ones(2, 3, 8),), loss=lambda out, _: out.sum())
+
+
+def test_the_branch_is_named_with_the_libraries_line_and_the_way_out_works() -> None:
+    model = Encoder()
+    with pytest.raises(LibraryDataDependent, match="set training = False on that module") as caught:
+        capture(model)
+    assert caught.value.where is not None and "modeling_detr.py" in caught.value.where
+    model.layer.training = False
+    capture(model)
