@@ -47,6 +47,8 @@ class Target(ABC):
     """Whether a model of costs says what programs take where they cannot be measured."""
     runs_on_host: ClassVar[bool] = False
     """Whether kernels take tensors of the host, so that the oracle runs them as they are."""
+    compiles_ahead: ClassVar[bool] = False
+    """Whether kernels of several programs are sooner compiled together than one program at a time."""
 
     @property
     @abstractmethod
@@ -123,6 +125,12 @@ class Target(ABC):
     def libraries(self, call: ir.Operation) -> Sequence[str]:
         """Names of overloads that compute a call of ATen otherwise, and compete with it."""
         return ()
+
+    def compile_ahead(self, modules: Sequence[ir.Module]) -> None:
+        """Compiles the kernels of modules together, where the target :attr:`compiles_ahead`, so that
+        :meth:`compile` finds each of them made. What does not compile is left to that.
+        """
+        raise NotImplementedError
 
     def choose_libraries(self, module: ir.Module, rounding: str) -> int:
         """Makes products outside kernels calls of the library measured fastest here; returns how many."""

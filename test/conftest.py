@@ -68,6 +68,14 @@ def no_launcher_is_left() -> Iterator[None]:
     assert not changed, f"the test left these variables changed: {', '.join(changed)}"
 
 
+@pytest.fixture(autouse=True)
+def no_machine_code_is_left() -> None:
+    """Each test compiles its own kernels: others have planted bugs, or count what is compiled."""
+    kept = sys.modules.get("shardc.backends.cpu.object_code.kept")
+    if kept is not None:
+        kept.forget()
+
+
 def _has_process_group() -> bool:
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and distributed.is_initialized()

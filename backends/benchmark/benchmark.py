@@ -63,13 +63,23 @@ def decide(subject: str, candidates: Sequence[Candidate], clock: Clock | None = 
     which is not remembered.
     """
     clock = clock or HostClock()
-    key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), clock.surroundings()])
-    file = f"choice-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    key, file = _place(subject, candidates, clock)
     found = _find(file)
     if found is not None and found.name in [c.name for c in candidates]:
         return found
     with disk.alone(file):
         return _find(file) or _decided_now(file, key, subject, candidates, clock)
+
+
+def is_decided(subject: str, candidates: Sequence[Candidate], clock: Clock) -> bool:
+    """Whether :func:`decide` would find a choice on disk."""
+    return _find(_place(subject, candidates, clock)[1]) is not None
+
+
+def _place(subject: str, candidates: Sequence[Candidate], clock: Clock) -> tuple[str, str]:
+    """All that a choice depends on, and the name of the file that keeps it."""
+    key = "\n".join([subject, *(f"{c.name} {c.version}" for c in candidates), clock.surroundings()])
+    return key, f"choice-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
 def _find(file: str) -> Choice | None:

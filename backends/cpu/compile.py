@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from torch_mlir import ir
 
 from shardc.backends.benchmark.host import host_model
-from shardc.backends.body.extract import extract
+from shardc.backends.body.extract import extract, kernels
 from shardc.backends.body.handlers import handlers
 from shardc.backends.body.read_graph import read_graph
 from shardc.backends.body.structured import read_structured
@@ -20,6 +20,8 @@ from shardc.backends.cpu.emit.emit import emit
 from shardc.backends.cpu.emit.entries import entries
 from shardc.backends.cpu.emit.loops import BARRIER
 from shardc.backends.cpu.host import check_target, has_tables, scales_by_powers_of_two, target, without
+from shardc.backends.cpu.object_code.elf import ObjectFile
+from shardc.backends.cpu.object_code.kept import object_files
 from shardc.backends.cpu.object_code.link import shared_object, system_linker
 from shardc.backends.cpu.object_code.lower import SCALES, TABLES
 from shardc.backends.cpu.object_code.object_code import object_code
@@ -52,6 +54,23 @@ def build_library(module: ir.Module) -> Path:
         return library_cache.find(name) or library_cache.keep(name, compile_functions(functions))
 
 
+def compile_ahead(modules: Sequence[ir.Module]) -> None:
+    """Makes the code of the kernels of several modules of one context, which :func:`build_library` then takes
+    for each; nothing where a linker of the system links, which takes one object file. Raises as that.
+    """
+    extracted = [extract(module) for module in modules if kernels(module)]
+    todo = [e for e in extracted if library_cache.find(f"kernels-{library_key(e)}.so") is None]
+    if not todo or system_linker() is not None:
+        return
+    check_target()
+    every = [function.operation for functions in todo for function in functions.body]
+    with every[0].context:
+        for number, function in enumerate(every):  # names of one module are names of the others too
+            name = ir.StringAttr(function.attributes["sym_name"]).value
+            function.attributes["sym_name"] = ir.StringAttr.get(f"{name}_{number}")
+    object_files(every, target(), lambda new: _object_of(new, object_code))
+
+
 def failing(module: ir.Module) -> dict[str, Exception]:
     """The kernels of ``module`` that do not compile by themselves, by name, and why not."""
     errors: dict[str, Exception] = {}
@@ -71,22 +90,31 @@ def compile_functions(
 ) -> bytes:
     """The shared object of a module of :func:`shardc.backends.body.extract.extract`. ``make`` is
     ``object_code``, or ``object_code_here``. Raises as :func:`build_library`.
+
+    Kernels whose code this process has made are not compiled again where shardc links for itself.
     """
     check_target()
-    linker = system_linker()
-    with functions.context, ir.Location.unknown():
+    linker, every = system_linker(), [function.operation for function in functions.body]
+    if linker is not None or make is not object_code:
+        return shared_object([ObjectFile(_object_of(every, make))], linker)
+    return shared_object(object_files(every, target(), lambda new: _object_of(new, make)), linker)
+
+
+def _object_of(functions: Sequence[ir.Operation], make: Callable[[ir.Module, str, str], bytes]) -> bytes:
+    """The object file of functions, of which there is at least one."""
+    with functions[0].context, ir.Location.unknown():
         module = ir.Module.create()
         if scales_by_powers_of_two():
             module.operation.attributes[SCALES] = ir.UnitAttr.get()
         if has_tables():
             module.operation.attributes[TABLES] = ir.UnitAttr.get()
-        kernels, every = [], [*functions.body]
-        for number, function in enumerate(every):
-            progress.step("loops of kernels", number + 1, len(every))
-            kernels.append(_emit(function.operation, module))
-        progress.step(f"machine code of {len(every)} kernels")
+        emitted = []
+        for number, function in enumerate(functions):
+            progress.step("loops of kernels", number + 1, len(functions))
+            emitted.append(_emit(function, module))
+        progress.step(f"machine code of {len(functions)} kernels")
         module.body.append(ir.Operation.parse(f"func.func private @{BARRIER}()"))
-        return shared_object(make(module, entries(kernels, target()), without()), linker)
+        return make(module, entries(emitted, target()), without())
 
 
 def _emit(function: ir.Operation, module: ir.Module) -> Emitted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from shardc.backends.tuning.target import Tuning
 
+log = logging.getLogger(__name__)
+
 CPU = "cpu"
 RUN_JOB = "shardc.backends.cpu.tuning.run_job:run"
 
@@ -32,6 +35,7 @@ class CpuTarget(Target):
     backend = CPU
     pooled = True
     runs_on_host = True
+    compiles_ahead = True
 
     @property
     def name(self) -> str:
@@ -77,6 +81,14 @@ class CpuTarget(Target):
             if not errors:
                 raise
             return CompiledKernels(errors=errors)
+
+    def compile_ahead(self, modules: Sequence[ir.Module]) -> None:
+        from shardc.backends.cpu import compile as compiler
+
+        try:
+            compiler.compile_ahead(modules)
+        except Exception:  # one kernel is enough; those of the other modules are then compiled one by one
+            log.debug("kernels did not compile together", exc_info=True)
 
     @staticmethod
     def load(path: Path) -> Library:

@@ -1,4 +1,4 @@
-"""Links an x86-64 object file of LLVM's large code model into a shared object, without a system's linker.
+"""Links x86-64 object files of LLVM's large code model into a shared object, without a system's linker.
 
 The layout is the least that ``dlopen`` takes: one segment of headers, symbols, code and constants, one of the
 global offset table and the dynamic section. Source: System V ABI, AMD64 supplement, chapters 4 and 5.
@@ -7,13 +7,15 @@ global offset table and the dynamic section. Source: System V ABI, AMD64 supplem
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shardc.diagnostics.kernels import LinkFailed
 
 PAGE = 4096
 ALLOCATED, RELOCATIONS, SYMBOLS, NO_BITS = 0x2, 4, 2, 8
+RESERVED = 0xFF00
+"""From here on a symbol's number of a section is none."""
 PC64, GOTOFF64, GOTPC64, GOT64 = 24, 25, 29, 27
 GLOB_DAT, RELATIVE = 6, 8
 HASH, STRTAB, SYMTAB, RELA_TABLE, RELA_BYTES, RELA_ENTRY_BYTES, STRTAB_BYTES, SYMBOL_BYTES = range(4, 12)
@@ -42,33 +44,62 @@ class _Symbol:
     size: int
 
 
-def link_object(content: bytes) -> bytes:
-    """The shared object of an object file. Symbols that it lacks are found in the process when it is loaded.
+@dataclass(frozen=True)
+class ObjectFile:
+    """An object file, and which of its global symbols a library has: names there -> names here. None: all."""
+
+    content: bytes
+    names: Mapping[str, str] | None = None
+
+
+def link_objects(objects: Sequence[ObjectFile]) -> bytes:
+    """The shared object of object files. Symbols that they lack are found in the process when it is loaded.
     Raises LinkFailed for a relocation of a kind that LLVM has not made so far.
     """
-    return _Linker(_sections(content)).image()
+    linker = _Linker()
+    for file in objects:
+        linker.take(file)
+    return linker.image()
 
 
 class _Linker:
     """Lays out the parts, then fills them in. Addresses are offsets in the file."""
 
-    def __init__(self, sections: list[_Section]) -> None:
-        self.sections = sections
-        self.symbols = list(_symbols(sections))
-        self.exported = [s for s in self.symbols if s.info >> 4 and s.section and s.name]  # global ones
-        undefined = [s.name for s in self.symbols if not s.section and s.name not in ("", GOT_SYMBOL)]
-        self.missing = list(dict.fromkeys(undefined))
-        self.relocations = [
-            (section.info, *found)
+    def __init__(self) -> None:
+        self.sections: list[_Section] = []
+        self.symbols: list[_Symbol] = []
+        self.exported: list[_Symbol] = []
+        self.relocations: list[tuple[int, int, int, int, int]] = []
+
+    def take(self, file: ObjectFile) -> None:
+        """Appends the sections, symbols and relocations of a file, numbered on from those before."""
+        sections, number, symbol = _sections(file.content), len(self.sections), len(self.symbols)
+        for found in _symbols(sections):
+            is_inside = 0 < found.section < RESERVED
+            self.symbols.append(replace(found, section=found.section + number) if is_inside else found)
+        own = {
+            s.name: s for s in self.symbols[symbol:] if s.info >> 4 and s.section and s.name
+        }  # global ones
+        names = {name: name for name in own} if file.names is None else file.names
+        self.exported += [replace(own[old], name=new) for new, old in names.items() if old in own]
+        self.relocations += [
+            (number + section.info, offset, symbol + target, kind, addend)
             for section in sections
             if section.kind == RELOCATIONS and _is_loaded(sections[section.info])
-            for found in _relocations(section)
+            for offset, target, kind, addend in _relocations(section)
         ]
+        self.sections += sections
+
+    def image(self) -> bytes:
+        """The shared object of what was taken."""
+        undefined = [s.name for s in self.symbols if not s.section and s.name not in ("", GOT_SYMBOL)]
+        self.missing = list(dict.fromkeys(undefined))
         slots = (symbol for _, _, symbol, kind, _ in self.relocations if kind == GOT64)
         self.slots = list(dict.fromkeys(slots))
         names = [*self.missing, *(s.name for s in self.exported)]
         self.names = b"\0" + b"".join(name.encode() + b"\0" for name in names)
         self._lay_out()
+        return self._image()
 
     def _lay_out(self) -> None:
         """Headers, hash table, symbols, names, relocations, sections; on a new page, table and dynamic."""
@@ -87,7 +118,7 @@ class _Linker:
         self.end, self.got = at, _round(at, PAGE)
         self.dynamic = self.got + 8 * max(1, len(self.slots))
 
-    def image(self) -> bytes:
+    def _image(self) -> bytes:
         dynamic = self._dynamic_section()
         image = bytearray(self.dynamic + len(dynamic))
         parts = {

@@ -1,13 +1,14 @@
-"""From an object file to a shared object. x86-64 needs no linker of the system."""
+"""From object files to a shared object. x86-64 needs no linker of the system."""
 
 from __future__ import annotations
 
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-from shardc.backends.cpu.object_code.elf import link_object
+from shardc.backends.cpu.object_code.elf import ObjectFile, link_objects
 from shardc.cache.scratch import scratch
 from shardc.diagnostics.kernels import LinkFailed, NoLinker
 from shardc.environment import LINKER
@@ -29,13 +30,16 @@ def system_linker() -> list[str] | None:
     raise NoLinker(looked=", ".join(LINKERS))
 
 
-def shared_object(content: bytes, linker: list[str] | None) -> bytes:
-    """An object file as a shared object, whose process has what it lacks. Raises LinkFailed."""
+def shared_object(objects: Sequence[ObjectFile], linker: list[str] | None) -> bytes:
+    """Object files as a shared object, whose process has what they lack. A linker of the system takes one,
+    with all its names. Raises LinkFailed.
+    """
     if linker is None:
-        return link_object(content)
+        return link_objects(objects)
+    (only,) = objects
     with scratch() as folder:
         object_file = Path(folder, "kernels.o")
-        object_file.write_bytes(content)
+        object_file.write_bytes(only.content)
         return _linked(linker, object_file)
 
 

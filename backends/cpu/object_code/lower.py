@@ -26,15 +26,16 @@ TABLES = "kern.tables_in_registers"
 def lower(module: ir.Module, entries: str, without: str) -> None:
     """Turns ``module`` into the LLVM dialect and adds the definitions of ``entries``, a module's text.
 
-    ``without`` is LLVM's list of what functions must not use: ``-avx512f,-avx512vl``. Raises MLIRError.
+    ``without`` is LLVM's list of what functions must not use: ``-avx512f,-avx512vl``. What comes of it is
+    verified once, at the end: between the passes that took as long as they do. Raises MLIRError.
     """
     with module.context, ir.Location.unknown():
-        PassManager.parse("builtin.module(canonicalize,cse)").run(module.operation)
+        _run("canonicalize,cse", module)
         tables = TABLES in module.operation.attributes
         if tables:
             vectorize(module)
         expand_math(module, SCALES in module.operation.attributes, tables)
-        PassManager.parse(f"builtin.module({LOWER})").run(module.operation)
+        _run(LOWER, module)
         _move_bits(module)
         limits = [ir.Attribute.parse(f'["target-features", "{without}"]')] if without else []
         passed = ir.ArrayAttr.get([ir.StringAttr.get("noinline"), *limits])
@@ -44,6 +45,13 @@ def lower(module: ir.Module, entries: str, without: str) -> None:
             if len(function.regions[0].blocks):
                 function.attributes["passthrough"] = passed
         _append(ir.Module.parse(entries), module)
+        module.operation.verify()
+
+
+def _run(passes: str, module: ir.Module) -> None:
+    manager = PassManager.parse(f"builtin.module({passes})")
+    manager.enable_verifier(False)
+    manager.run(module.operation)
 
 
 def _annotate(branch: ir.Operation) -> None:

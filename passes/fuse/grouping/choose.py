@@ -57,6 +57,7 @@ def divide_matmuls(
     regions = list(find_regions(number, whole, together, apart, strides, choose))
     for index, region in enumerate(regions):
         progress.step("regions", index + 1, len(regions))
+        region.beside = regions
         calls = {int(matmul.partition(".")[2]) for matmul in region.calls}
         if calls.isdisjoint(found) and choose(region).generated:
             found |= calls

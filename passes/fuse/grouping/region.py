@@ -43,6 +43,8 @@ class Region:
     module: ir.Module = field(repr=False)
     spared_bytes: int = 0
     """Bytes held at once as calls alone: the logits of a linear layer with a cross entropy behind it."""
+    beside: Sequence[Region] = field(default=(), repr=False, compare=False)
+    """The regions of its block, itself among them, on which is decided one after the other."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def find_regions(
     for calls in sorted(_connected(groups), key=min):
         matmuls = sorted(calls & flops.keys())
         asked = bool(matmuls) and is_asked(sum(flops[m] for m in matmuls), choose)
-        module = _program(read.block, [read.steps[n].op for n in calls], strides) if asked else None
+        module = _program(read.block, [read.steps[n].op for n in sorted(calls)], strides) if asked else None
         if module is not None:
             yield Region(tuple(f"{number}.{m}" for m in matmuls), module)
 
@@ -106,7 +108,7 @@ def loss_region(
     number: int, steps: Sequence[ir.Operation], loss: LinearLoss, strides: Mapping[ir.Value, Strides]
 ) -> Region | None:
     """A linear layer with its cross entropy, forward and backward, as a region; None if it is none."""
-    module = _program(loss.first.block, [steps[n] for n in loss.numbers], strides)
+    module = _program(loss.first.block, [steps[n] for n in sorted(loss.numbers)], strides)
     return None if module is None else Region((f"{number}.{loss.forward[0]}",), module, loss.spared_bytes)
 
 
@@ -126,11 +128,13 @@ def matmul_flops(contraction: Node) -> int:
 
 
 def _program(
-    block: ir.Block, calls: Iterable[ir.Operation], strides: Mapping[ir.Value, Strides]
+    block: ir.Block, calls: Sequence[ir.Operation], strides: Mapping[ir.Value, Strides]
 ) -> ir.Module | None:
-    """A module whose step computes ``calls`` from what they read; None if that is not tensors alone."""
+    """A module whose step computes ``calls``, in the order of ``block``, from what they read; None if that is
+    not tensors alone.
+    """
     with block.owner.context, ir.Location.unknown():
-        program = _Program(block, set(calls))
+        program = _Program(calls)
         for value in program.arguments:
             type_ = read_type(value.type)
             if type_ is None or not type_.is_static or isinstance(strides.get(value), Order):
@@ -147,10 +151,10 @@ class _Program:
     Random draws are numbered anew, for their numbers are different ones in each layer of a model.
     """
 
-    def __init__(self, block: ir.Block, inside: set[ir.Operation]) -> None:
+    def __init__(self, calls: Sequence[ir.Operation]) -> None:
         self._ops: dict[ir.Operation, None] = {}
         self.arguments: dict[ir.Value, None] = {}
-        calls = [o.operation for o in block.operations if o.operation in inside]
+        inside = set(calls)
         for op in calls:
             self._take(op, inside)
         self.results = [r for op in calls for r in op.results if _is_read(r, self._ops.keys())]

@@ -15,7 +15,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.backends.base import Target
-from shardc.backends.benchmark.benchmark import Candidate, Choice, decide
+from shardc.backends.benchmark.benchmark import Candidate, Choice, decide, is_decided
 from shardc.backends.benchmark.clocks import Clock
 from shardc.backends.torch.emit_graph import emit_graph
 from shardc.backends.torch.load_graph import current, load_graph
@@ -77,6 +77,8 @@ class MeasuredRegions:
     model: ModelledRegions | None = None
     clock: Clock | None = None
     _known: dict[str, Verdict] = field(default_factory=dict, repr=False)
+    _ahead: set[str] = field(default_factory=set, repr=False)
+    _programs: dict[tuple[ir.Module, str], ir.Module] = field(default_factory=dict, repr=False)
 
     def __call__(self, region: Region) -> Verdict:
         text = text_of(region)
@@ -90,26 +92,54 @@ class MeasuredRegions:
         modelled = Verdict(False, "there is no model of costs") if self.model is None else self.model(region)
         if modelled.why.startswith(NO_KERNEL) or region.spared_bytes:
             return modelled  # what is spared is memory: no benchmark compares that
-        calls = {target_name(call): call for call in _calls(region.module) if call.name == "torch.operator"}
-        grouped = "the sizes of its groups are known as it runs" if GROUPED in calls else ""
-        if why := grouped or self.target.unmeasured(calls):
+        if why := self._unmeasured_because(region):
             return _unmeasured(modelled, why)
-        attentions = [call for target, call in calls.items() if target in OF_LIBRARIES]
-        names = [CALLS, *(name for call in attentions for name in self.target.libraries(call)), KERNELS]
-        subject = f"{text}\n{self.rounding} {self.target.key()} {code_versions()} {tuning_choices()}"
-        candidates = [Candidate(name, partial(self._checked, region.module, name)) for name in names]
+        subject, candidates = self._benchmark(region, text)
+        clock = self.clock or self.target.clock(self.device)
         try:
             with current(self.device):
-                found = decide(subject, candidates, self.clock or self.target.clock(self.device))
+                if self.target.compiles_ahead and not is_decided(subject, candidates, clock):
+                    self._compile_ahead(text, region.beside, clock)
+                found = decide(subject, candidates, clock)
         except torch.OutOfMemoryError:
             return _unmeasured(modelled, "there is too little memory")
         self._note(region.module, text, found)
         if CALLS not in found.seconds and self.model is not None:
             return _unmeasured(modelled, "the program of calls does not run by itself")
         beside = f" ({modelled.why})" if self.model is not None else ""
-        times = ", ".join(_time(name, found.seconds) for name in names)
+        times = ", ".join(_time(candidate.name, found.seconds) for candidate in candidates)
         library = "" if found.name in (CALLS, KERNELS) else found.name
         return Verdict(found.name == KERNELS, f"measured: {times}{beside}", library)
+
+    def _unmeasured_because(self, region: Region) -> str:
+        """Why no benchmark of the region is made; empty if one is."""
+        calls = _operators(region.module)
+        grouped = "the sizes of its groups are known as it runs" if GROUPED in calls else ""
+        return grouped or self.target.unmeasured(calls)
+
+    def _benchmark(self, region: Region, text: str) -> tuple[str, list[Candidate]]:
+        """The subject and the candidates of a region's benchmark."""
+        attentions = [call for name, call in _operators(region.module).items() if name in OF_LIBRARIES]
+        names = [CALLS, *(name for call in attentions for name in self.target.libraries(call)), KERNELS]
+        subject = f"{text}\n{self.rounding} {self.target.key()} {code_versions()} {tuning_choices()}"
+        return subject, [Candidate(name, partial(self._checked, region.module, name)) for name in names]
+
+    def _compile_ahead(self, text: str, beside: Sequence[Region], clock: Clock) -> None:
+        """Compiles the kernels of all regions ``beside`` that one, which are measured next: each module that
+        is compiled takes time besides what its kernels take.
+        """
+        if text in self._ahead:
+            return
+        regions: dict[str, Region] = {}
+        for region in beside:
+            regions.setdefault(text_of(region), region)
+        self._ahead.update(regions)
+        for text, region in regions.items():
+            is_asked = text not in self._known and not self._unmeasured_because(region)
+            if is_asked and not is_decided(*self._benchmark(region, text), clock):
+                for name in (CALLS, KERNELS):
+                    self._programs[region.module, name] = self._tuned(region.module, name)
+        self.target.compile_ahead(list(self._programs.values()))
 
     def _note(self, region: ir.Module, text: str, found: Choice) -> None:
         lost, seconds = _lost.get(), found.seconds
@@ -140,14 +170,18 @@ class MeasuredRegions:
         fuse_module(module, self.rounding, matmuls=EveryRegion(lambda _: Verdict(name == KERNELS, "")))
         return module
 
-    def _built(self, region: ir.Module, name: str) -> Callable[[], Sequence[object]]:
+    def _tuned(self, region: ir.Module, name: str) -> ir.Module:
         module = self._fused(region, name)
+        use_tuned(module, self.target)
+        return module
+
+    def _built(self, region: ir.Module, name: str) -> Callable[[], Sequence[object]]:
+        module = self._programs.pop((region, name), None) or self._tuned(region, name)
         function = find_function(module)
         assert function is not None
         if name == CALLS:
             self.target.choose_libraries(module, self.rounding)
         results = range(len(ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results))
-        use_tuned(module, self.target)
         compiled = self.target.compile(module, self.tf32)
         for error in compiled.errors.values():
             raise error
@@ -187,6 +221,11 @@ def _calls(region: ir.Module) -> list[ir.Operation]:
     function = find_function(region)
     assert function is not None
     return [op.operation for op in function.regions[0].blocks[0].operations]
+
+
+def _operators(region: ir.Module) -> dict[str, ir.Operation]:
+    """The calls of ATen's and others' operators, one of each."""
+    return {target_name(call): call for call in _calls(region) if call.name == "torch.operator"}
 
 
 def _unmeasured(modelled: Verdict, why: str) -> Verdict:

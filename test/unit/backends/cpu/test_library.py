@@ -331,11 +331,12 @@ def instructions(monkeypatch, tmp_path):
     """The text of the instructions of each object file that is made."""
     texts = []
 
-    def disassembled(content: bytes, linker: list[str] | None) -> bytes:
-        (tmp_path / "kernels.o").write_bytes(content)
+    def disassembled(objects: list[elf.ObjectFile], linker: list[str] | None) -> bytes:
+        (only,) = objects
+        (tmp_path / "kernels.o").write_bytes(only.content)
         command = ["objdump", "-d", tmp_path / "kernels.o"]
         texts.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-        return link.shared_object(content, linker)
+        return link.shared_object(objects, linker)
 
     monkeypatch.setattr("shardc.backends.cpu.compile.shared_object", disassembled)
     return texts
@@ -481,7 +482,8 @@ def test_a_relocation_that_is_not_known_is_named(tmp_path):
     content = []
     patch = pytest.MonkeyPatch()
     patch.setattr(
-        "shardc.backends.cpu.object_code.link.link_object", lambda o: content.append(o) or elf.link_object(o)
+        "shardc.backends.cpu.object_code.link.link_objects",
+        lambda objects: content.extend(o.content for o in objects) or elf.link_objects(objects),
     )
     build_library(module_of(negate(51)))
     patch.undo()
@@ -493,7 +495,7 @@ def test_a_relocation_that_is_not_known_is_named(tmp_path):
             for at in range(start + 8, start + len(section.content), 24):
                 changed[at] = 1
     with pytest.raises(LinkFailed, match="relocation of kind 1 "):
-        elf.link_object(bytes(changed))
+        elf.link_objects([elf.ObjectFile(bytes(changed))])
 
 
 def test_what_llvm_cannot_resolve_is_named(folder, monkeypatch):
