@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +64,7 @@ def test_styles_are_those_of_the_models_own_configuration() -> None:
 def test_degrees_are_axes_and_presets(degrees: dict[str, int], mesh: dict[str, int], text: str) -> None:
     found, plan = shardc.integrations.torchtitan_layout(new_model(), dims(**degrees))
     assert found == mesh
+    assert not isinstance(plan, Path)
     assert (plan if isinstance(plan, str) else [*plan]) == (text if isinstance(plan, str) else [text])
 
 
