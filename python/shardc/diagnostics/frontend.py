@@ -38,12 +38,14 @@ class LibraryDataDependent(DataDependent):
     """An installed library branches on the value of a traced tensor, in a line that is not the user's.
 
     Fails: ``DetrEncoderLayer`` of ``transformers`` in training, which clamps what is not finite. Works: the
-    same with ``layer.training = False`` set on each such layer, where its dropout is 0.
+    same with ``layer.training = False`` set on each such layer, where its dropout is 0. Fails:
+    ``LlavaNextForConditionalGeneration`` with ``image_sizes`` as a tensor. Works: as a list of numbers.
     """
 
     hint = (
         "where the branch stands under `if self.training`, set training = False on that module (its own "
-        "dropout is then off); else assign its class a method without the branch before compiling"
+        "dropout is then off); where it reads sizes that the batch gives as a tensor, give them as Python "
+        "numbers; else assign its class a method without the branch before compiling"
     )
 
 

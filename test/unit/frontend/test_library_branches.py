@@ -1,11 +1,17 @@
-"""A library that branches on values: the error says what to do, and what it says works (DETR's encoder)."""
+"""A library that branches on values: the error says what to do, and what it says works (DETR, LLaVA)."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from torch import nn
-from transformers import DetrConfig
+from transformers import (
+    CLIPVisionConfig,
+    DetrConfig,
+    LlamaConfig,
+    LlavaNextConfig,
+    LlavaNextForConditionalGeneration,
+)
 from transformers.models.detr.modeling_detr import DetrEncoderLayer
 
 from shardc.diagnostics.frontend import LibraryDataDependent
@@ -37,3 +43,23 @@ def test_the_branch_is_named_with_the_libraries_line_and_the_way_out_works() -> 
     assert caught.value.where is not None and "modeling_detr.py" in caught.value.where
     model.layer.training = False
     capture(model)
+
+
+def test_sizes_of_images_are_numbers() -> None:
+    """LLaVA-NeXT reads them to lay out an image's patches."""
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlavaNextForConditionalGeneration(
+        LlavaNextConfig(
+            vision_config=CLIPVisionConfig(**sizes, image_size=8, patch_size=4, projection_dim=16),
+            text_config=LlamaConfig(**sizes, vocab_size=64, pad_token_id=0),
+            image_token_index=63,
+            image_grid_pinpoints=[[8, 8], [8, 16]],
+        )
+    )
+    tokens = torch.ones(2, 12, dtype=torch.int64)
+    tokens[:, 1:11] = 63
+    batch = {"input_ids": tokens, "labels": tokens.clone(), "pixel_values": torch.randn(2, 2, 3, 8, 8)}
+    optimizer = torch.optim.SGD(model.parameters())
+    with pytest.raises(LibraryDataDependent, match="give them as Python numbers"):
+        capture_step(model, optimizer, {**batch, "image_sizes": torch.tensor([[8, 8], [8, 8]])})
+    capture_step(model, optimizer, {**batch, "image_sizes": [[8, 8], [8, 8]]})
