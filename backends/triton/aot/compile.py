@@ -18,6 +18,7 @@ from shardc.backends.tuning.process import Ended, Process, Refused, TookTooLong
 from shardc.cost.machine import Gpu
 from shardc.diagnostics.triton import TooMuchSharedMemory, TritonCompileFailed, TritonMissing, TritonTooOld
 from shardc.runtime.kernels.triton_kernels import OLDEST
+from shardc.runtime.report import progress
 
 ROLE = "shardc.backends.triton.aot.worker:compile_module"
 LIMIT_S = 120
@@ -87,7 +88,11 @@ def compile_kernels(
         idle.put(worker)
     try:
         with ThreadPoolExecutor(len(workers)) as threads:
-            return list(threads.map(compiled, pairs))
+            made = []
+            for found in threads.map(compiled, pairs):
+                made.append(found)
+                progress.step("kernels of Triton", len(made), len(pairs))
+            return made
     finally:
         for worker in workers:
             worker.end()

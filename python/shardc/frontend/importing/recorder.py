@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
+from shardc.runtime.report import progress
 from shardc.runtime.torch_private import current_autograd_node, sequence_number, sequence_number_of
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
@@ -30,6 +31,9 @@ PHASE, FRAMES = "shardc_phase", "shardc_frames"
 
 # File, line; the innermost first.
 Frames = tuple[tuple[str, int], ...]
+
+TOLD_EVERY = 64
+"""Nodes between two counts of the progress."""
 
 UNKNOWN: Frames = (("<unknown>", 0),)
 
@@ -68,6 +72,7 @@ class NodeRecorder:
         self._watched: Frames | None = None
         self._last = fallback
         self._by_sequence: dict[int, Frames] = {}
+        self._made = 0
 
     def attach(self, tracer: PythonKeyTracer) -> None:
         """Takes over the tracer's node creation."""
@@ -75,6 +80,9 @@ class NodeRecorder:
 
         def create_node(*args: Any, **kwargs: Any) -> torch.fx.Node:
             node = create(*args, **kwargs)
+            self._made += 1
+            if self._made % TOLD_EVERY == 0:
+                progress.step(f"{self.phase}, ops", self._made)
             node.meta[PHASE] = self._phase()
             node.meta[FRAMES] = self._frames()
             if self._watch is not None and self._watched is None and self._watch():
