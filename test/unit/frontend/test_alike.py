@@ -153,6 +153,15 @@ def test_a_method_that_was_replaced_may_do_anything(monkeypatch: pytest.MonkeyPa
     assert not updates_alone(made)
 
 
+def test_names_that_dynamo_adds_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves them in the modules of an optimizer that it has compiled."""
+    module = sys.modules["torch.optim.adam"]
+    monkeypatch.setattr(module, "__compiled_fn_8", lambda: None, raising=False)
+    assert updates_alone(adam())
+    monkeypatch.setattr(module, "len", lambda _: 0, raising=False)
+    assert not updates_alone(adam())
+
+
 @pytest.mark.parametrize("is_number", [True, False])
 def test_an_update_that_reads_what_is_not_its_own_is_not_copied(
     is_number: bool, monkeypatch: pytest.MonkeyPatch

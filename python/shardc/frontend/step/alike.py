@@ -7,6 +7,7 @@ on their dtypes, shapes and strides. The update of a Llama's AdamW is half of th
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import os
 import sys
@@ -42,7 +43,18 @@ def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
     if kind not in PER_PARAMETER or any((*optimizer_hooks(optimizer), *global_optimizer_hooks())):
         return False
     own = {name for name in vars(optimizer) if callable(getattr(kind, name, None))} - _WRAPPED_BY_SCHEDULERS
-    return not own and _code_of(kind) == _KNOWN[kind]
+    return not own and not _changed(kind)
+
+
+def _changed(kind: type[torch.optim.Optimizer]) -> bool:
+    """Whether a name that the optimizer's code reads has become another thing.
+
+    Dynamo, which has compiled an optimizer, leaves names of its own in the modules: nothing reads them, unless
+    they hide builtins.
+    """
+    known, now = _KNOWN[kind], _code_of(kind)
+    added = {name.rpartition(".")[2] for name in now.keys() - known.keys()}
+    return bool(added & vars(builtins).keys()) or any(now.get(n, 0) != code for n, code in known.items())
 
 
 def _code_of(kind: type[torch.optim.Optimizer]) -> dict[str, object]:
