@@ -49,8 +49,8 @@ def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
 def _changed(kind: type[torch.optim.Optimizer]) -> bool:
     """Whether a name that the optimizer's code reads has become another thing.
 
-    Dynamo, which has compiled an optimizer, leaves names of its own in the modules: nothing reads them, unless
-    they hide builtins.
+    Dynamo, once it has compiled an optimizer, leaves names of its own in the modules: nothing reads them,
+    unless they hide builtins.
     """
     known, now = _KNOWN[kind], _code_of(kind)
     added = {name.rpartition(".")[2] for name in now.keys() - known.keys()}
@@ -80,7 +80,9 @@ def _codes(value: object) -> Iterator[CodeType]:
         value = getattr(value, "__wrapped__", None)
 
 
-_KNOWN = {kind: _code_of(kind) for kind in PER_PARAMETER}
+_KNOWN: dict[type[torch.optim.Optimizer], dict[str, object]] = {
+    kind: _code_of(kind) for kind in PER_PARAMETER
+}
 
 
 @dataclass(frozen=True)
