@@ -13,7 +13,6 @@ meta device, in one process.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -22,7 +21,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from machine import describe
+from machine import heading, table
+
+MARK = "compile_step took "
 
 LARGE = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}
 LARGE |= {"num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192}
@@ -65,9 +66,7 @@ def launch(tree: Path, cache: Path, ranks: int, meta: bool) -> list[float]:
     }
     command = [sys.executable, *(run if ranks > 1 else ()), *here]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")][0:ranks] and [
-        value for line in done.stdout.splitlines() if line.startswith("[") for value in json.loads(line)
-    ]
+    return [float(line.removeprefix(MARK)) for line in done.stdout.splitlines() if line.startswith(MARK)]
 
 
 def text(found: list[float]) -> str:
@@ -84,7 +83,7 @@ def main() -> None:
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
-        sys.stdout.write(json.dumps([compile_once(given.meta)]) + "\n")
+        sys.stdout.write(f"{MARK}{compile_once(given.meta)}\n")
         sys.stdout.flush()
         os._exit(0)  # ranks that compile alone never join
     ranks = 1 if given.meta else given.ranks
@@ -96,12 +95,12 @@ def main() -> None:
         for _ in range(given.rounds):
             for name, tree in trees.items():
                 later[name] += launch(tree, caches[name], ranks, given.meta)
-    print(describe())
+    model = "Llama-3-8B, 8 x 8" if given.meta else "a 50M Llama"
     print(
-        f"{'Llama-3-8B, 8 x 8' if given.meta else '50M Llama'}, {ranks} ranks, {given.rounds} later launches"
+        heading(f"Launches of {model}, {ranks} processes, {given.rounds} later launches, CPU s of a process")
     )
-    for name in trees:
-        print(f"{name}: first launch {text(first[name])}, later launches {text(later[name])}")
+    rows = [(name, text(first[name]), text(later[name])) for name in trees]
+    print(table(("tree", "first launch", "later launches"), rows))
 
 
 if __name__ == "__main__":
