@@ -106,7 +106,7 @@ def compare_step(
         moved = rate * (step + 1 if widen else 1)
         before = None if widen else values
         rows = compared(step, wanted, found, tolerance, moved, {}, before)
-        if failing := {parameter_of(row.role, row.name) for row in rows if not row.ok}:
+        if failing := {parameter_of(row.role, row.tensor) for row in rows if not row.ok}:
             summed = whole.summed(values, widen, failing)
             rows = compared(step, wanted, found, tolerance, moved, summed, before)
         outcome.rows += rows

@@ -17,6 +17,11 @@ class Row:
     bound: float
 
     @property
+    def tensor(self) -> str:
+        """The tensor's name alone, where ``name`` says what of it was compared."""
+        return self.name.partition(" (")[0]
+
+    @property
     def ok(self) -> bool:
         return self.error <= self.bound
 

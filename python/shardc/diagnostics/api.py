@@ -46,7 +46,7 @@ class TooManyShapes(ShardcError):
     ``bucket=fn``, which pads each batch to one of a few lengths.
     """
 
-    template = "batch {shape} needs program {count}, and shapes_limit is {limit}; there are those for {seen}"
+    template = "{shape} needs program {count}, and shapes_limit is {limit}; there are those for {seen}"
     hint = (
         "pass bucket=fn to compile_step, called as fn(batch), that pads a batch to one of a few sizes (with "
         "what the loss leaves out, such as ignore_index), use drop_last=True in the loader, or raise "

@@ -9,11 +9,10 @@ from typing import Any, NoReturn
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from shardc.diagnostics.integrations import TrainerArgumentRefused
 from shardc.frontend.importing.recorder import caller_line
-from shardc.runtime.torch_private import pytree
+from shardc.runtime.torch_private import FakeTensorMode, pytree
 
 Logged = list[tuple[str, str, dict[str, Any]]]
 """The names under which values are logged, their names among the step's outputs, and how they are logged."""

@@ -193,8 +193,7 @@ class ShardedTrainer(Trainer):
         self._rows = find_batch_size(inputs)
         labels = [inputs.get(name) for name in self.label_names]
         if self._step is not None and prediction_loss_only and labels and None not in labels:
-            batch = bucketed(self._prepare_inputs(inputs), self._options.shapes.bucket)
-            found = self._step.evaluate(batch)
+            found = self._step.evaluate(self._prepare_inputs(inputs))
             return (found.loss if isinstance(found, StepResult) else found), None, None
         with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
             return super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)

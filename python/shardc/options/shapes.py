@@ -13,15 +13,16 @@ class Shapes(Group):
 
     shapes_limit: int = option(
         8,
-        "The most programs of one step: each new shape of a batch compiles one, the example's included.",
+        "The most programs of one step: each new shape of a batch compiles one, the example's included. "
+        "Those of step.evaluate, and those of step.forward, are counted by themselves.",
         at_least=1,
         only="compile_step",
         has_flag=False,
     )
     bucket: Callable[[Any], Any] | None = option(
         None,
-        "Called with each batch before the step; returns the batch to run, for instance padded to one of a "
-        "few lengths, so that few shapes occur.",
+        "Called with each batch before the step and step.evaluate; returns the batch to run, for instance "
+        "padded to one of a few lengths, so that few shapes occur.",
         Hint("a function from a batch to a batch", "as in bucket=lambda batch: pad_to_multiple(batch, 64)"),
         only="compile_step",
         has_flag=False,

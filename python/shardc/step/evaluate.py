@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shardc.backends.torch.description import describe_program
-from shardc.diagnostics.api import NotEqual
+from shardc.diagnostics.api import NotEqual, TooManyShapes
 from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.batch import flatten_batch
@@ -23,6 +23,7 @@ from shardc.runtime.report.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.same_batch import shapes_of
 from shardc.runtime.step import TrainStep
 from shardc.step.compile_forward import CompiledForward, forward_of
+from shardc.step.other_shapes import bucketed
 from shardc.step.shard import Compiled
 
 IN_A_PIPELINE = "read the loss, and the numbers of outputs=, of step(batch)"
@@ -42,7 +43,8 @@ class Forwards:
     """Those compiled so far, by what they are."""
 
     def evaluate(self, compiled: Compiled, running: TrainStep, batch: object) -> Result:
-        """The loss, and the outputs that need no gradients."""
+        """The loss, and the outputs that need no gradients. The batch comes in its bucket."""
+        batch = bucketed(batch, self.options.shapes.bucket)
         return self._at(compiled, running, batch, "evaluate").result(batch)
 
     def forward(self, compiled: Compiled, running: TrainStep, batch: object) -> object:
@@ -59,6 +61,15 @@ class Forwards:
         count = sum(known.startswith(name) for known in self.made)
         return f"{name}, number {count + 1}" if count else name
 
+    def _check_limit(self, what: str, name: str) -> None:
+        """Raises TooManyShapes, as a step does for the shapes that it trains on."""
+        seen = [known for known in self.made if known.startswith(f"step.{what} ")]
+        count, limit = len(seen) + 1, self.options.shapes.shapes_limit
+        if count > limit:
+            file, line = caller_line()[0]
+            where = f"{file}:{line}"
+            raise TooManyShapes(shape=name, count=count, limit=limit, seen="; ".join(seen), where=where)
+
     def _evaluated(self, what: str) -> Evaluated:
         return Evaluated(self.loss, Outputs(self.options.results.outputs or {}), whole=what == "forward")
 
@@ -70,13 +81,15 @@ class Forwards:
         shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
         form = (what, tree.spec, tree.names, repr(tree.constants), shapes)
         if form not in self._made:
+            name = self._name(what, tree.names, tensors)
+            self._check_limit(what, name)
             started = time.perf_counter()
             made = forward_of(
                 self.model, batch, self.options, held_plan(compiled), self._evaluated(what), running.state
             )
             if self.options.numerics.verify and not (outcome := made.check()).passed:
                 raise NotEqual(table=outcome.render())
-            self._made[form] = self.made[self._name(what, tree.names, tensors)] = made
+            self._made[form] = self.made[name] = made
             took = f"{time.perf_counter() - started:.1f} s"
             text = f"compiled a program for step.{what} and batches of this form, {took}"
             warn_at("ForwardCompiled", text, ProgramCompiledWarning, caller_line()[0])

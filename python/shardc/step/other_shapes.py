@@ -91,7 +91,9 @@ class OtherShapes(Generic[S]):
             count, limit = len(self._steps) + 2, self._options.shapes_limit
             if count > limit:
                 seen = "; ".join([self._own, *self._steps])
-                raise TooManyShapes(shape=shape, count=count, limit=limit, seen=seen, where=_line())
+                raise TooManyShapes(
+                    shape=f"batch {shape}", count=count, limit=limit, seen=seen, where=_line()
+                )
             self._check()
             started = time.perf_counter()
             self._steps[shape] = self._compiled(shape, batch)

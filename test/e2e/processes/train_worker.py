@@ -51,7 +51,9 @@ def check_scheduler(step: TrainStep, batch: dict, expected: dict) -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     parameters = dict(step.named_parameters())
     for number, loss in enumerate(expected["losses"]):
-        close(step(batch) if number % 2 else step.local(mine), torch.tensor(loss, dtype=torch.float64))
+        found = step(batch) if number % 2 else step.local(mine)  # the net has an output, its prediction
+        close(found.loss, torch.tensor(loss, dtype=torch.float64))
+        assert found.outputs["prediction"].shape == (16, 3)
         scheduler.step()
     for name, value in parameters.items():
         assert isinstance(value, DTensor)

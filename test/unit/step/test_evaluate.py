@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import shardc
 from shardc.backends.torch.description import describe_program
-from shardc.diagnostics.api import BadArgument
+from shardc.diagnostics.api import BadArgument, TooManyShapes
 from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.step.compile_step import CompiledStep
 
@@ -51,7 +51,7 @@ def compiled(model: nn.Module, **options: Any) -> CompiledStep:
     return shardc.compile_step(model, optimizer, batch(), **given)
 
 
-@pytest.mark.filterwarnings("ignore:ForwardCompiled")
+@pytest.mark.filterwarnings("ignore:.ForwardCompiled")
 @pytest.mark.parametrize("fuse", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_they_are_eagers_in_eval_mode_and_change_nothing(fuse: bool) -> None:
     model = new_model()
@@ -142,3 +142,27 @@ def test_parameters_move_from_a_step_to_a_forward_and_back() -> None:
     torch.testing.assert_close(dict(model.state_dict()), dict(other.state_dict()))
     with pytest.raises(BadArgument, match="not a compiled step, a compiled forward or a model"):
         forward.take_from(3)
+
+
+@pytest.mark.filterwarnings("ignore:.ForwardCompiled")
+def test_forms_of_batches_have_a_limit_and_come_in_buckets() -> None:
+    step = compiled(new_model(), shapes_limit=2)
+    for rows in (8, 5, 8):
+        step.evaluate(batch(0, rows))
+        step.forward(batch(0, rows))
+    for call in (step.evaluate, step.forward):
+        with pytest.raises(
+            TooManyShapes, match=r"(?s)x float64 \[4, 6\].*needs program 3, and shapes_limit is 2"
+        ) as raised:
+            call(batch(0, 4))
+        assert raised.value.where is not None and "test_evaluate.py:" in raised.value.where
+    rows_of: list[int] = []
+
+    def whole(given: dict[str, Tensor]) -> dict[str, Tensor]:
+        rows_of.append(len(given["x"]))
+        return {"x": given["x"][:4]}
+
+    bucketed = compiled(new_model(), shapes_limit=1, bucket=whole)
+    losses = [bucketed.evaluate(batch(0, rows)) for rows in (8, 6, 4)]
+    assert rows_of == [8, 6, 4]
+    torch.testing.assert_close(losses[0], bucketed.evaluate({"x": batch(0, 8)["x"][:4]}))

@@ -25,7 +25,7 @@ F64 = torch.float64
 @pytest.fixture(autouse=True)
 def without_messages() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "ShapeCompiled|ModeCompiled")
+        warnings.filterwarnings("ignore", ".(ShapeCompiled|ModeCompiled)")
         yield
 
 
