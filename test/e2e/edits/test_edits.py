@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from edits import EDITS, Changes, Edit
-from launch import Launch, launched
+from script_launch import Launch, launched
 
 PROJECT = Path(__file__).parent / "project"
-LAUNCH = Path(__file__).parent / "launch.py"
+LAUNCH = Path(__file__).parent / "script_launch.py"
 KINDS = {
     *("script", "model", "configuration", "default argument", "closure", "global", "attribute", "optimizer"),
     *("patched method", "requires_grad", "option", "plan", "batch", "autograd function", "constant"),

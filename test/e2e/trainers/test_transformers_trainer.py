@@ -32,6 +32,7 @@ def check_equal(plain: dict, sharded: dict, rel: float = 2e-5) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 def test_losses_schedule_and_weights_are_those_of_one_process(trained) -> None:
     check_equal(*both(trained, DATA, {"max_grad_norm": 0.5}))
 

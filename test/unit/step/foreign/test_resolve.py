@@ -100,7 +100,8 @@ def test_styles_of_5_23_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "gpt_neox", pytest.param("mixtral", marks=pytest.mark.slow), "qwen3_moe"]
+    "name",
+    ["llama", "gpt_neox", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mixtral", "qwen3_moe"))],
 )
 def test_tp_plan_as_input(name: str) -> None:
     """``plan=model.tp_plan`` is ``plan="tensor"``, and equal to eager."""
@@ -134,7 +135,8 @@ def test_tp_plan_cuts_what_transformers_cuts(name: str, fake_mesh: DeviceMesh) -
         dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
 
 
-@pytest.mark.parametrize("name", ["mixtral", pytest.param("qwen3_moe", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
 def test_ep_plan(name: str) -> None:
     """Experts lie on their devices; ``plan=model.ep_plan`` says the same as the preset."""
     model = make(name)

@@ -1,6 +1,6 @@
 """One launch of the edited script: in this process as if it were a new one, or in a process of its own.
 
-    python test/e2e/edits/launch.py FOLDER_OF_SOURCES OUT.json
+    python test/e2e/edits/script_launch.py FOLDER_OF_SOURCES OUT.json
 
 prints nothing, and writes what the launch gave.
 """
