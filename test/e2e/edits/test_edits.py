@@ -18,6 +18,8 @@ import pytest
 from edits import EDITS, Changes, Edit
 from script_launch import Launch, launched
 
+from shardc.step import once
+
 PROJECT = Path(__file__).parent / "project"
 LAUNCH = Path(__file__).parent / "script_launch.py"
 KINDS = {
@@ -56,6 +58,7 @@ class Workplace:
 
     def launch(self, patch: pytest.MonkeyPatch, cache: str, *, in_process: bool = True) -> Launch:
         """One launch with the cache of that name; all artefacts lie in the same folder."""
+        patch.setattr(once, "added", set())  # rules of other tests in this process: no step is kept then
         patch.setenv("SHARDC_CACHE_DIR", str(self.folder / cache))
         patch.setenv("SHARDC_STEP_CACHE", "1")
         out = self.folder / "out"
