@@ -11,6 +11,7 @@ from torch_mlir import ir
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.regions.loop_values import TUPLES
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
+from shardc.dialects.inner_ops import inner_ops
 
 
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
@@ -20,7 +21,7 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
         if op.operation.name == "func.func" and len(op.operation.regions[0].blocks):
             for problem in _no_texts(op.operation):
                 return problem, op.operation.location
-            for inner in _ops(op.operation):
+            for inner in inner_ops(op.operation):
                 if "dist.phase" in inner.attributes and not isinstance(
                     phase := inner.attributes["dist.phase"], ir.StringAttr
                 ):
@@ -33,15 +34,6 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
                 except LeftToMlir:
                     return None
     return None
-
-
-def _ops(op: ir.Operation) -> Iterator[ir.Operation]:
-    """All ops in an op's regions."""
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _ops(inner.operation)
 
 
 def _no_texts(function: ir.Operation) -> Iterator[str]:
@@ -66,7 +58,7 @@ def _annotated(function: ir.Operation) -> Iterator[Annotated]:
             rows = map(ir.DictAttr, function.attributes[which])
             shardings = [row["dist.sharding"] if "dist.sharding" in row else None for row in rows]
             yield function, list(values), shardings, what
-    for op in _ops(function):
+    for op in inner_ops(function):
         if "dist.shardings" in op.attributes:
             array = op.attributes["dist.shardings"]
             shardings: list[ir.Attribute | None] = list(array) if isinstance(array, ir.ArrayAttr) else [array]

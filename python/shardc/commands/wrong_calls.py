@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch_mlir import ir
 
 from shardc.diagnostics.cli import WrongCall
 from shardc.dialects.aten.call import Call, CallReader, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
+from shardc.dialects.inner_ops import inner_ops
 from shardc.passes.manager.mlir_errors import Source
 from shardc.passes.partition.local_call import infer_types
 
@@ -16,7 +15,7 @@ from shardc.passes.partition.local_call import infer_types
 def wrong_call(module: ir.Module, source: Source) -> WrongCall | None:
     """The first call of ATen that PyTorch refuses, or gives other shapes; None if there is none."""
     reader = CallReader()
-    for op in _operations(module.operation):
+    for op in inner_ops(module.operation):
         if not op.name.startswith("torch.aten.") or is_constant(op):
             continue
         try:
@@ -40,14 +39,6 @@ def _problem(call: Call) -> str:
         if right is not None and given is not None and right.shape != given.shape:
             return f"result {number} has shape {list(right.shape)}, not {list(given.shape)}"
     return ""
-
-
-def _operations(op: ir.Operation) -> Iterator[ir.Operation]:
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _operations(inner.operation)
 
 
 def _place(source: Source, location: ir.Location) -> dict[str, str]:
