@@ -1,0 +1,84 @@
+"""``shardc plan``: what plans cost on a cluster."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from shardc.cli.options import Count, File, Texts, with_options
+from shardc.options.parallelism import check_mesh, parse_mesh
+from shardc.options.pipeline import Pipeline
+from shardc.runtime.report.progress import work
+from shardc.text_files import check_writable
+
+
+@with_options(Pipeline, only=("schedule", "recompute", "memory_limit"))
+def plan(
+    source: Annotated[
+        Path,
+        Argument(
+            exists=True,
+            dir_okay=False,
+            metavar="CONFIG.JSON|SCRIPT",
+            help="Config of a transformers language model, or Python file with build().",
+        ),
+    ],
+    cluster: Annotated[
+        list[str],
+        Option(
+            "--cluster", "-c", help="Name of a cluster (h100-8x64: 64 nodes of 8), or a YAML file. Repeatable."
+        ),
+    ],
+    given: Mapping[str, object],
+    mesh: Annotated[
+        str | None,
+        Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="The mesh; all meshes of the cluster if not given."),
+    ] = None,
+    plan: Annotated[
+        Texts,
+        Option("--plan", "-p", help="A plan to cost; all products of presets if not given. Repeatable."),
+    ] = None,
+    micro_batches: Annotated[Count, Option("--micro-batches", min=1, help="Parts of each rank's batch.")] = None,
+    batch: Annotated[Count, Option(min=1, help="Samples of the global batch; one a device if not given.")] = None,
+    length: Annotated[Count, Option(min=1, help="Tokens of a sample.")] = None,
+    precision: Annotated[
+        Literal["bf16", "mixed", "f32"] | None,
+        Option(help="Weights and optimizer state: bf16, f32 under autocast (mixed), f32.  [default: bf16]"),
+    ] = None,
+    what_if: Annotated[
+        Texts, Option("--what-if", metavar="NAME=VALUE", help="One change, such as links=2x. Repeatable.")
+    ] = None,
+    json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
+) -> None:
+    """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs, and no weights are made.
+
+    \b
+    Examples:
+      shardc plan config.json --cluster h100-8x8 --mesh data=8,tensor=8 --plan 'zero3*tensor'
+      shardc plan config.json --cluster h100-8 --batch 64
+      shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
+    """
+    check_writable(json)
+    read = None if mesh is None else parse_mesh(mesh)
+    if read is not None:
+        check_mesh(read)
+    with work(f"planning {source.name}"):
+        from shardc.commands.plan import PlanRequest
+        from shardc.commands.plan import plan as plan_
+
+        request = PlanRequest(
+            source,
+            cluster,
+            read,
+            plan or (),
+            micro_batches,
+            batch,
+            length,
+            precision,
+            what_if or (),
+            given,
+            json,
+        )
+        text = plan_(request)
+    print(text)
