@@ -1,5 +1,5 @@
 """Imports point one way: diagnostics, cache <- options, dialects <- cost <- passes <- backends <- tuner <-
-compiler <- report <- step, dynamo, artefact <- commands <- cli.
+compiler <- report <- step, dynamo, artefact <- planning <- commands <- cli.
 """
 
 import ast
@@ -72,6 +72,19 @@ ALLOWED = {
         "runtime",
         "tuner",
     },
+    "planning": {
+        "backends",
+        "compiler",
+        "cost",
+        "diagnostics",
+        "dialects",
+        "frontend",
+        "options",
+        "passes",
+        "report",
+        "runtime",
+        "step",
+    },
     "commands": {
         "diagnostics",
         "cache",
@@ -88,6 +101,7 @@ ALLOWED = {
         "dynamo",
         "artefact",
         "report",
+        "planning",
     },
     "cli": {"diagnostics", "options", "commands", "report", "passes", "runtime"},
     "integrations": {"diagnostics", "frontend", "options", "runtime", "step"},

@@ -27,31 +27,40 @@ def plan(
     cluster: Annotated[
         list[str],
         Option(
-            "--cluster", "-c", help="Name of a cluster (h100-8x64: 64 nodes of 8), or a YAML file. Repeatable."
+            "--cluster",
+            "-c",
+            help="Name of a cluster (h100-8x64: 64 nodes of 8), or a YAML file; several are compared.",
         ),
     ],
     given: Mapping[str, object],
     mesh: Annotated[
         str | None,
-        Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="The mesh; all meshes of the cluster if not given."),
+        Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="All meshes of the cluster if not given."),
     ] = None,
     plan: Annotated[
         Texts,
-        Option("--plan", "-p", help="A plan to cost; all products of presets if not given. Repeatable."),
+        Option(
+            "--plan", "-p", help="A plan; several are compared, and all products of presets if none is given."
+        ),
     ] = None,
-    micro_batches: Annotated[Count, Option("--micro-batches", min=1, help="Parts of each rank's batch.")] = None,
-    batch: Annotated[Count, Option(min=1, help="Samples of the global batch; one a device if not given.")] = None,
+    micro_batches: Annotated[Count, Option(min=1, help="Parts of each rank's batch.")] = None,
+    batch: Annotated[Count, Option(min=1, help="Samples of a step; one a device if not given.")] = None,
     length: Annotated[Count, Option(min=1, help="Tokens of a sample.")] = None,
     precision: Annotated[
         Literal["bf16", "mixed", "f32"] | None,
         Option(help="Weights and optimizer state: bf16, f32 under autocast (mixed), f32.  [default: bf16]"),
     ] = None,
     what_if: Annotated[
-        Texts, Option("--what-if", metavar="NAME=VALUE", help="One change, such as links=2x. Repeatable.")
+        Texts,
+        Option(
+            "--what-if",
+            metavar="NAME=VALUE",
+            help="One change, such as links=2x; several are answered one by one.",
+        ),
     ] = None,
     json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
 ) -> None:
-    """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs, and no weights are made.
+    """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
 
     \b
     Examples:

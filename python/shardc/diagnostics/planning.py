@@ -41,5 +41,7 @@ class NotAModel(ShardcError):
 class SizesOfScript(ShardcError):
     """A script makes its batch itself."""
 
-    template = "{option} is for a config.json: a script's build() gives the batch, and its model the precision"
+    template = (
+        "{option} is for a config.json: a script's build() gives the batch, and its model the precision"
+    )
     hint = "change build(), or leave {option} out"

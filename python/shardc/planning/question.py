@@ -1,4 +1,4 @@
-"""What is planned: a model without weights, its optimizer, and a batch; from a ``config.json`` of transformers."""
+"""What is planned: a model without weights, its optimizer, and a batch; or a transformers ``config.json``."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ def read_config(path: Path, sizes: Sizes, dtype: torch.dtype) -> Question:
 
     Raises BadModelConfig for a file that is no config or lacks what the model needs, UnknownArchitecture.
     """
-    model = _model(path, _config(path), dtype)
-    known = getattr(model.config.get_text_config(), "max_position_embeddings", None) or LENGTH
+    config = _config(path)
+    model = _model(path, config, dtype)
+    known = getattr(config.get_text_config(), "max_position_embeddings", None) or LENGTH
     length = min(known, LENGTH) if sizes.length is None else sizes.length
     tokens = torch.empty(sizes.batch, length, dtype=torch.int64, device=META)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -89,6 +90,7 @@ def _tensors(batch: object) -> Iterator[torch.Tensor]:
 
 
 def _config(path: Path) -> PretrainedConfig:
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig  # takes seconds
 
     try:
@@ -104,7 +106,7 @@ def _config(path: Path) -> PretrainedConfig:
         raise UnknownArchitecture(kind=kind, nearest=near[0] if near else "none", where=str(path))
     try:
         return AutoConfig.for_model(**held)
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError, StrictDataclassError) as error:
         raise BadModelConfig(problem=_first_line(error), where=str(path)) from error
 
 
@@ -122,7 +124,9 @@ def _model(path: Path, config: PretrainedConfig, dtype: torch.dtype) -> torch.nn
         with META:
             return AutoModelForCausalLM.from_config(config, dtype=dtype).train()
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError, ZeroDivisionError) as error:
-        raise BadModelConfig(problem=f"no model can be made: {_first_line(error)}", where=str(path)) from error
+        raise BadModelConfig(
+            problem=f"no model can be made: {_first_line(error)}", where=str(path)
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

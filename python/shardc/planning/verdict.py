@@ -14,7 +14,13 @@ CAUSES = {"matmul": "matrix products", "memory": "passes over memory", "host": "
 
 def verdict(question: Question, price: Price) -> str:
     """The whole answer to one plan."""
-    parts = [_head(question, price), _memory(price), _time(price), price.priced.work.render(), _remarks(price)]
+    parts = [
+        _head(question, price),
+        _memory(price),
+        _time(price),
+        price.priced.work.render(),
+        _remarks(price),
+    ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
@@ -69,7 +75,8 @@ def _memory(price: Price) -> list[str]:
     if price.fits:
         head = f"fits: {peak} of {capacity} at the peak, {size_text(price.free_bytes)} free"
     else:
-        head = f"does not fit: {peak} at the peak, {capacity} on a device, {size_text(-price.free_bytes)} too much"
+        lacking = size_text(-price.free_bytes)
+        head = f"does not fit: {peak} at the peak, {capacity} on a device, {lacking} too much"
     if isinstance(fullest.peak, PeakUnknown):
         head += f"; activations are not known ({fullest.peak.fields['problem']})"
     elif fullest.peak.where:
