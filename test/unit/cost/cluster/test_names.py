@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import READY, find_cluster, ready_names
+from shardc.cost.cluster.reader import cluster_of
 from shardc.cost.machine import GPUS
 from shardc.diagnostics.cluster import BadClusterSize, UnknownCluster
 
@@ -89,3 +92,14 @@ def test_a_size_that_cannot_be(name: str, says: str) -> None:
     with pytest.raises(BadClusterSize) as caught:
         find_cluster(name)
     assert says in str(caught.value) and "x4 is 32 devices" in str(caught.value)
+
+
+def test_the_guides_cluster() -> None:
+    """A level for each of node, site and sites; 128 devices of a site share its line to the other one."""
+    text = (Path(__file__).parents[4] / "docs" / "guide" / "clusters.md").read_text()
+    sites = cluster_of(text.partition("```yaml\n")[2].partition("```")[0], "clusters.md")
+    links = Placement.of(sites, {"data": 32, "tensor": 8}).links(["data"])
+    assert [(span.ways, span.sharing, span.member_bytes_s) for span in links.spans] == [
+        (16, 2, 12.5e9),
+        (2, 8, 12.5e9 / 128),
+    ]
