@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -90,6 +90,16 @@ class NodeRecorder:
             return node
 
         tracer.create_node = create_node  # type: ignore[method-assign]
+
+    def user_lines(self) -> Frames:
+        """Lines of user code that are being run, from the innermost outwards."""
+        return user_frames(sys._getframe(1), self._stop_file)
+
+    def follow(self, nodes: Sequence[torch.fx.Node]) -> None:
+        """Goes on as if it had stamped these nodes, which are copies of others with what these have."""
+        self._made += len(nodes)
+        if nodes:
+            self._last = nodes[-1].meta[FRAMES]
 
     @property
     def line(self) -> str:

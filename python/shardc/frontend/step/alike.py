@@ -16,16 +16,11 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 import torch
-from torch.fx import Node, Proxy
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, track_tensor_tree
+from torch.fx import Node
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from shardc.runtime.torch_private import (
-    FakeTensor,
-    FunctionalTensor,
-    disable_current_modes,
-    global_optimizer_hooks,
-    optimizer_hooks,
-)
+from shardc.frontend.step.traced_tensor import layout_of, node_of, stand_ins
+from shardc.runtime.torch_private import global_optimizer_hooks, optimizer_hooks
 
 PER_PARAMETER = (
     *(torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax),
@@ -91,7 +86,7 @@ class _Sample:
 
     inputs: tuple[Node, ...]
     made: tuple[Node, ...]
-    results: tuple[tuple[Node, FakeTensor], ...]
+    results: tuple[Node, ...]
 
 
 class AlikeUpdates:
@@ -122,7 +117,7 @@ class AlikeUpdates:
         if len(known) < len(inputs):
             return update()
         places = tuple(map(known.index, known))  # a gradient may be the parameter itself
-        kind = (kind, places, *(_layout(tensor) for tensor in tensors if tensor is not None))
+        kind = (kind, places, *(layout_of(tensor) for tensor in tensors if tensor is not None))
         if (sample := self._samples.get(kind)) is not None:
             return self._copied(sample, known)
         last = self._last()
@@ -133,11 +128,11 @@ class AlikeUpdates:
 
     def _sample(self, inputs: Sequence[Node], last: Node, results: Sequence[torch.Tensor]) -> _Sample | None:
         """The update that made the nodes after ``last``; None if it read anything that is not its own."""
-        ends = [(self._node(tensor), _inner(tensor)) for tensor in results]
+        ends = [self._node(tensor) for tensor in results]
         self._shared |= {node for tensor in self._numbers() if (node := self._node(tensor)) is not None}
         made = [node for node in _after(last, self._last()) if node not in self._shared]
         read = {held for node in made for held in node.all_input_nodes}
-        known = tuple((node, value) for node, value in ends if node is not None and node in {*inputs, *made})
+        known = tuple(node for node in ends if node is not None and node in {*inputs, *made})
         if not read <= {*inputs, *made, *self._shared} or len(known) < len(ends):
             return None
         return _Sample(tuple(inputs), tuple(made), known)
@@ -146,42 +141,13 @@ class AlikeUpdates:
         new: dict[Node, Node] = dict(zip(sample.inputs, inputs, strict=True))
         for node in sample.made:
             new[node] = self._tracer.graph.node_copy(node, lambda held: new.get(held, held))
-        # Without modes, which would trace the making of these tensors.
-        with disable_current_modes(), sample.results[0][1].fake_mode:
-            made = [
-                torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device)
-                for _, v in sample.results
-            ]
-        return [self._traced(value, new[node]) for value, (node, _) in zip(made, sample.results, strict=True)]
-
-    def _traced(self, made: torch.Tensor, node: Node) -> torch.Tensor:
-        """A tensor as the trace has it, which stands for a node."""
-        track_tensor_tree(made, Proxy(node, self._tracer), constant=None, tracer=self._tracer)
-        return FunctionalTensor.to_functional(made)
+        return stand_ins([new[node] for node in sample.results], self._tracer)
 
     def _node(self, tensor: torch.Tensor) -> Node | None:
-        """The node that a traced tensor is; None for one that the trace took for a constant."""
-        if not isinstance(tensor, FunctionalTensor):
-            return None
-        slot = get_proxy_slot(_inner(tensor), self._tracer, None)
-        return None if slot is None or slot.constant is not None else slot.proxy.node
+        return node_of(tensor, self._tracer)
 
     def _last(self) -> Node:
         return next(reversed(self._tracer.graph.nodes))
-
-
-def _inner(tensor: torch.Tensor) -> FakeTensor:
-    assert isinstance(tensor, FunctionalTensor)
-    inner = tensor.from_functional()
-    assert isinstance(inner, FakeTensor)
-    return inner
-
-
-def _layout(tensor: torch.Tensor) -> Hashable:
-    """What decides which ops an update calls on a tensor."""
-    inner = _inner(tensor)
-    marks = (tensor.requires_grad, inner.is_conj(), inner.is_neg())
-    return inner.dtype, tuple(inner.shape), inner.stride(), inner.storage_offset(), marks
 
 
 def _after(last: Node, end: Node) -> list[Node]:

@@ -24,6 +24,7 @@ from shardc.diagnostics.frontend import (
     PythonRandom,
     TraceFailed,
 )
+from shardc.environment import FOLD_LAYERS
 from shardc.frontend.fake_results import correction_table
 from shardc.frontend.importing.recorder import (
     BACKWARD,
@@ -38,6 +39,9 @@ from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.step.call import call_of
+from shardc.frontend.step.fold.folding import Folding
+from shardc.frontend.step.fold.layers import seen_by
+from shardc.frontend.step.fold.tape import Tape, Unfoldable
 from shardc.frontend.step.frozen import (
     Values,
     changes,
@@ -58,6 +62,7 @@ from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
+from shardc.runtime.report.logs import TIMING
 from shardc.runtime.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -131,6 +136,7 @@ class StepTracer:
 
         ``symbols``: sizes and numbers that depend on values become symbols, where they are refused else.
         """
+        self._symbols = symbols
         with ExitStack() as stack:
             fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
             stack.enter_context(self._stream.opened())
@@ -142,7 +148,7 @@ class StepTracer:
             average_batches(self._model)
             arguments, tensors = self._arguments()
             before, states = python_values(self._modules), generator_states()
-            graph, after = self._run(tensors)
+            graph, after = self._run(tensors) if symbols else self._folded(tensors)
             if (generator := drawn(states)) is not None:
                 raise PythonRandom(generator=generator, where=self._line_of_draw(tensors))
             written = changes(before, after)
@@ -151,24 +157,40 @@ class StepTracer:
         results = self._results
         return Trace(graph, arguments, results, self._trained, self._where, self._storages(), written)
 
+    def _folded(self, tensors: list[torch.Tensor]) -> tuple[torch.fx.GraphModule, Values]:
+        """As :meth:`_run`, with copies for layers that are alike, if these are sure to be right."""
+        try:
+            return self._run(tensors, copies=FOLD_LAYERS.get())
+        except (Unfoldable, ShardcError) as error:
+            if not self._folding.copied:
+                raise
+            TIMING.info("trace: once more, each layer by itself: %s", str(error).splitlines()[0])
+        return self._run(tensors)
+
     def _run(
         self,
         tensors: list[torch.Tensor],
         between: Callable[[], None] | None = None,
         watch: Callable[[], bool] | None = None,
+        copies: bool = False,
     ) -> tuple[torch.fx.GraphModule, Values]:
         """The raw graph of a step, and what its modules hold in Python after it.
 
         ``between``: called after a forward and backward that come before those of the graph's results.
+        Raises Unfoldable where ``copies`` of layers may be wrong.
         """
         self._recorder = NodeRecorder(__file__, self._where, watch)
+        self._folding = Folding(self._recorder, self._stream, copies=copies)
         table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
         # A lambda: make_fx counts a bound method's self among the arguments.
         traced = make_fx(lambda flat: self._record(flat, between), table, tracing_mode="real")
         self._stream.restart()
-        with unchanged(self._modules.values()):
+        layers = nullcontext() if self._symbols else seen_by(self._folding, self._model)
+        with unchanged(self._modules.values()), layers:
             try:
                 return traced(tensors), python_values(self._modules)
+            except Unfoldable:
+                raise
             except Exception as error:
                 frame, line = self._where[0]
                 last_line = self._recorder.line if _in_backward(error) else f"{frame}:{line}"
@@ -217,6 +239,7 @@ class StepTracer:
         assert proxy_mode is not None
         self._recorder.attach(proxy_mode.tracer)
         self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
+        self._folding.attach(Tape(proxy_mode.tracer, self._recorder, self._stream.seed))
         step = functools.partial(self._step, between)
         return dispatch_functionalize(step, FunctionalTensorMode())(tensors)
 
@@ -263,8 +286,10 @@ class StepTracer:
         def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
+            self._folding.check_forward()
             self._recorder.phase = BACKWARD
             torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
+            self._folding.check_backward()
             check_hooks(self._state.params, leaves)
             return loss.detach(), {name: leaves[name].grad for name in self._trained}
 
