@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -95,11 +95,9 @@ class NodeRecorder:
         """Lines of user code that are being run, from the innermost outwards."""
         return user_frames(sys._getframe(1), self._stop_file)
 
-    def follow(self, nodes: Sequence[torch.fx.Node]) -> None:
-        """Goes on as if it had stamped these nodes, which are copies of others with what these have."""
-        self._made += len(nodes)
-        if nodes:
-            self._last = nodes[-1].meta[FRAMES]
+    def follow(self, lines: Frames) -> None:
+        """Goes on as if the newest node had these lines."""
+        self._last = lines
 
     @property
     def line(self) -> str:

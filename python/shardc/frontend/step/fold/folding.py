@@ -66,7 +66,8 @@ class Folding:
         """Traces a call with its own edges: gradients of one call are summed before they join others."""
         kind.calls += 1
         with without_torch_functions():
-            edges = [torch.ops.aten.alias.default(tensor) for tensor in call.differentiable]
+            # The last first: autograd comes to them in the other order, as to the inputs of a copied call.
+            edges = [torch.ops.aten.alias.default(tensor) for tensor in reversed(call.differentiable)][::-1]
         instead = {id(t): edge for t, edge in zip(call.differentiable, edges, strict=True)}
         arguments = call.arguments(instead)
 

@@ -31,6 +31,7 @@ class Given:
     form: pytree.TreeSpec
     tensors: list[torch.Tensor]
     nodes: list[Node]
+    lines: Frames
     key: Hashable
 
     @property
@@ -65,7 +66,7 @@ def given(module: torch.nn.Module, arguments: Arguments, lines: Frames, tape: Ta
     pattern = places(held), places(nodes), tuple(isinstance(leaf, torch.Tensor) for leaf in leaves)
     layouts = tuple(map(layout_of, tensors))
     key = (kind, form, pattern, layouts, tuple(map(described, others)), lines, _surroundings())
-    return Given(module, leaves, form, tensors, nodes, key)
+    return Given(module, leaves, form, tensors, nodes, lines, key)
 
 
 def places(items: Sequence[object]) -> tuple[int, ...]:

@@ -46,6 +46,7 @@ class Copied:
         known = {**self._known, **dict(zip(pattern.given, nodes, strict=True))}
         with without_torch_functions():
             tape.copy(pattern.nodes, known, self._draws)
+            tape.follow(self.given.lines)  # as the edges of a traced call
             made = iter(tape.stand_ins([known[node] for node in pattern.results if node is not None]))
         return [None if node is None else next(made) for node in pattern.results]
 

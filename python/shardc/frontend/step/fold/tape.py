@@ -10,7 +10,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_slot
 from torch.fx.node import map_arg
 
-from shardc.frontend.importing.recorder import NodeRecorder
+from shardc.frontend.importing.recorder import FRAMES, Frames, NodeRecorder
 from shardc.frontend.step.fold.signature import described
 from shardc.frontend.step.traced_tensor import node_of, stand_ins
 from shardc.runtime.torch_private import FakeTensor, OpOverload, pytree, schema_of
@@ -62,7 +62,12 @@ class Tape:
             new = self._graph.create_node(node.op, node.target, args, kwargs)
             new.meta = dict(node.meta)
             known[node] = new
-        self._recorder.follow(nodes)
+        if nodes:
+            self._recorder.follow(nodes[-1].meta[FRAMES])
+
+    def follow(self, lines: Frames) -> None:
+        """Nodes without lines of their own have these from now on."""
+        self._recorder.follow(lines)
 
     def difference(self, old: Sequence[Node], new: Sequence[Node], known: Known, draws: int) -> str | None:
         """Where ``new`` is not what :meth:`copy` would make of ``old``; None if it is.
