@@ -77,7 +77,7 @@ class Folding:
 
         if not self._copies or kind.calls > 2 or kind.refused:
             return handed_on(run(), call, edges)
-        recording = Recording(kind, call, edges, instead, arguments, self._seen)
+        recording = Recording(kind, call, edges, self._seen)
         result = handed_on(run(), call, edges)
         with without_torch_functions():
             recording.end(result)

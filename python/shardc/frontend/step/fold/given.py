@@ -43,20 +43,14 @@ class Given:
         """Positional and named arguments, with other tensors for those of these ids."""
         return pytree.tree_unflatten([instead.get(id(leaf), leaf) for leaf in self.leaves], self.form)
 
-    def is_intact(self, arguments: Arguments, instead: Mapping[int, torch.Tensor]) -> bool:
-        """Whether the containers in the arguments that :meth:`arguments` made hold what they held."""
-        leaves, form = pytree.tree_flatten(arguments)
-        expected = [instead.get(id(leaf), leaf) for leaf in self.leaves]
-        return form == self.form and all(a is b for a, b in zip(leaves, expected, strict=True))
-
 
 def given(module: torch.nn.Module, arguments: Arguments, lines: Frames, tape: Tape) -> Given | None:
     """A call; None for one whose arguments or hooks leave open what it computes."""
-    leaves, form = pytree.tree_flatten(arguments)
-    kind = signature(module)
-    others = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
-    if kind is None or not all(isinstance(leaf, PLAIN) for leaf in others):
+    args, kwargs = arguments
+    if not is_fixed((*args, *kwargs.values())) or (kind := signature(module)) is None:
         return None
+    leaves, form = pytree.tree_flatten(arguments)
+    others = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
     held = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     held += [tensor for _, _, tensor in owned(module)]
     tensors = list({id(tensor): tensor for tensor in held}.values())
@@ -67,6 +61,13 @@ def given(module: torch.nn.Module, arguments: Arguments, lines: Frames, tape: Ta
     layouts = tuple(map(layout_of, tensors))
     key = (kind, form, pattern, layouts, tuple(map(described, others)), lines, _surroundings())
     return Given(module, leaves, form, tensors, nodes, lines, key)
+
+
+def is_fixed(value: object) -> bool:
+    """Whether nobody can write to it but to its tensors: tuples of tensors and numbers."""
+    if isinstance(value, tuple):
+        return all(map(is_fixed, value))
+    return isinstance(value, (torch.Tensor, *PLAIN))
 
 
 def places(items: Sequence[object]) -> tuple[int, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 
-from shardc.frontend.step.fold.given import Arguments, Given
+from shardc.frontend.step.fold.given import Given
 from shardc.frontend.step.fold.kind import Kind
 from shardc.frontend.step.fold.sample import Sample, check_unwritten, placed
 from shardc.frontend.step.fold.signature import effects
@@ -22,12 +22,10 @@ class Recording:
         kind: Kind,
         given: Given,
         edges: list[torch.Tensor],
-        instead: Mapping[int, torch.Tensor],
-        arguments: Arguments,
         seen: Callable[[], object],
     ) -> None:
         self._kind, self._given, self._edges = kind, given, edges
-        self._arguments, self._instead, self._seen = arguments, instead, seen
+        self._seen = seen
         self._before = effects(given.module), seen()
         self._last, self._drawn = kind.tape.last(), kind.stream.position
 
@@ -45,8 +43,6 @@ class Recording:
             raise Unfoldable(f"it changes {'.'.join(changed[0])}")
         if self._seen() != seen:
             raise Unfoldable("it reads its own place among the layers, or a value")
-        if not self._given.is_intact(self._arguments, self._instead):
-            raise Unfoldable("it changes a list or dict that it is given")
         check_unwritten(self._given.tensors, self._given.nodes, self._kind.tape)
 
     def _sample(self, result: object) -> Sample:

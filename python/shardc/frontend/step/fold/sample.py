@@ -9,7 +9,7 @@ import torch
 from torch.fx import Node
 
 from shardc.frontend.nodes import viewed
-from shardc.frontend.step.fold.given import Given
+from shardc.frontend.step.fold.given import Given, is_fixed
 from shardc.frontend.step.fold.tape import Known, Tape, Unfoldable, outer
 from shardc.frontend.step.frozen import PLAIN
 from shardc.frontend.step.traced_tensor import inner_of
@@ -91,10 +91,10 @@ def check_unwritten(tensors: Sequence[torch.Tensor], nodes: Sequence[Node], tape
 
 def handed_on(result: object, given: Given, edges: Sequence[torch.Tensor]) -> object:
     """A result with the tensors that were given in the places of their edges."""
+    if not is_fixed(result):
+        return result  # which others may hold, and look at its edges as at any tensor
     leaves, form = pytree.tree_flatten(result)
     own = {id(edge): tensor for edge, tensor in zip(edges, given.differentiable, strict=True)}
-    if own.keys().isdisjoint(map(id, leaves)):
-        return result
     return pytree.tree_unflatten([own.get(id(leaf), leaf) for leaf in leaves], form)
 
 
