@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 
 import torch
-from torch.fx import Node
+from torch.fx import Node, Proxy
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from shardc.frontend.step.traced_tensor import layout_of, node_of, stand_ins
-from shardc.runtime.torch_private import global_optimizer_hooks, optimizer_hooks
+from shardc.frontend.step.traced_tensor import layout_at, layout_of, node_of
+from shardc.runtime.torch_private import (
+    global_optimizer_hooks,
+    optimizer_hooks,
+    without_torch_functions,
+)
 
 PER_PARAMETER = (
     *(torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax),
@@ -106,20 +110,22 @@ class AlikeUpdates:
     def run(
         self,
         kind: Hashable,
-        tensors: Sequence[torch.Tensor | None],
+        tensors: Sequence[torch.Tensor | Node | None],
         update: Callable[[], Sequence[torch.Tensor]],
-    ) -> Sequence[torch.Tensor]:
+    ) -> Sequence[torch.Tensor | Proxy]:
         """``update()`` of ``tensors``; a copy of an earlier update of the same ``kind`` if they are like
-        those that it had.
+        those that it had. A node stands for a tensor that no update has read yet.
         """
-        inputs = [None if tensor is None else self._node(tensor) for tensor in tensors]
-        known = [node for node in inputs if node is not None]
-        if len(known) < len(inputs):
+        with without_torch_functions():
+            known = [node for tensor in tensors if (node := self._node(tensor)) is not None]
+            if len(known) < len(tensors):
+                known = []
+            places = tuple(map(known.index, known))  # a gradient may be the parameter itself
+            kind = (kind, places, *(_layout(tensor) for tensor in tensors if tensor is not None))
+            if known and (sample := self._samples.get(kind)) is not None:
+                return self._copied(sample, known)
+        if not known:
             return update()
-        places = tuple(map(known.index, known))  # a gradient may be the parameter itself
-        kind = (kind, places, *(layout_of(tensor) for tensor in tensors if tensor is not None))
-        if (sample := self._samples.get(kind)) is not None:
-            return self._copied(sample, known)
         last = self._last()
         results = update()
         if kind not in self._samples:
@@ -137,17 +143,21 @@ class AlikeUpdates:
             return None
         return _Sample(tuple(inputs), tuple(made), known)
 
-    def _copied(self, sample: _Sample, inputs: Sequence[Node]) -> list[torch.Tensor]:
+    def _copied(self, sample: _Sample, inputs: Sequence[Node]) -> list[Proxy]:
         new: dict[Node, Node] = dict(zip(sample.inputs, inputs, strict=True))
         for node in sample.made:
             new[node] = self._tracer.graph.node_copy(node, lambda held: new.get(held, held))
-        return stand_ins([new[node] for node in sample.results], self._tracer)
+        return [Proxy(new[node], self._tracer) for node in sample.results]
 
-    def _node(self, tensor: torch.Tensor) -> Node | None:
-        return node_of(tensor, self._tracer)
+    def _node(self, tensor: torch.Tensor | Node | None) -> Node | None:
+        return node_of(tensor, self._tracer) if isinstance(tensor, torch.Tensor) else tensor
 
     def _last(self) -> Node:
         return next(reversed(self._tracer.graph.nodes))
+
+
+def _layout(tensor: torch.Tensor | Node) -> Hashable:
+    return layout_at(tensor) if isinstance(tensor, Node) else layout_of(tensor)
 
 
 def _after(last: Node, end: Node) -> list[Node]:

@@ -35,6 +35,7 @@ from shardc.frontend.importing.recorder import (
     caller_line,
     raising_line,
 )
+from shardc.frontend.nodes import placeholders
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
@@ -55,7 +56,7 @@ from shardc.frontend.step.frozen import (
 from shardc.frontend.step.grad_norm import Gradients, clip, global_norm
 from shardc.frontend.step.hooks import carry_hooks, check_hooks
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
-from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.optimizer import Made, Nodes, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.overrides.batch_norm import average_batches
 from shardc.frontend.step.overrides.compiling import compiling
@@ -214,10 +215,15 @@ class StepTracer:
         return self._recorder.line
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
-        """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
+        """Specs of all arguments but lifted constants, and contiguous fake tensors, in their order.
+
+        The optimizer's state has no tensors: most of it is read by copies of updates alone.
+        """
         optimizer = self._optimizer
         named = [("param", n, _blank(p.shape, p.dtype)) for n, p in self._state.params.items()]
-        named += [("opt_state", s.name, _blank(s.shape, s.dtype)) for s in optimizer.slots]
+        blanks = {(s.shape, s.dtype): _blank(s.shape, s.dtype) for s in optimizer.slots}
+        self._slots = {s.name: blanks[s.shape, s.dtype] for s in optimizer.slots}
+        named += [("opt_state", name, blank) for name, blank in self._slots.items()]
         named += [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
         hypers = zip(optimizer.hyperparameters, optimizer.hyper_tensors(), strict=True)
         named += [("hyper", item.name, tensor) for item, tensor in hypers]
@@ -225,7 +231,7 @@ class StepTracer:
         named += [("input", name, _blank(t.shape, t.dtype)) for name, t in inputs]
         named += [("seed", "seed", _blank((), torch.int64))]
         specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in named]
-        return specs, [tensor for _, _, tensor in named]
+        return specs, [tensor for role, _, tensor in named if role != "opt_state"]
 
     def _storages(self) -> dict[int, str]:
         tensors = {**self._state.params, **self._state.buffers}
@@ -240,15 +246,25 @@ class StepTracer:
         self._recorder.attach(proxy_mode.tracer)
         self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
         self._folding.attach(Tape(proxy_mode.tracer, self._recorder, self._stream.seed))
+        self._state_nodes = self._new_state(proxy_mode.tracer.graph)
         step = functools.partial(self._step, between)
         return dispatch_functionalize(step, FunctionalTensorMode())(tensors)
+
+    def _new_state(self, graph: torch.fx.Graph) -> dict[str, torch.fx.Node]:
+        """Placeholders for the optimizer's state, after those of parameters."""
+        nodes, last = {}, [*placeholders(graph)][: len(self._state.params)][-1:]
+        for number, (name, blank) in enumerate(self._slots.items()):
+            with graph.inserting_after(last[0]):
+                last = [graph.placeholder(f"state_{number}")]
+            last[0].meta["val"] = blank
+            nodes[name] = last[0]
+        return nodes
 
     def _step(
         self, between: Callable[[], None] | None, tensors: list[torch.Tensor]
     ) -> list[torch.Tensor | None]:
         optimizer, remaining = self._optimizer, iter(tensors)
         params = take(remaining, self._state.params)
-        state = take(remaining, [slot.name for slot in optimizer.slots])
         buffers = take(remaining, self._state.buffers)
         hyper = take(remaining, [item.name for item in optimizer.hyperparameters])
         inputs = list(take(remaining, self._batch_tree.names).values())
@@ -260,11 +276,11 @@ class StepTracer:
                 self._stream.restart()
             loss, grads, buffers = self._differentiate(params, buffers, inputs)
         self._recorder.phase = OPTIMIZER
-        updated, state = self._update(params, grads, state, hyper)
+        updated, state = self._update(params, grads, self._state_nodes, hyper)
         return [*self._returned(loss, {**params, **updated}, state, buffers), *grads.values()]
 
     def _returned(
-        self, loss: torch.Tensor, params: Tensors, state: Tensors, buffers: Tensors
+        self, loss: torch.Tensor, params: Made, state: Made, buffers: Tensors
     ) -> list[torch.Tensor | None]:
         """What the step returns but for gradients, and in ``_results`` the role and name of each."""
         by_role = {"loss": {"loss": loss}, "output": self._outputs_in_order()}
@@ -311,8 +327,8 @@ class StepTracer:
         return nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast)
 
     def _update(
-        self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
-    ) -> tuple[Tensors, Tensors]:
+        self, params: Tensors, grads: Gradients, state: Nodes, hyper: Tensors
+    ) -> tuple[Made, Made]:
         if self._clip is not None or self._outputs.norms:
             self._recorder.label = (("optimizer:clip_grad_norm", 0),)
             norm = global_norm(grads)

@@ -6,7 +6,12 @@ from collections.abc import Hashable, Sequence
 
 import torch
 from torch.fx import Node, Proxy
-from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_slot, track_tensor
+from torch.fx.experimental.proxy_tensor import (
+    PythonKeyTracer,
+    get_proxy_mode,
+    get_proxy_slot,
+    track_tensor,
+)
 
 from shardc.runtime.torch_private import FakeTensor, FunctionalTensor, disable_current_modes
 
@@ -34,6 +39,12 @@ def layout_of(tensor: torch.Tensor) -> Hashable:
     return inner.dtype, tuple(inner.shape), inner.stride(), inner.storage_offset(), marks
 
 
+def layout_at(node: Node) -> Hashable:
+    """The same of a tensor that stands for a node."""
+    value = node.meta["val"]
+    return value.dtype, tuple(value.shape), value.stride(), 0, (False, False, False)
+
+
 def stand_ins(nodes: Sequence[Node], tracer: PythonKeyTracer) -> list[torch.Tensor]:
     """New tensors of the trace that stand for nodes, laid out as these say."""
     if not nodes:
@@ -45,3 +56,10 @@ def stand_ins(nodes: Sequence[Node], tracer: PythonKeyTracer) -> list[torch.Tens
     for tensor, node in zip(made, nodes, strict=True):
         track_tensor(tensor, Proxy(node, tracer), constant=None, tracer=tracer)
     return [FunctionalTensor.to_functional(tensor) for tensor in made]
+
+
+def current_stand_ins(nodes: Sequence[Node]) -> list[torch.Tensor]:
+    """The same in the trace that runs."""
+    mode = get_proxy_mode()
+    assert mode is not None
+    return stand_ins(nodes, mode.tracer)
