@@ -84,12 +84,10 @@ class TracedOptimizer:
         dtypes = {"lr": torch.float64 if wide else torch.float32}
         return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
-    def step(
-        self, params: Tensors, grads: Gradients, state: Nodes, hyper: Tensors
-    ) -> tuple[Made, Made]:
+    def step(self, params: Nodes, grads: Gradients, state: Nodes, hyper: Tensors) -> tuple[Made, Made]:
         """New parameters and new state (by slot name) after one ``optimizer.step()`` on these tensors.
 
-        ``state`` are placeholders; of what is copied, the results are proxies of the trace.
+        ``params`` and ``state`` are placeholders. Of what is copied, the results are proxies.
         """
         groups = self._traced_groups(hyper)
         if not updates_alone(self.optimizer):
@@ -112,7 +110,7 @@ class TracedOptimizer:
         self,
         group: dict[str, Any],
         name: str,
-        params: Tensors,
+        params: Nodes,
         grads: Gradients,
         state: Nodes,
     ) -> list[torch.Tensor]:
@@ -124,13 +122,14 @@ class TracedOptimizer:
         self,
         groups: Sequence[dict[str, Any]],
         members: Sequence[Sequence[str]],
-        params: Tensors,
+        params: Nodes,
         grads: Gradients,
         state: Nodes,
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """A step of these groups with these parameters in them."""
         names = [name for group in members for name in group]
-        new = {name: params[name].detach().clone() for name in names}
+        read = current_stand_ins([params[name] for name in names])
+        new = {name: tensor.clone() for name, tensor in zip(names, read, strict=True)}
         for name, tensor in new.items():
             tensor.grad = grads[name]
         held = {new[name]: dict(self._static[name]) for name in names}

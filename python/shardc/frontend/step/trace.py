@@ -6,12 +6,13 @@ import functools
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch.fx import Node, Proxy
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils.checkpoint import set_checkpoint_early_stop
@@ -35,7 +36,6 @@ from shardc.frontend.importing.recorder import (
     caller_line,
     raising_line,
 )
-from shardc.frontend.nodes import placeholders
 from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
@@ -56,13 +56,14 @@ from shardc.frontend.step.frozen import (
 from shardc.frontend.step.grad_norm import Gradients, clip, global_norm
 from shardc.frontend.step.hooks import carry_hooks, check_hooks
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
-from shardc.frontend.step.optimizer import Made, Nodes, TracedOptimizer
+from shardc.frontend.step.optimizer import Made, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.overrides.batch_norm import average_batches
 from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
+from shardc.frontend.step.traced_tensor import current_stand_ins
 from shardc.runtime.report.logs import TIMING
 from shardc.runtime.torch_private import (
     DataDependentOutputException,
@@ -73,9 +74,12 @@ from shardc.runtime.torch_private import (
     autocast_for_all,
     dispatch_functionalize,
     recomputation_unchecked,
+    without_torch_functions,
 )
 
 Tensors = dict[str, torch.Tensor]
+Result = torch.Tensor | Proxy | None
+"""What make_fx takes for a result: a proxy stands for a tensor that nobody needed."""
 NOTHING = Outputs()
 ClipParameters = Literal["model", "optimizer"]
 """Whose gradients a global norm is of."""
@@ -217,71 +221,70 @@ class StepTracer:
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
         """Specs of all arguments but lifted constants, and contiguous fake tensors, in their order.
 
-        The optimizer's state has no tensors: most of it is read by copies of updates alone.
+        Parameters and the optimizer's state have no tensors yet: copies need none.
         """
         optimizer = self._optimizer
-        named = [("param", n, _blank(p.shape, p.dtype)) for n, p in self._state.params.items()]
-        blanks = {(s.shape, s.dtype): _blank(s.shape, s.dtype) for s in optimizer.slots}
-        self._slots = {s.name: blanks[s.shape, s.dtype] for s in optimizer.slots}
-        named += [("opt_state", name, blank) for name, blank in self._slots.items()]
-        named += [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
+        held = [("param", name, p.shape, p.dtype) for name, p in self._state.params.items()]
+        held += [("opt_state", slot.name, slot.shape, slot.dtype) for slot in optimizer.slots]
+        blanks = {(tuple(shape), dtype): _blank(shape, dtype) for _, _, shape, dtype in held}
+        self._untouched = [(role, name, blanks[tuple(shape), dtype]) for role, name, shape, dtype in held]
+        named = [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
         hypers = zip(optimizer.hyperparameters, optimizer.hyper_tensors(), strict=True)
         named += [("hyper", item.name, tensor) for item, tensor in hypers]
         inputs = zip(self._batch_tree.names, self._inputs, strict=True)
         named += [("input", name, _blank(t.shape, t.dtype)) for name, t in inputs]
         named += [("seed", "seed", _blank((), torch.int64))]
-        specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in named]
-        return specs, [tensor for role, _, tensor in named if role != "opt_state"]
+        every = [*self._untouched, *named]
+        specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in every]
+        return specs, [tensor for _, _, tensor in named]
 
     def _storages(self) -> dict[int, str]:
         tensors = {**self._state.params, **self._state.buffers}
         real = {name: tensor for name, tensor in tensors.items() if has_storage(tensor) and tensor.numel()}
         return {tensor.untyped_storage().data_ptr(): name for name, tensor in real.items()}
 
-    def _record(
-        self, tensors: list[torch.Tensor], between: Callable[[], None] | None
-    ) -> list[torch.Tensor | None]:
+    def _record(self, tensors: list[torch.Tensor], between: Callable[[], None] | None) -> list[Result]:
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None
         self._recorder.attach(proxy_mode.tracer)
         self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
+        self._tracer = proxy_mode.tracer
         self._folding.attach(Tape(proxy_mode.tracer, self._recorder, self._stream.seed))
-        self._state_nodes = self._new_state(proxy_mode.tracer.graph)
+        graph = proxy_mode.tracer.graph
+        self._params, self._slots = self._placeholders(graph)
+        if not self._symbols:
+            # Nothing in it is dead yet for make_fx, which only looks for unread symbols.
+            graph.eliminate_dead_code = lambda *_: False  # type: ignore[method-assign]
         step = functools.partial(self._step, between)
         return dispatch_functionalize(step, FunctionalTensorMode())(tensors)
 
-    def _new_state(self, graph: torch.fx.Graph) -> dict[str, torch.fx.Node]:
-        """Placeholders for the optimizer's state, after those of parameters."""
-        nodes, last = {}, [*placeholders(graph)][: len(self._state.params)][-1:]
-        for number, (name, blank) in enumerate(self._slots.items()):
-            with graph.inserting_after(last[0]):
-                last = [graph.placeholder(f"state_{number}")]
-            last[0].meta["val"] = blank
-            nodes[name] = last[0]
-        return nodes
+    def _placeholders(self, graph: torch.fx.Graph) -> tuple[dict[str, Node], dict[str, Node]]:
+        """Those of parameters and of the optimizer's state, in front of those of tensors."""
+        found: dict[str, dict[str, Node]] = {"param": {}, "opt_state": {}}
+        with graph.inserting_before(next(iter(graph.nodes))):
+            for number, (role, name, value) in enumerate(self._untouched):
+                node = found[role][name] = graph.placeholder(f"{role}_{number}")
+                node.meta["val"] = value
+        return found["param"], found["opt_state"]
 
-    def _step(
-        self, between: Callable[[], None] | None, tensors: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
-        optimizer, remaining = self._optimizer, iter(tensors)
-        params = take(remaining, self._state.params)
+    def _step(self, between: Callable[[], None] | None, tensors: list[torch.Tensor]) -> list[Result]:
+        remaining = iter(tensors)
         buffers = take(remaining, self._state.buffers)
-        hyper = take(remaining, [item.name for item in optimizer.hyperparameters])
+        hyper = take(remaining, [item.name for item in self._optimizer.hyperparameters])
         inputs = list(take(remaining, self._batch_tree.names).values())
 
         with Interception():
             if between is not None:
-                self._differentiate(params, buffers, inputs)
+                self._differentiate(buffers, inputs)
                 between()
                 self._stream.restart()
-            loss, grads, buffers = self._differentiate(params, buffers, inputs)
+            loss, grads, buffers = self._differentiate(buffers, inputs)
         self._recorder.phase = OPTIMIZER
-        updated, state = self._update(params, grads, self._state_nodes, hyper)
-        return [*self._returned(loss, {**params, **updated}, state, buffers), *grads.values()]
+        updated, state = self._update(grads, hyper)
+        read = {name: Proxy(node, self._tracer) for name, node in self._params.items()}
+        return [*self._returned(loss, {**read, **updated}, state, buffers), *grads.values()]
 
-    def _returned(
-        self, loss: torch.Tensor, params: Made, state: Made, buffers: Tensors
-    ) -> list[torch.Tensor | None]:
+    def _returned(self, loss: torch.Tensor, params: Made, state: Made, buffers: Tensors) -> list[Result]:
         """What the step returns but for gradients, and in ``_results`` the role and name of each."""
         by_role = {"loss": {"loss": loss}, "output": self._outputs_in_order()}
         by_role |= {"param": params, "opt_state": state, "buffer": buffers}
@@ -292,12 +295,10 @@ class StepTracer:
         return {name: self._found[name] for name in self._outputs.wanted}
 
     def _differentiate(
-        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
+        self, buffers: Tensors, inputs: list[torch.Tensor]
     ) -> tuple[torch.Tensor, Gradients, Tensors]:
         """Loss, gradients by parameter, and the buffers as the forward leaves them."""
-        trained = {name: param.requires_grad for name, param in self._state.params.items()}
-        leaves = {name: tensor.detach().requires_grad_(trained[name]) for name, tensor in params.items()}
-        carry_hooks(self._state.params, leaves)
+        leaves = self._leaves({name: param.requires_grad for name, param in self._state.params.items()})
 
         def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
             self._recorder.phase = FORWARD
@@ -315,6 +316,14 @@ class StepTracer:
         loss, grads = torch.func.functional_call(Borrowed(self._model, run), held, ())
         return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
 
+    def _leaves(self, requires_grad: Mapping[str, bool]) -> Tensors:
+        """A tensor for each parameter, with its hooks."""
+        with without_torch_functions():
+            made = zip(self._params, current_stand_ins([*self._params.values()]), strict=True)
+            leaves = {name: tensor.requires_grad_(requires_grad[name]) for name, tensor in made}
+        carry_hooks(self._state.params, leaves)
+        return leaves
+
     def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         with self._autocasting():
             output = self._call.output(model, batch)
@@ -326,9 +335,7 @@ class StepTracer:
     def _autocasting(self) -> AbstractContextManager[object]:
         return nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast)
 
-    def _update(
-        self, params: Tensors, grads: Gradients, state: Nodes, hyper: Tensors
-    ) -> tuple[Made, Made]:
+    def _update(self, grads: Gradients, hyper: Tensors) -> tuple[Made, Made]:
         if self._clip is not None or self._outputs.norms:
             self._recorder.label = (("optimizer:clip_grad_norm", 0),)
             norm = global_norm(grads)
@@ -336,7 +343,7 @@ class StepTracer:
             grads = dict(grads) if norm is None or self._clip is None else clip(grads, norm, self._clip)
         self._recorder.label = ((f"optimizer:{self._optimizer.kind}", 0),)
         every = {name: grads.get(name) for name in self._optimizer.names}
-        return self._optimizer.step(params, every, state, hyper)
+        return self._optimizer.step(self._params, every, self._slots, hyper)
 
 
 class Borrowed(torch.nn.Module):

@@ -10,8 +10,8 @@ from shardc.frontend.importing.recorder import FORWARD, NodeRecorder
 from shardc.frontend.step.constant_value import answers
 from shardc.frontend.step.fold.given import Given, given, lent
 from shardc.frontend.step.fold.kind import Kind
-from shardc.frontend.step.fold.replay import Copied
 from shardc.frontend.step.fold.recording import Recording
+from shardc.frontend.step.fold.replay import Copied
 from shardc.frontend.step.fold.sample import check_unwritten, handed_on
 from shardc.frontend.step.fold.tape import Tape
 from shardc.frontend.step.random_stream import RandomStream
@@ -90,7 +90,7 @@ class Folding:
         return self.index_reads, answers()
 
     def check_forward(self) -> None:
-        """Raises Unfoldable if, after a forward, anything has used a layer in a way that copies do not follow."""
+        """Raises Unfoldable if, by the end of a forward, layers were used as copies cannot be."""
         if self._tape is None or not self.copied:
             return
         with without_torch_functions():

@@ -25,9 +25,7 @@ def layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     for layer in members.values():
         if any(True for _ in layer.children()) and not isinstance(layer, LISTS[:2]):
             kinds[signature(layer)].append(layer)
-    return [
-        m for kind, found in kinds.items() if kind is not None and len(found) >= FEWEST for m in found
-    ]
+    return [m for kind, found in kinds.items() if kind is not None and len(found) >= FEWEST for m in found]
 
 
 @contextmanager

@@ -59,7 +59,9 @@ def owned(module: torch.nn.Module) -> Iterator[tuple[dict[str, torch.Tensor | No
 def effects(module: torch.nn.Module) -> Values:
     """What a forward might change in Python: attributes of its modules, and of objects that these hold."""
     values = python_values({name: inner for name, inner in module.named_modules()})
-    objects = {str(id(t.held)): t.held for t in values.values() if isinstance(t, Thing) and _has_state(t.held)}
+    objects = {
+        str(id(t.held)): t.held for t in values.values() if isinstance(t, Thing) and _has_state(t.held)
+    }
     held = {(name, key): described(value) for name, o in objects.items() for key, value in vars(o).items()}
     return {**values, **held}
 

@@ -119,7 +119,9 @@ def _moved(node: Node, place: Callable[[Node], Node], draws: int) -> tuple[tuple
     args, kwargs = map_arg((node.args, node.kwargs), place)
     position = _draw(node.target) if draws and isinstance(node.target, OpOverload) else None
     if position is not None:
-        args = (*args[:position], args[position] + draws, *args[position + 1 :])
+        number = args[position]
+        assert isinstance(number, int), f"the number of a draw is {number}"
+        args = (*args[:position], number + draws, *args[position + 1 :])
     return args, kwargs
 
 

@@ -1,4 +1,4 @@
-"""A step captured with and without copies of layers, as text with locations, and how many calls were copied."""
+"""A step captured with and without copies of layers, as text with locations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardc.frontend.step.fold.replay import Copied
 
 @dataclass(frozen=True)
 class Both:
-    """``plain`` and ``folded``: level 1. ``copies``: calls that were copied, also where all was traced again."""
+    """Level 1 in both ways. ``copies``: calls that were copied, even if all was traced again then."""
 
     plain: str
     folded: str

@@ -40,7 +40,9 @@ def rows() -> tuple[torch.Tensor]:
 
 
 def gpt2() -> nn.Module:
-    config = hf.GPT2Config(n_embd=32, n_layer=LAYERS, n_head=4, vocab_size=VOCAB, bos_token_id=0, eos_token_id=0)
+    config = hf.GPT2Config(
+        n_embd=32, n_layer=LAYERS, n_head=4, vocab_size=VOCAB, bos_token_id=0, eos_token_id=0
+    )
     return hf.GPT2LMHeadModel(config)
 
 

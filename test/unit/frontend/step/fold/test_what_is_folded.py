@@ -1,4 +1,4 @@
-"""What a layer may do and be copied, and what ends the copying. The program is that of a whole trace always."""
+"""What a layer may do and be copied, and what ends the copying; the program is that of a whole trace."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class SetsAnAttribute(Layer):
 
 
 class ReadsWhatIsAround(Layer):
-    held: list[Tensor] = []  # noqa: RUF012
+    held: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Any:
         return super().forward(x) * self.held[0]
@@ -339,7 +339,7 @@ def test_a_layer_with_hooks_is_traced(make: Callable[[], nn.Module], both: Both)
 class Leaks(Layer):
     """Hands something to who calls its model, past what it returns."""
 
-    found: list[Tensor] = []  # noqa: RUF012
+    found: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Any:
         y = super().forward(x)
