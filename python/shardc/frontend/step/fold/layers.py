@@ -43,11 +43,11 @@ def seen_by(folding: Folding, model: torch.nn.Module) -> Iterator[None]:
                 key = (kind, id(module) in called, names)
                 if key not in made:
                     made[key] = _subclass(*key, folding)
-                module.__class__ = made[key]
+                object.__setattr__(module, "__class__", made[key])  # whatever its own __setattr__ does
         yield
     finally:
         for module, kind in original:
-            module.__class__ = kind
+            object.__setattr__(module, "__class__", kind)
 
 
 def _subclass(kind: type, is_called: bool, names: tuple[str, ...], folding: Folding) -> type:

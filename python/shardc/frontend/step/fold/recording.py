@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import torch
 
+from shardc.frontend.step.fold.effects import effects
 from shardc.frontend.step.fold.given import Given
 from shardc.frontend.step.fold.kind import Kind
 from shardc.frontend.step.fold.sample import Sample, check_unwritten, placed
-from shardc.frontend.step.fold.signature import effects
 from shardc.frontend.step.fold.tape import Unfoldable
 from shardc.frontend.step.frozen import changes
 

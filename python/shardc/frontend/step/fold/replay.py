@@ -9,7 +9,7 @@ from torch.fx import Node
 
 from shardc.frontend.step.fold.given import Given
 from shardc.frontend.step.fold.kind import Gradients, Kind
-from shardc.frontend.step.fold.tape import Known
+from shardc.frontend.step.fold.tape import Known, Unfoldable
 from shardc.runtime.torch_private import without_torch_functions
 
 
@@ -41,6 +41,8 @@ class Copied:
     def backward(self, grads: Gradients) -> Gradients:
         """Copies the backward: gradients of the differentiable inputs for those of the outputs."""
         tape = self.kind.tape
+        if torch.is_grad_enabled() or not tape.is_backward:
+            raise Unfoldable("the forward differentiates it")
         pattern, nodes = self.kind.backward(grads)
         known = {**self._known, **dict(zip(pattern.given, nodes, strict=True))}
         with without_torch_functions():

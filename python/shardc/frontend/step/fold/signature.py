@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from shardc.frontend.step.frozen import PLAIN, Thing, Values, python_values
+from shardc.frontend.step.frozen import PLAIN, Thing
 from shardc.runtime.torch_private import gradient_hooks, module_tables
 
 INDEX = ("layer_idx", "layer_id", "layer_index", "layer_number", "block_idx")
@@ -15,6 +15,7 @@ INDEX = ("layer_idx", "layer_id", "layer_index", "layer_number", "block_idx")
 
 _REGISTRIES = frozenset(vars(torch.nn.Module()))
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_DEEPEST = 12
 _TENSORS = ("_parameters", "_buffers")
 
 
@@ -30,16 +31,19 @@ def signature(module: torch.nn.Module) -> Hashable | None:
         return None
 
 
-def described(value: object) -> Hashable:
+def described(value: object, depth: int = 0) -> Hashable:
     """A value as one that is equal to another's only if code cannot tell them apart."""
     if isinstance(value, PLAIN):
         return type(value), value
+    if depth > _DEEPEST:
+        return Thing(value)
     if isinstance(value, tuple | list):
-        return type(value), *map(described, value)
+        return type(value), *(described(item, depth + 1) for item in value)
     if isinstance(value, dict):
-        return type(value), *((described(key), described(held)) for key, held in value.items())
+        items = value.items()
+        return type(value), *((described(k, depth + 1), described(v, depth + 1)) for k, v in items)
     if type(value) is partial:
-        return partial, described(value.func), described(value.args), described(value.keywords)
+        return partial, described((value.func, value.args, value.keywords), depth + 1)
     return Thing(value)
 
 
@@ -54,21 +58,6 @@ def owned(module: torch.nn.Module) -> Iterator[tuple[dict[str, torch.Tensor | No
         for name, tensor in table.items():
             if tensor is not None:
                 yield table, name, tensor
-
-
-def effects(module: torch.nn.Module) -> Values:
-    """What a forward might change in Python: attributes of its modules, and of objects that these hold."""
-    values = python_values({name: inner for name, inner in module.named_modules()})
-    objects = {
-        str(id(t.held)): t.held for t in values.values() if isinstance(t, Thing) and _has_state(t.held)
-    }
-    held = {(name, key): described(value) for name, o in objects.items() for key, value in vars(o).items()}
-    return {**values, **held}
-
-
-def _has_state(value: object) -> bool:
-    is_known = isinstance(value, torch.nn.Module | torch.Tensor | type) or callable(value)
-    return not is_known and hasattr(value, "__dict__")
 
 
 def _described_module(module: torch.nn.Module) -> Hashable:

@@ -10,7 +10,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_slot
 from torch.fx.node import map_arg
 
-from shardc.frontend.importing.recorder import FRAMES, Frames, NodeRecorder
+from shardc.frontend.importing.recorder import BACKWARD, FRAMES, Frames, NodeRecorder
 from shardc.frontend.step.fold.signature import described
 from shardc.frontend.step.traced_tensor import node_of, stand_ins
 from shardc.runtime.torch_private import FakeTensor, OpOverload, pytree, schema_of
@@ -34,6 +34,11 @@ class Tape:
         self._tracer, self._graph, self._recorder = tracer, tracer.graph, recorder
         slot = None if seed is None else get_proxy_slot(seed, tracer, None)
         self.seeds: list[Node] = [] if slot is None else [slot.proxy.node]
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the backward of the step is being traced."""
+        return self._recorder.phase == BACKWARD
 
     def node(self, tensor: torch.Tensor) -> Node | None:
         """The node that a traced tensor is; None for any other."""

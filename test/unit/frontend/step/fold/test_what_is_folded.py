@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -257,6 +257,30 @@ class Lists(Net):
         return x.mean() + sum(y.mean() for y in found)
 
 
+CALLS = {"made": 0}
+
+
+class Counts(Layer):
+    def forward(self, x: Tensor) -> Any:
+        CALLS["made"] += 1
+        return super().forward(x)
+
+
+class CountsInItsClass(Layer):
+    calls = 0
+
+    def forward(self, x: Tensor) -> Any:
+        CountsInItsClass.calls += 1
+        return super().forward(x)
+
+
+class Counted(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        before = CALLS["made"] + CountsInItsClass.calls
+        made = super().forward(x)
+        return made * (CALLS["made"] + CountsInItsClass.calls - before)
+
+
 class HasConstants(Layer):
     def forward(self, x: Tensor) -> Any:
         return super().forward(x) * torch.tensor([0.5] * 8)
@@ -314,6 +338,8 @@ NOT_COPIED: dict[str, Callable[[], nn.Module]] = {
     "sets an attribute": partial(Net, SetsAnAttribute),
     "reads what is around": partial(Around, ReadsWhatIsAround),
     "fills a list": partial(Lists, FillsAList),
+    "counts": partial(Counted, Counts),
+    "counts in its class": partial(Counted, CountsInItsClass),
     "has constants": partial(Net, HasConstants),
     "asks for a value": partial(Masked, AsksForAValue),
     "is changed": Changes,
@@ -339,19 +365,33 @@ def test_a_layer_with_hooks_is_traced(make: Callable[[], nn.Module], both: Both)
 class Leaks(Layer):
     """Hands something to who calls its model, past what it returns."""
 
-    found: list[Tensor] = []
-
     def forward(self, x: Tensor) -> Any:
         y = super().forward(x)
-        self.found.append(y.sum())
+        leaked().append(y.sum())
         return y * 2
+
+
+@cache
+def leaked() -> list[Tensor]:
+    return []
 
 
 class Collects(Net):
     def forward(self, x: Tensor) -> Tensor:
-        Leaks.found.clear()
+        leaked().clear()
         made = super().forward(x)
-        return made + sum(Leaks.found)
+        return made + sum(leaked())
+
+
+class DifferentiatesItself(Net):
+    """Its loss is of a gradient, as forces are of an energy."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        energy = x = self.start(x)
+        for layer in self.layers:
+            energy = layer(energy)
+        (force,) = torch.autograd.grad(energy.square().sum(), x, create_graph=True)
+        return force.square().mean()
 
 
 class WritesWhatItGot(Net):
@@ -384,6 +424,7 @@ WRONG: dict[str, Callable[[], nn.Module]] = {
     "leaks": partial(Collects, Leaks),
     "is written": WritesWhatItGot,
     "draws in its backward": partial(Net, DrawsInItsBackward),
+    "is differentiated": DifferentiatesItself,
     "reenters": partial(Net, Reenters),
 }
 
