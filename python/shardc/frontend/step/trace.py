@@ -63,7 +63,7 @@ from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
-from shardc.frontend.step.traced_tensor import current_stand_ins
+from shardc.frontend.step.traced_tensor import current_stand_ins, node_of
 from shardc.runtime.report.logs import TIMING
 from shardc.runtime.torch_private import (
     DataDependentOutputException,
@@ -314,6 +314,9 @@ class StepTracer:
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
         held = {f"model.{name}": tensor for name, tensor in held.items()}
         loss, grads = torch.func.functional_call(Borrowed(self._model, run), held, ())
+        with without_torch_functions():  # hooks may have written to parameters
+            nodes = ((name, node_of(leaf, self._tracer)) for name, leaf in leaves.items())
+            self._params = {name: node for name, node in nodes if node is not None}
         return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
 
     def _leaves(self, requires_grad: Mapping[str, bool]) -> Tensors:
