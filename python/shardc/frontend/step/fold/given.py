@@ -86,11 +86,12 @@ def _surroundings() -> Hashable:
 @contextmanager
 def lent(module: torch.nn.Module, instead: Mapping[int, torch.Tensor]) -> Iterator[None]:
     """The module with other parameters for those of these ids."""
-    held = list(owned(module))
+    held = [(table, name, tensor) for table, name, tensor in owned(module) if id(tensor) in instead]
     for table, name, tensor in held:
-        table[name] = instead.get(id(tensor), tensor)
+        table[name] = instead[id(tensor)]
     try:
         yield
     finally:
         for table, name, tensor in held:
-            table[name] = tensor
+            if table.get(name) is instead[id(tensor)]:  # else the forward has set another
+                table[name] = tensor

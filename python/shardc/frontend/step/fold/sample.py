@@ -72,7 +72,10 @@ class Sample:
                 raise Unfoldable("it returns a view of what it was given")
             if inner.storage_offset() or inner.is_conj() or inner.is_neg():
                 raise Unfoldable("it returns a view that a copy would lay out anew")
-        if (node := outer(self.nodes, [*handed, *tape.seeds])) is not None:
+        # A differentiable tensor is read by its edge alone, or gradients would pass by that.
+        pairs = zip(self.given.tensors, self.given.nodes, strict=True)
+        others = [node for tensor, node in pairs if not tensor.requires_grad]
+        if (node := outer(self.nodes, [*others, *self.edge_nodes, *tape.seeds])) is not None:
             raise Unfoldable(f"it reads {node}, which is none of its arguments")
 
     def check_kept(self, tape: Tape) -> None:

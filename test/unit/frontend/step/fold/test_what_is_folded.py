@@ -180,6 +180,10 @@ def test_is_copied(what: str, both: Both) -> None:
     assert copies(both, make) == count
 
 
+def test_recurrent_layers(both: Both) -> None:
+    assert copies(both, partial(Net, IsRecurrent)) in (0, COPIED)
+
+
 def test_autocast_around_the_model(both: Both) -> None:
     assert copies(both, Net, autocast=torch.bfloat16, clip_grad_norm=1.0) == COPIED
 
@@ -194,6 +198,29 @@ class WritesABuffer(Layer):
 
     def forward(self, x: Tensor) -> Any:
         return self.norm(super().forward(x))
+
+
+class ReplacesABuffer(Layer):
+    """The new one is the buffer's value after the step."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Any:
+        self.mean = self.mean * 0.5 + x.detach().mean(0)
+        return super().forward(x) + self.mean
+
+
+class IsRecurrent(Layer):
+    """It reads its parameters from a list of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.cell = nn.LSTM(8, 8)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.cell(super().forward(x))[0]
 
 
 class WritesItsInput(Layer):
@@ -331,6 +358,7 @@ class SavesElsewhere(Net):
 
 NOT_COPIED: dict[str, Callable[[], nn.Module]] = {
     "writes a buffer": partial(Net, WritesABuffer),
+    "replaces a buffer": partial(Net, ReplacesABuffer),
     "writes its input": partial(Net, WritesItsInput),
     "returns a view": partial(First, ReturnsAView),
     "reads its place": partial(Net, ReadsItsPlace),
