@@ -19,7 +19,7 @@ import torch
 from torch.fx import Node, Proxy
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from shardc.frontend.step.traced_tensor import layout_at, layout_of, node_of
+from shardc.frontend.step.traced_tensor import inner_of, layout_at, layout_of, node_of
 from shardc.runtime.torch_private import (
     global_optimizer_hooks,
     optimizer_hooks,
@@ -118,7 +118,7 @@ class AlikeUpdates:
         """
         with without_torch_functions():
             known = [node for tensor in tensors if (node := self._node(tensor)) is not None]
-            if len(known) < len(tensors):
+            if len(known) < len(tensors) or any(_has_symbols(tensor) for tensor in tensors):
                 known = []
             places = tuple(map(known.index, known))  # a gradient may be the parameter itself
             kind = (kind, places, *(_layout(tensor) for tensor in tensors if tensor is not None))
@@ -154,6 +154,14 @@ class AlikeUpdates:
 
     def _last(self) -> Node:
         return next(reversed(self._tracer.graph.nodes))
+
+
+def _has_symbols(tensor: torch.Tensor | Node | None) -> bool:
+    """Whether sizes depend on values, as those of a gradient may that comes from a cut at such a size."""
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    inner = inner_of(tensor)
+    return any(isinstance(n, torch.SymInt) for n in (*inner.shape, *inner.stride(), inner.storage_offset()))
 
 
 def _layout(tensor: torch.Tensor | Node) -> Hashable:
