@@ -34,12 +34,15 @@ from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hois
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
 from shardc.passes.pipeline.schedules.registry import named_schedule
+from shardc.passes.pipeline.schedules.forward_alone import forward_alone
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
+from shardc.passes.pipeline.stages.balance import Forward
 from shardc.passes.pipeline.stages.fit_memory import fit_memory
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
-from shardc.passes.pipeline.stages.step_program import read_step
+from shardc.passes.pipeline.stages.step_program import read_step, trains
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFinder, write_update
 
@@ -82,13 +85,15 @@ class PipeCut(Pass):
         cut_pipeline(module, self.axis, options)
 
 
-def cut_pipeline(module: ir.Module, axis: str, options: Pipeline) -> None:
+def cut_pipeline(module: ir.Module, axis: str, options: Pipeline, held: Held | None = None) -> None:
     """Cut the step of level 3 into stages along the mesh axis ``axis``.
 
-    Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages` raise.
+    A forward runs the forwards of its schedule. ``held``: that of the pipeline whose tensors it reads. Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages` raise.
     """
     schedule, path = options.schedule, options.schedule_path
-    if path is not None:
+    if held is not None:
+        schedule = held.schedule
+    elif path is not None:
         schedule = _from_file(path)
     elif isinstance(schedule, str):
         schedule = _named(module, axis, schedule, options.stage_count)
@@ -97,12 +102,13 @@ def cut_pipeline(module: ir.Module, axis: str, options: Pipeline) -> None:
         module,
         schedule,
         axis,
-        options.cuts,
-        options.stage_count,
+        () if held else options.cuts,
+        0 if held else options.stage_count,
         options.recompute,
         options.memory_limit_bytes or 0,
         stale_weights=options.stale_weights,
         gather=options.gather,
+        held=held,
     )
 
 
@@ -131,8 +137,13 @@ def cut_into_stages(
     *,
     stale_weights: bool = False,
     gather: str = "micro-batch",
+    held: Held | None = None,
 ) -> None:
     """Rewrite the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
+
+    Of a program that does not train the forwards of ``schedule`` run; nothing is recomputed, and a limit on
+    memory, which counts what is kept for backward, says nothing. ``held``: where another pipeline holds the
+    parameters and buffers; stages are cut so that they read what is there.
 
     ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all
     stages or one for each. ``memory_limit_bytes``: 0 for any amount. The other options are those of
@@ -142,6 +153,9 @@ def cut_into_stages(
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
+    is_training = trains(module)
+    if not is_training:
+        schedule, policies, memory_limit_bytes = forward_alone(schedule), "none", 0.0
     if schedule.changes_mathematics and not stale_weights:
         raise ChangesMathematics(schedule=schedule.name)
     if schedule.changes_mathematics and len(schedule.routes) > 1:
@@ -152,14 +166,14 @@ def cut_into_stages(
     _expect(schedule, "ranks", schedule.ranks, ranks)
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
-    check_schedule(schedule)
+    check_schedule(schedule, trains=is_training)
     policies = policies_of(policies, stages)
     program = read_step(module)
     forward = forward_of(program)
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
-    places = forward.named(cuts) if cuts else [] if memory_limit_bytes else forward.balanced(stages)
+    places = [] if memory_limit_bytes and not cuts else _places(forward, stages, cuts, held)
     if memory_limit_bytes:
         places = fit_memory(program, forward, schedule, policies, kinds, memory_limit_bytes, places)
     assignment = assign_stages(program, forward, places)
@@ -190,10 +204,18 @@ def cut_into_stages(
     collectives = [*gathers.values(), *find_reductions(program, assignment.folds, schedule, results).values()]
     for body in collectives:
         write_collective(program, body, ip)
-    write_rank_programs(program, bodies, assignment.folds, schedule, updates, collectives, ip)
+    there = None if held is None else held.ranks
+    write_rank_programs(program, bodies, assignment, schedule, updates, collectives, ip, there)
     program.function.erase()
     module.operation.verify()
     check_rank_programs(module)
+
+
+def _places(forward: Forward, stages: int, cuts: Sequence[str], held: Held | None) -> list[int]:
+    """Where the forward is cut."""
+    if held is not None:
+        return forward.at_home(stages, held.stages)
+    return forward.named(cuts) if cuts else forward.balanced(stages)
 
 
 def _not_yet(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch_mlir import ir
 
@@ -127,6 +127,23 @@ class Forward:
             raise CutOrder(name=names[0], problem="no module with parameters runs before it")
         options = [range(self._last_before(first) + 1, first + 1) for first in places]
         return [min(places, key=lambda p: (self.crossing[p], -p)) for places in options]
+
+    def at_home(self, stages: int, homes: Mapping[str, Sequence[int]]) -> list[int]:
+        """``stages - 1`` cuts such that ops run in the stages ``homes`` of the parameters that they read, each
+        where the fewest bytes are sent. Stages of which nothing is read are empty.
+        """
+        known = [(i, [set(homes[n]) for n in names if n in homes]) for i, names in enumerate(self._parameters)]
+        placed, at = list[tuple[int, int]](), 0
+        for i, sets in known:
+            if sets:
+                at = min((s for s in set.intersection(*sets) if s >= at), default=at)
+                placed.append((i, at))
+        found = []
+        for stage in range(1, stages):
+            start = max((i for i, s in placed if s < stage), default=-1) + 1
+            end = min((i for i, s in placed if s >= stage), default=len(self.ops))
+            found.append(min(range(start, end + 1), key=lambda p: (self.crossing[p], -p)))
+        return found
 
     def _first(self, name: str) -> int:
         """The first op that reads a parameter of a module."""

@@ -23,6 +23,7 @@ from shardc.frontend.step.model_state import model_state
 from shardc.options.field import describe
 from shardc.options.parallelism import PlanLike
 from shardc.options.step import StepOptions
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.plan import Plan
 from shardc.report.plan_report import Report, make_report
 from shardc.runtime.arguments import whole_number
@@ -182,11 +183,12 @@ def forward_of(
     plan: PlanLike | Plan,
     evaluated: Evaluated | None = None,
     over: State | None = None,
+    held: Held | None = None,
 ) -> CompiledForward:
-    """The compiled forward of checked arguments, ``over`` the tensors of a running step if that is given."""
-    if options.parallelism.pipeline_axis():
-        reason = "a forward has no stages"
-        raise NotInAPipeline(what="a forward", reason=reason, hint=ELSEWHERE)
+    """The compiled forward of checked arguments, ``over`` the tensors of a running step if that is given.
+
+    ``held``: what the ranks of that step hold if it is a pipeline.
+    """
     kernels, numerics = options.kernels, options.numerics
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
@@ -202,8 +204,11 @@ def forward_of(
         )
         level1 = capture.module.operation.get_asm(assume_verified=True)
         with collect_remarks() as remarks:
-            given = plan if isinstance(plan, Plan) else resolve_plan(options.parallelism, model, None)[0]
-        compiled = Request(capture, mesh, options, target, given, None, model_plan_of(model)).compiled()
+            given, pipeline = resolve_plan(options.parallelism, model, options.pipeline)
+        given = plan if isinstance(plan, Plan) else given
+        own = model_plan_of(model)
+        request = Request(capture, mesh, options, target, given, pipeline, own, held=held)
+        compiled = request.compiled()
         compiled.remarks.extend(remarks)
     tied, tree_of_batch = dict(capture.tied), describe_batch(capture.batch_tree)
     fields = ManifestFields(fingerprint(level1), tree_of_batch, seed=numerics.seed, tied=tied)
