@@ -20,6 +20,7 @@ from shardc.diagnostics.passes.pipeline import (
 )
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.location import source_line
 from shardc.dialects.pipe.csv_form import read_csv
 from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
@@ -33,8 +34,8 @@ from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
-from shardc.passes.pipeline.schedules.registry import named_schedule
 from shardc.passes.pipeline.schedules.forward_alone import forward_alone
+from shardc.passes.pipeline.schedules.registry import named_schedule
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
 from shardc.passes.pipeline.stages.balance import Forward
@@ -42,7 +43,7 @@ from shardc.passes.pipeline.stages.fit_memory import fit_memory
 from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
-from shardc.passes.pipeline.stages.step_program import read_step, trains
+from shardc.passes.pipeline.stages.step_program import StepProgram, read_step, trains
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFinder, write_update
 
@@ -88,7 +89,9 @@ class PipeCut(Pass):
 def cut_pipeline(module: ir.Module, axis: str, options: Pipeline, held: Held | None = None) -> None:
     """Cut the step of level 3 into stages along the mesh axis ``axis``.
 
-    A forward runs the forwards of its schedule. ``held``: that of the pipeline whose tensors it reads. Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages` raise.
+    ``held``: where a pipeline that runs holds the parameters and buffers that a forward reads; its schedule
+    and stages are then taken. Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages`
+    raise.
     """
     schedule, path = options.schedule, options.schedule_path
     if held is not None:
@@ -169,6 +172,7 @@ def cut_into_stages(
     check_schedule(schedule, trains=is_training)
     policies = policies_of(policies, stages)
     program = read_step(module)
+    _check_rows(schedule, program)
     forward = forward_of(program)
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
@@ -209,6 +213,15 @@ def cut_into_stages(
     program.function.erase()
     module.operation.verify()
     check_rank_programs(module)
+
+
+def _check_rows(schedule: Schedule, program: StepProgram) -> None:
+    """Raises ScheduleNotYet for outputs with rows of each micro-batch where a schedule has none of these."""
+    what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
+    if program.values.rows and (schedule.slices > 1 or schedule.changes_mathematics):
+        where = source_line(program.values.rows[0].owner.location)
+        why = f"it {what}, and an output has rows of each micro-batch"
+        raise ScheduleNotYet(schedule=schedule.name, why=why, where=where)
 
 
 def _places(forward: Forward, stages: int, cuts: Sequence[str], held: Held | None) -> list[int]:

@@ -43,7 +43,9 @@ def check_memory(schedule: Schedule, costs: Sequence[StageCost], memory_limit_by
                     )
 
 
-def _problems(schedule: Schedule, micro_batches: int | None, trains: bool) -> Iterator[tuple[Action | str, str]]:
+def _problems(
+    schedule: Schedule, micro_batches: int | None, trains: bool
+) -> Iterator[tuple[Action | str, str]]:
     wanted = schedule.micro_batches if micro_batches is None else micro_batches
     if not wanted or wanted % schedule.slices:
         yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"

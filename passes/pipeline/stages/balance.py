@@ -129,19 +129,21 @@ class Forward:
         return [min(places, key=lambda p: (self.crossing[p], -p)) for places in options]
 
     def at_home(self, stages: int, homes: Mapping[str, Sequence[int]]) -> list[int]:
-        """``stages - 1`` cuts such that ops run in the stages ``homes`` of the parameters that they read, each
-        where the fewest bytes are sent. Stages of which nothing is read are empty.
+        """``stages - 1`` cuts by which ops run in the stages ``homes`` of the parameters that they read.
+
+        Each is where the fewest bytes are sent. A stage of whose parameters none is read is empty. An op that
+        reads those of an earlier stage runs in the stage that has been reached.
         """
-        known = [(i, [set(homes[n]) for n in names if n in homes]) for i, names in enumerate(self._parameters)]
         placed, at = list[tuple[int, int]](), 0
-        for i, sets in known:
-            if sets:
-                at = min((s for s in set.intersection(*sets) if s >= at), default=at)
+        for i, names in enumerate(self._parameters):
+            options = [set(homes[name]) for name in names if name in homes]
+            if options:
+                at = min((stage for stage in set.intersection(*options) if stage >= at), default=at)
                 placed.append((i, at))
         found = []
         for stage in range(1, stages):
-            start = max((i for i, s in placed if s < stage), default=-1) + 1
-            end = min((i for i, s in placed if s >= stage), default=len(self.ops))
+            start = max((i for i, its_stage in placed if its_stage < stage), default=-1) + 1
+            end = min((i for i, its_stage in placed if its_stage >= stage), default=len(self.ops))
             found.append(min(range(start, end + 1), key=lambda p: (self.crossing[p], -p)))
         return found
 

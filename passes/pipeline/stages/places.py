@@ -40,7 +40,8 @@ class Assignment:
 
     ``place`` is that of each op by its first result. ``free`` ops depend on no parameter (masks, slices of
     the batch, random numbers): a stage that needs one has a copy. ``folds`` are the additions to sums over
-    micro-batches; a term that sums several stages' values was split. ``rows`` are what is stacked instead. ``recompute``: the policy of each stage.
+    micro-batches; a term that sums several stages' values was split. ``rows`` are what is
+    stacked over them. ``recompute``: the policy of each stage.
     """
 
     stages: int

@@ -17,7 +17,7 @@ from shardc.frontend.step.forward import Evaluated
 from shardc.frontend.step.outputs import Outputs
 from shardc.options.step import StepOptions
 from shardc.passes.pipeline.stages.held import read_held
-from shardc.passes.plan.plan import Entry, Plan
+from shardc.passes.plan.plan import DimNames, Entry, Plan
 from shardc.runtime.outputs import Result
 from shardc.runtime.report.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.same_batch import shapes_of
@@ -103,7 +103,9 @@ class Forwards:
 def held_plan(compiled: Compiled) -> Plan:
     """A plan with the layouts that the arguments of a compiled step have, where whole axes say them.
 
-    A pipeline's batches are cut as its plan says: what micro-batches cut is whole for each rank.
+    What the step's plan cuts in a later round, such as ZeRO's parameters, is cut then here too, so that
+    activations lie as in the step. A pipeline's batches are cut as its plan says: what micro-batches cut is
+    whole for each rank.
     """
     described = describe_program(compiled.rank_module)
     sizes = {axis["name"]: axis["size"] for axis in described["mesh"]}
@@ -111,9 +113,18 @@ def held_plan(compiled: Compiled) -> Plan:
     for entry in described["arguments"]:
         dims = entry["sharding"]["dims"]
         if all(pre == 1 and size == sizes[name] for dim in dims for name, pre, size in dim):
+            key = (entry["role"], entry["name"])
             cut = tuple(tuple(name for name, _, _ in dim) for dim in dims)
-            plan.entries[entry["role"], entry["name"]] = Entry(cut, closed=True, why="the step's layout")
+            plan.entries[key] = _held_entry(cut, compiled.plan.entries.get(key, Entry()))
     if plan.pipeline:
         inputs = {key: entry for key, entry in compiled.plan.entries.items() if key[0] == "input"}
         plan.entries.update(inputs)
     return plan
+
+
+def _held_entry(cut: DimNames, planned: Entry) -> Entry:
+    """The layout ``cut`` of an argument; axes that its entry adds in later rounds come in these again."""
+    rounds = {axis: priority for priority, axis, _ in planned.refine}
+    early = tuple(tuple(axis for axis in axes if axis not in rounds) for axes in cut)
+    refine = [(rounds[axis], axis, d) for d, axes in enumerate(cut) for axis in axes if axis in rounds]
+    return Entry(early, closed=True, refine=tuple(refine), why="the step's layout")

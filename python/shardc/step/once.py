@@ -55,8 +55,8 @@ _LEVEL = 1
 class Request:
     """A captured step, and how it is to be compiled. ``plan`` and ``pipeline``: the options' own, with what
     is in the words of other libraries read. ``model_plan``: the model's, for tensor plans.
-    ``micro_batches``: those of which the first was captured. ``held``: what the pipeline holds whose tensors a
-    forward reads.
+    ``micro_batches``: those of which the first was captured. ``held``: what the pipeline holds whose tensors
+    a forward reads.
     """
 
     capture: Capture

@@ -166,7 +166,8 @@ def make_plan(
         held = {key: entry for key, entry in plan.entries.items() if key in known}
         chosen = for_batch(Plan(plan.text, held, plan.pipeline), arguments, mesh)
         if chosen.pipeline:
-            close_inputs(chosen, Setting(arguments, mesh, {}))  # its loop may be around a micro-batch's program
+            # Micro-batches that are programs of their own are no axis of the plan that they were made by.
+            close_inputs(chosen, Setting(arguments, mesh, {}))
     elif isinstance(plan, StylePlan):
         chosen = read_styles(plan, program, mesh, model_plan)
     elif isinstance(plan, Mapping):
