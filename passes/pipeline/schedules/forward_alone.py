@@ -13,7 +13,7 @@ SUFFIX = "-forward"
 
 
 def forward_alone(schedule: Schedule) -> Schedule:
-    """The forwards of ``schedule`` on the same ranks, of whole micro-batches, without what waits for backward.
+    """The forwards of ``schedule``, of whole micro-batches, on the same ranks, without waiting for backward.
 
     A forward needs forwards alone, so the schedule's own order still runs. Where it holds forwards back to
     save memory, as V-Min's, the order is another: a free rank runs the stage that is furthest on, or the one
