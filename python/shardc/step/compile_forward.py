@@ -127,7 +127,7 @@ def _shown(state: State) -> dict[str, Tensor]:
     """The parameters and buffers of a running step, with stand-ins for those of a pipeline's other ranks."""
     leaves = {name: leaf for name, leaf in state.every.items() if leaf.role in STATE}
     likes = {n: torch.empty(leaf.shape, dtype=leaf.dtype, device="meta") for n, leaf in leaves.items()}
-    return {n: elsewhere(like, n, OTHERS) for n, like in likes.items()} | state.dtensors(*STATE)
+    return {**{n: elsewhere(like, n, OTHERS) for n, like in likes.items()}, **state.dtensors(*STATE)}
 
 
 def shared_with(state: State, manifest: Mapping[str, list[dict]]) -> dict[str, Shared]:
