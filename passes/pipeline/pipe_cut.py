@@ -61,7 +61,7 @@ class PipeCut(Pass):
     (:mod:`shardc.passes.pipeline.stages.recompute`). ``gather``: what parameters that are cut over other axes
     are gathered for, each ``micro-batch`` or the ``step``. ``memory-limit-bytes``: what a device may hold of
     parameters, gradients, optimizer state and activations; the stages that cost the same within it, 0 for any
-    amount.
+    amount. Of a program without backward the forwards of the schedule run.
     """
 
     name: ClassVar[str] = "pipe-cut"

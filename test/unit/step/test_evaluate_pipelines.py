@@ -110,6 +110,7 @@ CASES: dict[str, dict[str, Any]] = {
     **{name: {"schedule": name} for name in ("chimera", "interleaved", "zb-v", "dualpipe-v")},
     "recompute": {"recompute": "full"},
     "stale": {"schedule": "pipedream", "stale_weights": True},
+    "fused": {"fuse": True},
 }
 QUICK = ("1f1b", "gathered", "chimera", "interleaved")
 
