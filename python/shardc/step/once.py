@@ -34,6 +34,7 @@ from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import PlanLike
 from shardc.options.pipeline import Pipeline
 from shardc.options.step import StepOptions
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_file import plan_of_json
 from shardc.passes.plan.style_plan import StylePlan
@@ -57,7 +58,8 @@ _LEVEL = 1
 class Request:
     """A captured step, and how it is to be compiled. ``plan`` and ``pipeline``: the options' own, with what
     is in the words of other libraries read. ``model_plan``: the model's, for tensor plans.
-    ``micro_batches``: those of which the first was captured.
+    ``micro_batches``: those of which the first was captured. ``held``: what the pipeline holds whose tensors
+    a forward reads.
     """
 
     capture: Capture
@@ -68,6 +70,7 @@ class Request:
     pipeline: Pipeline | None
     model_plan: Mapping[str, str] | None
     micro_batches: MicroBatches | None = None
+    held: Held | None = None
 
     def compiled(self) -> Compiled:
         """The step after all passes: loaded, or compiled while other processes that want it wait.
@@ -104,7 +107,7 @@ class Request:
         content = "" if file is None else file.read_bytes()
         model_plan = list((self.model_plan or {}).items())
         cut = self.micro_batches and (self.micro_batches.count, self.micro_batches.whole)
-        step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.cluster
+        step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
         return *step, options.kernels, options.numerics
 
     @cached_property
@@ -136,6 +139,7 @@ class Request:
             pipeline=pipeline,
             micro_batches=self.micro_batches,
             cluster=self.cluster,
+            held=self.held,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True

@@ -30,12 +30,14 @@ from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
 from shardc.passes.partition.dist_partition import DistPartition
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
 from shardc.passes.plan.for_batch import for_batch
 from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
+from shardc.passes.plan.presets import Setting, close_inputs
 from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.runtime.check import Json
@@ -165,6 +167,9 @@ def make_plan(
         known = {argument.key for argument in arguments}
         held = {key: entry for key, entry in plan.entries.items() if key in known}
         chosen = for_batch(Plan(plan.text, held, plan.pipeline), arguments, mesh)
+        if chosen.pipeline:
+            # Micro-batches that are programs of their own are no axis of the plan that they were made by.
+            close_inputs(chosen, Setting(arguments, mesh, {}))
     elif isinstance(plan, StylePlan):
         chosen = read_styles(plan, program, mesh, model_plan)
     elif isinstance(plan, Mapping):
@@ -188,11 +193,13 @@ def compile_capture(
     pipeline: Pipeline | None = None,
     micro_batches: MicroBatches | None = None,
     cluster: Cluster | None = None,
+    held: Held | None = None,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
     ``micro_batches``: those of which the first was captured, each a program of its own. ``cluster``: whose
-    links decide which collectives change a layout.
+    links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
+    reads.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -225,7 +232,7 @@ def compile_capture(
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds)
         if chosen.pipeline:
             cut = copy_module(module)
-            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline())
+            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline(), held)
             passed("pipe-cut", cut)
             run(cut, build("dist-combine"), after_pass=passed)
             levels.keep(PIPELINE, cut)
