@@ -63,12 +63,9 @@ class StageWork:
     actions: dict[str, tuple[Item, ...]]
     sent_bytes: float = 0.0
 
-    def times(self, count: float) -> StageWork:
-        """The same work, ``count`` times one after the other, as of equal layers. Raises ValueError below 1."""
-        if count != int(count) or count < 1:
-            raise ValueError(f"a stage cannot be repeated {count} times")
-        repeated = {kind: repeat(items, int(count)) for kind, items in self.actions.items()}
-        return replace(self, actions=repeated)
+    def times(self, count: int) -> StageWork:
+        """The same work, ``count`` times one after the other, as of equal layers."""
+        return replace(self, actions={kind: repeat(items, count) for kind, items in self.actions.items()})
 
     def then(self, other: StageWork) -> StageWork:
         """Both, one after the other; ``other`` comes behind in forward and in front in backward."""
@@ -89,6 +86,17 @@ class StepWork:
     stages: tuple[StageWork, ...]
     ranks: tuple[tuple[Section, ...], ...]
 
+    def resized(self, axis: str, size: int) -> StepWork:
+        """The same work of each device on a mesh of which an axis has another size."""
+        stages = tuple(
+            replace(s, actions={k: _resized(items, axis, size) for k, items in s.actions.items()})
+            for s in self.stages
+        )
+        ranks = tuple(
+            tuple(replace(s, items=_resized(s.items, axis, size)) for s in sections) for sections in self.ranks
+        )
+        return StepWork(stages, ranks)
+
 
 def repeat(items: Sequence[Item], times: int) -> tuple[Item, ...]:
     """The items ``times`` times, each time behind the last."""
@@ -103,3 +111,10 @@ def chain(parts: Sequence[Sequence[Item]]) -> tuple[Item, ...]:
         behind = (base - 1,) if base else ()
         made += [replace(item, needs=tuple(n + base for n in item.needs) or behind) for item in part]
     return tuple(made)
+
+
+def _resized(items: Sequence[Item], axis: str, size: int) -> tuple[Item, ...]:
+    def of(part: Axis) -> Axis:
+        return Axis(axis, 1, size) if part.name == axis else part
+
+    return tuple(replace(item, axes=tuple(map(of, item.axes))) if item.axes else item for item in items)

@@ -9,14 +9,13 @@ from torch_mlir import ir
 
 from shardc.cost.ops import Product
 from shardc.cost.step_work import Item, Kind
-from shardc.cost.work import flops, matmul_sizes
+from shardc.cost.work import MATMULS, flops, matmul_sizes
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.report.memory_passes import elements, is_pointwise, read_sizes
 
-_MATMULS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm")
 _VIEWS = frozenset(f"torch.{view}" for view in VIEWS) | {"dist.slice"}
 _OUTSIDE = -1
 """The reader of what leaves the block."""
@@ -156,7 +155,7 @@ def read_axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
 
 def _with_arithmetic(item: Item, call: OpCall) -> Item:
     product, last = None, call.tensors[-1]
-    if call.target in _MATMULS:
+    if call.target in MATMULS:
         product = Product(*matmul_sizes(call.tensors[-2].shape, last.shape), last.dtype.itemsize)
     return replace(item, flops=flops(call), product=product, element_bytes=last.dtype.itemsize)
 

@@ -79,7 +79,7 @@ def read_rows(path: Path) -> list[Row]:
 def _markdown(text: str) -> Iterator[list[list[str]]]:
     for lines in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         cells = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in lines.splitlines())
-        yield [row for row in cells if set("".join(row)) > set("-")]
+        yield [row for row in cells if not set("".join(row)) <= set("-: ")]
 
 
 def _rows(table: list[list[str]]) -> Iterator[Row]:

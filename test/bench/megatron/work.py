@@ -1,7 +1,7 @@
-"""The work of a row's step, from shardc's program for a model of three layers cut into three stages.
+"""The work of a row's step, from shardc's program for a model of one layer, cut into three stages.
 
-Layers of a row are equal: the first stage has the embedding and a layer, the second a layer, the last a layer
-and the head. All other stages are made of these.
+The first stage is the embedding, the second the layer, which is recomputed, the last the norm and the head.
+All stages of a row are made of these, as its layers are equal.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ from functools import cache
 import torch
 from torch_mlir import ir
 
-from shardc import compile_step
-from shardc.cost.step_work import Section, StageWork, StepWork
-from shardc.report.read_step import read_step
 from megatron.gpt import Gpt
 from megatron.rows import Row
+from shardc import compile_step
+from shardc.cost.step_work import Section, StepWork
+from shardc.report.read_step import read_step
 
-STAGES = 3
+CUTS = ("layers.0", "norm")
+"""Where the second and the third stage start."""
+RECOMPUTE = ("none", "full", "none")
+SOME = 2
+"""Devices along the axis of data that the program is compiled for, where there are several."""
 
 
 def work_of(row: Row, micro_batch: int, stages: int) -> StepWork:
@@ -26,48 +30,47 @@ def work_of(row: Row, micro_batch: int, stages: int) -> StepWork:
     count, rest = divmod(row.layers, stages)
     if rest:
         raise ValueError(f"{row.layers} layers in {stages} stages")
-    program = _program(
-        row.hidden, row.heads, row.sequence, row.vocabulary, micro_batch, row.tensor, row.data
-    )
-    return grown(program, stages, count)
+    data = min(row.data, SOME)
+    sizes = (row.hidden, row.heads, row.sequence, row.vocabulary)
+    return grown(compiled(*sizes, micro_batch, row.tensor, data).resized("data", row.data), stages, count)
 
 
 def grown(program: StepWork, stages: int, layers: int) -> StepWork:
-    """A step of ``stages`` of ``layers`` each, from one of three stages of a layer each."""
-    first, middle, last = program.stages
-    once_first, once_middle, once_last = program.ranks
+    """A step of ``stages`` of so many ``layers``, from the one of an embedding, a layer and a head."""
+    embedding, layer, head = program.stages
+    once_first, once_layer, once_last = program.ranks
+    body, once_body = layer.times(layers), _times(once_layer, layers)
     if stages == 1:
-        whole = first.then(middle.times(layers - 2)).then(last)
-        return StepWork((whole,), ((*once_first, *_times(once_middle, layers - 2), *once_last),))
-    more, between = middle.times(layers - 1), [middle.times(layers)] * (stages - 2)
-    once_more, once_between = _times(once_middle, layers - 1), [_times(once_middle, layers)] * (stages - 2)
+        return StepWork((embedding.then(body).then(head),), ((*once_first, *once_body, *once_last),))
     return StepWork(
-        (replace(first.then(more), sent_bytes=first.sent_bytes), *between, more.then(last)),
-        ((*once_first, *once_more), *once_between, (*once_more, *once_last)),
+        (embedding.then(body), *[body] * (stages - 2), body.then(head)),
+        ((*once_first, *once_body), *[once_body] * (stages - 2), (*once_body, *once_last)),
     )
 
 
 def _times(sections: tuple[Section, ...], count: int) -> tuple[Section, ...]:
-    return tuple(replace(section, times=section.times * count) for section in sections if count)
+    return tuple(replace(section, times=section.times * count) for section in sections)
 
 
 @cache
-def _program(
+def compiled(
     hidden: int, heads: int, sequence: int, vocabulary: int, micro_batch: int, tensor: int, data: int
 ) -> StepWork:
+    """The work of the program of one layer. The vocabulary is padded as Megatron does."""
     padded = -(-vocabulary // (128 * tensor)) * 128 * tensor
     with torch.device("meta"):
-        model = Gpt(hidden, heads, STAGES, sequence, padded).half()
-        batch = torch.empty(STAGES * micro_batch * data, sequence, dtype=torch.int64)
+        model = Gpt(hidden, heads, 1, sequence, padded).half()
+        batch = torch.empty(2 * micro_batch * data, sequence, dtype=torch.int64)
     step = compile_step(
         model,
         torch.optim.Adam(model.parameters()),
         {"ids": batch, "labels": batch},
-        mesh={"pipe": STAGES, "data": data, "tensor": tensor},
+        mesh={"pipe": len(RECOMPUTE), "data": data, "tensor": tensor},
         plan="pipeline*data*tensor",
-        micro_batches=STAGES,
-        recompute="full",
-        stages=[f"layers.{n}" for n in range(1, STAGES)],
+        micro_batches=2,
+        recompute=RECOMPUTE,
+        stages=CUTS,
+        fuse=False,
     )
     module = step.compiled.pipeline_module
     assert isinstance(module, ir.Module)
