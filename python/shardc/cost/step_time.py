@@ -13,14 +13,12 @@ from shardc.cost.ops import DeviceRates, attention_s, other_flops_s, pass_s, pro
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
 from shardc.cost.step_work import Item, Section, StageWork, StepWork
-from shardc.cost.streams import Played, Task, add, play
+from shardc.cost.streams import HOST, Played, Task, add, behind_s, play
 from shardc.diagnostics.text import table
 from shardc.dialects.pipe.schedule import Schedule
 
 BUBBLE = "bubble"
 """The cause of waiting for other ranks of a pipeline."""
-OVERHEAD = "overhead"
-"""The cause of what a step takes besides its program."""
 CollectiveTime = Callable[[Item], float]
 """Seconds of a collective."""
 
@@ -34,16 +32,16 @@ class Costs:
         collective_s: Seconds of a collective.
         transfer_s: Seconds of sending so many bytes to the next stage.
         call_s: Seconds of the host for each kernel.
+        action_s: Seconds of the host around an action of a pipeline, or a micro-batch's forward or backward.
         overlap: Whether kernels go on beside collectives until these are waited for.
-        overhead_s: Seconds of a step besides its program.
     """
 
     rates: DeviceRates
     collective_s: CollectiveTime
     transfer_s: Callable[[float], float] = lambda size_bytes: 0.0
     call_s: float = 0.0
+    action_s: float = 0.0
     overlap: bool = True
-    overhead_s: float = 0.0
 
     def seconds(self, item: Item) -> float:
         """Seconds of an item by itself."""
@@ -56,7 +54,7 @@ class Costs:
             return attention_s(item.flops, item.moved_bytes, item.element_bytes, backward, self.rates)
         if item.kind == "matmul":
             return other_flops_s(item.flops, item.moved_bytes, item.element_bytes, self.rates)
-        return pass_s(item.moved_bytes, self.rates)
+        return pass_s(item.moved_bytes, item.is_plain, self.rates)
 
     def play(self, items: Sequence[Item]) -> Played:
         """Items on a device's streams, without the host."""
@@ -74,7 +72,7 @@ class StepTime:
     """Seconds of a step, and what they are of on the rank that computes longest.
 
     ``causes``: seconds by kind of kernel (``matmul``, ``attention``, ``memory``) and by what is waited for: a
-    mesh axis, ``host``, ``bubble``, ``overhead``. They add up to ``seconds``. ``flops``: of that rank.
+    mesh axis, ``host``, ``bubble``. They add up to ``seconds``. ``flops``: of that rank.
     """
 
     seconds: float
@@ -99,8 +97,7 @@ def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None)
         played = costs.play_sections(work.ranks[0])
         causes = add(played.busy_s, played.waits_s)
         flops = sum(s.times * sum(item.flops for item in s.items) for s in work.ranks[0])
-        seconds = played.seconds + costs.overhead_s
-        return StepTime(seconds, add(causes, {OVERHEAD: costs.overhead_s}), flops)
+        return StepTime(played.seconds, causes, flops)
     return _pipelined(work, costs, schedule)
 
 
@@ -114,23 +111,19 @@ def _pipelined(work: StepWork, costs: Costs, schedule: Schedule) -> StepTime:
         once = [costs.play(work.stages[stage].actions.get("REDUCE_GRAD", ())) for stage in mine]
         behind = reduce(Played.__add__, once, costs.play_sections(work.ranks[rank]))
         done = reduce(Played.__add__, (actions[s.action.stage][s.action.kind] for s in spans), Played())
-        seconds = spans[-1].end_s + behind.seconds + costs.overhead_s
-        causes = add(add(done.busy_s, done.waits_s), add(behind.busy_s, behind.waits_s))
-        waited = {BUBBLE: spans[-1].end_s - done.seconds, OVERHEAD: costs.overhead_s}
+        whole = (done + behind).waiting(BUBBLE, spans[-1].end_s - done.seconds)
         flops = sum(_flops(work.stages[s.action.stage], s.action.kind) for s in spans)
-        found.append(StepTime(seconds, add(causes, waited), flops))
-    longest = max(found, key=lambda time: time.seconds)
-    return longest
+        found.append(StepTime(whole.seconds, add(whole.busy_s, whole.waits_s), flops))
+    return max(found, key=lambda time: time.seconds)
 
 
 def _played_actions(stage: StageWork, costs: Costs) -> dict[str, Played]:
-    """Each kind of action of a micro-batch. A host that is behind over all of them is behind in each."""
+    """Each kind of action of a micro-batch; each waits for its part of what the host is behind over all."""
     played = {kind: costs.play(stage.actions[kind]) for kind in "FBIW" if kind in stage.actions}
     device_s = sum(p.seconds for p in played.values())
-    behind_s = costs.call_s * sum(p.calls for p in played.values()) - device_s
-    if behind_s <= 0 or not device_s:
-        return played
-    return {k: p + Played(s := behind_s * p.seconds / device_s, {}, {"host": s}) for k, p in played.items()}
+    late_s = behind_s(device_s, costs.call_s * sum(p.calls for p in played.values()))
+    part = late_s / device_s if device_s else 0.0
+    return {kind: p.waiting(HOST, part * p.seconds + costs.action_s) for kind, p in played.items()}
 
 
 def _stage_cost(played: Mapping[str, Played], stage: StageWork, costs: Costs) -> StageCost:

@@ -29,6 +29,8 @@ class Item:
         product: The sizes of a product of matrices.
         collective: Of a collective its name, such as ``all_reduce``.
         axes: The mesh axes, or parts of them, that it spans.
+        is_plain: Of a pass over memory whether it is pointwise and draws no random numbers; others compute more
+            for each byte.
         calls: ATen calls that a program without kernels makes for it.
     """
 
@@ -41,6 +43,7 @@ class Item:
     element_bytes: int = 2
     collective: str = ""
     axes: tuple[Axis, ...] = ()
+    is_plain: bool = True
     calls: int = 1
 
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
+from shardc.cost.origin import Assumed
+
+HOST_NORM: Annotated[float, Assumed("host and device take turns in being behind within a micro-batch")] = 4.0
+"""What norm of the host's and the device's seconds is that of both."""
 HOST = "host"
 """The cause of waiting for the host, beside the names of mesh axes."""
 
@@ -46,11 +51,24 @@ class Played:
         return Played(times * self.seconds, busy_s, waits_s, times * self.calls)
 
     def with_host(self, call_s: float) -> Played:
-        """The same by a host that takes ``call_s`` for a call, where that takes longer."""
-        behind_s = self.calls * call_s - self.seconds
-        if behind_s <= 0:
-            return self
-        return replace(self, seconds=self.seconds + behind_s, waits_s=add(self.waits_s, {HOST: behind_s}))
+        """The same, started by a host that takes ``call_s`` for a call."""
+        return self.waiting(HOST, behind_s(self.seconds, self.calls * call_s))
+
+    def waiting(self, cause: str, seconds: float) -> Played:
+        """The same with a wait more."""
+        waits_s = add(self.waits_s, {cause: seconds}) if seconds else self.waits_s
+        return replace(self, seconds=self.seconds + seconds, waits_s=waits_s)
+
+
+def behind_s(device_s: float, host_s: float) -> float:
+    """Seconds that a device waits for its host: hardly any where the host has far less to do, and the whole
+    difference where it has far more.
+    """
+    longer_s = max(device_s, host_s)
+    if not longer_s:
+        return 0.0
+    shares = (device_s / longer_s, host_s / longer_s)
+    return longer_s * sum(share**HOST_NORM for share in shares) ** (1 / HOST_NORM) - device_s
 
 
 def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:

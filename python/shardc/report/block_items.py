@@ -11,6 +11,7 @@ from shardc.cost.ops import Product
 from shardc.cost.step_work import Item, Kind
 from shardc.cost.work import MATMULS, flops, matmul_sizes
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
+from shardc.dialects.aten.schema import may_draw
 from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.passes.fuse.reading.view import VIEWS
@@ -141,7 +142,8 @@ class BlockItems:
         item = Item(entry.kind, entry.phase, tuple(sorted(entry.needs)), calls=max(1, len(entry.calls)))
         if entry.kind == "collective":
             return replace(item, moved_bytes=read, collective=entry.collective, axes=entry.axes)
-        item = replace(item, moved_bytes=read + written)
+        plain = all(is_pointwise(call) and not may_draw(call.target) for call in entry.calls)
+        item = replace(item, moved_bytes=read + written, is_plain=plain)
         return item if entry.kind == "memory" else _with_arithmetic(item, entry.calls[0])
 
 
