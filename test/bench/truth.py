@@ -58,7 +58,7 @@ def order(rows: Sequence[Compared], comparable: bool) -> tuple[int, int]:
 
 
 def pick(rows: Sequence[Compared]) -> tuple[float, int]:
-    """Measured time of the plan predicted fastest over that of the fastest, on average; of how many models."""
+    """Mean of the time of the plan predicted fastest over that of the fastest, and of how many models."""
     models: dict[tuple[int, ...], list[Compared]] = {}
     for row in rows:
         models.setdefault(row.row.model, []).append(row)

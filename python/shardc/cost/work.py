@@ -89,7 +89,7 @@ def _convolution_flops(call: OpCall) -> float:
 
 
 def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, int, int]:
-    """Batch, rows, columns and terms of a product of two tensors of such shapes; a vector is a row or column."""
+    """Batch, rows, columns and terms of a product of tensors of such shapes; a vector is a row or column."""
     if len(right) == 1:
         return 1, prod(left[:-1]), 1, left[-1]
     if len(left) == 1:

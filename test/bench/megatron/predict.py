@@ -10,9 +10,9 @@ from megatron.rows import Row
 from megatron.work import work_of
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.names import find_cluster
-from shardc.cost.cluster_costs import costs_on
 from shardc.cost.origin import Assumed, Fitted
-from shardc.cost.step_time import StepTime, step_time_of
+from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.step_time import StepTime, step_time_of
 from shardc.passes.pipeline.schedules.one_f_one_b import interleaved, one_f_one_b
 
 _SINGLE = Fitted("vTrain's 60 single-node rows (decision 77)")
@@ -90,9 +90,6 @@ def _prediction(row: Row, micro_batch: int, chunks: int) -> Prediction:
     call_s = NODES_CALL_S if row.table == "multi-node" else NODE_CALL_S
     costs = replace(costs, call_s=call_s, action_s=ACTION_S, overlap=False)
     count = row.micro_batches(micro_batch)
-    if chunks > 1:
-        schedule = interleaved(row.pipe, count, chunks)
-    else:
-        schedule = one_f_one_b(row.pipe, count)
+    schedule = interleaved(row.pipe, count, chunks) if chunks > 1 else one_f_one_b(row.pipe, count)
     time = step_time_of(work_of(row, micro_batch, row.pipe * chunks), costs, schedule)
     return Prediction(time, micro_batch, chunks)

@@ -15,8 +15,8 @@ from torch_mlir import ir
 from megatron.gpt import Gpt
 from megatron.rows import Row
 from shardc import compile_step
-from shardc.cost.step_work import Section, StepWork
-from shardc.report.read_step import read_step
+from shardc.cost.step.work import Section, StepWork
+from shardc.report.step.read_step import read_step
 
 CUTS = ("layers.0", "norm")
 """Where the second and the third stage start."""

@@ -1,7 +1,7 @@
 """What a step consists of, as data that any cluster can be asked the time of.
 
-A step is read from a program once (:mod:`shardc.report.read_step`); costing it for another cluster, another
-number of micro-batches or of layers takes no compile.
+A step is read from a program once (:mod:`shardc.report.step.read_step`); costing it for another cluster,
+another number of micro-batches or of layers takes no compile.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Item:
         kind: What it is. ``memory``: a group of ops that passes over memory once.
         phase: ``forward``, ``backward``, ``optimizer``, ...
         needs: Numbers of the items, in the same section, whose results it reads.
-        moved_bytes: Of the tensors that it reads and writes, each once; of a collective its operand, a device.
+        moved_bytes: Of the tensors that it reads and writes, each once; of a collective its operand.
         flops: Of its products.
         product: The sizes of a product of matrices.
         collective: Of a collective its name, such as ``all_reduce``.
         axes: The mesh axes, or parts of them, that it spans.
-        is_plain: Of a pass over memory whether it is pointwise and draws no random numbers; others compute more
-            for each byte.
+        is_plain: Whether a pass over memory is pointwise and draws no random numbers; others compute more for
+            each byte.
         calls: ATen calls that a program without kernels makes for it.
     """
 
@@ -59,7 +59,7 @@ class Section:
 class StageWork:
     """What one stage of a pipeline does for a micro-batch, and once a step.
 
-    ``actions``: of each kind of action (``F``, ``B``, ``I``, ``W``, or ``REDUCE_GRAD`` once a step) its items.
+    ``actions``: the items of each kind of action: ``F``, ``B``, ``I``, ``W``, and ``REDUCE_GRAD`` once a step.
     ``sent_bytes``: what it sends on to the next stage for each micro-batch; the gradient back is as large.
     """
 
@@ -82,8 +82,8 @@ class StageWork:
 
 @dataclass(frozen=True)
 class StepWork:
-    """A whole step: ``stages`` of a pipeline in the order of their route (none without one), and for each rank
-    of it, or for the one program, the ``sections`` that run once a step.
+    """A whole step: the ``stages`` of a pipeline in the order of their route, none without one, and what each
+    of its ``ranks``, or the one program, runs once a step.
     """
 
     stages: tuple[StageWork, ...]
@@ -96,7 +96,8 @@ class StepWork:
             for s in self.stages
         )
         ranks = tuple(
-            tuple(replace(s, items=_resized(s.items, axis, size)) for s in sections) for sections in self.ranks
+            tuple(replace(s, items=_resized(s.items, axis, size)) for s in sections)
+            for sections in self.ranks
         )
         return StepWork(stages, ranks)
 
@@ -107,7 +108,7 @@ def repeat(items: Sequence[Item], times: int) -> tuple[Item, ...]:
 
 
 def chain(parts: Sequence[Sequence[Item]]) -> tuple[Item, ...]:
-    """Sequences of items as one: what waits for nothing in a part waits for the last item of the part before."""
+    """Sequences of items as one: what waits for nothing in a part waits for the last item before the part."""
     made: list[Item] = []
     for part in parts:
         base = len(made)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from torch_mlir import ir
 
 from shardc.cost.ops import Product
-from shardc.cost.step_work import Item, Kind
+from shardc.cost.step.work import Item, Kind
 from shardc.cost.work import MATMULS, flops, matmul_sizes
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import may_draw
 from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.passes.fuse.reading.view import VIEWS
-from shardc.report.memory_passes import elements, is_pointwise, read_sizes
+from shardc.report.step.memory_passes import elements, is_pointwise, read_sizes
 
 _VIEWS = frozenset(f"torch.{view}" for view in VIEWS) | {"dist.slice"}
 _OUTSIDE = -1

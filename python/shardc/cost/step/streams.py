@@ -1,7 +1,7 @@
 """A device's streams: kernels one after the other, collectives beside them, and the host that starts both.
 
-Collectives start in program order, each on the stream of its mesh axes, and are waited for at their first use,
-as the programs that shardc writes do. The host waits for no kernel: it is behind or it is not.
+Collectives start in program order, each on the stream of its mesh axes, and are waited for at their first
+use, as the programs that shardc writes do. The host waits for no kernel: it is behind or it is not.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from functools import reduce
 from shardc.cost.ops import DeviceRates, attention_s, other_flops_s, pass_s, product_s
 from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
-from shardc.cost.step_work import Item, Section, StageWork, StepWork
-from shardc.cost.streams import HOST, Played, Task, add, behind_s, play
+from shardc.cost.step.streams import HOST, Played, Task, add, behind_s, play
+from shardc.cost.step.work import Item, Section, StageWork, StepWork
 from shardc.diagnostics.text import table
 from shardc.dialects.pipe.schedule import Schedule
 
