@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 
 from shardc import environment
+from shardc.cost.cluster.schema import cluster_schema
 from shardc.diagnostics import catalogue
 from shardc.diagnostics.catalogue import REMARKS, WARNED_ERRORS, WARNINGS, errors_by_id, summary
 from shardc.dialects.dist import Dist
@@ -54,6 +56,7 @@ def pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
     found |= {"options.md": options_page(), "passes.md": passes_page()}
+    found["cluster.schema.json"] = json.dumps(cluster_schema(), indent=1) + "\n"
     return {**found, "environment.md": environment_page(), "messages.md": messages_page()}
 
 
