@@ -164,7 +164,9 @@ def _kind(type_: object) -> str:
 
 
 def _type_name(type_: object) -> str:
-    return type_.__name__ if isinstance(type_, type) and not typing.get_args(type_) else str(type_)
+    if isinstance(type_, type) and not typing.get_args(type_):
+        return type_.__name__
+    return re.sub(r"(?:\w+\.)+(?=\w)", "", str(type_)).replace(" | ", " or ")
 
 
 def _file(defined: type | ModuleType) -> str:

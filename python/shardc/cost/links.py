@@ -18,7 +18,7 @@ WIRE: Annotated[float, Sheet("NVIDIA H100: 3.35 TB/s of memory, 450 GB/s of NVLi
 
 @dataclass(frozen=True)
 class LinkModel:
-    """The links of a mesh on a cluster. Without a cluster all links are alike, and a collective costs the bytes
+    """The links of a mesh on a cluster. Without a cluster links are alike, and a collective costs the bytes
     that a device sends.
     """
 

@@ -150,8 +150,8 @@ def test_only_what_the_library_has_is_chosen() -> None:
     [
         ("all_reduce", "rings", "all_reduce has no algorithm 'rings' here; did you mean 'ring'?"),
         ("all_to_all", "ring", "all_to_all has no algorithm 'ring' here"),
-        ("all_reduce", "torus", "algorithms are ring, tree, halving-doubling"),
-        ("all_reduce", "two-level", "algorithms are ring, tree, halving-doubling"),
+        ("all_reduce", "torus", "algorithms are ring, halving-doubling"),
+        ("all_reduce", "two-level", "algorithms are ring, halving-doubling"),
     ],
 )
 def test_an_algorithm_that_cannot_be(kind: str, name: str, says: str) -> None:
