@@ -59,6 +59,11 @@ class Span:
         return rate / level.sharers
 
     @property
+    def is_innermost(self) -> bool:
+        """Whether its links are those of single devices."""
+        return self.inside * self.groups == 1
+
+    @property
     def is_closed(self) -> bool:
         """Whether it goes round a ring of more than two, so that both directions carry."""
         return self.ways > 2 and self.ways * self.stride == self.level.ways

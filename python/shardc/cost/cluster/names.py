@@ -30,8 +30,16 @@ def is_file(name: str | Path) -> bool:
     return isinstance(name, Path) or name.endswith((".yaml", ".yml"))
 
 
+def is_local(name: str | Path | Cluster) -> bool:
+    """Whether it is this machine: ``local``, or ``local-4`` of 4 processes."""
+    return isinstance(name, str) and (name == LOCAL or name.startswith(f"{LOCAL}-"))
+
+
 def find_cluster(name: str | Path | Cluster) -> Cluster:
-    """The cluster of a name or a file. Raises UnknownCluster, BadClusterSize, and what reading a file does."""
+    """The cluster of a name or a file. ``local`` is found by ``compiler/local_cluster.py``.
+
+    Raises UnknownCluster, BadClusterSize, and what :func:`read_cluster` raises.
+    """
     if isinstance(name, Cluster):
         return name
     return read_cluster(Path(name)) if is_file(name) else _named(str(name))
