@@ -33,7 +33,7 @@ MICRO_BATCHES: Annotated[tuple[int, ...], Assumed("powers of two, as in Megatron
 
 @dataclass(frozen=True)
 class Prediction:
-    """The time of a step, with the micro-batch that it is for, and how many stages a rank has (``chunks``)."""
+    """The time of a step, with the micro-batch that it is for, and the stages of a rank (``chunks``)."""
 
     time: StepTime
     micro_batch: int

@@ -38,7 +38,7 @@ def work_of(row: Row, micro_batch: int, stages: int) -> StepWork:
 def grown(program: StepWork, stages: int, layers: int) -> StepWork:
     """A step of ``stages`` of so many ``layers``, from the one of an embedding, a layer and a head."""
     embedding, layer, head = program.stages
-    once_first, once_layer, once_last = program.ranks
+    once_first, once_layer, once_last = map(_without_host, program.ranks)
     body, once_body = layer.times(layers), _times(once_layer, layers)
     if stages == 1:
         return StepWork((embedding.then(body).then(head),), ((*once_first, *once_body, *once_last),))
@@ -50,6 +50,11 @@ def grown(program: StepWork, stages: int, layers: int) -> StepWork:
 
 def _times(sections: tuple[Section, ...], count: int) -> tuple[Section, ...]:
     return tuple(replace(section, times=section.times * count) for section in sections)
+
+
+def _without_host(sections: tuple[Section, ...]) -> tuple[Section, ...]:
+    """Apex and DeepSpeed update all parameters by few kernels."""
+    return tuple(replace(s, items=tuple(replace(item, calls=0) for item in s.items)) for s in sections)
 
 
 @cache

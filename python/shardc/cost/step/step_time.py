@@ -58,8 +58,12 @@ class Costs:
 
     def play(self, items: Sequence[Item]) -> Played:
         """Items on a device's streams, without the host."""
-        tasks = [Task(i.kind, self.seconds(i), i.needs, tuple(axis.name for axis in i.axes)) for i in items]
-        return play(tasks, overlap=self.overlap)
+        return play([self._task(item) for item in items], overlap=self.overlap)
+
+    def _task(self, item: Item) -> Task:
+        """The host makes one call for it, as of a kernel."""
+        axes = tuple(axis.name for axis in item.axes)
+        return Task(item.kind, self.seconds(item), item.needs, axes, min(1, item.calls))
 
     def play_sections(self, sections: Iterable[Section]) -> Played:
         """Sections one after the other, each by a host that may be behind."""

@@ -59,7 +59,7 @@ class Section:
 class StageWork:
     """What one stage of a pipeline does for a micro-batch, and once a step.
 
-    ``actions``: the items of each kind of action: ``F``, ``B``, ``I``, ``W``, and ``REDUCE_GRAD`` once a step.
+    ``actions``: the items of each kind of action: ``F``, ``B``, ``I``, ``W``; ``REDUCE_GRAD`` once a step.
     ``sent_bytes``: what it sends on to the next stage for each micro-batch; the gradient back is as large.
     """
 
