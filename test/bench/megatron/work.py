@@ -32,12 +32,18 @@ def work_of(row: Row, micro_batch: int, stages: int) -> StepWork:
         raise ValueError(f"{row.layers} layers in {stages} stages")
     data = min(row.data, SOME)
     sizes = (row.hidden, row.heads, row.sequence, row.vocabulary)
-    return grown(compiled(*sizes, micro_batch, row.tensor, data).resized("data", row.data), stages, count)
+    program = compiled(*sizes, micro_batch, row.tensor, data).resized("data", row.data)
+    return grown(program, stages, count, row.tensor)
 
 
-def grown(program: StepWork, stages: int, layers: int) -> StepWork:
-    """A step of ``stages`` of so many ``layers``, from the one of an embedding, a layer and a head."""
+def grown(program: StepWork, stages: int, layers: int, tensor: int) -> StepWork:
+    """A step of ``stages`` of so many ``layers``, from the one of an embedding, a layer and a head.
+
+    Each of ``tensor`` devices sends its part of an activation, which they gather in the node (Narayanan et al.,
+    SC21, section 4.1).
+    """
     embedding, layer, head = program.stages
+    layer = replace(layer, sent_bytes=layer.sent_bytes / tensor)
     once_first, once_layer, once_last = map(_without_host, program.ranks)
     body, once_body = layer.times(layers), _times(once_layer, layers)
     if stages == 1:

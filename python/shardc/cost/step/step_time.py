@@ -33,7 +33,7 @@ class Costs:
         transfer_s: Seconds of sending so many bytes to the next stage.
         call_s: Seconds of the host for each kernel.
         action_s: Seconds of the host around an action of a pipeline, or a micro-batch's forward or backward.
-        overlap: Whether kernels go on beside collectives until these are waited for.
+        overlap: Whether kernels go on beside collectives until these are waited for, and beside transfers.
     """
 
     rates: DeviceRates
@@ -108,7 +108,7 @@ def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None)
 def _pipelined(work: StepWork, costs: Costs, schedule: Schedule) -> StepTime:
     actions = [_played_actions(stage, costs) for stage in work.stages]
     stages = [_stage_cost(played, stage, costs) for played, stage in zip(actions, work.stages, strict=True)]
-    timeline = simulate(schedule, stages)
+    timeline = simulate(schedule, stages, overlap=costs.overlap)
     found: list[StepTime] = []
     for rank, spans in enumerate(timeline.spans):
         mine = sorted({span.action.stage for span in spans})
