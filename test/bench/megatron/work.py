@@ -39,8 +39,8 @@ def work_of(row: Row, micro_batch: int, stages: int) -> StepWork:
 def grown(program: StepWork, stages: int, layers: int, tensor: int) -> StepWork:
     """A step of ``stages`` of so many ``layers``, from the one of an embedding, a layer and a head.
 
-    Each of ``tensor`` devices sends its part of an activation, which they gather in the node (Narayanan et al.,
-    SC21, section 4.1).
+    Each of ``tensor`` devices sends its part of an activation, which they gather in the node (Narayanan et
+    al., SC21, section 4.1).
     """
     embedding, layer, head = program.stages
     layer = replace(layer, sent_bytes=layer.sent_bytes / tensor)

@@ -11,7 +11,7 @@ from shardc.cost.cluster.device import Device
 from shardc.cost.cluster.mapping import Links, Placement
 from shardc.cost.collectives.seconds import seconds
 from shardc.cost.ops import DeviceRates
-from shardc.cost.step.step_time import Costs
+from shardc.cost.step.costs import Costs
 from shardc.cost.step.work import Item
 from shardc.dialects.dist.axis import Axis
 
