@@ -76,7 +76,8 @@ def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
 
     ``overlap``: whether kernels go on beside a collective until its result is read; else each waits for it.
     """
-    ends_s, free_s = [0.0] * len(tasks), {(): 0.0}
+    ends_s = [0.0] * len(tasks)
+    free_s: dict[tuple[str, ...], float] = {(): 0.0}
     busy_s: dict[str, float] = {}
     waits_s: dict[str, float] = {}
     for number, task in enumerate(tasks):
