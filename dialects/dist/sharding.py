@@ -109,7 +109,7 @@ class ShardingCodec:
 
     def __init__(self, context: ir.Context, mesh: Mesh) -> None:
         self._context = context
-        self._mesh = mesh
+        self.mesh = mesh
         self._read: dict[ir.Attribute, Sharding] = {}
         self._written: dict[Sharding, ir.Attribute] = {}
 
@@ -151,15 +151,15 @@ class ShardingCodec:
     def _read_axis(self, attribute: ir.Attribute) -> Axis:
         if isinstance(attribute, ir.StringAttr):
             name = attribute.value
-            if all(a.name != name for a in self._mesh.axes):
-                raise NoSuchAxis(axis=name, known=", ".join(a.name for a in self._mesh.axes))
-            return self._mesh.whole(name)
+            if all(a.name != name for a in self.mesh.axes):
+                raise NoSuchAxis(axis=name, known=", ".join(a.name for a in self.mesh.axes))
+            return self.mesh.whole(name)
         name, pre, size = AxisAttr(attribute).params
         return Axis(ir.StringAttr(name).value, ir.IntegerAttr(pre).value, ir.IntegerAttr(size).value)
 
     def _axis(self, axis: Axis) -> ir.Attribute:
         name = ir.StringAttr.get(axis.name, self._context)
-        if axis.pre == 1 and axis.size == self._mesh.size(axis.name):
+        if axis.pre == 1 and axis.size == self.mesh.size(axis.name):
             return name
         numbers = (i64(number, self._context) for number in (axis.pre, axis.size))
         return AxisAttr.get(name, *numbers, context=self._context)

@@ -14,7 +14,7 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist import reshard_steps
 from shardc.dialects.dist.mesh import Mesh
-from shardc.dialects.dist.reshard_steps import Slice, Step, ToPartial
+from shardc.dialects.dist.reshard_steps import Permute, Slice, Step, ToPartial
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.time_part import join_time, space_part, time_dims, time_terms
 from shardc.passes.manager.attributes import i64
@@ -120,6 +120,17 @@ def _space_steps(
     return plan_reshard(*layouts, per_iteration, mesh, links=links, element_bytes=element_bytes)
 
 
+def permuted(step: Permute, here: Sharding, mesh: Mesh) -> Sharding:
+    """What a permutation within an iteration makes of ``here``. Its own layouts have no axes of loops."""
+    made, heads = step.apply(space_part(here, mesh)), _heads(here, mesh)
+    dims = list(made.dims)
+    for d, head in heads.items():
+        outer = [axis for axis in head if not mesh.is_time(axis)]
+        assert list(dims[d][: len(outer)]) == outer, "outside of a loop's axis nothing moves in the loop"
+        dims[d] = (*head, *dims[d][len(outer) :])
+    return Sharding(tuple(dims), (*made.partial, *time_terms(here, mesh)))
+
+
 def _exits(sharding: Sharding, mesh: Mesh) -> list[TimeStep]:
     stacks = [StackLoop(d, axes) for d, axes in time_dims(sharding, mesh).items()]
     terms = time_terms(sharding, mesh)
@@ -146,9 +157,9 @@ class ReshardLowering:
         attributes: Mapping[str, ir.Attribute],
     ) -> ir.Value:
         """The value after ``steps``; ``type_`` is the global type, ``attributes`` go on every op made."""
-        here = source
+        here, mesh = source, self.codec.mesh
         for step in steps:
-            here = step.apply(here)
+            here = permuted(step, here, mesh) if isinstance(step, Permute) else step.apply(here)
             if isinstance(step, ToPartial) and step.reduction != "sum":
                 continue  # equal terms of a maximum are the maximum
             local = self.builder.type(type_.with_shape(here.local_shape(type_.shape)))
@@ -167,7 +178,7 @@ class ReshardLowering:
                 return "dist.reduce_scatter", self._attributes(axes, dim=dim, reduction=reduction)
             case reshard_steps.AllToAll(split_dim, concat_dim, axes):
                 return "dist.all_to_all", self._attributes(axes, split_dim=split_dim, concat_dim=concat_dim)
-            case reshard_steps.Permute(source, target):
+            case Permute(source, target):
                 layouts = {"source": source, "target": target}
                 return "dist.permute", {name: self.codec.write(s) for name, s in layouts.items()}
             case Slice(dim, axes):

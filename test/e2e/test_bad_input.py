@@ -300,6 +300,7 @@ UNKNOWN_OPERATOR = STEP.replace(
 )
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("text", "pipeline", "parts"),
     [
@@ -389,6 +390,7 @@ def compiled(mesh: dict[str, int], plan: Any = "data") -> CompiledStep:
     return shardc.compile_step(model, optimizer, (torch.ones(8, 8),), mesh=mesh, plan=plan, loss=loss)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("plan", "kind", "message"),
     [

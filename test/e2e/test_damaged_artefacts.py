@@ -110,6 +110,7 @@ def test_a_whole_artefact_passes(run: Run, whole: Path) -> None:
 COMMANDS = [("check",), ("explain",), ("run", "--nproc", "2")]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
 @pytest.mark.parametrize(
     ("damage", "parts"),

@@ -104,6 +104,7 @@ def test_it_is_refused_where_its_gpu_is_not(
         TrainStep.load(folder, device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("version", "message"),
     [("3.5.1", "Triton 3.5.1 is too old for these kernels"), (None, "Triton does not import")],

@@ -135,3 +135,12 @@ def test_masks_are_of_a_number_a_row() -> None:
     sizes = re.findall(r"where\.ScalarOther.* -> !torch\.vtensor<\[([\d,]+)\]", str(module))
     tokens = 2 * 16  # on each device
     assert sizes and all(prod(map(int, size.split(","))) <= tokens for size in sizes), sizes
+
+
+def test_more_ranks_than_heads_and_micro_batches() -> None:
+    """Heads change hands within a micro-batch: four of queries and two of keys over eight ranks."""
+    training = Sizes(3).llama
+    step = capture(training)
+    compiled = step.compile({"tensor": 8}, "tensor", 3)
+    assert "dist.permute" in str(compiled.rank_module)
+    check_equal(step, compiled, training, train_eagerly(training))

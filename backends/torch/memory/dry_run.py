@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
+from shardc.backends.torch.memory.replay import Replay
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.runtime.kernels.kernel_call import (
     KEPT_WORKSPACE_BYTES,
@@ -96,7 +97,8 @@ class _Meter(TorchDispatchMode):
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
-        self._lines = lines
+        self._lines, self._replay = lines, Replay()
+        self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[int, int, weakref.ref[torch.UntypedStorage]]] = {}
         self._now = self._most = self._given = self._line = 0
         self._held: list[tuple[int, int]] = []
@@ -104,11 +106,16 @@ class _Meter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
-        # libraries have no kernels for tensors without data
-        made = MEANINGS.get(str(func).removesuffix(".default"), func)(*args, **(kwargs or {}))
-        for value in pytree.tree_leaves(made):
+        made = self._replay.call(self._meaning(func), args, kwargs or {})
+        for value in made if isinstance(made, tuple | list) else (made,):
             self.note(value)
         return made
+
+    def _meaning(self, func: OpOverload) -> Callable[..., Any]:
+        """Libraries have no kernels for tensors without data."""
+        if func not in self._meanings:
+            self._meanings[func] = MEANINGS.get(str(func).removesuffix(".default"), func)
+        return self._meanings[func]
 
     def note(self, value: object) -> None:
         """Count the memory of a tensor, if it is new."""

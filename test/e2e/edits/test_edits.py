@@ -86,7 +86,7 @@ def unedited(place: Workplace) -> Launch:
     return first
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("edit", EDITS, ids=str)
 def test_a_second_launch_of_an_edited_script_equals_one_with_an_empty_cache(
     edit: Edit, place: Workplace, unedited: Launch

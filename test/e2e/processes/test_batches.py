@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.processes
-@pytest.mark.sampled(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "odd", [3, pytest.param(0, marks=pytest.mark.slow), pytest.param(-1, marks=pytest.mark.slow)]
 )

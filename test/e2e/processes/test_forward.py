@@ -9,6 +9,7 @@ import pytest
 pytestmark = pytest.mark.processes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_training_and_forwards_in_turn_equal_eager(launch: Callable, ranks: int) -> None:
     done = launch("forward_worker.py", ranks)

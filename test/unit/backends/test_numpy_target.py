@@ -58,7 +58,7 @@ def _inputs(name: str) -> list[Tensor]:
     return KERNELS[name].inputs(8, 32)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("matmuls", ["extern", "generated"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_kernel_rows_in_graphs(name: str, matmuls: str) -> None:
@@ -94,6 +94,7 @@ class Row(nn.Module):
         return result.float().square().mean()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name, kernel in KERNELS.items() if kernel.trains])
 def test_the_kernel_rows_in_steps(name: str) -> None:
     """Two steps of training with AdamW are what they are in eager mode."""

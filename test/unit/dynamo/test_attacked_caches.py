@@ -62,6 +62,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_an_entry_that_does_not_parse_is_made_again(folder: Path, damage: str) -> None:
     """Its seal is whole, so that only its content says so."""

@@ -54,6 +54,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_one_compile_for_all_sizes(compiled: Wrap, programs: list[str], name: str) -> None:
     run = compiled(FUNCTIONS[name], fuse=True, dynamic=True)
@@ -64,6 +65,7 @@ def test_one_compile_for_all_sizes(compiled: Wrap, programs: list[str], name: st
     assert "= kernel(" in programs[0]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_rows_and_one(compiled: Wrap, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Dynamo makes programs of their own for sizes 0 and 1; the one for all sizes has them right too."""

@@ -93,6 +93,7 @@ def _with_gradient(f: Callable[..., torch.Tensor], x: torch.Tensor) -> tuple[tor
     return out.detach(), *torch.autograd.grad(out.sum(), x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SCALES)
 def test_numbers_computed_from_sizes(compiled: Wrap, programs: list[str], name: str) -> None:
     run = compiled(SCALES[name], fuse=True, dynamic=True)

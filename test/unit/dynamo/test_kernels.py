@@ -98,6 +98,7 @@ def test_bfloat16_with_eagers_rounding(compiled: Wrap) -> None:
     near(compiled(f, fuse=True)(x, y), f(x.float(), y.float()).bfloat16())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("size", [1, 7, 127, 129])
 def test_odd_sizes(compiled: Wrap, size: int, dtype: torch.dtype) -> None:

@@ -65,6 +65,7 @@ def test_real_and_imaginary_parts(compiled: Wrap) -> None:
     assert_identical(_gradients(compiled(f), q, angles), _gradients(f, q, angles))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64, torch.complex128])
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_complex_numbers_in_the_program(compiled: Wrap, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
@@ -137,6 +138,7 @@ def test_conjugated_input(compiled: Wrap) -> None:
     assert_identical(compiled(f)(x), f(x))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool]
 )

@@ -179,6 +179,23 @@ def test_an_update_that_reads_what_is_not_its_own_is_not_copied(
         assert torch.equal(made, tensor.sin() * 5)
 
 
+class Selected(nn.Module):
+    """The gradient of ``table`` is cut out of one whose size depends on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[x[:, 0] > 0], self.table]).square().sum()
+
+
+def test_gradients_of_sizes_that_depend_on_values() -> None:
+    model = Selected()
+    step = capture_step(model, torch.optim.SGD(model.parameters()), torch.ones(5, 4), loss=lambda out, _: out)
+    assert ("param", "table") in {(spec.role, spec.name) for spec in step.results}
+
+
 IN_A_NEW_PROCESS = """
 import torch
 from shardc.frontend.step.alike import PER_PARAMETER, updates_alone

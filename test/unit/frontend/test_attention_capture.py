@@ -53,6 +53,7 @@ CALLS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_call_equals_torch(name: str, follows_eager: Callable[..., Capture]) -> None:
     torch.manual_seed(0)

@@ -126,6 +126,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", PAIRS)
 def test_the_last_part_is_the_target(case: str) -> None:
     model, batch, loss, expected = PAIRS[case]

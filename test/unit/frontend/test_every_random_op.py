@@ -150,7 +150,7 @@ def test_the_walk_finds_the_ops() -> None:
 DRAWN = [n for n in ALL if n.partition(".")[0] not in KERNELS | NO_RESULT and n not in UNTRACEABLE]
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_by_the_counter(name: str) -> None:
     capture = captured(lambda: call(ALL[name]))
@@ -206,6 +206,7 @@ WITH_GENERATOR = [
 ]
 
 
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize("name", WITH_GENERATOR)
 def test_a_generator_of_its_own_is_refused(name: str) -> None:
     with pytest.raises(UnsupportedRandomOp, match="a generator of its own") as caught:

@@ -99,6 +99,7 @@ HOOKS: dict[str, Hooked] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", HOOKS)
 def test_a_hook_is_part_of_the_step(name: str, follows_eager: Callable[..., Any]) -> None:
     follows_eager(net(), with_hook(HOOKS[name]), batches(), loss=loss)

@@ -121,6 +121,7 @@ class EncoderLayer(nn.Module):
         return self.layer(x).pow(3).sum()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", HEADS)
 def test_multi_head_attention(name: str, follows_eager: Callable[..., Capture]) -> None:
     torch.manual_seed(0)

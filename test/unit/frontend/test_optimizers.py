@@ -57,6 +57,7 @@ TENSOR_RATES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", TENSOR_RATES)
 def test_learning_rate_that_is_a_tensor(
     kind: type[torch.optim.Optimizer], follows_eager: Callable[..., Any]
@@ -76,6 +77,7 @@ def test_muon_equals_eager(follows_eager: Callable[..., Any]) -> None:
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_optimizer_equals_eager(name: str, follows_eager: Callable[..., Any]) -> None:
     capture = follows_eager(

@@ -127,6 +127,7 @@ CONTINUOUS: dict[str, tuple[Draw, Function]] = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_continuous(name: str) -> None:
     draw, cdf = CONTINUOUS[name]
@@ -217,6 +218,7 @@ DISCRETE: dict[str, tuple[Draw, torch.Tensor]] = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", DISCRETE)
 def test_discrete(name: str) -> None:
     draw, chances = DISCRETE[name]

@@ -37,6 +37,7 @@ def compiled(model: nn.Module, x: torch.Tensor, dtype: torch.dtype, **options: o
     return shardc.compile_step(model, optimizer, (x,), loss=loss, autocast=dtype, **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_step_under_autocast_has_eagers_gradients(norm: str, dtype: torch.dtype) -> None:
@@ -56,6 +57,7 @@ def test_a_step_under_autocast_has_eagers_gradients(norm: str, dtype: torch.dtyp
         torch.testing.assert_close(found, p.grad, rtol=0.02, atol=0.02 * largest)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("norm", NORMS)
 def test_the_oracle_proves_it(norm: str, fuse: bool) -> None:

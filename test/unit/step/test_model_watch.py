@@ -79,6 +79,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_refused_before_the_next_step(name: str) -> None:
     change, said = CHANGES[name]

@@ -87,6 +87,7 @@ def test_a_loaded_step_trains_as_the_compiled_one() -> None:
     assert losses[0] == losses[1] and losses[0][0] != losses[0][2]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "other",
     [

@@ -98,6 +98,7 @@ def test_two_epochs_with_an_incomplete_last_batch_are_those_of_eager(optimizer_o
         assert_same(optimizer.state_dict()["state"][number], slots)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ways", [1, 2, 4])
 @pytest.mark.parametrize("plan", ["data", "zero3"])
 def test_the_last_batch_of_5_rows_is_proved_on_1_2_and_4_devices(ways: int, plan: str) -> None:

@@ -44,6 +44,7 @@ def test_a_trial_for_each_point_in_order():
     assert trials[0].ratio == trials[2].ratio  # measured once
 
 
+@pytest.mark.slow
 def test_the_default_has_ratio_1():
     with Measurer() as measurer:
         measurer.begin(matmul_gelu(), GOOD)
@@ -148,6 +149,7 @@ def test_a_task_without_a_reference_costs_itself():
         assert isinstance(runner.measure(task, built, built.path, Rule(most=2)), Pairs)
 
 
+@pytest.mark.slow
 def test_a_default_that_is_wrong_is_an_error(failing: Measurer):
     wrong = Point.of("wrong", {"block_m": 16})
     failing.begin(matmul_gelu(), wrong)

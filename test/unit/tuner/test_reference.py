@@ -58,6 +58,7 @@ def measurer():
         yield opened
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_compiled_is_right_on_them(kind: str, measurer: Measurer):
     function, *inputs = KINDS[kind]
@@ -81,6 +82,7 @@ def test_what_is_written_in_place_is_right_each_time(measurer: Measurer):
     assert all(t.ok for t in trials), trials
 
 
+@pytest.mark.slow
 def test_two_threads(measurer: Measurer):
     ((task, _),) = tasks_of(fused(lambda a, b: [F.gelu(a @ b)], *torch.randn(2, 256, 256)), threads=2)
     (trial,) = measurer.measure(task, [space_of(task).ranked(1)[0]])

@@ -119,7 +119,7 @@ class AlikeUpdates:
         """
         inputs = [None if tensor is None else self._node(tensor) for tensor in tensors]
         known = [node for node in inputs if node is not None]
-        if len(known) < len(inputs):
+        if len(known) < len(inputs) or any(_has_symbols(tensor) for tensor in tensors if tensor is not None):
             return update()
         places = tuple(map(known.index, known))  # a gradient may be the parameter itself
         kind = (kind, places, *(_layout(tensor) for tensor in tensors if tensor is not None))
@@ -175,6 +175,12 @@ def _inner(tensor: torch.Tensor) -> FakeTensor:
     inner = tensor.from_functional()
     assert isinstance(inner, FakeTensor)
     return inner
+
+
+def _has_symbols(tensor: torch.Tensor) -> bool:
+    """Whether sizes depend on values, as those of a gradient may that comes from a cut at such a size."""
+    inner = _inner(tensor)
+    return any(isinstance(n, torch.SymInt) for n in (*inner.shape, *inner.stride(), inner.storage_offset()))
 
 
 def _layout(tensor: torch.Tensor) -> Hashable:

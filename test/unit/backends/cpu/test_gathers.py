@@ -17,6 +17,7 @@ aten = torch.ops.aten
 SIZES = [1, 7, 127, 129]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("classes", SIZES)
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["loss", "probabilities too"])
@@ -54,6 +55,7 @@ GATHERS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("name", GATHERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool], ids=str)
 def test_gathers(name: str, dtype: torch.dtype, threads: int) -> None:
@@ -62,6 +64,7 @@ def test_gathers(name: str, dtype: torch.dtype, threads: int) -> None:
     check(GATHERS[name], torch.randn(6, 7, 5).to(dtype), torch.tensor([[0, 4], [2, 1], [3, 3]]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", SIZES)
 def test_parts_of_different_sizes(size: int, threads: int) -> None:
     def joined(x: Tensor, y: Tensor, p: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ def check(f: Callable[..., Any], *tensors: Tensor, kernels: int | None = None) -
         torch.testing.assert_close(same, wanted, rtol=2e-5, atol=8e-6 * scale, equal_nan=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(1, 1, 1, 2), (2, 7, 3, 8), (1, 127, 2, 6), (1, 129, 1, 64)])
 def test_rotary_embedding_and_its_gradient(size: tuple[int, ...], threads: int) -> None:
     batch, length, heads, width = size
@@ -85,6 +86,7 @@ def test_parts_beside_other_results_reductions_and_transposed_reads(threads: int
     check(lambda x: aten.slice_backward(x[::2].exp(), [16], 0, 1, 16, 2), torch.randn(16), kernels=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1, 1, 1), (2, 127, 3)])
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_concatenations_of_what_kernels_make(shape: tuple[int, ...], dim: int) -> None:
@@ -114,6 +116,7 @@ def test_created_tensors() -> None:
     check(f, torch.randn(7, 7), kernels=1)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("rows, classes", [(7, 129), (1, 1), (127, 5)])
 @pytest.mark.parametrize("reduction", [0, 1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -146,6 +149,7 @@ def test_gradient_of_cross_entropy_of_images() -> None:
         check(f, torch.randn_like(loss), y, target, weight, total, kernels=1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "shape", [(4, 3, 5, 7), (2, 7, 127), (2, 16, 8, 8), (1, 1, 129), (7, 129), (129, 300)]
 )
@@ -180,6 +184,7 @@ def test_batch_norm_and_its_gradient(shape: tuple[int, ...], threads: int) -> No
     check(backward, torch.randn(shape), x, w, saved, rstd, kernels=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "shape, groups", [((4, 6, 5, 7), 3), ((2, 16, 8, 8), 4), ((3, 6, 17), 1), ((3, 6, 17), 6)]
 )
@@ -200,6 +205,7 @@ def test_group_norm_and_its_gradient(shape: tuple[int, ...], groups: int, thread
     check(backward, torch.randn(shape), x, mean, rstd, w)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(12, 16), (129, 127), (1, 7), (7, 1)])
 def test_column_sums_beside_rows(shape: tuple[int, int], threads: int) -> None:
     g, x, w = torch.randn(shape), torch.randn(shape), torch.randn(shape[1])
@@ -245,6 +251,7 @@ def test_transposed_reads(shape: tuple[int, int], threads: int) -> None:
     check(f, torch.randn(shape), torch.randn(shape[::-1]), torch.rand(shape[::-1]) > 0.5, kernels=1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("classes", [1, 7, 127, 129])
 @pytest.mark.parametrize("beside", [64, 127], ids=str)
 def test_softmax_over_a_middle_dim(classes: int, beside: int, threads: int) -> None:
@@ -253,6 +260,7 @@ def test_softmax_over_a_middle_dim(classes: int, beside: int, threads: int) -> N
     check(lambda x, y: aten._log_softmax_backward_data(x, F.log_softmax(y, 1), 1, x.dtype), x, y, kernels=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("shape", [(2, 127), (129, 65), (300, 64)])
 def test_what_sums_over_the_first_dim_are_spread_over(shape: tuple[int, int], threads: int) -> None:
     def standardized(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from programs import adamw, constants, gelu_chain, tanh_gelu_chain
 SIZES = [(1, 1), (1, 7), (7, 1), (7, 127), (127, 129), (129, 4096), (0, 5), (5, 0)]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("shape", SIZES)
 @pytest.mark.parametrize("chain, approximate", [(gelu_chain, "none"), (tanh_gelu_chain, "tanh")])
 def test_gelu_chain(chain, approximate, shape, threads):

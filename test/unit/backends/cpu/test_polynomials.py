@@ -72,6 +72,7 @@ def ulps(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     return (got.double() - exact).abs() / torch.from_numpy(spacing)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_error_in_ulps_over_the_whole_range(function):
     bound, (low, high), reference = FUNCTIONS[function]

@@ -32,6 +32,7 @@ def run(body, *tensors):
     return compiled(body)(*tensors)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SIZES)
 def test_softmax_and_its_backward(shape, threads):
     x, dy = 5 * torch.randn(shape), torch.randn(shape)
@@ -42,6 +43,7 @@ def test_softmax_and_its_backward(shape, threads):
     close(dx, (dy - (dy.double() * exact).sum(-1, keepdim=True)) * exact)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SIZES)
 def test_log_softmax(shape, threads):
     x = 5 * torch.randn(shape)
@@ -57,6 +59,7 @@ def test_softmax_with_masked_and_broken_rows():
     torch.testing.assert_close(run(softmax(5, 40), x)[0], torch.softmax(x, -1), equal_nan=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", SIZES)
 def test_layer_norm_and_its_backward(shape, threads):
     x, dy = torch.randn(shape) + 3, torch.randn(shape)
@@ -92,6 +95,7 @@ def test_rms_norm_and_its_backward(shape, threads):
     close(dw, w.grad, factor=4)
 
 
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("shape", [(4, 33, 65), (1, 1, 1), (2, 0, 3), (3, 5, 1), (40, 3, 70)])
 @pytest.mark.parametrize("over", [[0], [1], [2], [0, 1], [1, 2], [0, 2], [0, 1, 2]])
 def test_sum_over_any_dims(shape, over, threads):
@@ -119,6 +123,7 @@ def test_centered_by_a_sum(over, threads):
     close(run(body, value)[0], value.double() - value.double().sum(over, keepdim=True))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "element, dtype", [("f64", torch.float64), ("i64", torch.int64), ("i32", torch.int32)]
 )
@@ -295,6 +300,7 @@ CONFIGURATIONS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", CONFIGURATIONS)
 def test_the_configuration_changes_the_loops_and_not_the_values(config, threads):
     body, other = layer_norm_backward(37, 50), softmax(37, 50)

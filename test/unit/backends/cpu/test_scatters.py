@@ -23,7 +23,7 @@ def gradient(rows: int, padding: int = -1) -> Callable[..., Tensor]:
     return lambda u, i: aten.embedding_dense_backward(u, i, rows, padding, False)
 
 
-@pytest.mark.sampled(25)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("width", SIZES)
 @pytest.mark.parametrize("rows", [1, 5, 127, 300])
 def test_gradients_of_embeddings(width: int, rows: int, threads: int) -> None:
@@ -52,6 +52,7 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 }
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", SCATTERS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.int32], ids=str)
 def test_scatters(name: str, dtype: torch.dtype, threads: int) -> None:

@@ -13,6 +13,7 @@ LENGTHS = [1, 7, 15, 16, 17, 63, 64, 65, 127, 129, 255, 257, 512, 1000, 1031]
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 
+@pytest.mark.sampled(22)
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("element", TYPES)
 def test_each_element_at_every_length(length, element, threads):
@@ -26,6 +27,7 @@ def test_each_element_at_every_length(length, element, threads):
     torch.testing.assert_close(got.double(), (a + b).double().exp().erf(), rtol=4 * step, atol=step)
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("config", ["", "far_bytes = 1 : i64, piece = 64 : i64"], ids=["whole", "in_pieces"])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_sums_at_every_length_and_what_they_start_from(length, config, threads):

@@ -48,6 +48,7 @@ def inputs_of(step: CompiledStep) -> dict[tuple[str, str], Tensor]:
     return example_inputs(step.compiled.capture, step._optimizer, step._batch)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("images", [False, True], ids=["rows", "images"])
 def test_a_gradient_that_is_zero_in_exact_arithmetic_is_equal(images: bool, optimizer: str) -> None:

@@ -114,7 +114,7 @@ def check(rows: int, classes: int, size: int, dtype: torch.dtype, **config: int)
         )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize(
     ("rows", "classes", "size"), [(32, 64, 32), (37, 75, 40), (1, 17, 16), (50, 16, 33)], ids=str
@@ -189,6 +189,7 @@ def test_values_of_parts_of_the_classes(dtype: torch.dtype) -> None:
     torch.testing.assert_close(drows, wide[0].grad, rtol=bound, atol=bound * wide[0].grad.abs().max().item())
 
 
+@pytest.mark.slow
 def test_values_with_tiles_of_the_model() -> None:
     check(70, 150, 48, torch.float32)
 
@@ -217,6 +218,7 @@ def test_an_index_of_no_class_is_told(bad: int) -> None:
     assert (drows[7] == 0).all() and drows.isfinite().all()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("made", ["drows", "dweight"])
 def test_one_gradient_alone(made: str) -> None:
     """Of a layer whose weight, or whose input, needs none: nothing is computed for the other."""

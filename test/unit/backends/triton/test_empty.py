@@ -17,7 +17,7 @@ from .contractions import emitted, interpret
 from .test_matmuls import product
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", GPUS)
 @pytest.mark.parametrize("element", ["f32", "bf16"])
 def test_a_product_without_terms_is_zero(element: str, target: str, tmp_path: Path) -> None:

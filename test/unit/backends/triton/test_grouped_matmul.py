@@ -117,7 +117,7 @@ empty.
 """
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("dtype", [F32, BF16, torch.float16], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
@@ -125,6 +125,7 @@ def test_values(shared: str, dtype: torch.dtype, ends: list[float]) -> None:
     check(shared, RAGGED, [int(part * RAGGED[shared]) for part in ends], dtype, **SMALL)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("ends", ENDS.values(), ids=ENDS.keys())
 @pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
@@ -132,6 +133,7 @@ def test_values_by_descriptors(shared: str, dtype: torch.dtype, ends: list[float
     check(shared, ALIGNED, [int(part * ALIGNED[shared]) for part in ends], dtype, STRAIGHT[shared], **SMALL)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("turned", TURNED[1:], ids=str)
 @pytest.mark.parametrize("shared", FORMS)
 @pytest.mark.parametrize("sizes", [RAGGED, ALIGNED], ids=["by pointers", "by descriptors"])
@@ -141,6 +143,7 @@ def test_operands_that_lie_the_other_way_round(
     check(shared, sizes, [5, 5, 22], F32, turned, **SMALL)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sizes", [RAGGED, ALIGNED], ids=["by pointers", "by descriptors"])
 @pytest.mark.parametrize("shared", FORMS)
 def test_a_nan_stays_in_its_group(shared: str, sizes: dict[str, int]) -> None:

@@ -63,6 +63,7 @@ def exact(tensors: list[torch.Tensor], turned=(False, False)) -> torch.Tensor:
     return x @ y
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)], ids=str)
 @pytest.mark.parametrize("sizes", [(37, 50, 45), (32, 64, 48)], ids=["ragged", "whole"])
@@ -105,6 +106,7 @@ def test_more_parts_than_terms():
     close(got, exact(tensors), 40)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sizes", [(19, 33, 17), (16, 32, 32)], ids=["ragged", "whole"])
 def test_batches(form, sizes):

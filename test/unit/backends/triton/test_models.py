@@ -29,6 +29,7 @@ def product(shape, **kinds) -> Product:
     return Product(*shape, element_bytes=2, result_bytes=2, finish_bytes=1, by_descriptor=True, **kinds)
 
 
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("target", GPUS.values(), ids=lambda t: t.name)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kinds", [{}, {"direct": False}, {"matrix": False}], ids=str)

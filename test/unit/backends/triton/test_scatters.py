@@ -31,6 +31,7 @@ def gradient(rows: int, padding: int = -1) -> Callable[[Tensor, Tensor], Tensor]
     return lambda u, i: aten.embedding_dense_backward(u, i, rows, padding, False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [1, 16, 100, 300])
 @pytest.mark.parametrize("rows", [1, 5, 300])
 def test_gradients_of_embeddings(check: Check, rows: int, width: int) -> None:
@@ -42,6 +43,7 @@ def test_gradients_of_embeddings(check: Check, rows: int, width: int) -> None:
     check(lambda u, i, t: gradient(rows)(u, i) + t, updates, index, torch.randn(rows, width))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "index",
     [
@@ -78,7 +80,7 @@ SCATTERS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", SCATTERS)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32], ids=str

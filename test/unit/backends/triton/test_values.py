@@ -132,6 +132,7 @@ def test_loss_and_reads_at_computed_indices(check: Check, size: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_fails_in_the_interpreter_is_told(interpreter: Interpreter) -> None:
     """With its traceback; the next program runs."""
     for program, message in (

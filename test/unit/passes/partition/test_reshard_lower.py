@@ -11,11 +11,12 @@ from shardc.backends.eager.interpreter import run as execute
 from shardc.backends.eager.program import find_step
 from shardc.backends.eager.proof.signature import read_arguments, read_results
 from shardc.dialects.context import new_context
+from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh
-from shardc.dialects.dist.reshard_steps import AllGather, AllToAll, ReduceScatter, Slice
+from shardc.dialects.dist.reshard_steps import AllGather, AllToAll, Permute, ReduceScatter, Slice
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.manager.pass_pipelines import build, run
-from shardc.passes.partition.reshard_lower import StackLoop, plan_steps
+from shardc.passes.partition.reshard_lower import StackLoop, permuted, plan_steps
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("tensor", 2), MeshAxis("micro", 2, "time")))
 DATA, TENSOR, MICRO = (MESH.whole(name) for name in ("data", "tensor", "micro"))
@@ -41,6 +42,27 @@ def test_a_value_leaves_and_enters_a_loop_with_its_axis_innermost() -> None:
     assert plan_steps(inner, outer, (8,), MESH) == leaving
     entering = [AllGather(0, (TENSOR,)), Slice(0, (MICRO,)), Slice(0, (TENSOR,))]
     assert plan_steps(outer, inner, (8,), MESH) == entering
+
+
+def test_a_permutation_within_a_loop_leaves_the_loops_axis() -> None:
+    """Heads that lie the other way round over devices, of each micro-batch."""
+    mesh = Mesh((MeshAxis("tensor", 4), MeshAxis("micro", 2, "time")))
+    micro, outer, inner = mesh.whole("micro"), Axis("tensor", 1, 2), Axis("tensor", 2, 2)
+    source, target = Sharding(((micro,), (outer, inner))), Sharding(((micro,), (inner, outer)))
+    (step,) = plan_steps(source, target, (8, 8), mesh)
+    assert isinstance(step, Permute) and micro not in step.axes
+    assert permuted(step, source, mesh) == target
+
+
+def test_what_is_cut_outside_of_the_loops_axis_stays_outside() -> None:
+    mesh = Mesh((MeshAxis("data", 2), MeshAxis("tensor", 4), MeshAxis("micro", 2, "time")))
+    data, micro = mesh.whole("data"), mesh.whole("micro")
+    outer, inner = Axis("tensor", 1, 2), Axis("tensor", 2, 2)
+    source = Sharding(((data, micro, outer), (inner,)))
+    target = Sharding(((data, micro, inner), (outer,)))
+    (step,) = plan_steps(source, target, (8, 8), mesh)
+    assert isinstance(step, Permute)
+    assert permuted(step, source, mesh) == target
 
 
 STEP = """

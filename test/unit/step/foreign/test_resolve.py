@@ -112,6 +112,7 @@ def test_tp_plan_as_input(name: str) -> None:
     assert outcome.passed, outcome.render()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_tp_plan_cuts_what_transformers_cuts(name: str, fake_mesh: DeviceMesh) -> None:
     """Its own ``shard_param`` on each parameter of the plan, and ours, cut the same dims."""
@@ -217,6 +218,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     """By name and with the line of the call."""

@@ -100,6 +100,7 @@ def _kinds(step: CompiledStep) -> set[str]:
     return {kind for kind in ("all_reduce", "all_gather", "reduce_scatter") if f"dist.{kind}" in text}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("terms", "mesh", "options"),
     [
