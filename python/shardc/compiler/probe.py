@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from statistics import median
 
 import torch
 import torch.distributed as dist
@@ -78,28 +77,24 @@ def _copied_bytes_s() -> float:
 def _messages() -> dict[str, float]:
     """What two processes measure, as the first tells it."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", __name__]
-        environment = child_environment(**{WORLD_SIZE.name: None})
-        pair = [
-            subprocess.Popen(
-                [*command, str(rank), f"{folder}/meet"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment,
-            )
-            for rank in range(2)
-        ]
+        first, second = (_started(rank, Path(folder) / "meet") for rank in range(2))
         try:
-            (said, wrong), _ = (process.communicate(timeout=LIMIT_S) for process in pair)
+            said, wrong = first.communicate(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             raise ProbeFailed(problem=f"they did not meet within {LIMIT_S:.0f} s") from None
         finally:
-            for process in pair:
+            for process in (first, second):
                 process.kill()
-    if pair[0].returncode:
+                process.communicate()
+    if first.returncode:
         raise ProbeFailed(problem=(wrong.strip().splitlines() or ["no word"])[-1])
     return json.loads(said)
+
+
+def _started(rank: int, meet: Path) -> subprocess.Popen[str]:
+    command, pipe = [sys.executable, "-m", __name__, str(rank), str(meet)], subprocess.PIPE
+    environment = child_environment(**{WORLD_SIZE.name: None})
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
 
 
 def take_part(rank: int, meet: Path) -> dict[str, float]:
@@ -107,17 +102,12 @@ def take_part(rank: int, meet: Path) -> dict[str, float]:
     limit = timedelta(seconds=LIMIT_S)
     dist.init_process_group("gloo", init_method=meet.as_uri(), rank=rank, world_size=2, timeout=limit)
     short, long = torch.zeros(SHORT), torch.zeros(LONG)
-    step_s = _middle(lambda: _ping_pong(rank, short), 50) / 2
-    collective_s = _middle(lambda: dist.all_reduce(short), 50)
-    long_s = _middle(lambda: dist.all_reduce(long), 9)
+    step_s = _fastest(lambda: _ping_pong(rank, short), 50) / 2
+    collective_s = _fastest(lambda: dist.all_reduce(short), 50)
+    long_s = _fastest(lambda: dist.all_reduce(long), 9)
     dist.destroy_process_group()
     sent = long.nbytes / max(long_s - collective_s, 0.1 * long_s)
     return {"message_s": step_s, "collective_s": collective_s, "sent_bytes_s": sent}
-
-
-def _middle(run: Callable[[], object], times: int) -> float:
-    run()
-    return median(_seconds(run) for _ in range(times))
 
 
 def _ping_pong(rank: int, tensor: torch.Tensor) -> None:

@@ -135,8 +135,11 @@ def test_a_mesh_that_is_too_large() -> None:
         Placement.of(find_cluster("h100-8x2"), {"data": 4, "tensor": 8})
     assert "data=4, tensor=8 has 32 devices, and cluster 'h100-8x2' has 16" in str(caught.value)
     assert "such as h100-8x4" in str(caught.value)
-    with pytest.raises(MeshDoesNotFit, match="such as h100-8x4"):
-        Placement.of(find_cluster("h100"), {"data": 4, "tensor": 8})
+    for name in ("h100", "h100-4"):
+        with pytest.raises(MeshDoesNotFit, match="such as h100-8x4"):
+            Placement.of(find_cluster(name), {"data": 4, "tensor": 8})
+    with pytest.raises(MeshDoesNotFit, match=r"or a larger cluster$"):
+        Placement.of(cluster(Level("bus", 2, 1.0, 0.0)), {"data": 4})
     with pytest.raises(KeyError):
         Placement.of(find_cluster("h100"), {"data": 8}).links(["tensor"])
 
