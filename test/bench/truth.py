@@ -1,7 +1,7 @@
 """Predicted against measured iteration times of Megatron: rows of vTrain's files, or the table of SC21.
 
     python test/bench/truth.py ROWS.csv
-    python test/bench/truth.py anchors.md --rows
+    python test/bench/truth.py anchors.md --causes
 
 Each row is shardc's own program for a GPT of one layer, costed with as many layers and stages as the row has;
 nothing is measured here. The last line has the mean and the largest error, the share of pairs of rows in the

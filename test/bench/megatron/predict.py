@@ -92,7 +92,7 @@ def _prediction(row: Row, micro_batch: int, chunks: int) -> Prediction:
     if row.table == "Megatron":
         rates = replace(rates, matmul_reached=SELENE_REACHED * rates.matmul_reached)
     costs = replace(costs, rates=rates, call_s=call_s, action_s=ACTION_S, overlap=False)
-    count = row.micro_batches(micro_batch)
+    count = row.micro_batches(micro_batch) or -(-row.batch // (micro_batch * row.data))
     schedule = interleaved(row.pipe, count, chunks) if chunks > 1 else one_f_one_b(row.pipe, count)
     time = step_time_of(work_of(row, micro_batch, row.pipe * chunks), costs, schedule)
     return Prediction(time, micro_batch, chunks)

@@ -6,6 +6,7 @@ All stages of a row are made of these, as its layers are equal.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -26,18 +27,15 @@ SOME = 2
 
 
 def work_of(row: Row, micro_batch: int, stages: int) -> StepWork:
-    """The work of a row cut into equal ``stages``. Raises ValueError if they do not divide its layers."""
-    count, rest = divmod(row.layers, stages)
-    if rest:
-        raise ValueError(f"{row.layers} layers in {stages} stages")
-    data = min(row.data, SOME)
+    """The work of a row cut into stages of as equal numbers of layers as there can be."""
+    each, more = divmod(row.layers, stages)
     sizes = (row.hidden, row.heads, row.sequence, row.vocabulary)
-    program = compiled(*sizes, micro_batch, row.tensor, data).resized("data", row.data)
-    return grown(program, stages, count, row.tensor)
+    program = compiled(*sizes, micro_batch, row.tensor, min(row.data, SOME)).resized("data", row.data)
+    return grown(program, [each + (stage < more) for stage in range(stages)], row.tensor)
 
 
-def grown(program: StepWork, stages: int, layers: int, tensor: int) -> StepWork:
-    """A step of ``stages`` of so many ``layers``, from the one of an embedding, a layer and a head.
+def grown(program: StepWork, layers: Sequence[int], tensor: int) -> StepWork:
+    """A step with so many ``layers`` in each stage, from the one of an embedding, a layer and a head.
 
     Each of ``tensor`` devices sends its part of an activation, which they gather in the node (Narayanan et
     al., SC21, section 4.1).
@@ -45,13 +43,11 @@ def grown(program: StepWork, stages: int, layers: int, tensor: int) -> StepWork:
     embedding, layer, head = program.stages
     layer = replace(layer, sent_bytes=layer.sent_bytes / tensor)
     once_first, once_layer, once_last = map(_without_host, program.ranks)
-    body, once_body = layer.times(layers), _times(once_layer, layers)
-    if stages == 1:
-        return StepWork((embedding.then(body).then(head),), ((*once_first, *once_body, *once_last),))
-    return StepWork(
-        (embedding.then(body), *[body] * (stages - 2), body.then(head)),
-        ((*once_first, *once_body), *[once_body] * (stages - 2), (*once_body, *once_last)),
-    )
+    stages = [layer.times(count) for count in layers]
+    ranks = [_times(once_layer, count) for count in layers]
+    stages[0], ranks[0] = embedding.then(stages[0]), (*once_first, *ranks[0])
+    stages[-1], ranks[-1] = stages[-1].then(head), (*ranks[-1], *once_last)
+    return StepWork(tuple(stages), tuple(ranks))
 
 
 def _times(sections: tuple[Section, ...], count: int) -> tuple[Section, ...]:
