@@ -94,7 +94,8 @@ def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, i
         return 1, prod(left[:-1]), 1, left[-1]
     if len(left) == 1:
         return prod(right[:-2]), 1, right[-1], left[-1]
-    return max(prod(left[:-2]), prod(right[:-2])), left[-2], right[-1], left[-1]
+    batch = left[:-2] if len(left) >= len(right) else right[:-2]
+    return prod(batch), left[-2], right[-1], left[-1]
 
 
 def attention_flops(query_elements: int, keys: int, backward: bool = False) -> int:
