@@ -31,6 +31,13 @@ class Published:
 
 
 @dataclass(frozen=True)
+class Fitted:
+    """Fitted to measurements of others: to which, and in which decision."""
+
+    to: str
+
+
+@dataclass(frozen=True)
 class Assumed:
     """Nobody measured it; why it is plausible."""
 

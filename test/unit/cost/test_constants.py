@@ -15,13 +15,13 @@ import pytest
 
 import shardc.cost
 from shardc.cost.machine import Cpu, Gpu
-from shardc.cost.origin import Assumed, Measured, Published, Sheet
+from shardc.cost.origin import Assumed, Fitted, Measured, Published, Sheet
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = [
     importlib.import_module(m.name) for m in pkgutil.walk_packages(shardc.cost.__path__, "shardc.cost.")
 ]
-Origin = Measured | Sheet | Published | Assumed
+Origin = Measured | Sheet | Published | Fitted | Assumed
 LARGE = 1e6
 OPERATORS = {
     ast.Add: operator.add,

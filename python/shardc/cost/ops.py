@@ -1,0 +1,123 @@
+"""Seconds of one operation of a program on a device.
+
+Three kinds are told apart: products of matrices, attention, and groups of ops that pass over memory once. The
+first two take the longer of arithmetic and traffic, at the part of the peak rates that kernels of libraries
+reach.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated
+
+from shardc.cost.origin import Assumed, Fitted, Published
+
+_FITTED = Fitted("vTrain's 20 multi-node and 60 single-node rows (decision 77)")
+
+MATMUL_REACHED: Annotated[float, _FITTED] = 0.818
+"""Part of the peak that full waves of the largest tiles reach, far along the sum."""
+FILL: Annotated[float, _FITTED] = 22.0
+"""Terms of the sum whose time a tile takes to begin and to end."""
+STREAM_REACHED: Annotated[float, Assumed("copies of an A100 and an H200 reach 0.85 to 0.9")] = 0.85
+"""Part of the memory's rate that pointwise passes over memory reach."""
+ROWS_TIME: Annotated[float, _FITTED] = 1.8
+"""Time of passes that reduce, normalize or draw random numbers, of that of pointwise ones."""
+KEPT_RATE: Annotated[float, Assumed("L2 of an A100 delivers some 5 TB/s, its memory 2")] = 3.0
+"""Rate of the last cache, which holds what the kernel before wrote, of that of passes over memory."""
+TILES: Annotated[
+    dict[tuple[int, int], float], Assumed("smaller tiles fetch more for each product (tritonBLAS, 2025)")
+] = {(256, 128): 1.0, (128, 128): 0.92, (128, 64): 0.75, (64, 64): 0.55}
+"""Rows and columns of a tile -> part of the rate of the largest."""
+_FLASH = Published("FlashAttention-2 (Dao 2023), A100: up to 73% of the peak forward, 63% backward")
+ATTENTION_REACHED: Annotated[float, _FLASH] = 0.7
+"""Part of the peak that a fused attention reaches forward."""
+ATTENTION_BACKWARD_REACHED: Annotated[float, _FLASH] = 0.6
+"""The same of its backward."""
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """What operations are costed by: rates in FLOP/s and bytes/s, times in seconds.
+
+    ``half_flop_s`` is of products of 2-byte elements, ``single_flop_s`` of 4-byte ones. ``units``: processors
+    that a product's tiles are dealt to (1: no waves). ``launch_s``: between two kernels of a stream.
+    ``cache_bytes``: of the last cache.
+    """
+
+    half_flop_s: float
+    single_flop_s: float
+    memory_bytes_s: float
+    units: int = 1
+    launch_s: float = 0.0
+    cache_bytes: float = 0.0
+    matmul_reached: float = MATMUL_REACHED
+    stream_reached: float = STREAM_REACHED
+
+    def flop_s(self, element_bytes: int) -> float:
+        """Peak rate of products of such elements."""
+        if element_bytes <= 2:
+            return self.half_flop_s
+        return self.single_flop_s if element_bytes == 4 else self.single_flop_s / 2
+
+
+@dataclass(frozen=True)
+class Product:
+    """``batch`` products of [m, k] and [k, n]; ``element_bytes`` of factors and result."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    element_bytes: int = 2
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.batch * self.m * self.n * self.k
+
+    @property
+    def moved_bytes(self) -> float:
+        """Each tensor once."""
+        sizes = self.m * self.k + self.k * self.n + self.m * self.n
+        return float(self.batch * sizes * self.element_bytes)
+
+
+def pass_s(moved_bytes: float, is_plain: bool, rates: DeviceRates) -> float:
+    """Seconds of a kernel that passes once over so many bytes; ``is_plain``: pointwise, without drawing."""
+    kept = min(moved_bytes, rates.cache_bytes)
+    seconds = (moved_bytes - kept + kept / KEPT_RATE) / (rates.stream_reached * rates.memory_bytes_s)
+    return rates.launch_s + seconds * (1.0 if is_plain else ROWS_TIME)
+
+
+@lru_cache(maxsize=65536)
+def product_s(p: Product, rates: DeviceRates) -> float:
+    """Seconds of a product: waves of the tiles that take the least, or the traffic."""
+    if not p.flops:
+        return rates.launch_s
+    arithmetic_s = min(_tiled_s(p, m, n, part, rates) for (m, n), part in TILES.items())
+    return rates.launch_s + _roofline_s(arithmetic_s, p.moved_bytes, rates)
+
+
+def attention_s(
+    flops: float, moved_bytes: float, element_bytes: int, backward: bool, rates: DeviceRates
+) -> float:
+    """Seconds of an attention whose scores never reach memory."""
+    reached = ATTENTION_BACKWARD_REACHED if backward else ATTENTION_REACHED
+    return rates.launch_s + _roofline_s(flops / (reached * rates.flop_s(element_bytes)), moved_bytes, rates)
+
+
+def other_flops_s(flops: float, moved_bytes: float, element_bytes: int, rates: DeviceRates) -> float:
+    """Seconds of other arithmetic in products, such as a convolution's."""
+    arithmetic_s = flops / (rates.matmul_reached * rates.flop_s(element_bytes))
+    return rates.launch_s + _roofline_s(arithmetic_s, moved_bytes, rates)
+
+
+def _tiled_s(p: Product, rows: int, columns: int, part: float, rates: DeviceRates) -> float:
+    waves = -(-(p.batch * -(-p.m // rows) * -(-p.n // columns)) // rates.units)
+    rate = part * rates.matmul_reached * rates.flop_s(p.element_bytes) / rates.units
+    return waves * 2 * rows * columns * (p.k + FILL) / rate
+
+
+def _roofline_s(arithmetic_s: float, moved_bytes: float, rates: DeviceRates) -> float:
+    traffic_s = moved_bytes / (rates.stream_reached * rates.memory_bytes_s)
+    return max(arithmetic_s, traffic_s)

@@ -1,0 +1,51 @@
+"""What work costs on the devices and links of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from math import prod
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.device import Device
+from shardc.cost.cluster.mapping import Links, Placement
+from shardc.cost.collectives.seconds import seconds
+from shardc.cost.ops import DeviceRates
+from shardc.cost.step.costs import Costs
+from shardc.cost.step.work import Item
+from shardc.dialects.dist.axis import Axis
+
+
+def costs_on(cluster: Cluster, mesh: Mapping[str, int], pipe: str = "") -> Costs:
+    """Costs on the first devices of a cluster, numbered by ``mesh``, the last axis the innermost.
+
+    ``pipe``: the axis along which stages send to the next. Of several kinds of devices the slowest counts.
+    Raises MeshDoesNotFit.
+    """
+    placement = Placement.of(cluster, mesh)
+    used = cluster.used(max(1, prod(mesh.values())))
+    slowest = min(used, key=lambda device: device.peak_flop_s("bf16"))
+
+    @cache
+    def links(axes: tuple[Axis, ...]) -> Links:
+        return placement.links([(axis.name, axis.pre, axis.size) for axis in axes])
+
+    def collective_s(item: Item) -> float:
+        return seconds(item.collective, links(item.axes), item.moved_bytes)
+
+    def transfer_s(size_bytes: float) -> float:
+        return seconds("permute", placement.links([pipe]), size_bytes) if pipe else 0.0
+
+    return Costs(rates_of(slowest), collective_s, transfer_s)
+
+
+def rates_of(device: Device) -> DeviceRates:
+    """Rates of a device; f32 products without tf32, as PyTorch does by default."""
+    gpu = device.gpu
+    return DeviceRates(
+        half_flop_s=device.peak_flop_s("bf16"),
+        single_flop_s=device.peak_flop_s("f32"),
+        memory_bytes_s=device.memory_bytes_s,
+        units=1 if gpu is None else gpu.units,
+        cache_bytes=0.0 if gpu is None else gpu.l2_bytes,
+    )

@@ -1,0 +1,110 @@
+"""A device's streams: kernels one after the other, collectives beside them, and the host that starts both.
+
+Collectives start in program order, each on the stream of its mesh axes, and are waited for at their first
+use, as the programs that shardc writes do. The host waits for no kernel: it is behind or it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+from shardc.cost.origin import Assumed
+
+HOST_NORM: Annotated[float, Assumed("host and device take turns in being behind within a micro-batch")] = 4.0
+"""What norm of the host's and the device's seconds is that of both."""
+HOST = "host"
+"""The cause of waiting for the host, beside the names of mesh axes."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel, or where ``axes`` are given a collective over them. ``calls``: that the host makes for it."""
+
+    kind: str
+    seconds: float
+    needs: tuple[int, ...] = ()
+    axes: tuple[str, ...] = ()
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class Played:
+    """What tasks took: ``seconds`` in all. Of them ``busy_s`` by kind of kernel, and ``waits_s`` in which no
+    kernel ran by what was waited for, an axis (several joined by ``*``) or the host. ``calls`` of the host.
+    """
+
+    seconds: float = 0.0
+    busy_s: Mapping[str, float] = field(default_factory=dict)
+    waits_s: Mapping[str, float] = field(default_factory=dict)
+    calls: float = 0.0
+
+    def __add__(self, other: Played) -> Played:
+        """One after the other."""
+        busy_s, waits_s = add(self.busy_s, other.busy_s), add(self.waits_s, other.waits_s)
+        return Played(self.seconds + other.seconds, busy_s, waits_s, self.calls + other.calls)
+
+    def __mul__(self, times: float) -> Played:
+        """The same ``times`` times."""
+        busy_s, waits_s = ({k: times * s for k, s in of.items()} for of in (self.busy_s, self.waits_s))
+        return Played(times * self.seconds, busy_s, waits_s, times * self.calls)
+
+    def with_host(self, call_s: float) -> Played:
+        """The same, started by a host that takes ``call_s`` for a call."""
+        return self.waiting(HOST, behind_s(self.seconds, self.calls * call_s))
+
+    def waiting(self, cause: str, seconds: float) -> Played:
+        """The same with a wait more."""
+        waits_s = add(self.waits_s, {cause: seconds}) if seconds else self.waits_s
+        return replace(self, seconds=self.seconds + seconds, waits_s=waits_s)
+
+
+def behind_s(device_s: float, host_s: float) -> float:
+    """Seconds that a device waits for its host: hardly any where the host has far less to do, and the whole
+    difference where it has far more.
+    """
+    longer_s = max(device_s, host_s)
+    if not longer_s:
+        return 0.0
+    shares = (device_s / longer_s, host_s / longer_s)
+    return longer_s * sum(share**HOST_NORM for share in shares) ** (1 / HOST_NORM) - device_s
+
+
+def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
+    """Play tasks from a device that has nothing to do.
+
+    ``overlap``: whether kernels go on beside a collective until its result is read; else each waits for it.
+    """
+    ends_s = [0.0] * len(tasks)
+    free_s: dict[tuple[str, ...], float] = {(): 0.0}
+    busy_s: dict[str, float] = {}
+    waits_s: dict[str, float] = {}
+    for number, task in enumerate(tasks):
+        latest = max(task.needs, key=lambda n: ends_s[n], default=None)
+        ready_s = 0.0 if latest is None else ends_s[latest]
+        stream = task.axes if overlap else ()
+        start_s = max(free_s.get(stream, 0.0), ready_s)
+        if not stream:
+            if latest is not None and start_s > free_s[()]:
+                _wait(waits_s, tasks[latest].axes, start_s - free_s[()])
+            if task.axes:
+                _wait(waits_s, task.axes, task.seconds)
+            else:
+                busy_s[task.kind] = busy_s.get(task.kind, 0.0) + task.seconds
+        ends_s[number] = free_s[stream] = start_s + task.seconds
+    last = max(free_s, key=lambda stream: free_s[stream])
+    if last:
+        _wait(waits_s, last, free_s[last] - free_s[()])
+    return Played(free_s[last], busy_s, waits_s, sum(task.calls for task in tasks))
+
+
+def add(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by cause, of both."""
+    keys = dict.fromkeys([*first, *second])
+    return {key: first.get(key, 0.0) + second.get(key, 0.0) for key in keys}
+
+
+def _wait(waits_s: dict[str, float], axes: tuple[str, ...], seconds: float) -> None:
+    name = "*".join(axes)
+    waits_s[name] = waits_s.get(name, 0.0) + seconds

@@ -1,0 +1,85 @@
+"""A program of level 3 as work to be costed: products, passes over memory, collectives."""
+
+from __future__ import annotations
+
+import re
+
+from torch_mlir import ir
+
+from shardc.cost.step.work import Item, Section, StageWork, StepWork
+from shardc.dialects.aten.call import CallReader
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.mesh import Mesh, read_mesh
+from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.tuples import element_types
+from shardc.dialects.pipe.rank_function import rank_functions
+from shardc.dialects.pipe.stage import StageOp
+from shardc.passes.manager.program import find_function
+from shardc.report.step.block_items import BlockItems
+
+_FIRST_FORWARD = re.compile(r"(\d+)F0")
+"""The tag of a message to the forward of the first micro-batch."""
+
+
+def read_step(module: ir.Module) -> StepWork:
+    """The work of one rank, or of each rank of a pipeline."""
+    codec = ShardingCodec(module.context, read_mesh(module) or Mesh(()))
+    functions = rank_functions(module)
+    if not functions:
+        function = find_function(module)
+        return StepWork((), () if function is None else (_sections(_body(function), codec),))
+    bodies: dict[int, dict[str, tuple[Item, ...]]] = {}
+    for op in (op.operation for op in module.body.operations):
+        if op.name == StageOp.OPERATION_NAME:
+            index, kind = op.attributes["index"].value, op.attributes["kind"].value
+            of_stage = bodies.setdefault(index, {})
+            of_stage[kind] = of_stage.get(kind, ()) + _items(_body(op), codec)
+    sent = _sent_bytes(functions)
+    stages = tuple(StageWork(bodies[index], sent.get(index, 0.0)) for index in sorted(bodies))
+    return StepWork(stages, tuple(_sections(_body(function), codec) for function in functions))
+
+
+def _body(op: ir.Operation) -> ir.Block:
+    return op.regions[0].blocks[0]
+
+
+def _items(block: ir.Block, codec: ShardingCodec) -> tuple[Item, ...]:
+    """The items of a block, each once."""
+    return tuple(item for section in _sections(block, codec) for item in section.items)
+
+
+def _sections(block: ir.Block, codec: ShardingCodec) -> tuple[Section, ...]:
+    """The items between the regions of a block, and those of its loops as often as they run."""
+    reader, found = CallReader(), []
+    part = BlockItems(reader, codec)
+    for op in (op.operation for op in block.operations):
+        if op.name not in ("dist.loop", "dist.manual"):
+            part.add(op)
+            continue
+        part.read_outside(op)
+        times = _turns(op, codec)
+        found.append(Section(part.items()))
+        found += [Section(s.items, s.times * times) for s in _sections(_body(op), codec)]
+        part = BlockItems(reader, codec)
+    found.append(Section(part.items()))
+    return tuple(section for section in found if section.items)
+
+
+def _turns(op: ir.Operation, codec: ShardingCodec) -> int:
+    if op.name != "dist.loop":
+        return 1
+    return codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
+
+
+def _sent_bytes(functions: list[ir.Operation]) -> dict[int, float]:
+    """Stage -> bytes of what its forward of the first micro-batch sends on, where that leaves the rank."""
+    found: dict[int, float] = {}
+    for function in functions:
+        for op in (op.operation for op in _body(function).operations):
+            read_by = _FIRST_FORWARD.fullmatch(op.attributes["tag"].value) if op.name == "pipe.send" else None
+            if read_by is not None:
+                types = (read_type(type_) for type_ in element_types(op.operands[0].type) or [])
+                sent = sum(type_.size_bytes for type_ in types if type_ is not None)
+                sender = int(read_by[1]) - 1
+                found[sender] = found.get(sender, 0.0) + sent
+    return found

@@ -1,0 +1,27 @@
+"""The time of a step of a program on a cluster: what ``shardc plan`` and ``step.plan`` say."""
+
+from __future__ import annotations
+
+from torch_mlir import ir
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.step_time import StepTime, step_time_of
+from shardc.dialects.dist.mesh import read_mesh
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.report.step.read_step import read_step
+
+
+def step_time(module: ir.Module, cluster: Cluster, schedule: Schedule | None = None) -> StepTime:
+    """The time of a step of a module of level 3, whose mesh lies on the first devices of ``cluster``.
+
+    ``schedule``: of a pipeline, if not the module's own. Raises MeshDoesNotFit.
+    """
+    mesh = read_mesh(module)
+    axes = {axis.name: axis.size for axis in mesh.space} if mesh is not None else {}
+    written = find_schedule(module)
+    if schedule is None and written is not None:
+        schedule = read_schedule(written)
+    pipe = "" if written is None else written.attributes["axis"].value
+    return step_time_of(read_step(module), costs_on(cluster, axes, pipe), schedule)
