@@ -1,0 +1,96 @@
+"""Devices and hosts of a cluster. Sizes in bytes, times in seconds, rates in bytes/s and FLOP/s."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shardc.cost.cluster.facts import Count, Facts, NotNegative, Positive
+from shardc.cost.machine import GPUS, Gpu, find_gpu
+from shardc.diagnostics.cluster import MissingClusterKey
+
+WIDER = {"f8": "f16", "i8": "f8", "f16": "bf16", "bf16": "tf32", "tf32": "f32", "f64": "f32"}
+"""Precision -> the one whose units do it where a device has none of its own."""
+
+
+@dataclass(frozen=True)
+class Peaks(Facts):
+    """Dense FLOP/s of matrix products by the precision of their operands; of ``f32`` by the plain units.
+
+    One that is left out is done at the rate of the next wider one (:data:`WIDER`).
+    """
+
+    f64: Positive | None = None
+    f32: Positive | None = None
+    tf32: Positive | None = None
+    bf16: Positive | None = None
+    f16: Positive | None = None
+    f8: Positive | None = None
+    i8: Positive | None = None
+
+
+@dataclass(frozen=True)
+class Device(Facts):
+    """One kind of devices. What is left out is that of ``arch``, a row of ``cost/machine.py``.
+
+    Raises MissingClusterKey where there is neither.
+    """
+
+    name: str
+    memory_bytes: Positive
+    """Memory of one device."""
+    arch: str = ""
+    """The target of kernels for it: sm_80, sm_90, sm_100, gfx942; empty for CPUs."""
+    count: Count | None = None
+    """How many devices are of this kind: all where there is one kind. Ranks number kinds in their order."""
+    flop_s: Peaks = field(default_factory=Peaks)
+    memory_bytes_s: Positive = 0.0
+    """Rate of its memory, reading or writing."""
+    launch_s: NotNegative = -1.0
+    """Time from a kernel's end to the start of the next one in the stream."""
+    power_w: Positive | None = None
+    """Power that it draws under load."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        gpu = find_gpu(self.arch) if self.arch else None
+        if not self.memory_bytes_s:
+            object.__setattr__(self, "memory_bytes_s", self._figure("memory_bytes_s", gpu))
+        if self.launch_s < 0:
+            object.__setattr__(self, "launch_s", self._figure("launch_s", gpu))
+        if gpu is None and self.flop_s.f32 is None:
+            raise self._missing("f32", "flop_s of ")
+
+    def _figure(self, name: str, gpu: Gpu | None) -> float:
+        if gpu is None:
+            raise self._missing(name)
+        return getattr(gpu, name)
+
+    def _missing(self, key: str, within: str = "") -> MissingClusterKey:
+        expected = f"a number, or arch: one of {', '.join(GPUS)}"
+        return MissingClusterKey(of=f"{within}device {self.name!r}", key=key, expected=expected)
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The GPU that kernels are compiled for; None of a CPU."""
+        return find_gpu(self.arch) if self.arch else None
+
+    def peak_flop_s(self, dtype: str) -> float:
+        """Of matrix products of ``f32``, ``bf16``, ..., dense. Raises KeyError for another type."""
+        found: float | None = getattr(self.flop_s, dtype, None)
+        if found is not None:
+            return found
+        if self.gpu is not None and dtype in ("bf16", "f32"):
+            return self.gpu.matmul_flop_s * (self.gpu.plain_part if dtype == "f32" else 1)
+        return self.peak_flop_s(WIDER[dtype])
+
+
+@dataclass(frozen=True)
+class Host(Facts):
+    """Memory beside the devices, for what is offloaded."""
+
+    memory_bytes: Positive
+    """Memory of the host for each device of it."""
+    bytes_s: Positive
+    """Rate of a device's link to it, one way, when all devices use theirs."""
+    latency_s: NotNegative = 0.0
+    """Time until a copy starts."""

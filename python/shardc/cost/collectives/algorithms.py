@@ -1,0 +1,172 @@
+"""Seconds of collectives by algorithm (Thakur, Rabenseifner, Gropp 2005; Chan et al. 2007; NCCL).
+
+A function takes the kind of a collective, the spans of a group (innermost first) and the bytes that each
+member holds before it. A step takes at least its level's latency, and a ring's steps overlap with what they
+send, so a ring takes the longer of both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import ceil, log2, prod
+from typing import Annotated
+
+from shardc.cost.cluster.mapping import Span
+from shardc.cost.collective import sent_bytes
+from shardc.cost.origin import Published
+
+Spans = Sequence[Span]
+TREE_PART: Annotated[float, Published("NCCL 2.19, src/graph/tuning.cc: 0.5 to 0.9, by bytes")] = 0.75
+"""Part of a ring's rate that trees reach."""
+PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
+"""How often a ring goes round."""
+
+
+def ways_of(spans: Spans) -> int:
+    return prod(span.ways for span in spans)
+
+
+def whole_bytes(kind: str, ways: int, local_bytes: float) -> float:
+    """Of the tensor that is gathered, reduced or scattered."""
+    return local_bytes * (ways if kind == "all_gather" else 1)
+
+
+def ring_bytes_s(spans: Spans) -> float:
+    """The rate of rings through all members. As many cross to another part as it has members, each on links
+    of its own, so the slowest level is that whose parts can send the least.
+    """
+    return min(span.member_bytes_s * span.inside for span in spans)
+
+
+def ring(kind: str, spans: Spans, local_bytes: float) -> float:
+    """Rings through all members, along which pieces of the tensor are pipelined."""
+    ways, phases, ramp = ways_of(spans), PHASES[kind], spans[0].level.ramp
+    steps = ways - 1 if kind == "broadcast" else phases * (ways - 1)
+    sent = sent_bytes(kind, ways, local_bytes) * (1 + phases * ramp.extra_steps / (2 * steps))
+    latency_s = phases * sum(hops * span.level.latency_s for hops, span in _hops(spans))
+    return max(latency_s, (sent + _filling_bytes(kind, spans, local_bytes)) / ring_bytes_s(spans))
+
+
+def _filling_bytes(kind: str, spans: Spans, local_bytes: float) -> float:
+    """What could be sent while a ring's pipeline fills, which costs up to a bound (decision 76)."""
+    ways, ramp = ways_of(spans), spans[0].level.ramp
+    filled = ramp.fill * PHASES[kind] / 2 * (ways - 1) * whole_bytes(kind, ways, local_bytes)
+    return min(filled, ramp.fill_bytes)
+
+
+def _hops(spans: Spans) -> list[tuple[int, Span]]:
+    """Hops at each level of a ring that goes through a part before it leaves it."""
+    return [((span.ways - 1) * ways_of(spans[at + 1 :]), span) for at, span in enumerate(spans)]
+
+
+def tree(kind: str, spans: Spans, local_bytes: float) -> float:
+    """Chains in the innermost parts, double binary trees over them (Sanders et al. 2009; NCCL 2.4)."""
+    hops = [span.ways - 1 if span.is_innermost else ceil(log2(span.ways)) for span in spans]
+    latency_s = sum(n * span.level.latency_s for n, span in zip(hops, spans, strict=True))
+    sent = local_bytes * PHASES[kind] + _filling_bytes(kind, spans[:1], local_bytes)
+    return max(PHASES[kind] * latency_s, sent / (TREE_PART * ring_bytes_s(spans)))
+
+
+def two_level(kind: str, spans: Spans, local_bytes: float) -> float:
+    """Scatter in the innermost parts, then do the rest among members of equal place, then gather."""
+    inner, outer = spans[:1], spans[1:]
+    if not outer:
+        return pairwise(kind, inner, local_bytes) if kind == "all_to_all" else ring(kind, inner, local_bytes)
+    if kind == "all_to_all":
+        return pairwise(kind, inner, local_bytes) + two_level(kind, _alone(outer), local_bytes)
+    ways = inner[0].ways
+    if kind == "all_gather":
+        return two_level(kind, _alone(outer), local_bytes) + ring(kind, inner, local_bytes * ways_of(outer))
+    scattered = ring("reduce_scatter", inner, local_bytes)
+    rest = two_level(kind, _alone(outer), local_bytes / ways)
+    gathered = ring("all_gather", inner, local_bytes / ways) if kind == "all_reduce" else 0.0
+    return scattered + rest + gathered
+
+
+def _alone(spans: Spans) -> Spans:
+    """The spans of the members of equal place: one of each part."""
+    first = spans[0].inside
+    return [replace(s, inside=s.inside // first, groups=s.groups * first) for s in spans]
+
+
+def torus(kind: str, spans: Spans, local_bytes: float) -> float:
+    """As many parts of the tensor as rings: each goes through them in another order, all at a time."""
+    parts = len(spans)
+    orders = [[*spans[at:], *spans[:at]] for at in range(parts)]
+    stages = zip(*(_torus_stages(kind, order, local_bytes / parts) for order in orders), strict=True)
+    return sum(max(stage) for stage in stages)
+
+
+def _torus_stages(kind: str, order: Spans, local_bytes: float) -> list[float]:
+    """Seconds of each stage of one part of the tensor."""
+    sizes = [1, *(ways_of(order[: at + 1]) for at in range(len(order)))]
+    alone = [[_lone(span)] for span in order]
+    scatter = [ring("reduce_scatter", s, local_bytes / n) for s, n in zip(alone, sizes, strict=False)]
+    if kind == "reduce_scatter":
+        return scatter
+    held = local_bytes / (ways_of(order) if kind == "all_reduce" else 1)
+    gather = [
+        ring("all_gather", alone[at], held * ways_of(order[at + 1 :])) for at in reversed(range(len(order)))
+    ]
+    return gather if kind == "all_gather" else scatter + gather
+
+
+def _lone(span: Span) -> Span:
+    return replace(span, inside=1, groups=span.groups * span.inside)
+
+
+def halving_doubling(kind: str, spans: Spans, local_bytes: float) -> float:
+    """Halves are traded with partners ever farther away: powers of two of members alone."""
+    phases, steps_s, held = PHASES[kind], 0.0, whole_bytes(kind, ways_of(spans), local_bytes)
+    for span in map(_lone, spans):
+        steps_s += log2(span.ways) * span.level.latency_s
+        steps_s += held * (span.ways - 1) / span.ways / span.member_bytes_s
+        held /= span.ways
+    return phases * steps_s
+
+
+def pairwise(kind: str, spans: Spans, local_bytes: float) -> float:
+    """Each member sends every other one its part; levels carry theirs at the same time."""
+    ways, below, steps_s, slowest_s = ways_of(spans), 1, 0.0, 0.0
+    for span in spans:
+        peers = below * (span.ways - 1)
+        steps_s += peers * span.level.latency_s
+        detour = max(1.0, span.ways / 4) if span.level.topology in ("ring", "torus") else 1.0
+        slowest_s = max(slowest_s, detour * local_bytes * peers / ways / span.member_bytes_s)
+        below *= span.ways
+    return max(steps_s, slowest_s)
+
+
+def point_to_point(kind: str, spans: Spans, local_bytes: float) -> float:
+    """One message across the outermost links."""
+    slowest = min(span.member_bytes_s for span in spans)
+    return max(span.level.latency_s for span in spans) + local_bytes / slowest
+
+
+Seconds = Callable[[str, Spans, float], float]
+ALGORITHMS: dict[str, tuple[Seconds, tuple[str, ...]]] = {
+    "ring": (ring, ("all_reduce", "all_gather", "reduce_scatter", "broadcast")),
+    "tree": (tree, ("all_reduce", "broadcast")),
+    "two-level": (two_level, ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")),
+    "torus": (torus, ("all_reduce", "all_gather", "reduce_scatter")),
+    "halving-doubling": (halving_doubling, ("all_reduce", "all_gather", "reduce_scatter")),
+    "pairwise": (pairwise, ("all_to_all",)),
+    "point-to-point": (point_to_point, ("permute",)),
+}
+"""Algorithm -> its seconds, and the kinds of collectives that it does."""
+
+
+def applies(name: str, kind: str, spans: Spans) -> bool:
+    """Whether an algorithm does a kind of collective over such spans."""
+    if kind not in ALGORITHMS[name][1]:
+        return False
+    topologies = {span.level.topology for span in spans}
+    if name == "torus":
+        return len(spans) > 1 and topologies <= {"ring", "torus"}
+    if name == "halving-doubling":
+        powers = all(span.ways & (span.ways - 1) == 0 for span in spans)
+        return powers and topologies <= {"switch", "tree", "bus"}
+    if name == "tree":
+        return not all(span.is_innermost for span in spans)
+    return name != "two-level" or len(spans) > 1

@@ -1,0 +1,54 @@
+"""Seconds of a collective: by the algorithm that is named, or the fastest that the links' library has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardc.cost.cluster.mapping import Links
+from shardc.cost.collectives.algorithms import ALGORITHMS, applies
+from shardc.diagnostics.cluster import UnknownAlgorithm
+from shardc.diagnostics.text import did_you_mean
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm, and the seconds that a collective takes by it."""
+
+    algorithm: str
+    seconds: float
+
+
+def seconds(kind: str, links: Links, local_bytes: float, algorithm: str | None = None) -> float:
+    """Seconds of a collective on ``local_bytes`` in each member, as ``collective.sent_bytes`` counts them.
+
+    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, permute, broadcast. Nothing is sent, in no
+    time, in a group of one. Raises UnknownAlgorithm.
+    """
+    if links.ways == 1:
+        return 0.0
+    if algorithm is None:
+        return best(kind, links, local_bytes).seconds
+    known = _names(kind, links)
+    if algorithm not in known:
+        near = did_you_mean(algorithm, known)
+        raise UnknownAlgorithm(kind=kind, name=algorithm, nearest=near, known=", ".join(known))
+    return _seconds(algorithm, kind, links, local_bytes)
+
+
+def best(kind: str, links: Links, local_bytes: float) -> Choice:
+    """The fastest algorithm of those that the library has. Raises UnknownAlgorithm where it has none."""
+    if links.ways == 1:
+        return Choice("none", 0.0)
+    known = [name for name in _names(kind, links) if not links.algorithms or name in links.algorithms]
+    if not known:
+        raise UnknownAlgorithm(kind=kind, name="", nearest="", known=", ".join(_names(kind, links)))
+    choices = [Choice(name, _seconds(name, kind, links, local_bytes)) for name in known]
+    return min(choices, key=lambda choice: choice.seconds)
+
+
+def _names(kind: str, links: Links) -> list[str]:
+    return [name for name in ALGORITHMS if applies(name, kind, links.spans)]
+
+
+def _seconds(algorithm: str, kind: str, links: Links, local_bytes: float) -> float:
+    return links.launch_s + ALGORITHMS[algorithm][0](kind, links.spans, local_bytes)

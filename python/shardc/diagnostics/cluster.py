@@ -1,0 +1,90 @@
+"""Errors in descriptions of clusters, and in meshes that are put on one."""
+
+from shardc.diagnostics.base import ShardcError
+
+
+class ClusterError(ShardcError):
+    """Base of what can be wrong with a cluster's description. ``key``: the field at fault, for its line."""
+
+
+class UnknownCluster(ClusterError):
+    """``cluster="h200-8x"``: neither the name of a cluster nor a file. Works: ``h200``, ``h200-8x64``."""
+
+    template = "there is no cluster {name!r}{nearest}"
+    hint = (
+        "name a node ({known}), so many nodes (h100-8x64: 64 nodes of 8), local for this machine, or a "
+        "YAML file"
+    )
+
+
+class UnreadableCluster(ClusterError):
+    """The file of a cluster that cannot be read, or that is no YAML."""
+
+    template = "the cluster {path} {problem}"
+    hint = "write it as the files in shardc/cost/cluster/ready are written"
+
+
+class UnknownClusterKey(ClusterError):
+    """A key that descriptions of clusters do not have. Fails: ``bandwith_bytes_s``. Works:
+    ``bandwidth_bytes_s``.
+    """
+
+    template = "{of} has no key {key!r}{nearest}"
+    hint = "keys are {known}"
+
+
+class MissingClusterKey(ClusterError):
+    """A key that a description of a cluster needs is not there."""
+
+    template = "{of} has no {key!r}"
+    hint = "add {key}: {expected}"
+
+
+class BadClusterValue(ClusterError):
+    """A value of a cluster of the wrong kind or out of its range, such as a rate of zero."""
+
+    template = "{key} of {of} is {given}, not {expected}"
+    hint = "{says}"
+
+
+class LinksDoNotConnect(ClusterError):
+    """The levels of a cluster's links do not join its devices."""
+
+    template = "the links of cluster {name!r} do not connect its devices: {problem}"
+    hint = "the ways of all levels, multiplied, are the number of devices; the innermost level comes first"
+
+
+class TwoOfOneName(ClusterError):
+    """Two kinds of devices, or two levels of links, have one name."""
+
+    template = "two {what} of cluster {name!r} are called {key!r}"
+    hint = "give each a name of its own"
+
+
+class BadClusterSize(ClusterError):
+    """A name such as ``h100-16x4`` asks for more than a node has, or for more levels than there are."""
+
+    template = "cluster {name!r} cannot be: {problem}"
+    hint = "{example} is {count} devices"
+
+
+class MeshDoesNotFit(ShardcError):
+    """A mesh has more devices than the cluster."""
+
+    template = "the mesh {mesh} has {size} devices, and cluster {name!r} has {count}"
+    hint = "take a smaller mesh, or a larger cluster{example}"
+
+
+class UnknownAlgorithm(ShardcError):
+    """The algorithm of a collective that there is not, or that cannot do this collective on these links."""
+
+    template = "{kind} has no algorithm {name!r} here{nearest}"
+    hint = "algorithms are {known}"
+
+
+class ProbeFailed(ShardcError):
+    """``cluster="local"``: two processes of this machine could not measure their messages."""
+
+    template = "two processes could not measure messages between them: {problem}"
+    hint = "see whether torch.distributed works with Gloo on this machine, or describe it in a YAML file"
+    exit_code = 1
