@@ -131,17 +131,6 @@ def permuted(step: Permute, here: Sharding, mesh: Mesh) -> Sharding:
     return Sharding(tuple(dims), (*made.partial, *time_terms(here, mesh)))
 
 
-def permuted(step: Permute, here: Sharding, mesh: Mesh) -> Sharding:
-    """What a permutation within an iteration makes of ``here``. Its own layouts have no axes of loops."""
-    made, heads = step.apply(space_part(here, mesh)), _heads(here, mesh)
-    dims = list(made.dims)
-    for d, head in heads.items():
-        outer = [axis for axis in head if not mesh.is_time(axis)]
-        assert list(dims[d][: len(outer)]) == outer, "outside of a loop's axis nothing moves in the loop"
-        dims[d] = (*head, *dims[d][len(outer) :])
-    return Sharding(tuple(dims), (*made.partial, *time_terms(here, mesh)))
-
-
 def _exits(sharding: Sharding, mesh: Mesh) -> list[TimeStep]:
     stacks = [StackLoop(d, axes) for d, axes in time_dims(sharding, mesh).items()]
     terms = time_terms(sharding, mesh)
