@@ -1,6 +1,6 @@
 """Imports point one way: diagnostics, cache <- dialects <- cost <- passes <- backends <- tuner <-
-compiler <- report <- step, dynamo, artefact <- commands <- cli. Options stand below passes; of cost they
-import clusters alone, which are data.
+compiler <- report <- step, dynamo, artefact <- planning <- commands <- cli. Options stand below passes; of
+cost they import clusters alone, which are data.
 """
 
 import ast
@@ -74,6 +74,19 @@ ALLOWED = {
         "runtime",
         "tuner",
     },
+    "planning": {
+        "backends",
+        "compiler",
+        "cost",
+        "diagnostics",
+        "dialects",
+        "frontend",
+        "options",
+        "passes",
+        "report",
+        "runtime",
+        "step",
+    },
     "commands": {
         "diagnostics",
         "cache",
@@ -90,6 +103,7 @@ ALLOWED = {
         "dynamo",
         "artefact",
         "report",
+        "planning",
     },
     "cli": {"diagnostics", "options", "commands", "report", "passes", "runtime"},
     "integrations": {"diagnostics", "frontend", "options", "runtime", "step"},

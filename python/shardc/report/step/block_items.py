@@ -159,7 +159,9 @@ def _with_arithmetic(item: Item, call: OpCall) -> Item:
     product, last = None, call.tensors[-1]
     if call.target in MATMULS:
         product = Product(*matmul_sizes(call.tensors[-2].shape, last.shape), last.dtype.itemsize)
-    return replace(item, flops=flops(call), product=product, element_bytes=last.dtype.itemsize)
+    # the last tensor of an attention or a convolution may be statistics, or a bias
+    element_bytes = call.tensors[0].dtype.itemsize
+    return replace(item, flops=flops(call), product=product, element_bytes=element_bytes)
 
 
 def _phase(op: ir.Operation) -> str:

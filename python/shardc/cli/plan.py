@@ -1,0 +1,97 @@
+"""``shardc plan``: what plans cost on a cluster."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from shardc.cli.options import Count, File, Texts, with_options
+from shardc.options.parallelism import check_mesh, parse_mesh
+from shardc.options.pipeline import Pipeline
+from shardc.runtime.report.progress import work
+from shardc.text_files import check_writable
+
+
+@with_options(Pipeline, only=("schedule", "recompute", "memory_limit"))
+def plan(
+    source: Annotated[
+        Path,
+        Argument(
+            exists=True,
+            dir_okay=False,
+            metavar="CONFIG.JSON|SCRIPT",
+            help="Config of a transformers language model, or Python file with build().",
+        ),
+    ],
+    cluster: Annotated[
+        list[str],
+        Option(
+            "--cluster",
+            "-c",
+            help="Name of a cluster (h100-8x64: 64 nodes of 8), or a YAML file; several are compared.",
+        ),
+    ],
+    given: Mapping[str, object],
+    mesh: Annotated[
+        Texts,
+        Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="A mesh; all of the cluster if none is given."),
+    ] = None,
+    plan: Annotated[
+        Texts,
+        Option(
+            "--plan", "-p", help="A plan; several are compared, and all products of presets if none is given."
+        ),
+    ] = None,
+    micro_batches: Annotated[Count, Option(min=1, help="Parts of each rank's batch.")] = None,
+    batch: Annotated[Count, Option(min=1, help="Samples of a step; one a device if not given.")] = None,
+    length: Annotated[Count, Option(min=1, help="Tokens of a sample.")] = None,
+    precision: Annotated[
+        Literal["bf16", "mixed", "f32"] | None,
+        Option(help="Weights and optimizer state: bf16, f32 under autocast (mixed), f32.  [default: bf16]"),
+    ] = None,
+    what_if: Annotated[
+        Texts,
+        Option(
+            "--what-if",
+            metavar="NAME=VALUE",
+            help="One change, such as links=2x; several are answered one by one.",
+        ),
+    ] = None,
+    largest: Annotated[
+        Literal["batch", "length"] | None, Option(help="Seek the largest that fits, of the best plan.")
+    ] = None,
+    json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
+) -> None:
+    """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
+
+    \b
+    Examples:
+      shardc plan config.json --cluster h100-8x8 --mesh data=8,tensor=8 --plan 'zero3*tensor'
+      shardc plan config.json --cluster h100-8 --batch 64
+      shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
+    """
+    check_writable(json)
+    meshes = [parse_mesh(text) for text in mesh or ()]
+    for axes in meshes:
+        check_mesh(axes)
+    with work(f"planning {source.name}"):
+        from shardc.commands.plan import PlanRequest
+        from shardc.commands.plan import plan as plan_
+
+        request = PlanRequest(
+            source,
+            cluster,
+            meshes,
+            plan or (),
+            micro_batches,
+            batch,
+            length,
+            precision,
+            what_if or (),
+            largest,
+            given,
+            json,
+        )
+        text = plan_(request)
+    print(text)

@@ -1,0 +1,189 @@
+"""``shardc plan``: what plans cost on a cluster, before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from shardc.commands.script import read_script
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.names import find_cluster
+from shardc.diagnostics.base import ShardcError
+from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
+from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
+from shardc.planning.largest import largest
+from shardc.planning.price import Price, Priced, Pricer
+from shardc.planning.question import Question, Sizes, read_config, tokens_of
+from shardc.planning.verdict import changes, ranking, verdict
+from shardc.planning.what_if import WhatIf, read_what_if
+from shardc.planning.write_json import prices_json
+from shardc.runtime.report import progress
+from shardc.text_files import write_text
+
+LENGTHS = 128
+"""Lengths that are tried are multiples of this."""
+MOST_SAMPLES = 1 << 20
+"""Batches are sought up to this."""
+PRECISIONS: Mapping[str, tuple[torch.dtype, str | None]] = {
+    "bf16": (torch.bfloat16, None),
+    "mixed": (torch.float32, "bfloat16"),
+    "f32": (torch.float32, None),
+}
+"""Dtype of weights and optimizer state, and of autocast."""
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What ``shardc plan`` is asked. ``plans``: none for all products of presets. ``meshes``: none for all
+    of the cluster's devices. ``batch``: samples of the global batch, one a device if None. ``largest``:
+    what is sought instead of given, ``batch`` or ``length``.
+    """
+
+    source: Path
+    clusters: Sequence[str]
+    meshes: Sequence[Mapping[str, int]] = ()
+    plans: Sequence[str] = ()
+    micro_batches: int | None = None
+    batch: int | None = None
+    length: int | None = None
+    precision: str | None = None
+    what_if: Sequence[str] = ()
+    largest: Literal["batch", "length"] | None = None
+    options: Mapping[str, object] | None = None
+    json_file: Path | None = None
+
+
+def plan(request: PlanRequest) -> str:
+    """The answer in words. Raises errors of ``shardc.diagnostics.planning`` and ``cluster``, and what a
+    compile raises where a single plan is asked about.
+    """
+    clusters = [find_cluster(name) for name in request.clusters]
+    what_if = [read_what_if(text) for text in request.what_if]
+    asked = _Asked(request, clusters[0])
+    candidates = list(asked.candidates())
+    priced, refused = asked.prices(candidates)
+    prices = [price.on(cluster) for cluster in clusters for price in priced]
+    best = min(prices, key=lambda price: price.order)
+    lines = [asked.largest(best)] if request.largest else []
+    lines.append(verdict(asked.question, best))
+    if len(prices) > 1:
+        lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
+    if refused:
+        lines.append("\n".join(["not possible:", *(f"  {c.text}: {why}" for c, why in refused)]))
+    if what_if:
+        changed = [(change.text, asked.changed(best, change)) for change in what_if]
+        lines.append("\n".join(changes(best, changed)))
+    if request.json_file is not None:
+        write_text(request.json_file, json.dumps(prices_json(asked.question, prices), indent=1) + "\n")
+    return "\n\n".join(lines)
+
+
+class _Asked:
+    """A request with its model read."""
+
+    def __init__(self, request: PlanRequest, cluster: Cluster) -> None:
+        self._request, self._cluster = request, cluster
+        self.batch = request.batch or self._devices
+        self.question, autocast = self._read(self.batch, request.length)
+        self._pricer = Pricer(self.question, autocast)
+
+    @property
+    def _devices(self) -> int:
+        return max((prod(mesh.values()) for mesh in self._request.meshes), default=self._cluster.size)
+
+    def _read(self, batch: int, length: int | None) -> tuple[Question, str | None]:
+        request = self._request
+        if request.source.suffix == ".json":
+            dtype, autocast = PRECISIONS[request.precision or "bf16"]
+            return read_config(request.source, Sizes(batch, length), dtype), autocast
+        if request.source.suffix != ".py":
+            raise NotAModel(path=request.source, where=str(request.source))
+        for option in ("batch", "length", "precision"):
+            if getattr(request, option) is not None:
+                raise SizesOfScript(option=f"--{option}", where=str(request.source))
+        t = read_script(request.source)
+        made = Question(type(t.model).__name__, t.model, t.optimizer, t.batch, t.loss, tokens_of(t.batch))
+        self.batch = made.samples
+        return made, None
+
+    def candidates(self) -> Iterator[Candidate]:
+        """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""
+        request, layers = self._request, self.question.layers
+        for mesh in request.meshes or self._meshes(layers):
+            for text in request.plans:
+                yield Candidate(mesh, text, request.micro_batches or self._parts(mesh, text))
+            if not request.plans:
+                parts = request.micro_batches
+                for found in plans_of(mesh, self.batch):
+                    yield found if parts is None else replace(found, micro_batches=parts)
+
+    def _meshes(self, layers: int) -> Sequence[Mapping[str, int]]:
+        node = self._cluster.levels[0].ways
+        found = list(meshes_of(self._cluster.size, node, self.batch, layers))
+        if not found:
+            size, name = self._cluster.size, self._cluster.name
+            raise BatchDoesNotDivide(devices=size, cluster=name, batch=self.batch, example=size)
+        return found
+
+    def _parts(self, mesh: Mapping[str, int], text: str) -> int:
+        """Micro-batches of a plan that does not say how many."""
+        if "pipeline" not in text:
+            return 1
+        stages = next((n for axis, n in mesh.items() if axis in ("pipe", "pp", "pipeline", "stage")), 1)
+        return micro_batches(self.batch // (mesh.get("data", 1)), stages)
+
+    def prices(self, candidates: Sequence[Candidate]) -> tuple[list[Priced], list[tuple[Candidate, str]]]:
+        """What plans cost, and why others cannot be. Of a single plan the error is raised."""
+        found: list[Priced] = []
+        refused: list[tuple[Candidate, str]] = []
+        for number, candidate in enumerate(candidates):
+            progress.step("plan", number + 1, len(candidates))
+            try:
+                found.append(self._pricer.price(candidate, **(self._request.options or {})))
+            except ShardcError as error:
+                refused.append((candidate, next(iter(str(error).splitlines()))))
+                if len(refused) == len(candidates):
+                    raise
+        return found, refused
+
+    def changed(self, price: Price, change: WhatIf) -> Price:
+        """The same plan's price after a change. A change of the batch takes another compile."""
+        if change.is_of_cluster:
+            return price.priced.on(change.cluster(price.cluster))
+        candidate, request = price.priced.candidate, self._request
+        if change.name == "micro-batches":
+            pricer = self._pricer
+            candidate = replace(candidate, micro_batches=change.count(candidate.micro_batches))
+        else:
+            batch = change.count(self.batch) if change.name == "batch" else self.batch
+            length = change.count(self.question.length) if change.name == "length" else request.length
+            return self._of_size(price, batch, length)
+        return pricer.price(candidate, **(request.options or {})).on(price.cluster)
+
+    def _of_size(self, price: Price, batch: int, length: int | None) -> Price:
+        """The same plan's price for another batch."""
+        pricer = Pricer(*self._read(batch, length))
+        return pricer.price(price.priced.candidate, **(self._request.options or {})).on(price.cluster)
+
+    def largest(self, price: Price) -> str:
+        """The largest batch or length with which a plan fits, in words."""
+        candidate, what = price.priced.candidate, self._request.largest
+        step = LENGTHS if what == "length" else prod(candidate.mesh.values()) * candidate.micro_batches
+
+        def free(count: int) -> float:
+            progress.step(f"{what} {count * step:,}")
+            sizes = (self.batch, count * step) if what == "length" else (count * step, self._request.length)
+            return self._of_size(price, *sizes).free_bytes
+
+        most = self.question.longest // LENGTHS if what == "length" else MOST_SAMPLES // step
+        found = largest(free, max(most, 1))
+        bounded = ", the most that the model takes" if found == most and what == "length" else ""
+        if not found:
+            return f"no {what} fits: {step:,} is too much for {candidate.text}"
+        return f"largest {what} that fits, in steps of {step:,}: {found * step:,}{bounded}"

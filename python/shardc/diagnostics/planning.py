@@ -1,0 +1,47 @@
+"""Errors of planning: configs of models, plans that are asked about, and devices that are too small."""
+
+from shardc.diagnostics.base import ShardcError
+
+
+class BadModelConfig(ShardcError):
+    """A ``config.json`` is no config of a model of transformers, or no model can be made of it."""
+
+    template = "the model's config cannot be used: {problem}"
+    hint = "give the config.json of a language model, or a script with build(), as shardc compile takes it"
+
+
+class UnknownArchitecture(ShardcError):
+    """transformers has no language model of this ``model_type``."""
+
+    template = "transformers has no language model of the type {kind!r}; the nearest is {nearest!r}"
+    hint = "mend model_type, install a newer transformers, or give a script with build()"
+
+
+class BadWhatIf(ShardcError):
+    """A change that cannot be read. Bad: ``--what-if faster=2``. Good: ``--what-if links=2x``."""
+
+    template = "the change {text!r} cannot be made: {problem}"
+    hint = "change one of {known}, by a factor (links=2x) or to a value (memory=141GB)"
+
+
+class BatchDoesNotDivide(ShardcError):
+    """No mesh of these devices has a data axis that divides the batch."""
+
+    template = "no plan on {devices} devices of {cluster} divides a batch of {batch}"
+    hint = "give --batch a multiple of the devices, such as --batch {example}, or name a --mesh"
+
+
+class NotAModel(ShardcError):
+    """What ``shardc plan`` is given is neither a script nor a config."""
+
+    template = "{path} is neither a script nor a config of a model"
+    hint = "name a Python file with build(), or the config.json of a transformers model"
+
+
+class SizesOfScript(ShardcError):
+    """A script makes its batch itself."""
+
+    template = (
+        "{option} is for a config.json: a script's build() gives the batch, and its model the precision"
+    )
+    hint = "change build(), or leave {option} out"

@@ -1,0 +1,69 @@
+"""Plans to compare: every product of presets on a mesh, on every mesh of so many devices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+DATA, TENSOR, PIPE = "data", "tensor", "pipe"
+DATA_PRESETS = ("data", "zero1", "zero2", "zero3")
+CUTS = ("tensor", "sequence")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A mesh, a plan for it, and how many micro-batches a rank's batch is cut into."""
+
+    mesh: Mapping[str, int]
+    plan: str
+    micro_batches: int = 1
+
+    @property
+    def text(self) -> str:
+        """``zero3*tensor on data 8 x tensor 8, 4 micro-batches``."""
+        axes = " x ".join(f"{name} {size}" for name, size in self.mesh.items())
+        parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        return f"{self.plan} on {axes}{parts}"
+
+
+def plans_of(mesh: Mapping[str, int], batch: int) -> Iterator[Candidate]:
+    """Every product of presets over the axes ``data``, ``tensor`` and ``pipe`` that ``mesh`` has.
+
+    ``batch``: samples of the global batch. With a pipeline, a rank's batch is cut into as many micro-batches
+    as it has samples, at most :data:`PER_STAGE` for each stage.
+    """
+    choices = {DATA: DATA_PRESETS, TENSOR: CUTS, PIPE: ("pipeline",)}
+    presets = [choices[axis] for axis in mesh if axis in choices]
+    parts = 1 if PIPE not in mesh else micro_batches(batch // mesh.get(DATA, 1), mesh[PIPE])
+    for chosen in itertools.product(*presets):
+        yield Candidate(mesh, "*".join(chosen), parts)
+
+
+PER_STAGE = 8
+"""Micro-batches for each stage that are enough: the bubble is below a ninth then."""
+
+
+def micro_batches(samples: int, stages: int) -> int:
+    """The largest divisor of ``samples`` of at most :data:`PER_STAGE` for each stage."""
+    most = min(samples, PER_STAGE * stages)
+    return next(n for n in range(max(most, 1), 0, -1) if samples % n == 0 or n == 1)
+
+
+def meshes_of(devices: int, node: int, batch: int, layers: int) -> Iterator[dict[str, int]]:
+    """Meshes of ``devices``: tensor inside a node of ``node``, at most a stage for each of ``layers``, and
+    data that divides ``batch``. Axes of size 1 are left out; the innermost axis is the last.
+    """
+    for tensor, pipe in itertools.product(_divisors(devices), repeat=2):
+        data, rest = divmod(devices, tensor * pipe)
+        if rest or tensor > node or pipe > max(layers, 1) or batch % data:
+            continue
+        sizes = {PIPE: pipe, DATA: data, TENSOR: tensor}
+        mesh = {name: size for name, size in sizes.items() if size > 1}
+        if prod(mesh.values()) == devices:
+            yield mesh or {DATA: 1}
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]

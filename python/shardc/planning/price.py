@@ -1,0 +1,173 @@
+"""What a plan costs: whether it fits, how long a step takes, what a device computes and sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import prod
+
+import torch
+
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.step_time import StepTime, step_time_of
+from shardc.cost.step.work import StepWork
+from shardc.diagnostics.base import Remark
+from shardc.dialects.context import new_context
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.frontend.step.capture import capture_step
+from shardc.frontend.step.spec import Capture
+from shardc.options.step import StepOptions
+from shardc.passes.manager.program import copy_module
+from shardc.planning.candidates import Candidate
+from shardc.planning.memory import RankMemory, memory_of
+from shardc.planning.question import Question
+from shardc.report.device_work import DeviceWork
+from shardc.report.step.read_step import read_step
+from shardc.report.traffic import transfers
+from shardc.step.foreign.resolve import resolve_plan
+from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What costs follow from: the work of a plan's programs, without a cluster.
+
+    ``memory``: of a rank of each stage. ``sent``: bytes that a device sends in a step, by mesh axes.
+    ``tokens``: of the global batch. ``pipe``: the axis of stages.
+    """
+
+    candidate: Candidate
+    tokens: int
+    memory: Sequence[RankMemory]
+    work: DeviceWork
+    step: StepWork
+    sent: Mapping[tuple[str, ...], float]
+    schedule: Schedule | None = None
+    pipe: str = ""
+    remarks: Sequence[Remark] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def fullest(self) -> RankMemory:
+        """The rank that needs the most."""
+        return max(self.memory, key=lambda rank: rank.peak_bytes)
+
+    @property
+    def devices(self) -> int:
+        return prod(self.candidate.mesh.values())
+
+    def on(self, cluster: Cluster) -> Price:
+        """The price on a cluster. Raises MeshDoesNotFit."""
+        costs = costs_on(cluster, self.candidate.mesh, self.pipe)
+        return Price(self, cluster, step_time_of(self.step, costs, self.schedule), costs.rates.half_flop_s)
+
+
+@dataclass(frozen=True)
+class Price:
+    """A plan's costs on a cluster. ``peak_flop_s``: of products of 2-byte elements on a device."""
+
+    priced: Priced
+    cluster: Cluster
+    time: StepTime
+    peak_flop_s: float
+
+    @cached_property
+    def capacity_bytes(self) -> float:
+        """Of the smallest device that is used."""
+        return min(device.memory_bytes for device in self.cluster.used(self.priced.devices))
+
+    @property
+    def free_bytes(self) -> float:
+        """What is left on the fullest device; negative where the plan does not fit."""
+        return self.capacity_bytes - self.priced.fullest.peak_bytes
+
+    @property
+    def fits(self) -> bool:
+        return self.free_bytes >= 0
+
+    @property
+    def tokens_s(self) -> float:
+        return self.priced.tokens / self.time.seconds
+
+    @property
+    def flop_utilization(self) -> float:
+        """Model FLOPs utilization: of the single device's products, without what is computed again or twice,
+        the part that the devices' peak would allow in this time (Chowdhery et al., PaLM, 2022).
+        """
+        flops = sum(work.flops for work in self.priced.work.single)
+        return flops / (self.peak_flop_s * self.priced.devices * self.time.seconds)
+
+    @property
+    def energy_j(self) -> float | None:
+        """Of a step, at the power that devices draw under load; None where that is not known."""
+        powers = [device.power_w for device in self.cluster.used(self.priced.devices)]
+        known = [power for power in powers if power is not None]
+        return max(known) * self.priced.devices * self.time.seconds if len(known) == len(powers) else None
+
+    @property
+    def dollars(self) -> float | None:
+        """Of a step; None where the cluster has no price."""
+        rate = self.cluster.dollars_per_device_hour
+        return None if rate is None else rate * self.priced.devices * self.time.seconds / HOUR_S
+
+    @property
+    def order(self) -> tuple[bool, float, float]:
+        """Sorts plans: those that fit first, then by the time of a step and by memory."""
+        return not self.fits, self.time.seconds if self.fits else -self.free_bytes, -self.free_bytes
+
+
+class Pricer:
+    """Prices of one question's plans. The step is captured once."""
+
+    def __init__(self, question: Question, autocast: str | None = None) -> None:
+        self.question = question
+        self._autocast = None if autocast is None else getattr(torch, autocast)
+        self._capture: Capture | None = None
+
+    def price(self, candidate: Candidate, **options: object) -> Priced:
+        """What one plan's costs follow from. ``options``: more of ``compile_step``'s.
+
+        Raises what a compile raises.
+        """
+        compiled = self.compiled(candidate, **options)
+        sent: dict[tuple[str, ...], float] = {}
+        for transfer in transfers(compiled.rank_module):
+            sent[transfer.axes] = sent.get(transfer.axes, 0.0) + transfer.bytes_moved
+        module = compiled.unfused
+        written = find_schedule(module)
+        return Priced(
+            candidate,
+            self.question.tokens,
+            memory_of(module),
+            compiled.work,
+            read_step(module),
+            sent,
+            None if written is None else read_schedule(written),
+            "" if written is None else written.attributes["axis"].value,
+            tuple(compiled.remarks),
+            compiled.seconds,
+        )
+
+    def compiled(self, candidate: Candidate, **options: object) -> Compiled:
+        """The rank program of one plan, at level 3."""
+        given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
+        chosen = StepOptions.of({**given, **options})
+        model = self.question.model
+        plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
+        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
+        own = model_plan_of(model)
+        return compile_capture(self._captured(), mesh, plan, model_plan=own, pipeline=pipeline)
+
+    def _captured(self) -> Capture:
+        """The captured step, with a module of its own for the passes to change."""
+        if self._capture is None:
+            q = self.question
+            self._capture = capture_step(
+                q.model, q.optimizer, q.batch, loss=q.loss, autocast=self._autocast, context=new_context()
+            )
+        return replace(self._capture, module=copy_module(self._capture.module))

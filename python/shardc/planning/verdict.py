@@ -1,0 +1,135 @@
+"""A plan's price in words: does it fit, how fast is it, and what bounds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.diagnostics.text import size_text, table
+from shardc.planning.price import Price
+from shardc.planning.question import Question
+
+CAUSES = {"matmul": "matrix products", "memory": "passes over memory", "host": "launches"}
+
+
+def verdict(question: Question, price: Price) -> str:
+    """The whole answer to one plan."""
+    parts = [
+        _head(question, price),
+        _memory(price),
+        _time(price),
+        price.priced.work.render(),
+        _remarks(price),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def ranking(prices: Sequence[Price], most: int = 20, clusters: bool = False) -> list[str]:
+    """A line for each plan, the best first: those that fit by the time of a step, then what others lack.
+
+    ``clusters``: say on which cluster each is.
+    """
+    ordered = sorted(prices, key=lambda price: price.order)
+    fitting = sum(price.fits for price in prices)
+    more = f", the first {most}" if len(ordered) > most else ""
+    rows = [("plan", "mesh", *COLUMNS), *((*_place(price), *_figures(price)) for price in ordered[:most])]
+    if clusters:
+        names = ("cluster", *(price.cluster.name for price in ordered[:most]))
+        rows = [(name, *row) for name, row in zip(names, rows, strict=True)]
+    right = tuple(n + clusters for n in range(2, 7))
+    return [f"{fitting} of {len(prices)} plans fit{more}:", *table(rows, right)]
+
+
+def changes(price: Price, changed: Sequence[tuple[str, Price]]) -> list[str]:
+    """A line for the price as it is, and one after each change by itself."""
+    rows = [("what if", *COLUMNS), ("as it is", *_figures(price))]
+    rows += [(text, *_figures(other)) for text, other in changed]
+    return [f"{price.priced.candidate.text}, after one change:", *table(rows, right=(1, 2, 3, 4, 5))]
+
+
+def bound(price: Price) -> str:
+    """What takes the largest part of a step."""
+    cause, seconds = max(price.time.causes.items(), key=lambda item: item[1])
+    return f"{cause_text(cause)} ({seconds / price.time.seconds:.0%})"
+
+
+def cause_text(cause: str) -> str:
+    """``matmul`` as ``matrix products``; a mesh axis as what is waited for along it."""
+    return CAUSES.get(cause, cause)
+
+
+def _head(question: Question, price: Price) -> list[str]:
+    devices, cluster = price.priced.devices, price.cluster
+    kinds = ", ".join(device.name for device in cluster.used(devices))
+    tokens = f", {question.tokens:,} tokens a step" if question.tokens else ""
+    return [
+        f"{question.name}: {question.parameters / 1e9:.2f} B parameters{tokens}",
+        f"plan {price.priced.candidate.text}",
+        f"on {devices} of the {cluster.size} devices of {cluster.name} ({kinds})",
+    ]
+
+
+def _memory(price: Price) -> list[str]:
+    fullest = price.priced.fullest
+    peak, capacity = size_text(fullest.peak_bytes), size_text(price.capacity_bytes)
+    if price.fits:
+        head = f"fits: {peak} of {capacity} at the peak, {size_text(price.free_bytes)} free"
+    else:
+        lacking = size_text(-price.free_bytes)
+        head = f"does not fit: {peak} at the peak, {capacity} on a device, {lacking} too much"
+    if isinstance(fullest.peak, PeakUnknown):
+        head += f"; activations are not known ({fullest.peak.fields['problem']})"
+    elif fullest.peak.where:
+        head += f"; reached at {fullest.peak.where}"
+    if len(price.priced.memory) > 1:
+        head += f"; rank {fullest.rank} of a pipeline of {len(price.priced.memory)} is the fullest"
+    return [head, *table(fullest.rows(), right=(1,))]
+
+
+def _time(price: Price) -> list[str]:
+    time = price.time
+    speed = f"; {price.tokens_s:,.0f} tokens/s, {price.tokens_s / price.priced.devices:,.0f} a device"
+    spent = [
+        f"{price.energy_j / 1e3:,.1f} kJ" if price.energy_j is not None else "",
+        f"${price.dollars:,.4f}" if price.dollars is not None else "",
+    ]
+    head = f"a step takes {time_text(time.seconds)}{speed if price.priced.tokens else ''}"
+    head += f"; MFU {price.flop_utilization:.1%}" + "".join(f"; {text}" for text in spent if text)
+    rows = [
+        (cause_text(cause), time_text(seconds), f"{seconds / time.seconds:.1%}")
+        for cause, seconds in sorted(time.causes.items(), key=lambda item: -item[1])
+        if seconds
+    ]
+    return [head, *table(rows, right=(1, 2))]
+
+
+def _remarks(price: Price) -> list[str]:
+    remarks = [*price.priced.remarks, *price.priced.work.remarks()]
+    return ["remarks", *(f"  {remark.render()}" for remark in remarks)] if remarks else []
+
+
+COLUMNS = ("step", "tokens/s", "MFU", "peak", "free", "bound by")
+
+
+def _place(price: Price) -> tuple[str, str]:
+    candidate = price.priced.candidate
+    mesh = " x ".join(f"{name} {size}" for name, size in candidate.mesh.items())
+    parts = f", {candidate.micro_batches} micro-batches" if candidate.micro_batches > 1 else ""
+    return candidate.plan, mesh + parts
+
+
+def _figures(price: Price) -> tuple[str, ...]:
+    free = size_text(price.free_bytes) if price.fits else f"-{size_text(-price.free_bytes)}"
+    return (
+        time_text(price.time.seconds),
+        f"{price.tokens_s:,.0f}" if price.priced.tokens else "-",
+        f"{price.flop_utilization:.1%}",
+        size_text(price.priced.fullest.peak_bytes),
+        free,
+        bound(price),
+    )
+
+
+def time_text(seconds: float) -> str:
+    """``812 ms``, ``3.52 s``."""
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"

@@ -1,0 +1,49 @@
+"""Prices as JSON: ``schema`` is the version of the form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.planning.memory import RankMemory
+from shardc.planning.price import Price
+from shardc.planning.question import Question
+from shardc.runtime.check import Json
+
+SCHEMA = 1
+
+
+def prices_json(question: Question, prices: Sequence[Price]) -> Json:
+    """The model, and each price, the best first."""
+    ordered = sorted(prices, key=lambda price: price.order)
+    model = {"name": question.name, "parameters": question.parameters, "tokens": question.tokens}
+    return {"schema": SCHEMA, "model": model, "plans": [_price(price) for price in ordered]}
+
+
+def _price(price: Price) -> Json:
+    candidate, time = price.priced.candidate, price.time
+    sent = [{"axes": list(axes), "bytes": size} for axes, size in price.priced.sent.items()]
+    return {
+        "plan": candidate.plan,
+        "mesh": dict(candidate.mesh),
+        "micro_batches": candidate.micro_batches,
+        "cluster": price.cluster.name,
+        "fits": price.fits,
+        "capacity_bytes": price.capacity_bytes,
+        "memory": [_memory(rank) for rank in price.priced.memory],
+        "step_s": time.seconds,
+        "causes_s": dict(time.causes),
+        "tokens_s": price.tokens_s if price.priced.tokens else None,
+        "flop_utilization": price.flop_utilization,
+        "energy_j": price.energy_j,
+        "dollars": price.dollars,
+        "sent": sent,
+        "work_share": price.priced.work.share,
+        "remarks": [remark.render() for remark in price.priced.remarks],
+    }
+
+
+def _memory(rank: RankMemory) -> Json:
+    peak = rank.peak
+    where = None if isinstance(peak, PeakUnknown) else peak.where or None
+    return {"rank": rank.rank, "given_bytes": dict(rank.given), "peak_bytes": rank.peak_bytes, "where": where}
