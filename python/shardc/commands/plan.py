@@ -28,8 +28,8 @@ from shardc.text_files import write_text
 
 LENGTHS = 128
 """Lengths that are tried are multiples of this."""
-MOST_SAMPLES = 1 << 20
-"""Batches are sought up to this."""
+MOST_BATCHES = 1 << 16
+"""Batches are sought up to so many times the least one."""
 PRECISIONS: Mapping[str, tuple[torch.dtype, str | None]] = {
     "bf16": (torch.bfloat16, None),
     "mixed": (torch.float32, "bfloat16"),
@@ -181,7 +181,7 @@ class _Asked:
             sizes = (self.batch, count * step) if what == "length" else (count * step, self._request.length)
             return self._of_size(price, *sizes).free_bytes
 
-        most = self.question.longest // LENGTHS if what == "length" else MOST_SAMPLES // step
+        most = self.question.longest // LENGTHS if what == "length" else MOST_BATCHES
         found = largest(free, max(most, 1))
         bounded = ", the most that the model takes" if found == most and what == "length" else ""
         if not found:
