@@ -59,6 +59,7 @@ def plan(
         ),
     ] = None,
     json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
+    html: Annotated[File, Option(help="Write one page that shows the best plan; it loads nothing else.")] = None,
 ) -> None:
     """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
 
@@ -68,7 +69,7 @@ def plan(
       shardc plan config.json --cluster h100-8 --batch 64
       shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
     """
-    check_writable(json)
+    check_writable(json, html)
     read = None if mesh is None else parse_mesh(mesh)
     if read is not None:
         check_mesh(read)
@@ -88,6 +89,7 @@ def plan(
             what_if or (),
             given,
             json,
+            html,
         )
         text = plan_(request)
     print(text)

@@ -14,6 +14,7 @@ from shardc.cost.pipeline import StageCost
 from shardc.cost.simulate import simulate
 from shardc.cost.step_work import Item, Section, StageWork, StepWork
 from shardc.cost.streams import Played, Task, add, play
+from shardc.cost.timeline import Timeline
 from shardc.diagnostics.text import table
 from shardc.dialects.pipe.schedule import Schedule
 
@@ -104,10 +105,21 @@ def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None)
     return _pipelined(work, costs, schedule)
 
 
+def timeline_of_step(work: StepWork, costs: Costs, schedule: Schedule) -> Timeline:
+    """When each rank of a pipeline does what; gradients' reduction and the update come behind."""
+    return _timeline([_played_actions(stage, costs) for stage in work.stages], work, costs, schedule)
+
+
+def _timeline(
+    actions: Sequence[Mapping[str, Played]], work: StepWork, costs: Costs, schedule: Schedule
+) -> Timeline:
+    stages = [_stage_cost(played, stage, costs) for played, stage in zip(actions, work.stages, strict=True)]
+    return simulate(schedule, stages)
+
+
 def _pipelined(work: StepWork, costs: Costs, schedule: Schedule) -> StepTime:
     actions = [_played_actions(stage, costs) for stage in work.stages]
-    stages = [_stage_cost(played, stage, costs) for played, stage in zip(actions, work.stages, strict=True)]
-    timeline = simulate(schedule, stages)
+    timeline = _timeline(actions, work, costs, schedule)
     found: list[StepTime] = []
     for rank, spans in enumerate(timeline.spans):
         mine = sorted({span.action.stage for span in spans})
