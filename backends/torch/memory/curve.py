@@ -70,7 +70,7 @@ class Log:
         return Curve(tuple(numbers), tuple(found))
 
     def _largest(self, moments: int) -> dict[int, int]:
-        """Event -> how many tensors the program has made by then: the start, and the largest of each bucket."""
+        """Event -> how many tensors are made by then: the start, and the largest moment of each bucket."""
         sizes = list(self._made())
         kept = {start: 0} if (start := self._start()) >= 0 else {}
         bucket = -(-len(sizes) // moments) or 1

@@ -59,7 +59,9 @@ def plan(
         ),
     ] = None,
     json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
-    html: Annotated[File, Option(help="Write one page that shows the best plan; it loads nothing else.")] = None,
+    html: Annotated[
+        File, Option(help="Write one page that shows the best plan; it loads nothing else.")
+    ] = None,
 ) -> None:
     """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
 

@@ -99,7 +99,9 @@ def product_s(p: Product, rates: DeviceRates) -> float:
     return rates.launch_s + _roofline_s(arithmetic_s, p.moved_bytes, rates)
 
 
-def attention_s(flops: float, moved_bytes: float, element_bytes: int, backward: bool, rates: DeviceRates) -> float:
+def attention_s(
+    flops: float, moved_bytes: float, element_bytes: int, backward: bool, rates: DeviceRates
+) -> float:
     """Seconds of an attention whose scores never reach memory."""
     reached = ATTENTION_BACKWARD_REACHED if backward else ATTENTION_REACHED
     return rates.launch_s + _roofline_s(flops / (reached * rates.flop_s(element_bytes)), moved_bytes, rates)

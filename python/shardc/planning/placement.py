@@ -14,7 +14,7 @@ from shardc.runtime.comm.mesh import Mesh
 
 @dataclass(frozen=True)
 class PlacedArgument:
-    """One argument. ``why``: what its sharding follows from. ``stages``: of a pipeline, those that hold it."""
+    """One argument. ``why``: what its sharding follows from. ``stages``: of a pipeline, that hold it."""
 
     leaf: Leaf
     why: str
@@ -39,5 +39,7 @@ def placement_of(whole: ir.Module, module: ir.Module) -> ArgumentPlacement:
             for role, name in keys:
                 stages[role, name] = (*stages.get((role, name), ()), number)
     leaves = map(Leaf.read, entries)
-    placed = [PlacedArgument(x, w, stages.get((x.role, x.name), ())) for x, w in zip(leaves, whys, strict=True)]
+    placed = [
+        PlacedArgument(x, w, stages.get((x.role, x.name), ())) for x, w in zip(leaves, whys, strict=True)
+    ]
     return ArgumentPlacement(Mesh.read(axes), placed)

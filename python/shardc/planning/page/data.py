@@ -72,13 +72,31 @@ def _mesh(price: Price) -> Json:
     sets = {(name,): 0.0 for name in space} | {
         axes: size for axes, size in price.priced.sent.items() if set(axes) <= {*space}
     }
-    return {"axes": axes, "pipe": price.priced.pipe, "sent": [_links(placement, *item) for item in sets.items()]}
+    if price.priced.pipe:
+        sets[price.priced.pipe,] = _messages_bytes(price)
+    return {
+        "axes": axes,
+        "pipe": price.priced.pipe,
+        "sent": [_links(placement, *item) for item in sets.items()],
+    }
 
 
 def _links(placement: Placement, axes: tuple[str, ...], size: float) -> Json:
     spans = placement.links(axes).spans
     levels = [{"level": s.level.name, "ways": s.ways, "bytes_s": s.member_bytes_s} for s in spans]
     return {"axes": list(axes), "bytes": size, "links": levels}
+
+
+def _messages_bytes(price: Price) -> float:
+    """What a rank of a pipeline sends to other stages, at most: activations on, their gradients back."""
+    work, schedule = price.priced.step, price.priced.schedule
+    if schedule is None:
+        return 0.0
+    sums = dict.fromkeys(range(schedule.ranks), 0.0)
+    for stage, rank in schedule.rank_of.items():
+        before = work.stages[stage - 1].sent_bytes if stage else 0.0
+        sums[rank] += schedule.micro_batches * (work.stages[stage].sent_bytes + before)
+    return max(sums.values())
 
 
 def _collectives(price: Price) -> list[Json]:

@@ -71,7 +71,7 @@
     const [cause, most] = Object.entries(best.causes_s).reduce((a, b) => (b[1] > a[1] ? b : a), ["nothing", 0]);
     document.getElementById("head").append(
       h("h1", {}, `${model.name}: ${planText(best)}`),
-      h("p", { class: "quiet" }, `${(model.parameters / 1e9).toFixed(2)} B parameters${model.tokens ? `, ${countText(model.tokens)} tokens a step` : ""}, on ${countText(world)} devices of ${best.cluster}`));
+      h("p", { class: "quiet" }, `${model.parameters >= 1e8 ? `${(model.parameters / 1e9).toFixed(2)} B` : `${(model.parameters / 1e6).toFixed(2)} M`} parameters${model.tokens ? `, ${countText(model.tokens)} tokens a step` : ""}, on ${countText(world)} devices of ${best.cluster}`));
     const figure = (value, text, kind) => h("div", { class: "figure" }, h("b", { class: kind }, value), h("span", {}, text));
     main.append(h("div", { class: "cards", id: "verdict" },
       figure(best.fits ? "✓ fits" : "✗ does not fit", best.fits ? `${sizeText(peak)} of ${sizeText(best.capacity_bytes)} at the peak, ${sizeText(free)} free` : `${sizeText(peak)} at the peak, ${sizeText(-free)} more than ${sizeText(best.capacity_bytes)}`, best.fits ? "good" : "bad"),
@@ -79,13 +79,14 @@
       best.tokens_s ? figure(countText(best.tokens_s), `tokens/s, ${countText(best.tokens_s / world)} a device`) : null,
       figure(partText(best.flop_utilization), "model FLOPs utilization"),
       figure(causeText(cause), `takes most of a step (${partText(most / best.step_s)})`),
-      best.energy_j === null ? null : figure(`${(best.energy_j / 1e3).toFixed(1)} kJ`, "energy of a step"),
+      best.energy_j === null ? null : figure(best.energy_j >= 1e3 ? `${(best.energy_j / 1e3).toFixed(1)} kJ` : `${best.energy_j.toPrecision(3)} J`, "energy of a step"),
       best.dollars === null ? null : figure(`$${best.dollars.toPrecision(3)}`, "price of a step")));
   }
 
   // ---- memory
 
   const ROLES = [["param", "parameters"], ["opt_state", "optimizer state"], ["buffer", "buffers"], ["input", "batch"]];
+
 
   function memory() {
     const fullest = best.memory.reduce((at, rank, n) => (rank.peak_bytes > best.memory[at].peak_bytes ? n : at), 0);
@@ -98,7 +99,8 @@
   function kinds(rank) {
     const known = new Map(ROLES), given = Object.entries(rank.given_bytes);
     const rest = rank.peak_bytes - given.reduce((sum, [, size]) => sum + size, 0);
-    const rows = [...given.map(([role, size]) => [role, known.get(role) || role, size]), ["made", "activations and gradients at the peak", rest]].filter(([, , size]) => size > 0);
+    const other = given.reduce((sum, [role, size]) => sum + (known.has(role) ? 0 : size), 0);
+    const rows = [...given.filter(([role]) => known.has(role)).map(([role, size]) => [role, known.get(role), size]), ["other", "hyperparameters, random seed", other], ["made", "activations and gradients at the peak", rest]].filter(([, , size]) => size > 0);
     const scale = Math.max(best.capacity_bytes, rank.peak_bytes) * 1.02;
     const fill = (role) => `var(--c-${known.has(role) || role === "made" ? role : "buffer"})`;
     const at = (100 * best.capacity_bytes) / scale;
@@ -155,6 +157,7 @@
     function marks(u) {
       const c = u.ctx, { left, top: y, width, height } = u.bbox, ratio = devicePixelRatio;
       c.save();
+      c.textAlign = "left";
       c.font = `${12 * ratio}px system-ui, sans-serif`;
       c.lineWidth = ratio;
       let right = -1;
@@ -183,7 +186,7 @@
     const axis = { stroke: css("--quiet"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") } };
     const plot = new uPlot({
       width: parent.clientWidth || 300, height: 260, legend: { show: false },
-      scales: { x: { time: false }, y: { range: [0, (whole ? Math.max(capacity, top) : top) * 1.08 || 1] } },
+      scales: { x: { time: false }, y: { range: [0, (whole ? Math.max(capacity, top) : top) * 1.14 || 1] } },
       axes: [{ ...axis, label: "tensors made since the step began", labelSize: 18, size: 32, values: (_, values) => values.map((v) => countText(v)) },
         { ...axis, size: 66, values: (_, values) => values.map(sizeText) }],
       series: [{}, { stroke: css("--c-made"), fill: `${css("--c-made")}33`, width: 1.5, points: { show: false } }],
@@ -198,7 +201,7 @@
 
   function mesh() {
     const rows = data.mesh.sent.map((one) => h("tr", {}, h("td", {}, one.axes.join(" × ")), h("td", { class: "number" }, one.axes.reduce((n, name) => n * best.mesh[name], 1)),
-      h("td", { class: "number" }, sizeText(one.bytes)), h("td", {}, one.links.map((l) => `${l.level} ${l.ways}-way, ${sizeText(l.bytes_s)}/s a device`).join("; ") || "no links"),
+      h("td", { class: "number" }, sizeText(one.bytes)), h("td", { class: "where" }, one.links.map((l) => `${l.level} ${l.ways}-way, ${sizeText(l.bytes_s)}/s a device`).join("; ") || "no links"),
       h("td", { class: "number" }, timeText(one.axes.length === 1 ? best.causes_s[one.axes[0]] || 0 : best.causes_s[one.axes.join("+")] || 0))));
     section("mesh", "Mesh, and what a device sends in a step", h("div", { class: "split mesh" }, h("div", { class: "wide" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "along"), h("th", { class: "number" }, "ways"), h("th", { class: "number" }, "sent"), h("th", {}, "over"), h("th", { class: "number" }, "waited for"))), h("tbody", {}, rows))), meshPicture()));
@@ -214,7 +217,7 @@
     const thickness = (name) => 1.5 + 5 * Math.sqrt((alone(name) || { bytes: 0 }).bytes / most);
     const x = (n) => left + n * step, y = (n) => top + n * step;
     const tint = (name) => `var(--c-axis${Math.max(0, waits.indexOf(name)) % 4})`;
-    const made = h("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `mesh of ${meshText(best.mesh)}` });
+    const made = h("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `mesh of ${meshText(best.mesh)}` });
     if (across.size > 1) {
       rows.forEach((row, r) => row >= 0 && made.append(h("line", { x1: x(0), x2: x(columns.length - 1) + box, y1: y(r) + box / 2, y2: y(r) + box / 2, stroke: tint(across.name), "stroke-width": thickness(across.name) })));
       made.append(h("text", { x: left, y: 16 }, `${across.name} ${across.size}: ${sizeText((alone(across.name) || { bytes: 0 }).bytes)}`));
@@ -264,14 +267,14 @@
       if (number.value !== "" && found >= 0 && found < world) { rank = found; weights.forEach((update) => update()); }
     } });
     section("weights", "Weights, and which rank holds which slice",
-      h("div", { class: "line" }, h("label", {}, "show the slices of rank ", number), h("span", { class: "quiet" }, `of ${countText(world)}; click a cell to see who holds it`)), box);
+      h("div", { class: "line" }, h("label", {}, "show the slices of rank ", number), h("span", { class: "quiet" }, `of ${countText(world)}; click a cell to see who holds it. Sizes: of the weights · of what a device holds of them, with optimizer state`)), box);
   }
   function treeNode(node, depth) {
     if (!node.children) return weightRow(node);
     const inside = h("div"), fill = () => { if (!inside.firstChild) inside.append(...node.children.map((child) => treeNode(child, depth + 1))); };
-    const made = h("details", { ontoggle: () => made.open && fill() }, h("summary", {}, h("b", {}, node.name), node.repeat > 1 ? h("span", { class: "tag" }, `${node.repeat} equal`) : "",
-      h("span", { class: "size" }, `${sizeText(node.bytes)}; with optimizer state ${sizeText(node.held_bytes)} on a device`)), inside);
-    if (depth === 0) { fill(); made.open = true; }
+    const made = h("details", { ontoggle: () => made.open && fill() }, h("summary", {}, h("b", {}, node.name), node.repeat > 1 ? h("span", { class: "tag" }, `${node.repeat} equal`) : "", node.stages ? h("span", { class: "tag" }, `stage${node.stages.length > 1 ? "s" : ""} ${node.stages.length > 4 ? `${node.stages[0]} to ${node.stages[node.stages.length - 1]}` : node.stages.join(", ")}`) : "",
+      h("span", { class: "size" }, `${sizeText(node.bytes)} · ${sizeText(node.held_bytes)} a device`)), inside);
+    if (depth < 2) { fill(); made.open = true; }
     return made;
   }
   function weightRow(weight) {
@@ -328,7 +331,7 @@
   function timeline() {
     const t = data.timeline;
     if (!t) return;
-    const row = 22, left = 52, width = Math.max(700, Math.min(4000, t.ranks[0].length * 9)), end = Math.max(...t.ranks.map((spans) => (spans.length ? spans[spans.length - 1][4] : 0))) || 1;
+    const row = 22, left = 52, width = Math.max(1080, Math.min(4000, t.ranks[0].length * 9)), end = Math.max(...t.ranks.map((spans) => (spans.length ? spans[spans.length - 1][4] : 0))) || 1;
     const made = h("svg", { viewBox: `0 0 ${left + width} ${t.ranks.length * row}`, width: left + width, height: t.ranks.length * row, role: "img", "aria-label": "timeline of the pipeline" });
     t.ranks.forEach((spans, n) => {
       const lowest = Math.min(...spans.map((span) => span[1]));

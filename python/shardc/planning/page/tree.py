@@ -19,8 +19,8 @@ def module_tree(placement: ArgumentPlacement) -> list[Json]:
 
     A module has ``name``, ``repeat`` (how many equal ones it stands for), ``children``, and of all of them
     ``bytes`` and ``held_bytes`` (with optimizer state, on a device that holds them). A weight has ``shape``,
-    ``dtype``, ``dims`` (of each dim the axes that cut it, major first), ``placed`` in words, ``why``, and
-    ``stages``.
+    ``dtype``, ``dims`` (of each dim the axes that cut it, major first), ``placed`` in words, and ``why``.
+    In a pipeline both have ``stages``, those that hold it or a part of it.
     """
     states: dict[str, list[PlacedArgument]] = {}
     for argument in placement.arguments:
@@ -67,12 +67,20 @@ def _children(node: dict[str, dict | Json]) -> list[Json]:
 
 
 def _module(name: str, node: dict[str, dict | Json]) -> Json:
-    """A module with a single run of equal ones is that run: ``layers.0-31``."""
+    """A module with a single run of equal ones is that run (``layers.0-31``), one with a single weight that
+    weight (``q_proj.weight``), unless its name is a number, which folds.
+    """
     children = _children(node)
-    if len(children) == 1 and children[0].get("repeat", 1) > 1:
+    is_run = children[0].get("repeat", 1) > 1
+    if len(children) == 1 and (is_run or ("children" not in children[0] and not name.isdecimal())):
         return {**children[0], "name": f"{name}.{children[0]['name']}"}
-    sums = {key: sum(child[key] for child in children) for key in ("bytes", "held_bytes")}
-    return {"name": name, "repeat": 1, "children": children, **sums}
+    found: Json = {"name": name, "repeat": 1, "children": children, **_sums(children)}
+    stages = sorted({stage for child in children for stage in child.get("stages", ())})
+    return {**found, "stages": stages} if stages else found
+
+
+def _sums(children: Sequence[Json]) -> Json:
+    return {key: sum(child[key] for child in children) for key in ("bytes", "held_bytes")}
 
 
 def _folded(children: Sequence[Json]) -> Iterator[Json]:
@@ -102,5 +110,4 @@ def _signature(child: Json) -> str:
 def _joined(run: Sequence[Json]) -> Json:
     if len(run) == 1:
         return run[0]
-    sums = {key: sum(child[key] for child in run) for key in ("bytes", "held_bytes")}
-    return {**run[0], "name": f"{run[0]['name']}-{run[-1]['name']}", "repeat": len(run), **sums}
+    return {**run[0], "name": f"{run[0]['name']}-{run[-1]['name']}", "repeat": len(run), **_sums(run)}
