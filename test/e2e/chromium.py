@@ -101,7 +101,8 @@ class Tab:
         """Press the mouse on the first such element, at a part of its width and height."""
         box = self.value(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })()"
+            "e.scrollIntoView({block: 'center'}); const b = e.getBoundingClientRect();"
+            "return [b.x, b.y, b.width, b.height]; })()"
         )
         at = {"x": box[0] + x * box[2], "y": box[1] + y * box[3]}
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):

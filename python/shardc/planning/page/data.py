@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from shardc.backends.torch.memory.curve import Curve
 from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster_costs import costs_on
+from shardc.cost.collectives.seconds import seconds
 from shardc.cost.step_time import StepTime, timeline_of_step
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.planning.memory import RankMemory
@@ -17,6 +19,7 @@ from shardc.planning.verdict import CAUSES
 from shardc.planning.what_if import Amount, WhatIf
 from shardc.planning.write_json import prices_json
 from shardc.report.source_lines import shown
+from shardc.report.traffic import Transfer
 from shardc.runtime.check import Json
 
 PAGE_SCHEMA = 1
@@ -100,15 +103,27 @@ def _messages_bytes(price: Price) -> float:
 
 
 def _collectives(price: Price) -> list[Json]:
-    """By phase, kind, axes and source line, those that send most first."""
-    rows: dict[tuple[str, str, tuple[str, ...], str], list[float]] = {}
+    """By phase, kind, axes and source line, those that send most first. ``seconds``: by themselves."""
+    placement = Placement.of(price.cluster, price.priced.candidate.mesh)
+    rows: dict[tuple[str, str, tuple[str, ...], str], Json] = {}
     for t in price.priced.transfers:
-        row = rows.setdefault((t.phase, t.kind, t.axes, shown(t.where)), [0, 0.0])
-        row[0] += t.times
-        row[1] += t.bytes_moved
-    names = ("phase", "kind", "axes", "where")
-    found = [{**dict(zip(names, key, strict=True)), "times": n, "bytes": b} for key, (n, b) in rows.items()]
-    return sorted(found, key=lambda row: -row["bytes"])
+        key = (t.phase, t.kind, t.axes, shown(t.where))
+        names = dict(zip(("phase", "kind", "axes", "where"), key, strict=True))
+        row = rows.setdefault(key, {**names, "times": 0, "bytes": 0.0, "seconds": 0.0})
+        row["times"] += t.times
+        row["bytes"] += t.bytes_moved
+        taken = _seconds(t, placement)
+        row["seconds"] = None if taken is None or row["seconds"] is None else row["seconds"] + taken
+    return sorted(rows.values(), key=lambda row: -row["bytes"])
+
+
+def _seconds(transfer: Transfer, placement: Placement) -> float | None:
+    """None for a collective over a part of an axis, whose links its name does not say."""
+    sizes = dict(placement.axes)
+    if transfer.ways != prod(sizes.get(axis, 0) for axis in transfer.axes):
+        return None
+    links = placement.links(transfer.axes)
+    return transfer.times * seconds(transfer.kind, links, transfer.type.size_bytes)
 
 
 def _timeline(price: Price) -> Json | None:

@@ -50,9 +50,15 @@
   function timeBar(causes, longest, thin) {
     const parts = causesOf(causes).map(([cause, s]) => {
       const part = s / longest, text = `${causeText(cause)}: ${timeText(s)}`;
-      return h("i", { title: text, style: { width: `${100 * part}%`, background: colour(cause) } }, part > 0.16 ? causeText(cause) : "");
+      return h("i", { title: text, style: { width: `${100 * part}%`, background: colour(cause) } }, part > 0.03 ? causeText(cause) : "");
     });
-    return h("div", { class: thin ? "bar thin" : "bar", role: "img", "aria-label": causesOf(causes).map(([c, s]) => `${causeText(c)} ${timeText(s)}`).join(", ") }, parts);
+    return fitted({ class: thin ? "bar thin" : "bar", role: "img", "aria-label": causesOf(causes).map(([c, s]) => `${causeText(c)} ${timeText(s)}`).join(", ") }, parts);
+  }
+  /* A bar whose parts have labels where there is room for them. */
+  function fitted(given, parts) {
+    const made = h("div", given, parts), labels = parts.map((part) => part.textContent);
+    new ResizeObserver(() => parts.forEach((part, n) => { part.textContent = labels[n]; if (part.scrollWidth > part.clientWidth) part.textContent = ""; })).observe(made);
+    return made;
   }
   function causeList(causes, total, then) {
     const rows = causesOf(causes).map(([cause, s]) => {
@@ -105,8 +111,8 @@
     const fill = (role) => `var(--c-${known.has(role) || role === "made" ? role : "buffer"})`;
     const at = (100 * best.capacity_bytes) / scale;
     return h("div", {},
-      h("div", { class: "capacity" }, h("div", { class: "bar" }, rows.map(([role, name, size]) =>
-        h("i", { title: `${name}: ${sizeText(size)}`, style: { width: `${(100 * size) / scale}%`, background: fill(role) } }, size / scale > 0.18 ? name : ""))),
+      h("div", { class: "capacity" }, fitted({ class: "bar" }, rows.map(([role, name, size]) =>
+        h("i", { title: `${name}: ${sizeText(size)}`, style: { width: `${(100 * size) / scale}%`, background: fill(role) } }, size / scale > 0.03 ? name : ""))),
         h("div", { class: "mark", style: { left: `${at}%` } }, h("span", {}, `capacity ${sizeText(best.capacity_bytes)}`))),
       h("ul", { class: "legend" }, rows.map(([role, name, size]) => h("li", {}, h("span", { class: "swatch", style: { background: fill(role) } }), h("span", { class: "name" }, name), h("span", { class: "number" }, sizeText(size))))));
   }
@@ -200,17 +206,21 @@
   // ---- mesh
 
   function mesh() {
+    const taken = (one) => {
+      const found = data.collectives.filter((row) => row.axes.join("*") === one.axes.join("*"));
+      return data.mesh.pipe || found.some((row) => row.seconds === null) ? "" : timeText(found.reduce((sum, row) => sum + row.seconds, 0));
+    };
     const rows = data.mesh.sent.map((one) => h("tr", {}, h("td", {}, one.axes.join(" × ")), h("td", { class: "number" }, one.axes.reduce((n, name) => n * best.mesh[name], 1)),
       h("td", { class: "number" }, sizeText(one.bytes)), h("td", { class: "where" }, one.links.map((l) => `${l.level} ${l.ways}-way, ${sizeText(l.bytes_s)}/s a device`).join("; ") || "no links"),
-      h("td", { class: "number" }, timeText(one.axes.length === 1 ? best.causes_s[one.axes[0]] || 0 : best.causes_s[one.axes.join("+")] || 0))));
+      h("td", { class: "number" }, taken(one)), h("td", { class: "number" }, timeText(best.causes_s[one.axes.join("*")] || 0))));
     section("mesh", "Mesh, and what a device sends in a step", h("div", { class: "split mesh" }, h("div", { class: "wide" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "along"), h("th", { class: "number" }, "ways"), h("th", { class: "number" }, "sent"), h("th", {}, "over"), h("th", { class: "number" }, "waited for"))), h("tbody", {}, rows))), meshPicture()));
+      h("thead", {}, h("tr", {}, h("th", {}, "along"), h("th", { class: "number" }, "ways"), h("th", { class: "number" }, "sent"), h("th", {}, "over"), h("th", { class: "number" }, "takes"), h("th", { class: "number" }, "not hidden"))), h("tbody", {}, rows))), meshPicture()));
   }
   function meshPicture() {
     const shown = axes.filter((axis) => axis.size > 1).slice(-2);
     const [down, across] = shown.length === 2 ? shown : [{ name: "", size: 1 }, shown[0] || { name: "", size: 1 }];
     const places = (size) => (size <= 8 ? [...Array(size).keys()] : [0, 1, 2, 3, 4, 5, -1, size - 1]);
-    const rows = places(down.size), columns = places(across.size), box = 34, step = 52, left = 16, top = 34;
+    const rows = places(down.size), columns = places(across.size), box = 30, step = 40, left = 16, top = 34;
     const width = left + columns.length * step + 110, height = top + rows.length * step;
     const alone = (name) => data.mesh.sent.find((one) => one.axes.length === 1 && one.axes[0] === name);
     const most = Math.max(...data.mesh.sent.map((one) => one.bytes), 1);
@@ -318,10 +328,10 @@
     if (!data.collectives.length) return;
     const body = h("tbody"), total = data.collectives.reduce((sum, row) => sum + row.bytes, 0) || 1, FEW = 12;
     const show = (rows) => body.replaceChildren(...rows.map((row) => h("tr", {}, h("td", { class: "where mono" }, row.where || "—"), h("td", {}, row.phase), h("td", {}, row.kind.replaceAll("_", "-")), h("td", {}, row.axes.join(" × ")),
-      h("td", { class: "number" }, countText(row.times)), h("td", { class: "number" }, sizeText(row.bytes)), h("td", { class: "number" }, partText(row.bytes / total)))));
+      h("td", { class: "number" }, countText(row.times)), h("td", { class: "number" }, sizeText(row.bytes)), h("td", { class: "number" }, partText(row.bytes / total)), h("td", { class: "number" }, row.seconds === null ? "" : timeText(row.seconds)))));
     const more = h("button", { style: { marginTop: "8px" }, onclick: () => { show(data.collectives); more.remove(); } }, `show all ${data.collectives.length}`);
     show(data.collectives.slice(0, FEW));
-    section("collectives", "Collectives by source line", h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["line", "phase", "collective", "along"].map((text) => h("th", {}, text)), ["times", "bytes sent a device", "of all"].map((text) => h("th", { class: "number" }, text)))), body)),
+    section("collectives", "Collectives by source line", h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["line", "phase", "collective", "along"].map((text) => h("th", {}, text)), ["times", "bytes sent a device", "of all", "takes"].map((text) => h("th", { class: "number" }, text)))), body)),
       data.collectives.length > FEW ? more : "");
   }
 
