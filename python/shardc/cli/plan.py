@@ -34,8 +34,8 @@ def plan(
     ],
     given: Mapping[str, object],
     mesh: Annotated[
-        str | None,
-        Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="All meshes of the cluster if not given."),
+        Texts,
+        Option("--mesh", "-m", metavar="AXIS=SIZE,...", help="A mesh; all of the cluster if none is given."),
     ] = None,
     plan: Annotated[
         Texts,
@@ -58,6 +58,9 @@ def plan(
             help="One change, such as links=2x; several are answered one by one.",
         ),
     ] = None,
+    largest: Annotated[
+        Literal["batch", "length"] | None, Option(help="Seek the largest that fits, of the best plan.")
+    ] = None,
     json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
     html: Annotated[
         File, Option(help="Write one page that shows the best plan; it loads nothing else.")
@@ -72,9 +75,9 @@ def plan(
       shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
     """
     check_writable(json, html)
-    read = None if mesh is None else parse_mesh(mesh)
-    if read is not None:
-        check_mesh(read)
+    meshes = [parse_mesh(text) for text in mesh or ()]
+    for axes in meshes:
+        check_mesh(axes)
     with work(f"planning {source.name}"):
         from shardc.commands.plan import PlanRequest
         from shardc.commands.plan import plan as plan_
@@ -82,13 +85,14 @@ def plan(
         request = PlanRequest(
             source,
             cluster,
-            read,
+            meshes,
             plan or (),
             micro_batches,
             batch,
             length,
             precision,
             what_if or (),
+            largest,
             given,
             json,
             html,

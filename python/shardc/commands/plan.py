@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -16,6 +17,7 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
+from shardc.planning.largest import largest
 from shardc.planning.page.page import page
 from shardc.planning.price import Price, Priced, Pricer
 from shardc.planning.question import Question, Sizes, read_config, tokens_of
@@ -25,6 +27,10 @@ from shardc.planning.write_json import prices_json
 from shardc.runtime.report import progress
 from shardc.text_files import write_text
 
+LENGTHS = 128
+"""Lengths that are tried are multiples of this."""
+MOST_SAMPLES = 1 << 20
+"""Batches are sought up to this."""
 PRECISIONS: Mapping[str, tuple[torch.dtype, str | None]] = {
     "bf16": (torch.bfloat16, None),
     "mixed": (torch.float32, "bfloat16"),
@@ -35,19 +41,21 @@ PRECISIONS: Mapping[str, tuple[torch.dtype, str | None]] = {
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What ``shardc plan`` is asked. ``plans``: none for all products of presets. ``mesh``: None for all
-    meshes of the cluster's devices. ``batch``: samples of the global batch, one a device if None.
+    """What ``shardc plan`` is asked. ``plans``: none for all products of presets. ``meshes``: none for all
+    of the cluster's devices. ``batch``: samples of the global batch, one a device if None. ``largest``:
+    what is sought instead of given, ``batch`` or ``length``.
     """
 
     source: Path
     clusters: Sequence[str]
-    mesh: Mapping[str, int] | None = None
+    meshes: Sequence[Mapping[str, int]] = ()
     plans: Sequence[str] = ()
     micro_batches: int | None = None
     batch: int | None = None
     length: int | None = None
     precision: str | None = None
     what_if: Sequence[str] = ()
+    largest: Literal["batch", "length"] | None = None
     options: Mapping[str, object] | None = None
     json_file: Path | None = None
     html_file: Path | None = None
@@ -64,7 +72,8 @@ def plan(request: PlanRequest) -> str:
     priced, refused = asked.prices(candidates)
     prices = [price.on(cluster) for cluster in clusters for price in priced]
     best = min(prices, key=lambda price: price.order)
-    lines = [verdict(asked.question, best)]
+    lines = [asked.largest(best)] if request.largest else []
+    lines.append(verdict(asked.question, best))
     if len(prices) > 1:
         lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
     if refused:
@@ -90,7 +99,7 @@ class _Asked:
 
     @property
     def _devices(self) -> int:
-        return self._cluster.size if self._request.mesh is None else prod(self._request.mesh.values())
+        return max((prod(mesh.values()) for mesh in self._request.meshes), default=self._cluster.size)
 
     def _read(self, batch: int, length: int | None) -> tuple[Question, str | None]:
         request = self._request
@@ -110,8 +119,7 @@ class _Asked:
     def candidates(self) -> Iterator[Candidate]:
         """The plans that are asked about. Raises BatchDoesNotDivide where there are none."""
         request, layers = self._request, self.question.layers
-        meshes = [request.mesh] if request.mesh is not None else list(self._meshes(layers))
-        for mesh in meshes:
+        for mesh in request.meshes or self._meshes(layers):
             for text in request.plans:
                 yield Candidate(mesh, text, request.micro_batches or self._parts(mesh, text))
             if not request.plans:
@@ -159,5 +167,27 @@ class _Asked:
         else:
             batch = change.count(self.batch) if change.name == "batch" else self.batch
             length = change.count(self.question.length) if change.name == "length" else request.length
-            pricer = Pricer(*self._read(batch, length))
+            return self._of_size(price, batch, length)
         return pricer.price(candidate, **(request.options or {})).on(price.cluster)
+
+    def _of_size(self, price: Price, batch: int, length: int | None) -> Price:
+        """The same plan's price for another batch."""
+        pricer = Pricer(*self._read(batch, length))
+        return pricer.price(price.priced.candidate, **(self._request.options or {})).on(price.cluster)
+
+    def largest(self, price: Price) -> str:
+        """The largest batch or length with which a plan fits, in words."""
+        candidate, what = price.priced.candidate, self._request.largest
+        step = LENGTHS if what == "length" else prod(candidate.mesh.values()) * candidate.micro_batches
+
+        def free(count: int) -> float:
+            progress.step(f"{what} {count * step:,}")
+            sizes = (self.batch, count * step) if what == "length" else (count * step, self._request.length)
+            return self._of_size(price, *sizes).free_bytes
+
+        most = self.question.longest // LENGTHS if what == "length" else MOST_SAMPLES // step
+        found = largest(free, max(most, 1))
+        bounded = ", the most that the model takes" if found == most and what == "length" else ""
+        if not found:
+            return f"no {what} fits: {step:,} is too much for {candidate.text}"
+        return f"largest {what} that fits, in steps of {step:,}: {found * step:,}{bounded}"

@@ -24,7 +24,9 @@ LENGTH = 8192
 
 @dataclass(frozen=True)
 class Question:
-    """A training step to plan. ``name``: in words. ``tokens``: of the global batch; 0 where it has none."""
+    """A training step to plan. ``name``: in words. ``tokens``: of the global batch; 0 where it has none.
+    ``longest``: the most tokens that a sample may have; 0 where nobody says.
+    """
 
     name: str
     model: torch.nn.Module
@@ -32,6 +34,7 @@ class Question:
     batch: object
     loss: Callable[..., torch.Tensor] | None = None
     tokens: int = 0
+    longest: int = 0
 
     @property
     def samples(self) -> int:
@@ -71,12 +74,12 @@ def read_config(path: Path, sizes: Sizes, dtype: torch.dtype) -> Question:
     """
     config = _config(path)
     model = _model(path, config, dtype)
-    known = getattr(config.get_text_config(), "max_position_embeddings", None) or LENGTH
-    length = min(known, LENGTH) if sizes.length is None else sizes.length
+    longest = getattr(config.get_text_config(), "max_position_embeddings", None) or LENGTH
+    length = min(longest, LENGTH) if sizes.length is None else sizes.length
     tokens = torch.empty(sizes.batch, length, dtype=torch.int64, device=META)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     batch = {"input_ids": tokens, "labels": tokens}
-    return Question(type(model).__name__, model, optimizer, batch, tokens=tokens.numel())
+    return Question(type(model).__name__, model, optimizer, batch, tokens=tokens.numel(), longest=longest)
 
 
 def tokens_of(batch: object) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from planned import write_config
 
 from shardc.commands.plan import PlanRequest, plan
+from shardc.cost.cluster import names
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.plan import UnknownPreset
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
@@ -29,7 +31,7 @@ def test_a_config_on_a_mesh(tmp_path: Path) -> None:
         PlanRequest(
             path,
             ["h100", "a100-80"],
-            {"data": 4},
+            [{"data": 4}],
             ["data", "zero3"],
             length=32,
             what_if=["links=2x", "length=16", "batch=2x"],
@@ -54,14 +56,16 @@ def test_all_plans_of_a_cluster(tmp_path: Path) -> None:
 def test_a_script_has_its_own_batch(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
-    text = plan(PlanRequest(path, ["h100"], {"data": 2}, ["data"]))
+    text = plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data"]))
     assert "Sequential" in text and "tokens" not in text
     with pytest.raises(SizesOfScript, match="--batch"):
-        plan(PlanRequest(path, ["h100"], {"data": 2}, ["data"], batch=4))
+        plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data"], batch=4))
 
 
 def test_what_cannot_be_planned_is_listed_beside_what_can(tmp_path: Path) -> None:
-    request = PlanRequest(write_config(tmp_path), ["h100"], {"data": 2}, ["data", "experts:data"], length=16)
+    request = PlanRequest(
+        write_config(tmp_path), ["h100"], [{"data": 2}], ["data", "experts:data"], length=16
+    )
     text = plan(request)
     assert "not possible" in text and "experts:data" in text
 
@@ -70,7 +74,7 @@ def test_what_cannot_be_planned_is_listed_beside_what_can(tmp_path: Path) -> Non
     ("changes", "error"),
     [
         ({"source": Path("model.txt")}, NotAModel),
-        ({"plans": ["tensr"], "mesh": {"data": 2}}, UnknownPreset),
+        ({"plans": ["tensr"], "meshes": [{"data": 2}]}, UnknownPreset),
         ({"clusters": ["h100-8x8"], "batch": 3}, BatchDoesNotDivide),
     ],
 )
@@ -78,3 +82,16 @@ def test_what_is_wrong_is_named(changes: dict[str, object], error: type[ShardcEr
     given = {"source": write_config(tmp_path), "clusters": ["h100"], "length": 16, **changes}
     with pytest.raises(error):
         plan(PlanRequest(**given))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.slow
+def test_the_largest_batch_fits_and_the_next_does_not(tmp_path: Path) -> None:
+    path, small = write_config(tmp_path), tmp_path / "small.yaml"
+    text = (Path(names.READY) / "h100.yaml").read_text()
+    small.write_text(re.sub(r"(memory_bytes:) \S+", r"\1 6e6", text, count=1))
+    mesh = [{"data": 2}]
+    answer = plan(PlanRequest(path, [str(small)], mesh, ["data"], length=32, batch=2, largest="batch"))
+    found = re.search(r"largest batch that fits, in steps of 2: (\d+)", answer)
+    assert found is not None
+    for batch, said in ((int(found[1]), "fits:"), (int(found[1]) + 2, "does not fit:")):
+        assert said in plan(PlanRequest(path, [str(small)], mesh, ["data"], length=32, batch=batch))

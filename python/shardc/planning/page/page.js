@@ -41,7 +41,7 @@
   // ---- step time by cause
 
   const KERNELS = ["matmul", "attention", "memory", "host", "bubble", "overhead"];
-  const waits = [...new Set(plans.flatMap((plan) => Object.keys(plan.causes_s)))].filter((cause) => !KERNELS.includes(cause));
+  const waits = [...new Set([...axes.map((axis) => axis.name), ...plans.flatMap((plan) => Object.keys(plan.causes_s))])].filter((cause) => !KERNELS.includes(cause));
   const order = (cause) => { const at = [...KERNELS.slice(0, 3), ...waits, ...KERNELS.slice(3)].indexOf(cause); return at < 0 ? 99 : at; };
   const colour = (cause) => `var(--c-${KERNELS.includes(cause) ? cause : `axis${waits.indexOf(cause) % 4}`})`;
   const causeText = (cause) => data.words[cause] || (waits.includes(cause) ? `waiting for ${cause}` : cause);
@@ -212,7 +212,7 @@
     };
     const rows = data.mesh.sent.map((one) => h("tr", {}, h("td", {}, one.axes.join(" × ")), h("td", { class: "number" }, one.axes.reduce((n, name) => n * best.mesh[name], 1)),
       h("td", { class: "number" }, sizeText(one.bytes)), h("td", { class: "where" }, one.links.map((l) => `${l.level} ${l.ways}-way, ${sizeText(l.bytes_s)}/s a device`).join("; ") || "no links"),
-      h("td", { class: "number" }, taken(one)), h("td", { class: "number" }, timeText(best.causes_s[one.axes.join("*")] || 0))));
+      h("td", { class: "number" }, taken(one)), h("td", { class: "number" }, one.axes[0] === data.mesh.pipe ? "" : timeText(best.causes_s[one.axes.join("*")] || 0))));
     section("mesh", "Mesh, and what a device sends in a step", h("div", { class: "split mesh" }, h("div", { class: "wide" }, h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "along"), h("th", { class: "number" }, "ways"), h("th", { class: "number" }, "sent"), h("th", {}, "over"), h("th", { class: "number" }, "takes"), h("th", { class: "number" }, "not hidden"))), h("tbody", {}, rows))), meshPicture()));
   }
@@ -226,7 +226,7 @@
     const most = Math.max(...data.mesh.sent.map((one) => one.bytes), 1);
     const thickness = (name) => 1.5 + 5 * Math.sqrt((alone(name) || { bytes: 0 }).bytes / most);
     const x = (n) => left + n * step, y = (n) => top + n * step;
-    const tint = (name) => `var(--c-axis${Math.max(0, waits.indexOf(name)) % 4})`;
+    const tint = (name) => `var(--c-axis${waits.indexOf(name) % 4})`;
     const made = h("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `mesh of ${meshText(best.mesh)}` });
     if (across.size > 1) {
       rows.forEach((row, r) => row >= 0 && made.append(h("line", { x1: x(0), x2: x(columns.length - 1) + box, y1: y(r) + box / 2, y2: y(r) + box / 2, stroke: tint(across.name), "stroke-width": thickness(across.name) })));
