@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import ext
 
 from shardc import environment
+from shardc.cost.cluster.schema import cluster_schema
 from shardc.diagnostics import catalogue
 from shardc.diagnostics.catalogue import REMARKS, WARNED_ERRORS, WARNINGS, errors_by_id, summary
 from shardc.dialects.dist import Dist
@@ -54,6 +56,7 @@ def pages() -> dict[str, str]:
     """File name -> text of each page."""
     found = {f"{name}.md": dialect_page(dialect) for name, dialect in DIALECTS.items()}
     found |= {"options.md": options_page(), "passes.md": passes_page()}
+    found["cluster.schema.json"] = json.dumps(cluster_schema(), indent=1) + "\n"
     return {**found, "environment.md": environment_page(), "messages.md": messages_page()}
 
 
@@ -161,7 +164,9 @@ def _kind(type_: object) -> str:
 
 
 def _type_name(type_: object) -> str:
-    return type_.__name__ if isinstance(type_, type) and not typing.get_args(type_) else str(type_)
+    if isinstance(type_, type) and not typing.get_args(type_):
+        return type_.__name__
+    return re.sub(r"(?:\w+\.)+(?=\w)", "", str(type_)).replace(" | ", " or ")
 
 
 def _file(defined: type | ModuleType) -> str:

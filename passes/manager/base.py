@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self, get_type_hints
 
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.cli import BadPassOption, UnknownPassOption
 from shardc.diagnostics.options import OldSpelling
 from shardc.options.given import OLD_NAMES
@@ -26,7 +28,7 @@ from shardc.options.given import OLD_NAMES
 if TYPE_CHECKING:
     from torch_mlir import ir
 
-Value = int | float | bool | str | tuple[str, ...]
+Value = int | float | bool | str | tuple[str, ...] | Cluster
 
 
 @dataclass(frozen=True)
@@ -89,5 +91,6 @@ _KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
     bool: ("true or false", _BOOLS.__getitem__),
     str: ("text", str),
     tuple[str, ...]: ("a list such as a,b", lambda text: tuple(filter(None, text.split(",")))),
+    Cluster | None: ("a cluster's name or file", find_cluster),
 }
 """Types that an option may have: what to call each in messages, and what reads it."""

@@ -8,6 +8,9 @@ from typing import ClassVar
 
 from torch_mlir import ir
 
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.links import UNIFORM, LinkModel
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType, read_type, write_type
@@ -28,9 +31,11 @@ class DistPartition(ReadingPass):
     """Rebuilds the step on local shapes: calls as rules say, reshards as the cheapest chains of collectives.
 
     What is cut over a time axis runs in a ``dist.loop``; sums over iterations are its carried values.
+    ``cluster``: whose links decide which chain is the cheapest; without one, the bytes that devices send.
     """
 
     name: ClassVar[str] = "dist-partition"
+    cluster: Cluster | None = None
 
     def apply(self, reading: Reading) -> bool:
         module = reading.module
@@ -38,16 +43,22 @@ class DistPartition(ReadingPass):
         apart = any(is_apart(node.op) for node in program.nodes)
         padded = any(program.attribute(i, "dist.padded") is not None for i in range(len(program.arguments)))
         with module.context, ir.Location.unknown():
-            _Partitioner(program, ShardingCodec(module.context, mesh), mesh).run()
+            _Partitioner(program, ShardingCodec(module.context, mesh), mesh, self._links(mesh)).run()
         if padded or apart:
             # Masks and positions of each use are its own until all know how they lie.
             TorchShare().run(module)
         return True
 
+    def _links(self, mesh: Mesh) -> LinkModel:
+        """The links along the mesh's axes. Raises MeshDoesNotFit."""
+        if self.cluster is None:
+            return UNIFORM
+        return LinkModel(Placement.of(self.cluster, {axis.name: axis.size for axis in mesh.space}))
+
 
 class _Partitioner:
-    def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh) -> None:
-        self._program, self._codec, self._mesh = program, codec, mesh
+    def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh, links: LinkModel) -> None:
+        self._program, self._codec, self._mesh, self._links = program, codec, mesh, links
         self._context = program.module.context
         self._shardings = [program.annotated(i, codec) for i in range(len(program.arguments))]
         for node in program.nodes:
@@ -117,7 +128,8 @@ class _Partitioner:
         source, type_ = self._shardings[node.operands[0]], self._program.types[node.results[0]]
         target = self._codec.read(node.op.attributes["sharding"])
         reduce_first = "dist.reduce_first" in node.op.attributes
-        steps = plan_steps(source, target, type_.shape, self._mesh, reduce_first=reduce_first)
+        over = {"links": self._links, "element_bytes": type_.dtype.itemsize}
+        steps = plan_steps(source, target, type_.shape, self._mesh, reduce_first=reduce_first, **over)
         kept = attributes_of(node.op, "dist.phase", "dist.in_loop")
         value = self._values[node.operands[0]]
         return self._reshards.build(value, type_, steps, source, node.op.location, self._ip, kept)

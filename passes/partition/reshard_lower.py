@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 from torch_mlir import ir
 
+from shardc.cost.links import UNIFORM, LinkModel
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist import reshard_steps
@@ -53,9 +55,16 @@ TimeStep = StackLoop | ReduceLoop
 
 
 def plan_steps(
-    source: Sharding, target: Sharding, shape: tuple[int, ...], mesh: Mesh, *, reduce_first: bool = False
+    source: Sharding,
+    target: Sharding,
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    *,
+    reduce_first: bool = False,
+    links: LinkModel = UNIFORM,
+    element_bytes: int = 1,
 ) -> list[Step | TimeStep]:
-    """The chain from ``source`` to ``target``, loop edges included.
+    """The chain from ``source`` to ``target``, loop edges included: the cheapest over ``links``.
 
     Terms of iterations are summed on each device before devices communicate (one collective after the loop).
     With ``reduce_first`` they communicate in every iteration, so that what the loop carries is cut already.
@@ -64,22 +73,23 @@ def plan_steps(
     ``[data, micro, tensor]`` what ``tensor`` cuts. A value leaves and enters a loop with that axis innermost.
     """
     terms = time_terms(source, mesh)
+    over_space = partial(_space_steps, shape=shape, mesh=mesh, links=links, element_bytes=element_bytes)
     if _heads(source, mesh) == _heads(target, mesh) and terms == time_terms(target, mesh):
-        return list(_space_steps(source, target, shape, mesh))
+        return list(over_space(source, target))
     steps: list[Step | TimeStep] = []
     here, outside = _time_innermost(source, mesh), _time_innermost(target, mesh)
-    steps += _space_steps(source, here, shape, mesh)
+    steps += over_space(source, here)
     entry = space_part(outside, mesh)
     inside = join_time(entry, here, mesh)
     if reduce_first and (terms or time_dims(source, mesh)) and _heads(here, mesh) == _heads(inside, mesh):
-        steps += _space_steps(here, inside, shape, mesh)
+        steps += over_space(here, inside)
         here = inside
     for step in _exits(here, mesh):
         steps.append(step)
         here = step.apply(here)
-    steps += _space_steps(here, entry, shape, mesh)
+    steps += over_space(here, entry)
     steps += [Slice(d, axes) for d, axes in time_dims(target, mesh).items()]
-    steps += _space_steps(outside, target, shape, mesh)
+    steps += over_space(outside, target)
     return steps
 
 
@@ -95,11 +105,19 @@ def _time_innermost(sharding: Sharding, mesh: Mesh) -> Sharding:
     return Sharding(tuple(heads.get(d, axes) for d, axes in enumerate(sharding.dims)), sharding.partial)
 
 
-def _space_steps(source: Sharding, target: Sharding, shape: tuple[int, ...], mesh: Mesh) -> tuple[Step, ...]:
+def _space_steps(
+    source: Sharding,
+    target: Sharding,
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    links: LinkModel,
+    element_bytes: int,
+) -> tuple[Step, ...]:
     """Collectives between two layouts with the same time part."""
     cut = time_dims(source, mesh)
     per_iteration = tuple(n // prod(a.size for a in cut.get(d, ())) for d, n in enumerate(shape))
-    return plan_reshard(space_part(source, mesh), space_part(target, mesh), per_iteration, mesh)
+    layouts = space_part(source, mesh), space_part(target, mesh)
+    return plan_reshard(*layouts, per_iteration, mesh, links=links, element_bytes=element_bytes)
 
 
 def permuted(step: Permute, here: Sharding, mesh: Mesh) -> Sharding:

@@ -137,7 +137,9 @@ class Moves:
         for axes in _subsets(self._unused(state, wanted)):
             if self._divides(state, dim, axes):
                 yield self._slice(state, dim, axes)
-        ready = pending if self._scatter_anywhere else tuple(x for x in wanted if x in pending)
+        ready = tuple(x for x in wanted if x in pending)
+        if self._scatter_anywhere:
+            ready += tuple(x for x in pending if x not in ready)
         for axes in _subsets(ready):
             if self._divides(state, dim, axes):
                 to = _put(_combined(state, axes), dim, state.dims[dim] + axes)

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from math import prod
 
-from shardc.cost.collective import KINDS, sent_bytes
+from shardc.cost.collective import KINDS
 from shardc.cost.links import UNIFORM, LinkModel
 from shardc.diagnostics.dialects.sharding import IndivisibleDim
 from shardc.dialects.dist.mesh import Mesh
@@ -37,7 +37,7 @@ def plan_reshard(
     """The cheapest chain of steps from ``source`` to ``target``, for a tensor of global ``shape``.
 
     Cheapest by the seconds that ``links`` give, then by the number of steps. ``element_bytes`` matters only
-    where links have a latency. ``where`` is the user's source line, for errors.
+    on a cluster's links. ``where`` is the user's source line, for errors.
 
     Raises IndivisibleDim if a layout does not cut the shape into equal blocks. Both must be legal on ``mesh``
     (see ``check_sharding``) and free of time axes; ValueError otherwise.
@@ -73,7 +73,7 @@ def _plan(
 class _Search:
     """One search, from ``source`` to ``target`` (both normal) of a tensor whose global ``shape`` both divide.
 
-    ``element_bytes`` counts only where ``links`` have latencies.
+    ``element_bytes`` counts only where ``links`` are a cluster's.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class _Search:
     ) -> None:
         self._moves = Moves(source, target, shape, scatter_anywhere=not links.is_uniform)
         self._links = links
-        self._link: dict[Numbers, tuple[float, float]] = {}
+        self._taken: dict[tuple[str, Numbers, float], float] = {}
         self._bytes = prod(shape) * element_bytes
         self._fastest = links.fastest(self._moves.axes)
         self._target_bytes = self._local_bytes(self._moves.target.dims)
         # Ties go to the shorter chain: a step counts as a billionth of moving the whole tensor.
-        self._step_cost = max(1e-9 * links.seconds(self._moves.axes, self._bytes), 1e-15)
+        self._step_cost = max(1e-9 * self._bytes / self._fastest, 1e-15)
 
     def run(self) -> tuple[Step, ...]:
         """The steps of the cheapest chain found; at worst the direct one."""
@@ -124,11 +124,11 @@ class _Search:
         kind = KINDS.get(move.kind)
         if kind is None:
             return self._step_cost
-        if move.axes not in self._link:
-            self._link[move.axes] = self._links.link(self._moves.axes[x] for x in move.axes)
-        latency_s, bandwidth = self._link[move.axes]
-        sent = sent_bytes(kind, self._moves.ways(move.axes), local_bytes)
-        return latency_s + sent / bandwidth + self._step_cost
+        key = kind, move.axes, local_bytes
+        if key not in self._taken:
+            axes, ways = [self._moves.axes[x] for x in move.axes], self._moves.ways(move.axes)
+            self._taken[key] = self._links.seconds(kind, axes, ways, local_bytes)
+        return self._taken[key] + self._step_cost
 
     def _remaining(self, dims: Dims) -> float:
         """A lower bound: the device whose block overlaps its target least receives what it lacks."""

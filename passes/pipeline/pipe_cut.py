@@ -20,6 +20,7 @@ from shardc.diagnostics.passes.pipeline import (
 )
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.location import source_line
 from shardc.dialects.pipe.csv_form import read_csv
 from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
@@ -33,13 +34,16 @@ from shardc.passes.pipeline.checks.check_schedule import check_schedule
 from shardc.passes.pipeline.ranks.collective_bodies import find_reductions, hoist_gathers, write_collective
 from shardc.passes.pipeline.ranks.rank_programs import results_of, write_rank_programs
 from shardc.passes.pipeline.schedules import by_name
+from shardc.passes.pipeline.schedules.forward_alone import forward_alone
 from shardc.passes.pipeline.schedules.registry import named_schedule
 from shardc.passes.pipeline.stages.activations import kept_bytes
 from shardc.passes.pipeline.stages.assign_stages import assign_stages, forward_of
+from shardc.passes.pipeline.stages.balance import Forward
 from shardc.passes.pipeline.stages.fit_memory import fit_memory
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.pipeline.stages.sliced_bodies import slice_bodies, write_sliced
 from shardc.passes.pipeline.stages.stage_bodies import stage_bodies, write_bodies
-from shardc.passes.pipeline.stages.step_program import read_step
+from shardc.passes.pipeline.stages.step_program import StepProgram, read_step, trains
 from shardc.passes.pipeline.stages.token_slices import slice_tokens
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, UpdateFinder, write_update
 
@@ -57,7 +61,7 @@ class PipeCut(Pass):
     (:mod:`shardc.passes.pipeline.stages.recompute`). ``gather``: what parameters that are cut over other axes
     are gathered for, each ``micro-batch`` or the ``step``. ``memory-limit-bytes``: what a device may hold of
     parameters, gradients, optimizer state and activations; the stages that cost the same within it, 0 for any
-    amount.
+    amount. Of a program without backward the forwards of the schedule run.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -82,13 +86,17 @@ class PipeCut(Pass):
         cut_pipeline(module, self.axis, options)
 
 
-def cut_pipeline(module: ir.Module, axis: str, options: Pipeline) -> None:
+def cut_pipeline(module: ir.Module, axis: str, options: Pipeline, held: Held | None = None) -> None:
     """Cut the step of level 3 into stages along the mesh axis ``axis``.
 
-    Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages` raise.
+    ``held``: where a pipeline that runs holds the parameters and buffers that a forward reads; its schedule
+    and stages are then taken. Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages`
+    raise.
     """
     schedule, path = options.schedule, options.schedule_path
-    if path is not None:
+    if held is not None:
+        schedule = held.schedule
+    elif path is not None:
         schedule = _from_file(path)
     elif isinstance(schedule, str):
         schedule = _named(module, axis, schedule, options.stage_count)
@@ -97,12 +105,13 @@ def cut_pipeline(module: ir.Module, axis: str, options: Pipeline) -> None:
         module,
         schedule,
         axis,
-        options.cuts,
-        options.stage_count,
+        () if held else options.cuts,
+        0 if held else options.stage_count,
         options.recompute,
         options.memory_limit_bytes or 0,
         stale_weights=options.stale_weights,
         gather=options.gather,
+        held=held,
     )
 
 
@@ -131,8 +140,13 @@ def cut_into_stages(
     *,
     stale_weights: bool = False,
     gather: str = "micro-batch",
+    held: Held | None = None,
 ) -> None:
     """Rewrite the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
+
+    Of a program that does not train the forwards of ``schedule`` run; nothing is recomputed, and a limit on
+    memory, which counts what is kept for backward, says nothing. ``held``: where another pipeline holds the
+    parameters and buffers; stages are cut so that they read what is there.
 
     ``wanted``: how many stages there must be; 0 for any number. ``policies``: of recomputation, for all
     stages or one for each. ``memory_limit_bytes``: 0 for any amount. The other options are those of
@@ -142,6 +156,9 @@ def cut_into_stages(
     """
     ranks, micro_batches = pipeline_sizes(module, axis)
     stages = len(schedule.routes[0])
+    is_training = trains(module)
+    if not is_training:
+        schedule, policies, memory_limit_bytes = forward_alone(schedule), "none", 0.0
     if schedule.changes_mathematics and not stale_weights:
         raise ChangesMathematics(schedule=schedule.name)
     if schedule.changes_mathematics and len(schedule.routes) > 1:
@@ -152,14 +169,15 @@ def cut_into_stages(
     _expect(schedule, "ranks", schedule.ranks, ranks)
     _expect(schedule, "micro-batches", schedule.micro_batches, micro_batches * schedule.slices)
     _expect(schedule, "stages", stages, wanted or (len(cuts) + 1 if cuts else stages))
-    check_schedule(schedule)
+    check_schedule(schedule, trains=is_training)
     policies = policies_of(policies, stages)
     program = read_step(module)
+    _check_rows(schedule, program)
     forward = forward_of(program)
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
-    places = forward.named(cuts) if cuts else [] if memory_limit_bytes else forward.balanced(stages)
+    places = [] if memory_limit_bytes and not cuts else _places(forward, stages, cuts, held)
     if memory_limit_bytes:
         places = fit_memory(program, forward, schedule, policies, kinds, memory_limit_bytes, places)
     assignment = assign_stages(program, forward, places)
@@ -190,10 +208,27 @@ def cut_into_stages(
     collectives = [*gathers.values(), *find_reductions(program, assignment.folds, schedule, results).values()]
     for body in collectives:
         write_collective(program, body, ip)
-    write_rank_programs(program, bodies, assignment.folds, schedule, updates, collectives, ip)
+    there = None if held is None else held.ranks
+    write_rank_programs(program, bodies, assignment, schedule, updates, collectives, ip, there)
     program.function.erase()
     module.operation.verify()
     check_rank_programs(module)
+
+
+def _check_rows(schedule: Schedule, program: StepProgram) -> None:
+    """Raises ScheduleNotYet for outputs with rows of each micro-batch where a schedule has none of these."""
+    what = "cuts sequences into slices" if schedule.slices > 1 else "keeps old weights"
+    if program.values.rows and (schedule.slices > 1 or schedule.changes_mathematics):
+        where = source_line(program.values.rows[0].owner.location)
+        why = f"it {what}, and an output has rows of each micro-batch"
+        raise ScheduleNotYet(schedule=schedule.name, why=why, where=where)
+
+
+def _places(forward: Forward, stages: int, cuts: Sequence[str], held: Held | None) -> list[int]:
+    """Where the forward is cut."""
+    if held is not None:
+        return forward.at_home(stages, held.stages)
+    return forward.named(cuts) if cuts else forward.balanced(stages)
 
 
 def _not_yet(

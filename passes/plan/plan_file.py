@@ -21,8 +21,10 @@ def fingerprint(arguments: Sequence[Argument]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plan_to_json(plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> dict[str, object]:
-    """The plan as plain data."""
+def plan_to_json(
+    plan: Plan, mesh: Mesh, arguments: Sequence[Argument], cluster: str = ""
+) -> dict[str, object]:
+    """The plan as plain data, with the name of the cluster that it is for."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -30,6 +32,7 @@ def plan_to_json(plan: Plan, mesh: Mesh, arguments: Sequence[Argument]) -> dict[
         "mesh": [[a.name, a.size, a.kind] for a in mesh.axes],
         "text": plan.text,
         "pipeline": plan.pipeline,
+        "cluster": cluster,
         "entries": [
             {"role": role, "name": name, **asdict(entry)} for (role, name), entry in plan.entries.items()
         ],

@@ -47,6 +47,14 @@ STEP_CACHE = Variable(
     "0 compiles each training step anew; 1 loads one whose program was compiled before.",
     "1",
 )
+FOLD_LAYERS = Variable(
+    "SHARDC_FOLD_LAYERS",
+    "0 or 1",
+    True,
+    {"0": False, "1": True}.__getitem__,
+    "0 traces every layer of a model; 1 copies the trace of equal layers, which gives the same program.",
+    "1",
+)
 CACHE_HOME = _path("XDG_CACHE_HOME", "The user's folder of caches, by the XDG specification.", "`~/.cache`")
 TUNING_DB = _path(
     "SHARDC_TUNING_DB",

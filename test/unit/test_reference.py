@@ -22,6 +22,7 @@ PAGES = [
     "passes.md",
     "environment.md",
     "messages.md",
+    "cluster.schema.json",
 ]
 
 

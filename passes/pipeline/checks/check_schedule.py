@@ -12,12 +12,13 @@ from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.weight_versions import forward_weights
 
 
-def check_schedule(schedule: Schedule, micro_batches: int | None = None) -> None:
+def check_schedule(schedule: Schedule, micro_batches: int | None = None, *, trains: bool = True) -> None:
     """Raise BadSchedule, which says of the first action that is wrong what is wrong with it.
 
-    ``micro_batches``: how many there must be, slices counted; else as many as the schedule has.
+    ``micro_batches``: how many there must be, slices counted; else as many as the schedule has. ``trains``:
+    whether there must be backward.
     """
-    for action, problem in _problems(schedule, micro_batches):
+    for action, problem in _problems(schedule, micro_batches, trains):
         raise BadSchedule(schedule=schedule.name, action=action, problem=problem)
 
 
@@ -42,7 +43,9 @@ def check_memory(schedule: Schedule, costs: Sequence[StageCost], memory_limit_by
                     )
 
 
-def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[Action | str, str]]:
+def _problems(
+    schedule: Schedule, micro_batches: int | None, trains: bool
+) -> Iterator[tuple[Action | str, str]]:
     wanted = schedule.micro_batches if micro_batches is None else micro_batches
     if not wanted or wanted % schedule.slices:
         yield "it", f"has {wanted} micro-batches, of {schedule.slices} slices each"
@@ -64,7 +67,7 @@ def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[A
             if action.stage not in schedule.route(action.micro_batch):
                 yield action, f"is for a stage that micro-batch {action.micro_batch} does not go through"
             place[action] = rank, index
-    yield from _missing(schedule, place, wanted)
+    yield from _missing(schedule, place, wanted, trains)
     yield from _stuck(schedule, place)
     for use in forward_weights(schedule):
         if use.version > use.made:
@@ -73,7 +76,7 @@ def _problems(schedule: Schedule, micro_batches: int | None) -> Iterator[tuple[A
 
 
 def _missing(
-    schedule: Schedule, place: dict[Action, tuple[int, int]], micro_batches: int
+    schedule: Schedule, place: dict[Action, tuple[int, int]], micro_batches: int, trains: bool
 ) -> Iterator[tuple[Action, str]]:
     for micro_batch in range(micro_batches):
         for stage in schedule.route(micro_batch):
@@ -82,7 +85,7 @@ def _missing(
                 yield Action(stage, "F", micro_batch), "is not there"
             if "B" in kinds and kinds & {"I", "W"}:
                 yield Action(stage, "B", micro_batch), "stands beside a part of itself"
-            if "I" not in kinds and "B" not in kinds:
+            if trains and "I" not in kinds and "B" not in kinds:
                 yield Action(stage, "B", micro_batch), "is not there"
             if "I" in kinds and "W" not in kinds:
                 gradient = Action(stage, "I", micro_batch)

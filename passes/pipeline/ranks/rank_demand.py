@@ -25,7 +25,8 @@ class Demand:
 
     ``arguments[r]`` and ``ops[r]`` (by first result) are those of rank ``r``, ``results[r]`` the numbers of
     the step's results. ``transfers``: value -> pairs of (sender, receiver). ``parts``: number of a sum ->
-    pairs of those that exchange their parts of it.
+    pairs of those that exchange their parts of it. ``rows``: the same for what is stacked over micro-batches;
+    ``stacks``: the ranks that need all rows.
     """
 
     arguments: list[set[ir.Value]]
@@ -33,17 +34,25 @@ class Demand:
     results: list[list[int]]
     transfers: dict[ir.Value, dict[tuple[int, int], None]] = field(default_factory=dict)
     parts: dict[int, dict[tuple[int, int], None]] = field(default_factory=dict)
+    rows: dict[ir.Value, dict[tuple[int, int], None]] = field(default_factory=dict)
+    stacks: dict[ir.Value, set[int]] = field(default_factory=dict)
 
 
 class DemandFinder:
     """``wanted[r]`` are the values that the actions of rank ``r`` read, ``summed`` the ranks with a part of
-    each sum.
+    each sum, ``stacked`` those with rows of each stack. ``held``: the ranks that hold each parameter and
+    buffer already; where it is given nothing else is held.
     """
 
     def __init__(
-        self, program: StepProgram, wanted: Sequence[Sequence[ir.Value]], summed: Mapping[int, Sequence[int]]
+        self,
+        program: StepProgram,
+        wanted: Sequence[Sequence[ir.Value]],
+        summed: Mapping[int, Sequence[int]],
+        stacked: Mapping[ir.Value, Sequence[int]],
+        held: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        self._program, self._summed = program, summed
+        self._program, self._summed, self._stacked = program, summed, stacked
         self._ranks = ranks = range(len(wanted))
         self._found = Demand([set() for _ in ranks], [set() for _ in ranks], [[] for _ in ranks])
         self._homes: dict[ir.Value, Home] = {}
@@ -51,6 +60,9 @@ class DemandFinder:
         for rank, values in enumerate(wanted):
             for value in values:
                 self._need_here(rank, value)
+        for value, (role, name) in program.keys.items():
+            for rank in (held or {}).get(name, ()) if role in STATE_ROLES else ():
+                self._found.arguments[rank].add(value)
         self._find_homes()
 
     def find(
@@ -106,6 +118,8 @@ class DemandFinder:
         for value, number in self._number.items():
             ranks = frozenset(self._summed[number])
             homes[value] = ranks if len(ranks) == 1 else None
+        for value, found in self._stacked.items():
+            homes[value] = frozenset(found) if len(found) == 1 else None
         for op in self._program.outside:
             if any(result in homes for result in op.results):
                 continue  # the op that takes the loop's results apart
@@ -126,6 +140,11 @@ class DemandFinder:
                 sender = min(home)
                 self._found.transfers.setdefault(value, {})[sender, rank] = None
                 todo.append((sender, value))
+            elif value in self._stacked:
+                self._found.stacks.setdefault(value, set()).add(rank)
+                for other in self._stacked[value]:
+                    if other != rank:
+                        self._found.rows.setdefault(value, {})[other, rank] = None
             elif value in self._number:
                 number = self._number[value]
                 for other in self._summed[number]:

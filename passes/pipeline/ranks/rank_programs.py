@@ -19,26 +19,32 @@ from shardc.passes.pipeline.ranks.collective_bodies import CollectiveBody
 from shardc.passes.pipeline.ranks.collectives import place_collectives
 from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.ranks.rank_demand import Demand, DemandFinder
+from shardc.passes.pipeline.ranks.rows import ranks_of, stacked
 from shardc.passes.pipeline.ranks.transfers import place_transfers
-from shardc.passes.pipeline.stages.places import Fold
+from shardc.passes.pipeline.stages.places import Assignment, Row
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
 from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of, reads
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, varying
+
+ROWS = "rows"
+"""The tag of messages with rows of micro-batches."""
 
 
 def write_rank_programs(
     program: StepProgram,
     stages: Stages,
-    folds: Sequence[Fold],
+    assignment: Assignment,
     schedule: Schedule,
     updates: Mapping[int, StageUpdate],
     collectives: Sequence[CollectiveBody],
     ip: ir.InsertionPoint,
+    held: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
     """Put a function for each rank of ``schedule`` at ``ip`` in the module.
 
     ``updates`` are the optimizers of stages that run among the actions, none of a schedule that updates once;
-    ``collectives`` are what else stands there.
+    ``collectives`` are what else stands there. ``held``: the ranks that hold each parameter and buffer, where
+    another program has decided that; a rank that reads what it does not hold is sent it.
     """
     bodies = [_bodies_on(rank, stages, schedule) for rank in range(schedule.ranks)]
     numbers = [list(dict.fromkeys(n for body in own for n in body.numbers)) for own in bodies]
@@ -55,12 +61,15 @@ def write_rank_programs(
             sent += updates[index].state
     of_groups = {number for update in updates.values() for number in update.sums}
     numbers = [[n for n in mine if n not in of_groups] for mine in numbers]
+    if held is not None:
+        wanted, fetched = fetched, wanted
     summed = {n: [r for r, mine in enumerate(numbers) if n in mine] for n in range(len(program.carried))}
+    made = {row.result: list(ranks_of(row, schedule)) for row in assignment.rows}
     returned = results_of(program)
     # State that actions update is there for whoever holds the argument that it comes in as.
     old = {new: old for update in updates.values() for old, new in zip(update.state, update.new, strict=True)}
     results = [(old.get(value, value), key) for value, key, _ in returned]
-    demand = DemandFinder(program, wanted, summed).find(results, fetched)
+    demand = DemandFinder(program, wanted, summed, made, held).find(results, fetched)
     kinds: dict[int, Collection[CollectiveKind]] = {
         stage: [body.kind for body in collectives if body.index == index]
         for route in schedule.routes
@@ -71,7 +80,7 @@ def write_rank_programs(
         _RankWriter(program, stages, schedule, demand, updates, collectives, steps[rank], rank, ip)
         for rank in range(schedule.ranks)
     ]
-    ends = {fold.number: fold.op for fold in folds}
+    ends = {fold.number: fold.op for fold in assignment.folds}
     for value in program.block.arguments:
         _transfer(ranks, demand, value, ":".join(program.keys[value]))
     for number, op in _in_order(program, bool(updates), returned):
@@ -79,6 +88,8 @@ def write_rank_programs(
             for rank, mine in zip(ranks, numbers, strict=True):
                 rank.run_actions(mine)
             _exchange_sums(ranks, demand, program, ends)
+            for row in assignment.rows:
+                _exchange_rows(ranks, demand, row)
         elif not is_constant(op):
             for rank in ranks:
                 if len(op.results) and op.results[0] in demand.ops[rank.number] - rank.reduced:
@@ -158,6 +169,19 @@ def _exchange_sums(
                 rank.copier.values[value] = rank.added(ordered, ends[number], number)
 
 
+def _exchange_rows(ranks: Sequence[_RankWriter], demand: Demand, row: Row) -> None:
+    """Send the rows of one stack to the ranks that need all of them, which put them one after the other."""
+    own = [rank.rows(row) for rank in ranks]
+    there = [dict(made) for made in own]
+    for sender, receiver in demand.rows.get(row.result, ()):
+        ranks[sender].send(list(own[sender].values()), receiver, ROWS)
+        types = [value.type for value in own[sender].values()]
+        found = ranks[receiver].receive(types, sender, ROWS)
+        there[receiver].update(zip(own[sender], found, strict=True))
+    for number in sorted(demand.stacks.get(row.result, ())):
+        ranks[number].stack(row, there[number])
+
+
 class _RankWriter:
     """Writes one rank's function. ``copier.values`` maps values of the step to those of the function."""
 
@@ -200,6 +224,14 @@ class _RankWriter:
         """(stage by its place in its route, value) -> what was gathered."""
         self.reduced: set[ir.Value] = set()
         """The first results of ops that ran among the actions."""
+
+    def rows(self, row: Row) -> dict[int, ir.Value]:
+        """The rows that this rank has made, by micro-batch."""
+        mine = ranks_of(row, self._schedule).get(self.number, ())
+        return {m: self._values[row.place[0], m, row.value] for m in mine}
+
+    def stack(self, row: Row, made: Mapping[int, ir.Value]) -> None:
+        self.copier.values[row.result] = stacked(row, made, self._function.regions[0].blocks[0])
 
     def send(self, values: Sequence[ir.Value], to: int, tag: str) -> None:
         send(values, to, tag, loc=self._loc, ip=self._end)

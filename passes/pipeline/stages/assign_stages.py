@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch_mlir import ir
 
 from shardc.passes.manager.attributes import observed, phase_of
 from shardc.passes.pipeline.stages.balance import Forward, stage_of_places
-from shardc.passes.pipeline.stages.places import Assignment, Fold
+from shardc.passes.pipeline.stages.places import Assignment, Fold, Row
 from shardc.passes.pipeline.stages.recompute import recompute
 from shardc.passes.pipeline.stages.sink_backward import sink_backward
 from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads
@@ -22,7 +23,8 @@ def forward_of(program: StepProgram) -> Forward:
     ops: list[ir.Operation] = []
     for op in reversed(body_ops(program.body)):
         # Ops that passes have put in have no phase of their own.
-        if phase_of(op) == "forward" or any(result in read for result in op.results):
+        is_forward = phase_of(op) == "forward" or not program.trains
+        if is_forward or any(result in read for result in op.results):
             read.update(reads(op))
             ops.append(op)
     mine = [op for op in reversed(ops) if op.results[0] not in free and op.results[0] not in folds]
@@ -50,12 +52,15 @@ def assign_stages(
         op = _owner(value)
         (term,) = [v for v in reads(op) if v != program.carried[number]]
         found.folds += [Fold(number, op, part, (0, "F")) for part in _parts(term, op, found)]
+    stacked = zip(program.values.rows, program.values.stacked, program.stack_dims, strict=False)
+    found.rows = [Row(value, result, dim, (0, "F")) for value, result, dim in stacked]
     _drop_unread(found)
     sink_backward(found)
     recompute(program, found, found.recompute)
     _drop_unread(found)
     _split_backward(found)
     found.folds = [Fold(f.number, f.op, f.term, found.place_of(f.term) or (0, "F")) for f in found.folds]
+    found.rows = [replace(row, place=found.place_of(row.value) or (0, "F")) for row in found.rows]
     return found
 
 
@@ -160,7 +165,7 @@ def _is_sum(op: ir.Operation) -> bool:
 
 def _drop_unread(found: Assignment) -> None:
     """Drop ops that nothing reads now: their sums are taken apart, or their results made again."""
-    read = {fold.term for fold in found.folds}
+    read = {fold.term for fold in found.folds} | {row.value for row in found.rows}
     kept: list[ir.Operation] = []
     for op in reversed(found.ops):
         if any(result in read for result in op.results):

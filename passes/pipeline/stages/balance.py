@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import difflib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch_mlir import ir
 
@@ -127,6 +127,25 @@ class Forward:
             raise CutOrder(name=names[0], problem="no module with parameters runs before it")
         options = [range(self._last_before(first) + 1, first + 1) for first in places]
         return [min(places, key=lambda p: (self.crossing[p], -p)) for places in options]
+
+    def at_home(self, stages: int, homes: Mapping[str, Sequence[int]]) -> list[int]:
+        """``stages - 1`` cuts by which ops run in the stages ``homes`` of the parameters that they read.
+
+        Each is where the fewest bytes are sent. A stage of whose parameters none is read is empty. An op that
+        reads those of an earlier stage runs in the stage that has been reached.
+        """
+        placed, at = list[tuple[int, int]](), 0
+        for i, names in enumerate(self._parameters):
+            options = [set(homes[name]) for name in names if name in homes]
+            if options:
+                at = min((stage for stage in set.intersection(*options) if stage >= at), default=at)
+                placed.append((i, at))
+        found = []
+        for stage in range(1, stages):
+            start = max((i for i, its_stage in placed if its_stage < stage), default=-1) + 1
+            end = min((i for i, its_stage in placed if its_stage >= stage), default=len(self.ops))
+            found.append(min(range(start, end + 1), key=lambda p: (self.crossing[p], -p)))
+        return found
 
     def _first(self, name: str) -> int:
         """The first op that reads a parameter of a module."""

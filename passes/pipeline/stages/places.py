@@ -24,13 +24,24 @@ class Fold:
     place: Place
 
 
+@dataclass(frozen=True)
+class Row:
+    """``value``, made at ``place``, is stacked over micro-batches: the loop's result ``result``."""
+
+    value: ir.Value
+    result: ir.Value
+    dim: int
+    place: Place
+
+
 @dataclass
 class Assignment:
     """The places of the ops of one micro-batch.
 
     ``place`` is that of each op by its first result. ``free`` ops depend on no parameter (masks, slices of
     the batch, random numbers): a stage that needs one has a copy. ``folds`` are the additions to sums over
-    micro-batches; a term that sums several stages' values was split. ``recompute``: the policy of each stage.
+    micro-batches; a term that sums several stages' values was split. ``rows`` are what is
+    stacked over them. ``recompute``: the policy of each stage.
     """
 
     stages: int
@@ -38,6 +49,7 @@ class Assignment:
     free: set[ir.Value] = field(default_factory=set)
     ops: list[ir.Operation] = field(default_factory=list)
     folds: list[Fold] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     recompute: Sequence[str] = ()
 
     def place_of(self, value: ir.Value) -> Place | None:

@@ -10,7 +10,7 @@ from torch_mlir import ir
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.stages.places import Assignment, Fold
+from shardc.passes.pipeline.stages.places import Assignment, Fold, Place
 from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, reads, tensor
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
 
@@ -121,18 +121,23 @@ class _Collector:
         body = StageBody(index, kind, ordered, self._folds(index, kind))
         made = {result for op in ordered for result in op.results}
         captures = self._program.captures
-        read = dict.fromkeys([v for op in ordered for v in reads(op)] + [fold.term for fold in body.folds])
+        read = dict.fromkeys([v for op in ordered for v in reads(op)] + self._left(index, kind))
         body.captures = [v for v in read if v in captures and tensor(v)]
         body.integers = [v for v in read if v in captures and not tensor(v)]
         body.inputs = [v for v in read if v not in captures and v not in made]
         return body
 
     def _folds(self, index: int, kind: str) -> list[Fold]:
-        return [f for f in self._assignment.folds if f.place[0] == index and f.place[1] in PARTS[kind]]
+        return [fold for fold in self._assignment.folds if is_of(fold.place, index, kind)]
 
     def _reads(self, index: int, kind: str) -> list[ir.Value]:
         ops = [op for part in PARTS[kind] for op in self._by_place.get((index, part), ())]
-        return [v for op in ops for v in reads(op)] + [f.term for f in self._folds(index, kind)]
+        return [v for op in ops for v in reads(op)] + self._left(index, kind)
+
+    def _left(self, index: int, kind: str) -> list[ir.Value]:
+        """What an action leaves for behind the micro-batches: terms of sums, and rows."""
+        rows = [row.value for row in self._assignment.rows if is_of(row.place, index, kind)]
+        return [fold.term for fold in self._folds(index, kind)] + rows
 
     def _free_ops(
         self, values: list[ir.Value], saved: Mapping[ir.Value, object]
@@ -150,6 +155,11 @@ class _Collector:
         if self._assignment.recompute[index] != "none":
             return {}
         return {first: op for first, op in self._in_forward[index].items() if is_saved(op)}
+
+
+def is_of(place: Place, index: int, kind: str) -> bool:
+    """Whether what is at ``place`` runs in the actions of ``kind`` of stage ``index``."""
+    return place[0] == index and place[1] in PARTS[kind]
 
 
 def is_saved(op: ir.Operation) -> bool:
@@ -170,6 +180,8 @@ def _find_outputs(bodies: Mapping[tuple[int, str, int], StageBody], assignment: 
                 found = [r for r in found if r.index == body.index and body.kind == "F"]
             if found:
                 body.outputs.append(result)
+        rows = [row.value for row in assignment.rows if is_of(row.place, body.index, body.kind)]
+        body.outputs += [value for value in dict.fromkeys(rows) if value not in body.outputs]
 
 
 def between(

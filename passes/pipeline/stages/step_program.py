@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.diagnostics.base import ShardcError
-from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.diagnostics.passes.pipeline import NoMicroBatches, SeveralLoops
 from shardc.dialects.aten.call import is_constant
 from shardc.dialects.aten.types import TensorType, read_type
@@ -17,14 +15,13 @@ from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_key, phase_of
 from shardc.passes.manager.program import find_function
 
-ROWS = "take a number that is a mean or sum over samples, such as an accuracy, or do without a pipeline"
 Roots = frozenset[str]
 """Names of the parameters that a value depends on."""
 
 
 @dataclass
 class StepProgram:
-    """The step, and in it the loop that has forward and backward.
+    """The step, and in it the loop that has forward and backward, or forward alone if it does not train.
 
     ``outside`` are the ops around the loop in order. ``roots`` gives for each value outside, and for each
     capture inside, the parameters that it is made of.
@@ -38,6 +35,7 @@ class StepProgram:
     roots: dict[ir.Value, Roots] = field(default_factory=dict)
     keys: dict[ir.Value, tuple[str, str]] = field(default_factory=dict)
     """Role and name of each argument."""
+    trains: bool = True
 
     @property
     def body(self) -> ir.Block:
@@ -49,6 +47,11 @@ class StepProgram:
         return list(self.body.arguments)[: len(self.values.inits)]
 
     @property
+    def stack_dims(self) -> Sequence[int]:
+        """The dim along which each of the loop's rows is stacked."""
+        return [dim.value for dim in self.loop.attributes["stack_dims"]]
+
+    @property
     def captures(self) -> dict[ir.Value, ir.Value]:
         """Argument of the body -> what it stands for outside."""
         inside = list(self.body.arguments)[len(self.values.inits) :]
@@ -56,37 +59,35 @@ class StepProgram:
 
 
 def read_step(module: ir.Module) -> StepProgram:
-    """Read a step. Raises NoMicroBatches, and SeveralLoops where forward and backward are not in one loop."""
+    """Read a step. Raises NoMicroBatches, and SeveralLoops where what reads parameters is not in one loop."""
     function = find_function(module)
     assert function is not None
     block = function.regions[0].blocks[0]
     ops = [o.operation for o in block.operations][:-1]
-    loops = [op for op in ops if op.name == "dist.loop"]
-    main = next((op for op in reversed(loops) if _has_backward(op)), None)
+    loops, is_training = [op for op in ops if op.name == "dist.loop"], trains(module)
+    main = next((op for op in reversed(loops) if _has_backward(op) or not is_training), None)
     if main is None:
         raise NoMicroBatches()
-    program = StepProgram(function, block, main, loop_values(main))
+    program = StepProgram(function, block, main, loop_values(main), trains=is_training)
     program.keys = dict(zip(block.arguments, keys_of(function, "arg_attrs"), strict=True))
     _find_roots(program, ops)
     for other in loops:
         if other != main and (_has_backward(other) or any(program.roots[r] for r in other.results)):
-            raise _several_loops(function, source_line(_heaviest(other).location))
-    if program.values.rows:
-        raise _several_loops(function, source_line(program.values.rows[0].owner.location))
+            raise SeveralLoops(where=source_line(_heaviest(other).location))
     program.outside = [op for op in ops if op != main and not is_constant(op)]
     for inside, outside in program.captures.items():
         program.roots[inside] = program.roots[outside]
     return program
 
 
-def _several_loops(function: ir.Operation, where: str | None) -> ShardcError:
-    """Why forward and backward are not in one loop: an output that has rows of each micro-batch, if any."""
-    types = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value).results
-    for (role, name), type_ in zip(keys_of(function, "res_attrs"), types, strict=True):
-        if role == "output" and (found := read_type(type_)) is not None and found.shape:
-            reason = "its last stage gives sums over all micro-batches, not rows of each"
-            return NotInAPipeline(what=f"the output {name!r}", reason=reason, hint=ROWS, where=where)
-    return SeveralLoops(where=where)
+def trains(module: ir.Module) -> bool:
+    """Whether a step has backward, or returns new parameters; a forward has a loss and outputs alone."""
+    function = find_function(module)
+    assert function is not None
+    ops = [o.operation for o in function.regions[0].blocks[0].operations]
+    if any(op.name == "dist.loop" and _has_backward(op) for op in ops):
+        return True
+    return any(role == "param" for role, _ in keys_of(function, "res_attrs"))
 
 
 def reads(op: ir.Operation) -> Iterator[ir.Value]:

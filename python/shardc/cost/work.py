@@ -45,6 +45,10 @@ LOGIT_INSTRUCTIONS: Annotated[int, Assumed("an exponential and its sum")] = 10
 """The same for a logit of a cross entropy, besides its product."""
 
 
+MATMULS = frozenset(f"aten.{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "matmul"))
+"""Products of matrices; the last two tensors of a call are multiplied."""
+
+
 def work_bytes(call: OpCall) -> float:
     """The time of a call in bytes of memory moved: good enough to compare parts of one program."""
     return moved_bytes(call) + flops(call) / FLOPS_PER_BYTE
@@ -58,7 +62,7 @@ def moved_bytes(call: OpCall) -> int:
 
 def flops(call: OpCall) -> float:
     """Floating-point operations of the products in a call; 0 where it has none."""
-    if call.target in ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm"):
+    if call.target in MATMULS:
         return 2.0 * prod(matmul_sizes(call.tensors[-2].shape, call.tensors[-1].shape))
     if call.target in ("aten.convolution", "aten.convolution_backward"):
         return _convolution_flops(call)
@@ -85,9 +89,13 @@ def _convolution_flops(call: OpCall) -> float:
 
 
 def matmul_sizes(left: Sequence[int], right: Sequence[int]) -> tuple[int, int, int, int]:
-    """Batch, rows, columns and terms of a product of two tensors of such shapes."""
-    *batch, m, k = left
-    return prod(batch), m, right[-1], k
+    """Batch, rows, columns and terms of a product of tensors of such shapes; a vector is a row or column."""
+    if len(right) == 1:
+        return 1, prod(left[:-1]), 1, left[-1]
+    if len(left) == 1:
+        return prod(right[:-2]), 1, right[-1], left[-1]
+    batch = left[:-2] if len(left) >= len(right) else right[:-2]
+    return prod(batch), left[-2], right[-1], left[-1]
 
 
 def attention_flops(query_elements: int, keys: int, backward: bool = False) -> int:

@@ -8,7 +8,7 @@ class ClusterError(ShardcError):
 
 
 class UnknownCluster(ClusterError):
-    """``cluster="h200-8x"``: neither the name of a cluster nor a file. Works: ``h200``, ``h200-8x64``, a path."""
+    """``cluster="h200-8x"``: neither the name of a cluster nor a file. Works: ``h200``, ``h200-8x64``."""
 
     template = "there is no cluster {name!r}{nearest}"
     hint = (
@@ -80,3 +80,11 @@ class UnknownAlgorithm(ShardcError):
 
     template = "{kind} has no algorithm {name!r} here{nearest}"
     hint = "algorithms are {known}"
+
+
+class ProbeFailed(ShardcError):
+    """``cluster="local"``: two processes of this machine could not measure their messages."""
+
+    template = "two processes could not measure messages between them: {problem}"
+    hint = "see whether torch.distributed works with Gloo on this machine, or describe it in a YAML file"
+    exit_code = 1

@@ -21,13 +21,3 @@ class OutputNotTensor(ShardcError):
 
     template = "the output {name!r} is {found}, not a tensor"
     hint = "name a part that is a tensor, or return one: torch.tensor(n) for a number"
-
-
-class NotInAPipeline(ShardcError):
-    """Something that a step of a pipeline cannot give.
-
-    Fails: ``step.evaluate(batch)`` with ``plan="pipeline"``. Works: the same with another plan.
-    """
-
-    template = "{what} is not there in a pipeline: {reason}"
-    hint = "{hint}"

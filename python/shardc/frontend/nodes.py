@@ -73,6 +73,13 @@ def values_of(node: Node) -> Iterator[torch.Tensor]:
     return (value for value in listed(node.meta.get("val")) if isinstance(value, torch.Tensor))
 
 
+def viewed(node: Node) -> Node:
+    """The node whose memory a chain of views shows."""
+    while isinstance(node.target, OpOverload) and any(r.alias_info for r in schema_of(node.target).returns):
+        node = node_at(node)
+    return node
+
+
 def history(node: Node) -> Iterator[Node]:
     """A node and all that it is computed from, each once."""
     seen, stack = {node}, [node]

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.cluster.names import find_cluster, is_local
 from shardc.diagnostics.cli import BadMesh
 from shardc.diagnostics.passes.accumulate import OneMicroBatch
 from shardc.diagnostics.passes.plan import BadMeshSpec
@@ -13,6 +16,7 @@ from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, plan_terms, product_of
 
 PlanLike = str | Path | Mapping[str, object]
+ClusterLike = str | Path | Cluster
 MICRO = "micro"
 """The time axis of micro-batches."""
 MOST_DEVICES = 2**31 - 1
@@ -50,6 +54,17 @@ class Parallelism(Group):
             'as in plan="data*tensor", plan="plan.json" or plan={"*.q_proj.weight": ["tensor", None]}',
         ),
     )
+    cluster: ClusterLike | None = option(
+        None,
+        "The cluster that the step is for: its links decide which collectives change a tensor's layout. A "
+        "node (h100), nodes (h100-8x64: 64 of 8 devices), local for this machine, or a YAML file; without "
+        "one, the bytes that devices send decide.",
+        Hint(
+            "a cluster's name, the path of its file, or a Cluster",
+            'as in cluster="h100-8x64" or cluster="cluster.yaml"',
+            "NAME|FILE",
+        ),
+    )
     micro_batches: int = option(
         1,
         "Cut each rank's batch into this many parts that run one after the other, gradients accumulated.",
@@ -68,6 +83,15 @@ class Parallelism(Group):
         check_mesh(self.mesh, self.micro_batches)
         if self.per_micro_batch and self.micro_batches == 1:
             raise OneMicroBatch(count=self.micro_batches)
+        if self.cluster is not None and not is_local(self.cluster):
+            Placement.of(find_cluster(self.cluster), self.mesh)
+
+    @property
+    def planned_cluster(self) -> ClusterLike | None:
+        """The cluster that was given, or that of a saved plan. Raises BadPlanFile."""
+        if self.cluster is not None or self.plan_path is None:
+            return self.cluster
+        return str(load_plan_file(self.plan_path).get("cluster", "")) or None
 
     @property
     def plan_path(self) -> Path | None:

@@ -10,9 +10,9 @@ from math import prod
 import torch
 
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.cluster_costs import costs_on
-from shardc.cost.step_time import StepTime, step_time_of
-from shardc.cost.step_work import StepWork
+from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.step_time import StepTime, step_time_of
+from shardc.cost.step.work import StepWork
 from shardc.diagnostics.base import Remark
 from shardc.dialects.context import new_context
 from shardc.dialects.pipe.schedule import Schedule
@@ -26,7 +26,7 @@ from shardc.planning.memory import RankMemory, memory_of
 from shardc.planning.placement import ArgumentPlacement, placement_of
 from shardc.planning.question import Question
 from shardc.report.device_work import DeviceWork
-from shardc.report.read_step import read_step
+from shardc.report.step.read_step import read_step
 from shardc.report.traffic import Transfer, transfers
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of

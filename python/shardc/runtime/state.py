@@ -7,7 +7,7 @@ shown a copy that lies as DTensor has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -20,6 +20,7 @@ from .comm.connect import Place, ensure_group
 from .comm.layout import Leaf, chunked_shape, with_padding
 from .comm.mesh import Axis, Mesh, ways
 from .comm.placement import DeviceMeshes, whole
+from .comm.wholes import first_holders, sent_to_all
 from .errors import ShardingMismatch, StateMismatch, WrongArgument
 from .tensor_file import TensorFile
 from .torch_private import show
@@ -183,6 +184,31 @@ class State:
             if found is not None:
                 self.local[name].data = found
         self.refresh()
+
+    def take(self, other: State, *roles: str) -> None:
+        """Replace tensors of these roles by those of another state, one at a time, through memory.
+
+        Plan, mesh and pipeline may differ. All ranks call it together. Raises StateMismatch.
+        """
+        wanted = [n for n, leaf in other.every.items() if leaf.role in roles and n in self._every]
+        shapes = {name: torch.empty(other.every[name].shape, device="meta") for name in wanted}
+        _from_mapping(shapes, self._every, {})
+        for name, value in other.wholes(wanted):
+            if name in self.leaves:
+                block = self._block(self.leaves[name], lambda *asked, value=value: value[asked[-1]])
+                assert block is not None
+                self.local[name].data = block
+        self.refresh()
+
+    def wholes(self, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        """Each of these tensors whole, on all ranks, which go through them together."""
+        shown = self.dtensors()
+        sources = first_holders([name in shown for name in names]) if self._apart else []
+        for number, name in enumerate(names):
+            leaf, own = self._every[name], shown.get(name)
+            device = self._place.device
+            value = torch.empty(leaf.shape, dtype=leaf.dtype, device=device) if own is None else whole(own)
+            yield name, sent_to_all(value, sources[number]) if sources else value
 
     def _make_meshes(self) -> DeviceMeshes:
         ensure_group(self._place.timeout)

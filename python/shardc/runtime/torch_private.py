@@ -115,6 +115,11 @@ NAMES = {
     "Gone": Name(f"{_AOT_CACHE}:FXGraphCacheMiss", "a program that was on disk"),
     "trace_from_disk": Name(f"{_AOT_RESULT}:deserialize_bundled_cache_entry", "a kept trace as a function"),
     "AliasAnalysis": Name(_ALIASES, "under it ATen forgets conjugations (pytorch#198118)"),
+    "function_modes": Name(
+        "torch.overrides:_get_current_function_mode_stack", "what sees the calls of a layer"
+    ),
+    "saved_tensor_hooks": Name("torch._C._autograd:_top_saved_tensors_default_hooks", "the same"),
+    "any_global_module_hook": Name("torch.nn.modules.module:_has_any_global_hook", "the same"),
     "get_current_dispatch_mode": Name(f"{_DISPATCH}:_get_current_dispatch_mode", "the same"),
     "pop_mode_temporarily": Name(f"{_DISPATCH}:_pop_mode_temporarily", "the same"),
     # Devices and processes
@@ -128,6 +133,7 @@ NAMES = {
     "is_zero_tensor": Name(
         "torch:Tensor._is_zerotensor", "gradients without memory, which kernels can't read"
     ),
+    "without_torch_functions": Name("torch._C:DisableTorchFunction", "reads tensors past a trace's modes"),
     "without_autocast": Name("torch._C:_DisableAutocast", "measures what is called", "torch.autocast"),
 }
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from shardc.artefact.manifest import ManifestFields, build_manifest, describe_batch, fingerprint
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.backends.eager.proof.comparison import Proof
+from shardc.backends.torch.check_program import check_program
 from shardc.backends.torch.description import describe_kernels
 from shardc.backends.torch.emit import emit_program
 from shardc.diagnostics.api import BadArgument, MeshIsNotTheWorld, NotEqual
 from shardc.diagnostics.base import collect_remarks
-from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.forward import Evaluated, OutputTree, capture_forward
@@ -23,6 +23,7 @@ from shardc.frontend.step.model_state import model_state
 from shardc.options.field import describe
 from shardc.options.parallelism import PlanLike
 from shardc.options.step import StepOptions
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.plan import Plan
 from shardc.report.plan_report import Report, make_report
 from shardc.runtime.arguments import whole_number
@@ -33,16 +34,15 @@ from shardc.runtime.program import Program
 from shardc.runtime.state import Shared, State
 from shardc.runtime.step import TrainStep
 from shardc.step.arguments import check_arguments, world_size
+from shardc.step.elsewhere import elsewhere
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.fuse_step import check_no_force, step_target
 from shardc.step.once import Request
 from shardc.step.shard import Compiled, make_mesh, model_plan_of
+from shardc.step.share_state import OTHERS
 from shardc.step.values import example_inputs
 
 STATE = ("param", "buffer")
-ELSEWHERE = (
-    "compile the forward with a plan without a pipeline, over weights that read_weights or a checkpoint has"
-)
 
 
 @dataclass(eq=False, repr=False)
@@ -74,10 +74,12 @@ class CompiledForward:
         """
         whole_number(steps, "steps")
         c = self.compiled
-        held = None if self._over is None else self._over.dtensors(*STATE)
+        held = None if self._over is None else _shown(self._over)
         inputs = example_inputs(c.capture, None, self._batch, held=held)
         on_host = c.target is not None and c.target.runs_on_host
         library = self._kernels() if on_host else None
+        if c.pipeline_module is not None:
+            check_program(c.program_text, c.program)
         return prove_step(c.global_module, c.program, inputs, steps=steps, library=library)
 
     def __call__(self, batch: object) -> object:
@@ -93,7 +95,7 @@ class CompiledForward:
         """Take parameters and buffers from a step, another forward, or a model, through memory.
 
         All ranks call it together. ``source`` may have another plan and mesh over the same processes. Raises
-        BadArgument for something else, StateMismatch for another model, NotInAPipeline.
+        BadArgument for something else, and StateMismatch for another model.
         """
         take(self.running, source)
 
@@ -121,6 +123,13 @@ class CompiledForward:
         return None if c.library is None or c.target is None else c.target.load(c.library)
 
 
+def _shown(state: State) -> dict[str, Tensor]:
+    """The parameters and buffers of a running step, with stand-ins for those of a pipeline's other ranks."""
+    leaves = {name: leaf for name, leaf in state.every.items() if leaf.role in STATE}
+    likes = {n: torch.empty(leaf.shape, dtype=leaf.dtype, device="meta") for n, leaf in leaves.items()}
+    return {**{n: elsewhere(like, n, OTHERS) for n, like in likes.items()}, **state.dtensors(*STATE)}
+
+
 def shared_with(state: State, manifest: Mapping[str, list[dict]]) -> dict[str, Shared]:
     """All tensors of a forward's program, which are those of a running step."""
     leaves = [Leaf.read(entry) for entry in manifest["arguments"]]
@@ -132,18 +141,15 @@ def take(into: TrainStep, source: object) -> None:
     if isinstance(source, torch.nn.Module):
         read = model_state(source)
         values: dict[str, Tensor] = {**read.params, **read.buffers}
-    else:
-        running = getattr(source, "running", source)
-        if not isinstance(running, TrainStep):
-            expected = "a compiled step, a compiled forward or a model"
-            hint = "as in forward.take_from(step)"
-            raise BadArgument(argument="source", given=describe(source), expected=expected, hint=hint)
-        if running.state.leaves.keys() != running.state.every.keys():
-            reason = "each rank holds the weights of its own stages"
-            raise NotInAPipeline(what="take_from", reason=reason, hint=ELSEWHERE)
-        values = {**running.state.dtensors(*STATE)}
-    known = {name for name, leaf in into.state.every.items() if leaf.role in STATE}
-    into.state.assign({name: value for name, value in values.items() if name in known}, {})
+        known = {name for name, leaf in into.state.every.items() if leaf.role in STATE}
+        into.state.assign({name: value for name, value in values.items() if name in known}, {})
+        return
+    running = getattr(source, "running", source)
+    if not isinstance(running, TrainStep):
+        expected = "a compiled step, a compiled forward or a model"
+        hint = "as in forward.take_from(step)"
+        raise BadArgument(argument="source", given=describe(source), expected=expected, hint=hint)
+    into.state.take(running.state, *STATE)
 
 
 def compile_forward(
@@ -159,11 +165,12 @@ def compile_forward(
     Args:
         model: Any ``nn.Module``, or a program of ``torch.export``.
         example: A global batch: a mapping is passed as keyword arguments, a tuple or list as positional ones.
-        mesh, plan: As of :func:`~shardc.step.compile_step.compile_step`; a plan without a pipeline.
+        mesh, plan: As of :func:`~shardc.step.compile_step.compile_step`. In a pipeline the forwards of its
+            schedule run.
         options: Fields of its other groups, by name: ``fuse``, ``autocast``, ``verify``, ...
 
     Raises:
-        BadArgument, NotInAPipeline, and what ``compile_step`` raises.
+        BadArgument, and what ``compile_step`` raises.
     """
     chosen = StepOptions.of({"mesh": mesh, "plan": plan, **options})
     if isinstance(model, torch.export.ExportedProgram):
@@ -182,11 +189,12 @@ def forward_of(
     plan: PlanLike | Plan,
     evaluated: Evaluated | None = None,
     over: State | None = None,
+    held: Held | None = None,
 ) -> CompiledForward:
-    """The compiled forward of checked arguments, ``over`` the tensors of a running step if that is given."""
-    if options.parallelism.pipeline_axis():
-        reason = "a forward has no stages"
-        raise NotInAPipeline(what="a forward", reason=reason, hint=ELSEWHERE)
+    """The compiled forward of checked arguments, ``over`` the tensors of a running step if that is given.
+
+    ``held``: what the ranks of that step hold if it is a pipeline.
+    """
     kernels, numerics = options.kernels, options.numerics
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
@@ -202,8 +210,11 @@ def forward_of(
         )
         level1 = capture.module.operation.get_asm(assume_verified=True)
         with collect_remarks() as remarks:
-            given = plan if isinstance(plan, Plan) else resolve_plan(options.parallelism, model, None)[0]
-        compiled = Request(capture, mesh, options, target, given, None, model_plan_of(model)).compiled()
+            given, pipeline = resolve_plan(options.parallelism, model, options.pipeline)
+        given = plan if isinstance(plan, Plan) else given
+        own = model_plan_of(model)
+        request = Request(capture, mesh, options, target, given, pipeline, own, held=held)
+        compiled = request.compiled()
         compiled.remarks.extend(remarks)
     tied, tree_of_batch = dict(capture.tied), describe_batch(capture.batch_tree)
     fields = ManifestFields(fingerprint(level1), tree_of_batch, seed=numerics.seed, tied=tied)

@@ -188,7 +188,7 @@ class CompiledStep:
         """The loss on a global batch, and ``outputs=`` but for gradients' norms, without an update.
 
         The model runs in eval mode on the step's tensors, and writes no buffer. The first batch of each form
-        compiles a program, and a warning says so. Raises NotInAPipeline.
+        compiles a program, and a warning says so. In a pipeline the forwards of its schedule run.
         """
         return self._forwards.evaluate(self.compiled, self.running, batch)
 
@@ -199,7 +199,7 @@ class CompiledStep:
     def take_from(self, source: object) -> None:
         """Take parameters and buffers from a compiled forward, another step, or a model, through memory.
 
-        All ranks call it together. Raises BadArgument, StateMismatch, NotInAPipeline.
+        All ranks call it together. Raises BadArgument, StateMismatch.
         """
         take(self.running, source)
 

@@ -11,22 +11,22 @@ from torch import Tensor
 
 from shardc.backends.torch.description import describe_program
 from shardc.diagnostics.api import NotEqual, TooManyShapes
-from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.frontend.importing.recorder import caller_line
 from shardc.frontend.step.batch import flatten_batch
 from shardc.frontend.step.forward import Evaluated
 from shardc.frontend.step.outputs import Outputs
 from shardc.options.step import StepOptions
-from shardc.passes.plan.plan import Entry, Plan
+from shardc.passes.pipeline.stages.held import read_held
+from shardc.passes.plan.plan import DimNames, Entry, Plan
 from shardc.runtime.outputs import Result
 from shardc.runtime.report.messages import ProgramCompiledWarning, warn_at
 from shardc.runtime.same_batch import shapes_of
+from shardc.runtime.state import State
 from shardc.runtime.step import TrainStep
 from shardc.step.compile_forward import CompiledForward, forward_of
 from shardc.step.other_shapes import bucketed
 from shardc.step.shard import Compiled
 
-IN_A_PIPELINE = "read the loss, and the numbers of outputs=, of step(batch)"
 Form = tuple[object, ...]
 """What programs differ by: what they return, and the names, shapes and dtypes of a batch."""
 
@@ -53,7 +53,14 @@ class Forwards:
 
     def program(self, compiled: Compiled, batch: object, what: str) -> CompiledForward:
         """The program of ``evaluate`` or ``forward`` by itself, for a proof."""
-        return forward_of(self.model, batch, self.options, held_plan(compiled), self._evaluated(what))
+        return self._made_for(compiled, batch, what)
+
+    def _made_for(
+        self, compiled: Compiled, batch: object, what: str, over: State | None = None
+    ) -> CompiledForward:
+        module, plan = compiled.pipeline_module, held_plan(compiled)
+        held = None if module is None else read_held(module)
+        return forward_of(self.model, batch, self.options, plan, self._evaluated(what), over, held)
 
     def _name(self, what: str, names: Iterable[str], tensors: Iterable[Tensor]) -> str:
         """What a program is; numbered where batches differ in their constants or containers alone."""
@@ -74,9 +81,6 @@ class Forwards:
         return Evaluated(self.loss, Outputs(self.options.results.outputs or {}), whole=what == "forward")
 
     def _at(self, compiled: Compiled, running: TrainStep, batch: object, what: str) -> CompiledForward:
-        if compiled.pipeline_module is not None:
-            reason = "its stages run forward and backward in turn"
-            raise NotInAPipeline(what=f"step.{what}", reason=reason, hint=IN_A_PIPELINE)
         tensors, tree = flatten_batch(batch)
         shapes = tuple((tuple(t.shape), t.dtype) for t in tensors)
         form = (what, tree.spec, tree.names, repr(tree.constants), shapes)
@@ -84,9 +88,7 @@ class Forwards:
             name = self._name(what, tree.names, tensors)
             self._check_limit(what, name)
             started = time.perf_counter()
-            made = forward_of(
-                self.model, batch, self.options, held_plan(compiled), self._evaluated(what), running.state
-            )
+            made = self._made_for(compiled, batch, what, running.state)
             if self.options.numerics.verify and not (outcome := made.check()).passed:
                 raise NotEqual(table=outcome.render())
             self._made[form] = self.made[name] = made
@@ -99,13 +101,30 @@ class Forwards:
 
 
 def held_plan(compiled: Compiled) -> Plan:
-    """A plan with the layouts that the arguments of a compiled step have, where whole axes say them."""
+    """A plan with the layouts that the arguments of a compiled step have, where whole axes say them.
+
+    What the step's plan cuts in a later round, such as ZeRO's parameters, is cut then here too, so that
+    activations lie as in the step. A pipeline's batches are cut as its plan says: what micro-batches cut is
+    whole for each rank.
+    """
     described = describe_program(compiled.rank_module)
     sizes = {axis["name"]: axis["size"] for axis in described["mesh"]}
-    plan = Plan(compiled.plan.text)
+    plan = Plan(compiled.plan.text, pipeline=compiled.plan.pipeline)
     for entry in described["arguments"]:
         dims = entry["sharding"]["dims"]
         if all(pre == 1 and size == sizes[name] for dim in dims for name, pre, size in dim):
+            key = (entry["role"], entry["name"])
             cut = tuple(tuple(name for name, _, _ in dim) for dim in dims)
-            plan.entries[entry["role"], entry["name"]] = Entry(cut, closed=True, why="the step's layout")
+            plan.entries[key] = _held_entry(cut, compiled.plan.entries.get(key, Entry()))
+    if plan.pipeline:
+        inputs = {key: entry for key, entry in compiled.plan.entries.items() if key[0] == "input"}
+        plan.entries.update(inputs)
     return plan
+
+
+def _held_entry(cut: DimNames, planned: Entry) -> Entry:
+    """The layout ``cut`` of an argument; axes that its entry adds in later rounds come in these again."""
+    rounds = {axis: priority for priority, axis, _ in planned.refine}
+    early = tuple(tuple(axis for axis in axes if axis not in rounds) for axes in cut)
+    refine = [(rounds[axis], axis, d) for d, axes in enumerate(cut) for axis in axes if axis in rounds]
+    return Entry(early, closed=True, refine=tuple(refine), why="the step's layout")

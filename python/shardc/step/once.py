@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ import torch
 from shardc.backends.base import Target
 from shardc.cache import disk
 from shardc.cache.versions import code_versions
+from shardc.compiler.local_cluster import cluster_of
+from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import Remark, Remarks
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.rules.rule import added
@@ -31,6 +34,7 @@ from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import PlanLike
 from shardc.options.pipeline import Pipeline
 from shardc.options.step import StepOptions
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_file import plan_of_json
 from shardc.passes.plan.style_plan import StylePlan
@@ -54,7 +58,8 @@ _LEVEL = 1
 class Request:
     """A captured step, and how it is to be compiled. ``plan`` and ``pipeline``: the options' own, with what
     is in the words of other libraries read. ``model_plan``: the model's, for tensor plans.
-    ``micro_batches``: those of which the first was captured.
+    ``micro_batches``: those of which the first was captured. ``held``: what the pipeline holds whose tensors
+    a forward reads.
     """
 
     capture: Capture
@@ -65,6 +70,7 @@ class Request:
     pipeline: Pipeline | None
     model_plan: Mapping[str, str] | None
     micro_batches: MicroBatches | None = None
+    held: Held | None = None
 
     def compiled(self) -> Compiled:
         """The step after all passes: loaded, or compiled while other processes that want it wait.
@@ -101,7 +107,14 @@ class Request:
         content = "" if file is None else file.read_bytes()
         model_plan = list((self.model_plan or {}).items())
         cut = self.micro_batches and (self.micro_batches.count, self.micro_batches.whole)
-        return self.mesh, chosen, content, model_plan, cut, self.pipeline, options.kernels, options.numerics
+        step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
+        return *step, options.kernels, options.numerics
+
+    @cached_property
+    def cluster(self) -> Cluster | None:
+        """The cluster that the step is for, this machine measured. Raises what finding it does."""
+        given = self.options.parallelism.planned_cluster
+        return None if given is None else cluster_of(given)
 
     def _machine(self) -> tuple[object, ...]:
         """What kernels are for, and what was measured and tuned here. Of several hosts none asks that."""
@@ -125,6 +138,8 @@ class Request:
             model_plan=model_plan,
             pipeline=pipeline,
             micro_batches=self.micro_batches,
+            cluster=self.cluster,
+            held=self.held,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True

@@ -14,6 +14,7 @@ from torch_mlir import ir
 from shardc.backends.base import Target
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.emit import emit_program
+from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.dialects.collection import collection_paused
@@ -27,13 +28,16 @@ from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
+from shardc.passes.partition.dist_partition import DistPartition
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
+from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
 from shardc.passes.plan.for_batch import for_batch
 from shardc.passes.plan.patterns import read_patterns
 from shardc.passes.plan.plan import Plan
 from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
+from shardc.passes.plan.presets import Setting, close_inputs
 from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.runtime.check import Json
@@ -46,9 +50,9 @@ _SHARD = (
 )
 
 
-def _passes(has_pipeline: bool, micro_batches: MicroBatches | None) -> list[Pass]:
+def _passes(has_pipeline: bool, micro_batches: MicroBatches | None, cluster: Cluster | None) -> list[Pass]:
     """The passes from a plan's shardings to level 3."""
-    steps = build(f"{_SHARD},dist-partition")
+    steps = [*build(_SHARD), DistPartition(cluster)]
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     # What dist-combine packs together may be of several stages.
@@ -163,6 +167,9 @@ def make_plan(
         known = {argument.key for argument in arguments}
         held = {key: entry for key, entry in plan.entries.items() if key in known}
         chosen = for_batch(Plan(plan.text, held, plan.pipeline), arguments, mesh)
+        if chosen.pipeline:
+            # Micro-batches that are programs of their own are no axis of the plan that they were made by.
+            close_inputs(chosen, Setting(arguments, mesh, {}))
     elif isinstance(plan, StylePlan):
         chosen = read_styles(plan, program, mesh, model_plan)
     elif isinstance(plan, Mapping):
@@ -185,10 +192,14 @@ def compile_capture(
     model_plan: Mapping[str, str] | None = None,
     pipeline: Pipeline | None = None,
     micro_batches: MicroBatches | None = None,
+    cluster: Cluster | None = None,
+    held: Held | None = None,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
-    ``micro_batches``: those of which the first was captured, each a program of its own.
+    ``micro_batches``: those of which the first was captured, each a program of its own. ``cluster``: whose
+    links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
+    reads.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -211,16 +222,17 @@ def compile_capture(
         program = reading.program
         assert program is not None
         chosen = make_plan(plan, program, planned, model_plan)
-        saved = plan_to_json(chosen, planned, arguments_of(program))
+        name = "" if cluster is None else cluster.name
+        saved = plan_to_json(chosen, planned, arguments_of(program), name)
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
-        passes = _passes(bool(chosen.pipeline), micro_batches)
+        passes = _passes(bool(chosen.pipeline), micro_batches, cluster)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds)
         if chosen.pipeline:
             cut = copy_module(module)
-            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline())
+            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline(), held)
             passed("pipe-cut", cut)
             run(cut, build("dist-combine"), after_pass=passed)
             levels.keep(PIPELINE, cut)

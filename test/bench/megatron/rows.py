@@ -57,7 +57,7 @@ class Row:
         return self.gpus, self.batch, self.hidden, self.heads, self.layers, self.sequence
 
     def micro_batches(self, micro_batch: int) -> int:
-        """How many there are of a size in a step; 0 where it does not divide."""
+        """How many there are of a size in a step; 0 where it does not divide the batch."""
         count, rest = divmod(self.batch, micro_batch * self.data)
         return 0 if rest else count
 
@@ -68,7 +68,7 @@ class Row:
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a CSV file, or of the tables with such columns of a Markdown file."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8-sig")
     tables = _markdown(text) if path.suffix == ".md" else [list(csv.reader(text.splitlines()))]
     found = [row for table in tables for row in _rows(table)]
     if not found:
@@ -79,11 +79,11 @@ def read_rows(path: Path) -> list[Row]:
 def _markdown(text: str) -> Iterator[list[list[str]]]:
     for lines in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         cells = ([cell.strip() for cell in line.strip("|\n").split("|")] for line in lines.splitlines())
-        yield [row for row in cells if set("".join(row)) > set("-")]
+        yield [row for row in cells if not set("".join(row)) <= set("-: ")]
 
 
 def _rows(table: list[list[str]]) -> Iterator[Row]:
-    header, *lines = table
+    header, *lines = ([cell.strip() for cell in line] for line in table if line)
     for line in lines:
         cells = dict(zip(header, line, strict=True))
         if cells.keys() >= {*VTRAIN.values(), MEASURED}:

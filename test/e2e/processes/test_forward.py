@@ -14,3 +14,10 @@ pytestmark = pytest.mark.processes
 def test_training_and_forwards_in_turn_equal_eager(launch: Callable, ranks: int) -> None:
     done = launch("forward_worker.py", ranks)
     assert done.returncode == 0 and "as eager" in done.stdout, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_pipeline_evaluates_and_shares_its_weights(launch: Callable, ranks: int) -> None:
+    done = launch("pipeline_forward_worker.py", ranks)
+    assert done.returncode == 0 and "as eager" in done.stdout, done.stderr[-3000:]

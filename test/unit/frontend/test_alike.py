@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx import Proxy
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from shardc.frontend.step import optimizer
@@ -168,7 +169,7 @@ def test_an_update_that_reads_what_is_not_its_own_is_not_copied(
 ) -> None:
     copies = counted(monkeypatch)
 
-    def step(x: torch.Tensor, y: torch.Tensor, other: torch.Tensor) -> list[torch.Tensor]:
+    def step(x: torch.Tensor, y: torch.Tensor, other: torch.Tensor) -> list[torch.Tensor | Proxy]:
         alike = AlikeUpdates(lambda: [other] if is_number else [])
         return [*alike.run(0, [x], lambda: [x.sin() * other]), *alike.run(0, [y], lambda: [y.sin() * other])]
 

@@ -55,6 +55,11 @@ sys.exit(code if not {{"torch", "torch_mlir", "numpy"}} & {{*sys.modules}} else 
             "OldSpelling: --microbatches is now spelled --micro-batches",
         ),
         (["schedule", "1f1b", "--memory", "8"], "OldSpelling: --memory is now spelled --memory-limit"),
+        ([*COMPILE, "data=2", "--cluster", "h10"], "UnknownCluster: there is no cluster 'h10'; did you mean"),
+        (
+            [*COMPILE, "data=16", "--cluster", "h100"],
+            "MeshDoesNotFit: the mesh data=16 has 16 devices, and cluster 'h100' has 8",
+        ),
         (["schedule", "zbv"], "UnknownSchedule: there is no schedule 'zbv'"),
         (["tune", SCRIPT, "--target", "sm_89"], "UnknownTarget: there is no target 'sm_89'"),
     ],

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 import shardc
 from shardc.backends.torch.description import describe_program
 from shardc.diagnostics.api import BadArgument, TooManyShapes
-from shardc.diagnostics.outputs import NotInAPipeline
 from shardc.step.compile_step import CompiledStep
 
 
@@ -108,12 +107,6 @@ def test_the_oracle_proves_programs_over_a_steps_layouts(what: str) -> None:
     )
     held = dict(new_model().state_dict())
     assert {name: mine[name] for name in held} == {name: its[name] for name in held}
-
-
-def test_a_pipeline_is_refused_by_name() -> None:
-    plan = {"mesh": {"pipe": 2}, "plan": "pipeline"}
-    with pytest.raises(NotInAPipeline, match="a forward is not there in a pipeline"):
-        shardc.compile_forward(new_model(), batch(), **plan, micro_batches=2)
 
 
 def test_a_forward_of_a_model_and_of_an_exported_program_are_eagers() -> None:

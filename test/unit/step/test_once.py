@@ -20,6 +20,7 @@ from torch import nn
 
 import shardc
 from shardc.cache import disk, lock
+from shardc.cost.cluster.names import READY
 from shardc.diagnostics.base import Remark
 from shardc.step import once
 from shardc.step.compile_step import CompiledStep
@@ -101,6 +102,7 @@ def test_a_loaded_step_trains_as_the_compiled_one() -> None:
         {"matmuls": "extern"},
         {"clip_grad_norm": 1.0},
         {"autocast": torch.bfloat16},
+        {"cluster": "h100-2x2"},
     ],
     ids=str,
 )
@@ -118,6 +120,23 @@ def test_a_saved_plan_counts_by_its_content(tmp_path: Path) -> None:
     assert once.LOADED in compiled(plan=str(file)).compiled.seconds
     compiled(plan="data*tensor").save_plan(file)
     assert once.LOADED not in compiled(plan=str(file)).compiled.seconds
+
+
+def test_a_step_is_of_its_cluster_and_a_saved_plan_names_it(tmp_path: Path) -> None:
+    """A file counts by its content; a saved plan brings the cluster along."""
+    pair, file = tmp_path / "pair.yaml", tmp_path / "plan.json"
+    text = (READY / "h100.yaml").read_text().replace("ways: 8", "ways: 4")
+    pair.write_text(text)
+    assert once.LOADED not in compiled(cluster=pair).compiled.seconds
+    assert once.LOADED in compiled(cluster=str(pair)).compiled.seconds
+    pair.write_text(text.replace("bandwidth_bytes_s: 450e9", "bandwidth_bytes_s: 449e9"))
+    assert once.LOADED not in compiled(cluster=pair).compiled.seconds
+    step = compiled(cluster="h100-2x2")
+    step.save_plan(file)
+    assert json.loads(file.read_text())["cluster"] == "h100-2x2"
+    again = compiled(plan=str(file))
+    assert again.compiled.plan_json["cluster"] == "h100-2x2"
+    assert again.compiled.program_text == step.compiled.program_text
 
 
 def test_remarks_are_told_again(monkeypatch: pytest.MonkeyPatch) -> None:

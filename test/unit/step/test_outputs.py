@@ -14,8 +14,11 @@ from shardc.artefact.manifest import build_manifest
 from shardc.backends.eager.proof import compare
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.frontend import TraceFailed
-from shardc.diagnostics.outputs import NotInAPipeline, OutputNotFound, OutputNotTensor
+from shardc.diagnostics.outputs import OutputNotFound, OutputNotTensor
+from shardc.diagnostics.passes.pipeline import ScheduleNotYet
+from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.options.results import Results
+from shardc.passes.pipeline.stages.step_program import keys_of
 from shardc.runtime.outputs import StepResult
 from shardc.runtime.step import TrainStep
 from shardc.step.compile_step import CompiledStep
@@ -121,22 +124,32 @@ def test_the_oracle_sees_a_wrong_output(monkeypatch: pytest.MonkeyPatch) -> None
     assert not step.check().passed
 
 
-def test_a_pipeline_gives_numbers() -> None:
-    step = compiled(
-        {"accuracy": WANTED["accuracy"], "norm": "grad_norm"},
-        mesh={"pipe": 2},
-        plan="pipeline",
-        micro_batches=4,
-    )
-    proof = step.check()
+PIPELINES: dict[str, dict[str, Any]] = {
+    "1f1b": {"mesh": {"pipe": 2}, "plan": "pipeline"},
+    "data": {"mesh": {"pipe": 2, "data": 2}, "plan": "pipeline*data"},
+    "chimera": {"mesh": {"pipe": 2}, "plan": "pipeline", "schedule": "chimera"},
+    "zb-h1": {"mesh": {"pipe": 2}, "plan": "pipeline", "schedule": "zb-h1"},
+    "recompute": {"mesh": {"pipe": 2}, "plan": "pipeline", "recompute": "full"},
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_all_ranks_of_a_pipeline_have_numbers_and_rows(name: str) -> None:
+    step = compiled(micro_batches=4, **PIPELINES[name])
+    proof = step.check(steps=1)
     assert proof.passed, proof.render()
-    assert {row.name for row in proof.exact.rows if row.role == "output"} == {"accuracy", "norm"}
+    assert {row.name for row in proof.exact.rows if row.role == "output"} == WANTED.keys()
+    for function in rank_functions(step.compiled.program):
+        assert {key for key in keys_of(function, "res_attrs") if key[0] == "output"} == {
+            ("output", name) for name in WANTED
+        }
 
 
-def test_rows_of_a_pipeline_are_refused_by_name() -> None:
-    with pytest.raises(NotInAPipeline, match="the output 'logits' is not there in a pipeline") as caught:
-        compiled(["logits"], mesh={"pipe": 2}, plan="pipeline", micro_batches=4)
-    assert "such as an accuracy" in str(caught.value)
+def test_rows_of_old_weights_are_refused_by_name() -> None:
+    given = {"mesh": {"pipe": 2}, "plan": "pipeline", "schedule": "pipedream", "stale_weights": True}
+    with pytest.raises(ScheduleNotYet, match="it keeps old weights, and an output has rows") as caught:
+        compiled(["logits"], micro_batches=4, **given)
+    assert f"at: {__file__}:" in str(caught.value)
 
 
 def test_an_output_that_is_not_there_is_named_with_the_line_and_the_nearest() -> None:

@@ -14,7 +14,7 @@ from shardc.cost.cluster.level import Level
 from shardc.diagnostics.cluster import BadClusterSize, LinksDoNotConnect, TwoOfOneName
 
 Algorithm = Literal["ring", "tree", "two-level", "torus", "halving-doubling", "pairwise", "point-to-point"]
-ALGORITHMS: tuple[str, ...] = get_args(Algorithm)
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class Device(Facts):
     arch: str = ""
     """The target of kernels for it: sm_80, sm_90, sm_100, gfx942; empty for CPUs."""
     count: Count | None = None
-    """How many devices are of this kind; all where there is one kind. Kinds number the ranks in their order."""
+    """How many devices are of this kind: all where there is one kind. Ranks number kinds in their order."""
     flop_s: Peaks = field(default_factory=Peaks)
     memory_bytes_s: Positive = 0.0
     """Rate of its memory, reading or writing."""
@@ -58,13 +58,16 @@ class Device(Facts):
         if self.launch_s < 0:
             object.__setattr__(self, "launch_s", self._figure("launch_s", gpu))
         if gpu is None and self.flop_s.f32 is None:
-            self._figure("flop_s", None)
+            raise self._missing("f32", "flop_s of ")
 
     def _figure(self, name: str, gpu: Gpu | None) -> float:
         if gpu is None:
-            expected = f"a number, or arch: one of {', '.join(GPUS)}"
-            raise MissingClusterKey(of=f"device {self.name!r}", key=name, expected=expected)
+            raise self._missing(name)
         return getattr(gpu, name)
+
+    def _missing(self, key: str, within: str = "") -> MissingClusterKey:
+        expected = f"a number, or arch: one of {', '.join(GPUS)}"
+        return MissingClusterKey(of=f"{within}device {self.name!r}", key=key, expected=expected)
 
     @property
     def gpu(self) -> Gpu | None:
@@ -76,7 +79,7 @@ class Device(Facts):
         found: float | None = getattr(self.flop_s, dtype, None)
         if found is not None:
             return found
-        if self.gpu is not None and dtype in ("bf16", "f16", "f32"):
+        if self.gpu is not None and dtype in ("bf16", "f32"):
             return self.gpu.matmul_flop_s * (self.gpu.plain_part if dtype == "f32" else 1)
         return self.peak_flop_s(WIDER[dtype])
 

@@ -30,7 +30,7 @@ class Ramp(Facts):
 
 @dataclass(frozen=True)
 class Level(Facts):
-    """Links that join ``ways`` parts: devices (the innermost level), or groups of them that inner levels join."""
+    """Links that join ``ways`` parts: devices at the innermost level, above it what the level below joins."""
 
     name: str
     ways: Count

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.level import Level
+from shardc.cost.cluster.names import node_of
 from shardc.diagnostics.cluster import MeshDoesNotFit
 
 Part = tuple[str, int, int]
@@ -57,6 +58,11 @@ class Span:
         if level.topology == "mesh":
             return rate * self._fewest_links() / level.sharers
         return rate / level.sharers
+
+    @property
+    def is_innermost(self) -> bool:
+        """Whether its links are those of single devices."""
+        return self.inside * self.groups == 1
 
     @property
     def is_closed(self) -> bool:
@@ -110,31 +116,33 @@ class Placement:
         return Placement(cluster, tuple(mesh.items()))
 
     def _example(self, size: int) -> str:
-        """A cluster of the kind with enough devices."""
-        levels = self.cluster.levels
-        node = levels[0].most or levels[0].ways
-        if len(self.cluster.devices) > 1 or len(levels) < 2 or any(level.dims for level in levels):
-            return ""
-        kind = self.cluster.name.rsplit("-", 1)[0] if self.cluster.levels[-1].ways > 1 else self.cluster.name
-        return f", such as {kind}-{node}x{-(-size // node)}"
+        """A cluster of the kind with enough devices, where it has a name."""
+        node, first = node_of(self.cluster.name), self.cluster.levels[0]
+        ways = first.most or first.ways
+        return f", such as {node}-{ways}x{-(-size // ways)}" if node else ""
+
+    def __hash__(self) -> int:
+        return hash((self.cluster.name, self.axes))
 
     def links(self, axes: Iterable[str | Part]) -> Links:
         """The links of a group of devices that differ on ``axes``: names, or parts. Raises KeyError."""
-        strided = _joined(sorted((self._strided(axis) for axis in axes), key=lambda one: one[1]))
-        spans = tuple(span for span in self._spans(strided) if span.ways > 1)
-        library = self.cluster.library
-        return Links(spans, library.launch_s, library.algorithms)
+        return _links(self, frozenset(map(self._whole, axes)))
 
-    def _strided(self, axis: str | Part) -> Strided:
-        names = [name for name, _ in self.axes]
-        name, pre, ways = axis if isinstance(axis, tuple) else (axis, 1, dict(self.axes)[axis])
+    def _whole(self, axis: str | Part) -> Part:
+        return axis if isinstance(axis, tuple) else (axis, 1, dict(self.axes)[axis])
+
+    def strided(self, axis: Part) -> Strided:
+        """The ways of an axis, and how many ranks are from one to the next. Raises KeyError."""
+        name, pre, ways = axis
+        names = [other for other, _ in self.axes]
         if name not in names:
             raise KeyError(name)
         at = names.index(name)
         size, below = self.axes[at][1], prod(n for _, n in self.axes[at + 1 :])
         return ways, size // (pre * ways) * below
 
-    def _spans(self, strided: list[Strided]) -> Iterable[Span]:
+    def spans(self, strided: list[Strided]) -> Iterable[Span]:
+        """What each level, from the innermost, joins of a group of members so far apart."""
         members, devices = prod(ways for ways, _ in strided), 1
         for level in _rings(self.cluster.levels):
             inner, outer = _blocks(strided, devices), _blocks(strided, devices * level.ways)
@@ -142,6 +150,14 @@ class Placement:
             stride = max(1, min((s for w, s in strided if w * s > devices), default=1) // devices)
             yield Span(level, -(-inner // outer), inside, stride, max(1, devices // inside))
             devices *= level.ways
+
+
+@lru_cache(maxsize=4096)
+def _links(placement: Placement, axes: frozenset[Part]) -> Links:
+    strided = _joined(sorted(map(placement.strided, axes), key=lambda one: one[1]))
+    spans = tuple(span for span in placement.spans(strided) if span.ways > 1)
+    library = placement.cluster.library
+    return Links(spans, library.launch_s, library.algorithms)
 
 
 def _rings(levels: Iterable[Level]) -> Iterable[Level]:

@@ -20,9 +20,17 @@ LOCAL = "local"
 _SIZES = re.compile(r"(?P<node>.+)-(?P<sizes>\d+(x\d+)*)")
 
 
+@cache
 def ready_names() -> tuple[str, ...]:
     """The nodes that are known."""
     return tuple(sorted(path.stem for path in READY.glob("*.yaml")))
+
+
+def node_of(name: str) -> str:
+    """The node that a name is made of: ``h100`` of ``h100-8x64``; empty if none is known."""
+    match = _SIZES.fullmatch(name)
+    found = [node for node in (name, match["node"] if match else "") if node in ready_names()]
+    return found[0] if found else ""
 
 
 def is_file(name: str | Path) -> bool:
@@ -30,8 +38,16 @@ def is_file(name: str | Path) -> bool:
     return isinstance(name, Path) or name.endswith((".yaml", ".yml"))
 
 
+def is_local(name: str | Path | Cluster) -> bool:
+    """Whether it is this machine: ``local``, or ``local-4`` of 4 processes."""
+    return isinstance(name, str) and (name == LOCAL or name.startswith(f"{LOCAL}-"))
+
+
 def find_cluster(name: str | Path | Cluster) -> Cluster:
-    """The cluster of a name or a file. Raises UnknownCluster, BadClusterSize, and what reading a file does."""
+    """The cluster of a name or a file. ``local`` is found by ``compiler/local_cluster.py``.
+
+    Raises UnknownCluster, BadClusterSize, and what :func:`read_cluster` raises.
+    """
     if isinstance(name, Cluster):
         return name
     return read_cluster(Path(name)) if is_file(name) else _named(str(name))
@@ -39,12 +55,12 @@ def find_cluster(name: str | Path | Cluster) -> Cluster:
 
 @cache
 def _named(name: str) -> Cluster:
-    known = ready_names()
-    if name in known:
-        return read_cluster(READY / f"{name}.yaml")
-    match = _SIZES.fullmatch(name)
-    if match is None or match["node"] not in known:
+    node, match = node_of(name), _SIZES.fullmatch(name)
+    if not node:
+        known = ready_names()
         near = did_you_mean(match["node"] if match else name, [*known, LOCAL])
         raise UnknownCluster(name=name, nearest=near, known=", ".join(known))
-    sizes = [int(size) for size in match["sizes"].split("x")]
-    return read_cluster(READY / f"{match['node']}.yaml").resized(sizes, name)
+    cluster = read_cluster(READY / f"{node}.yaml")
+    if name == node or match is None:
+        return cluster
+    return cluster.resized(map(int, match["sizes"].split("x")), name)

@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil, log2, prod
+from typing import Annotated
 
 from shardc.cost.cluster.mapping import Span
 from shardc.cost.collective import sent_bytes
+from shardc.cost.origin import Published
 
 Spans = Sequence[Span]
+TREE_PART: Annotated[float, Published("NCCL 2.19, src/graph/tuning.cc: 0.5 to 0.9, by bytes")] = 0.75
+"""Part of a ring's rate that trees reach."""
 PHASES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
 """How often a ring goes round."""
 
@@ -37,13 +41,18 @@ def ring_bytes_s(spans: Spans) -> float:
 
 def ring(kind: str, spans: Spans, local_bytes: float) -> float:
     """Rings through all members, along which pieces of the tensor are pipelined."""
-    ways, phases = ways_of(spans), PHASES[kind]
+    ways, phases, ramp = ways_of(spans), PHASES[kind], spans[0].level.ramp
     steps = ways - 1 if kind == "broadcast" else phases * (ways - 1)
-    rate, ramp = ring_bytes_s(spans), spans[0].level.ramp
     sent = sent_bytes(kind, ways, local_bytes) * (1 + phases * ramp.extra_steps / (2 * steps))
-    filled = ramp.fill * phases / 2 * (ways - 1) * whole_bytes(kind, ways, local_bytes)
     latency_s = phases * sum(hops * span.level.latency_s for hops, span in _hops(spans))
-    return max(latency_s, (sent + min(filled, ramp.fill_bytes)) / rate)
+    return max(latency_s, (sent + _filling_bytes(kind, spans, local_bytes)) / ring_bytes_s(spans))
+
+
+def _filling_bytes(kind: str, spans: Spans, local_bytes: float) -> float:
+    """What could be sent while a ring's pipeline fills, which costs up to a bound (decision 76)."""
+    ways, ramp = ways_of(spans), spans[0].level.ramp
+    filled = ramp.fill * PHASES[kind] / 2 * (ways - 1) * whole_bytes(kind, ways, local_bytes)
+    return min(filled, ramp.fill_bytes)
 
 
 def _hops(spans: Spans) -> list[tuple[int, Span]]:
@@ -52,12 +61,11 @@ def _hops(spans: Spans) -> list[tuple[int, Span]]:
 
 
 def tree(kind: str, spans: Spans, local_bytes: float) -> float:
-    """A chain in the innermost parts, double binary trees above (Sanders et al. 2009; NCCL 2.4)."""
-    inner, *outer = spans
-    hops_s = (inner.ways - 1) * inner.level.latency_s
-    hops_s += sum(ceil(log2(span.ways)) * span.level.latency_s for span in outer)
-    phases = PHASES[kind]
-    return max(phases * hops_s, phases * local_bytes / ring_bytes_s(spans))
+    """Chains in the innermost parts, double binary trees over them (Sanders et al. 2009; NCCL 2.4)."""
+    hops = [span.ways - 1 if span.is_innermost else ceil(log2(span.ways)) for span in spans]
+    latency_s = sum(n * span.level.latency_s for n, span in zip(hops, spans, strict=True))
+    sent = local_bytes * PHASES[kind] + _filling_bytes(kind, spans[:1], local_bytes)
+    return max(PHASES[kind] * latency_s, sent / (TREE_PART * ring_bytes_s(spans)))
 
 
 def two_level(kind: str, spans: Spans, local_bytes: float) -> float:
@@ -159,4 +167,6 @@ def applies(name: str, kind: str, spans: Spans) -> bool:
     if name == "halving-doubling":
         powers = all(span.ways & (span.ways - 1) == 0 for span in spans)
         return powers and topologies <= {"switch", "tree", "bus"}
+    if name == "tree":
+        return not all(span.is_innermost for span in spans)
     return name != "two-level" or len(spans) > 1

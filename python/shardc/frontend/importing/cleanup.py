@@ -24,6 +24,8 @@ from shardc.runtime.torch_private import OpOverload, schema_of
 
 aten = torch.ops.aten
 
+_REPLACEMENT = "shardc_replacement"
+
 # Anything under these that still has effects is about checks and profiles, not values.
 _EFFECT_ONLY = ("profiler::", "aten::_assert", "aten::sym_constrain", "aten::record_stream")
 _FACTORIES: dict[object, float] = {
@@ -50,8 +52,12 @@ def clean(module: GraphModule) -> None:
     """
     graph = module.graph
     drop_effects(graph)
+    # Apart meanwhile: each node that is replaced would have all the results written anew.
+    output, results = graph.output_node(), graph.output_node().args
+    output.args = ()
     for node in calls(graph):
         _simplify(node)
+    output.args = torch.fx.map_arg(results, _replacement)
     remove_dead_nodes(graph)
     for node in calls(graph):
         _check(node)
@@ -77,8 +83,16 @@ def remove_dead_nodes(graph: Graph) -> None:
 
 def replace_by(node: Node, value: Node) -> None:
     """Lets all users of ``node`` use ``value``, which is the same tensor."""
+    node.meta[_REPLACEMENT] = value
     node.replace_all_uses_with(value)
     node.graph.erase_node(node)
+
+
+def _replacement(node: Node) -> Node:
+    """The node that stands for one, which may have been replaced."""
+    while _REPLACEMENT in node.meta:
+        node = node.meta[_REPLACEMENT]
+    return node
 
 
 def where_of(node: Node) -> str | None:

@@ -13,11 +13,11 @@ from shardc.diagnostics.frontend import BufferChangesShape, TraceFailed
 from shardc.frontend.importing.cleanup import remove_dead_nodes, where_of
 from shardc.frontend.importing.insertion import insert_before
 from shardc.frontend.importing.recorder import OPTIMIZER, PHASE, Frames
-from shardc.frontend.nodes import history, node_at, outputs, placeholders
+from shardc.frontend.nodes import history, outputs, placeholders, viewed
 from shardc.frontend.step.spec import TensorSpec
 from shardc.frontend.step.trace import Trace
 from shardc.runtime.check import STATE_ROLES
-from shardc.runtime.torch_private import FakeTensor, OpOverload, schema_of
+from shardc.runtime.torch_private import FakeTensor
 
 GRADIENT, PARAMETER = "shardc_gradient", "shardc_parameter"
 
@@ -75,20 +75,13 @@ def _with_copies(
     end, like = results[0][1].graph.output_node(), next(n for _, n in results if n.op == "call_function")
 
     def copied(spec: TensorSpec, node: Node) -> Node:
-        source = _viewed(node)
+        source = viewed(node)
         if spec.role != "output" or source not in arguments or arguments[source].role not in STATE_ROLES:
             return node
         mode, clone = node.meta["val"].fake_mode, torch.ops.aten.clone.default
         return insert_before(end, clone, (node,), {"memory_format": torch.contiguous_format}, mode, like)
 
     return [(spec, copied(spec, node)) for spec, node in results]
-
-
-def _viewed(node: Node) -> Node:
-    """The node whose memory a chain of views shows."""
-    while isinstance(node.target, OpOverload) and any(r.alias_info for r in schema_of(node.target).returns):
-        node = node_at(node)
-    return node
 
 
 def _of_same_shape(spec: TensorSpec, node: Node, own: dict[TensorSpec, Node]) -> Node:

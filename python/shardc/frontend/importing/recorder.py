@@ -91,6 +91,14 @@ class NodeRecorder:
 
         tracer.create_node = create_node  # type: ignore[method-assign]
 
+    def user_lines(self) -> Frames:
+        """Lines of user code that are being run, from the innermost outwards."""
+        return user_frames(sys._getframe(1), self._stop_file)
+
+    def follow(self, lines: Frames) -> None:
+        """Goes on as if the newest node had these lines."""
+        self._last = lines
+
     @property
     def line(self) -> str:
         """``file:line`` of the op that has made the newest node."""

@@ -17,14 +17,13 @@ from types import CodeType, FunctionType
 
 import torch
 from torch.fx import Node, Proxy
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot, track_tensor_tree
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
+from shardc.frontend.step.traced_tensor import inner_of, layout_at, layout_of, node_of
 from shardc.runtime.torch_private import (
-    FakeTensor,
-    FunctionalTensor,
-    disable_current_modes,
     global_optimizer_hooks,
     optimizer_hooks,
+    without_torch_functions,
 )
 
 PER_PARAMETER = (
@@ -91,7 +90,7 @@ class _Sample:
 
     inputs: tuple[Node, ...]
     made: tuple[Node, ...]
-    results: tuple[tuple[Node, FakeTensor], ...]
+    results: tuple[Node, ...]
 
 
 class AlikeUpdates:
@@ -111,20 +110,22 @@ class AlikeUpdates:
     def run(
         self,
         kind: Hashable,
-        tensors: Sequence[torch.Tensor | None],
+        tensors: Sequence[torch.Tensor | Node | None],
         update: Callable[[], Sequence[torch.Tensor]],
-    ) -> Sequence[torch.Tensor]:
+    ) -> Sequence[torch.Tensor | Proxy]:
         """``update()`` of ``tensors``; a copy of an earlier update of the same ``kind`` if they are like
-        those that it had.
+        those that it had. A node stands for a tensor that no update has read yet.
         """
-        inputs = [None if tensor is None else self._node(tensor) for tensor in tensors]
-        known = [node for node in inputs if node is not None]
-        if len(known) < len(inputs) or any(_has_symbols(tensor) for tensor in tensors if tensor is not None):
+        with without_torch_functions():
+            known = [node for tensor in tensors if (node := self._node(tensor)) is not None]
+            if len(known) < len(tensors) or any(_has_symbols(tensor) for tensor in tensors):
+                known = []
+            places = tuple(map(known.index, known))  # a gradient may be the parameter itself
+            kind = (kind, places, *(_layout(tensor) for tensor in tensors if tensor is not None))
+            if known and (sample := self._samples.get(kind)) is not None:
+                return self._copied(sample, known)
+        if not known:
             return update()
-        places = tuple(map(known.index, known))  # a gradient may be the parameter itself
-        kind = (kind, places, *(_layout(tensor) for tensor in tensors if tensor is not None))
-        if (sample := self._samples.get(kind)) is not None:
-            return self._copied(sample, known)
         last = self._last()
         results = update()
         if kind not in self._samples:
@@ -133,61 +134,38 @@ class AlikeUpdates:
 
     def _sample(self, inputs: Sequence[Node], last: Node, results: Sequence[torch.Tensor]) -> _Sample | None:
         """The update that made the nodes after ``last``; None if it read anything that is not its own."""
-        ends = [(self._node(tensor), _inner(tensor)) for tensor in results]
+        ends = [self._node(tensor) for tensor in results]
         self._shared |= {node for tensor in self._numbers() if (node := self._node(tensor)) is not None}
         made = [node for node in _after(last, self._last()) if node not in self._shared]
         read = {held for node in made for held in node.all_input_nodes}
-        known = tuple((node, value) for node, value in ends if node is not None and node in {*inputs, *made})
+        known = tuple(node for node in ends if node is not None and node in {*inputs, *made})
         if not read <= {*inputs, *made, *self._shared} or len(known) < len(ends):
             return None
         return _Sample(tuple(inputs), tuple(made), known)
 
-    def _copied(self, sample: _Sample, inputs: Sequence[Node]) -> list[torch.Tensor]:
+    def _copied(self, sample: _Sample, inputs: Sequence[Node]) -> list[Proxy]:
         new: dict[Node, Node] = dict(zip(sample.inputs, inputs, strict=True))
         for node in sample.made:
             new[node] = self._tracer.graph.node_copy(node, lambda held: new.get(held, held))
-        # Without modes, which would trace the making of these tensors.
-        with disable_current_modes(), sample.results[0][1].fake_mode:
-            made = [
-                torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device=v.device)
-                for _, v in sample.results
-            ]
-        return [self._traced(value, new[node]) for value, (node, _) in zip(made, sample.results, strict=True)]
+        return [Proxy(new[node], self._tracer) for node in sample.results]
 
-    def _traced(self, made: torch.Tensor, node: Node) -> torch.Tensor:
-        """A tensor as the trace has it, which stands for a node."""
-        track_tensor_tree(made, Proxy(node, self._tracer), constant=None, tracer=self._tracer)
-        return FunctionalTensor.to_functional(made)
-
-    def _node(self, tensor: torch.Tensor) -> Node | None:
-        """The node that a traced tensor is; None for one that the trace took for a constant."""
-        if not isinstance(tensor, FunctionalTensor):
-            return None
-        slot = get_proxy_slot(_inner(tensor), self._tracer, None)
-        return None if slot is None or slot.constant is not None else slot.proxy.node
+    def _node(self, tensor: torch.Tensor | Node | None) -> Node | None:
+        return node_of(tensor, self._tracer) if isinstance(tensor, torch.Tensor) else tensor
 
     def _last(self) -> Node:
         return next(reversed(self._tracer.graph.nodes))
 
 
-def _inner(tensor: torch.Tensor) -> FakeTensor:
-    assert isinstance(tensor, FunctionalTensor)
-    inner = tensor.from_functional()
-    assert isinstance(inner, FakeTensor)
-    return inner
-
-
-def _has_symbols(tensor: torch.Tensor) -> bool:
+def _has_symbols(tensor: torch.Tensor | Node | None) -> bool:
     """Whether sizes depend on values, as those of a gradient may that comes from a cut at such a size."""
-    inner = _inner(tensor)
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    inner = inner_of(tensor)
     return any(isinstance(n, torch.SymInt) for n in (*inner.shape, *inner.stride(), inner.storage_offset()))
 
 
-def _layout(tensor: torch.Tensor) -> Hashable:
-    """What decides which ops an update calls on a tensor."""
-    inner = _inner(tensor)
-    marks = (tensor.requires_grad, inner.is_conj(), inner.is_neg())
-    return inner.dtype, tuple(inner.shape), inner.stride(), inner.storage_offset(), marks
+def _layout(tensor: torch.Tensor | Node) -> Hashable:
+    return layout_at(tensor) if isinstance(tensor, Node) else layout_of(tensor)
 
 
 def _after(last: Node, end: Node) -> list[Node]:

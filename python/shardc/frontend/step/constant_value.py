@@ -6,6 +6,7 @@ Code that looks at such values (``if mask.all()``) can be traced, as the answer 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
@@ -19,6 +20,7 @@ from shardc.runtime.torch_private import FunctionalTensor, disable_current_modes
 MAX_OPS = 64
 
 Answer = TypeVar("Answer")
+_answers: ContextVar[int] = ContextVar("shardc_answers", default=0)
 
 
 def ask(tensor: torch.Tensor, question: Callable[[torch.Tensor], Answer]) -> Answer | None:
@@ -29,8 +31,14 @@ def ask(tensor: torch.Tensor, question: Callable[[torch.Tensor], Answer]) -> Ans
     slot = get_proxy_slot(tensor.from_functional(), mode.tracer, None)
     if slot is None or (nodes := _ops_behind(slot.proxy.node)) is None:
         return None
+    _answers.set(_answers.get() + 1)
     with disable_current_modes(), torch.no_grad():
         return question(_evaluate(nodes, mode.tracer.root))
+
+
+def answers() -> int:
+    """How many questions were answered so far: code that asks depends on more than layouts."""
+    return _answers.get()
 
 
 def _ops_behind(node: Node) -> list[Node] | None:

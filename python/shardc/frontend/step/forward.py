@@ -17,13 +17,12 @@ from shardc.frontend.importing.mlir_import import import_step
 from shardc.frontend.importing.recorder import FORWARD
 from shardc.frontend.step.batch import LossFunction, find_loss, flatten_batch, unflatten_batch
 from shardc.frontend.step.capture import values_of, with_symbols
-from shardc.frontend.step.hooks import carry_hooks
 from shardc.frontend.step.model_state import ModelState, model_state, unchanged
 from shardc.frontend.step.optimizer import StateSlot, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.spec import BatchTree, Capture, Hyperparameter
-from shardc.frontend.step.trace import NOTHING, Borrowed, StepTracer, Tensors, Trace, take
+from shardc.frontend.step.trace import NOTHING, Borrowed, Result, StepTracer, Tensors, Trace, take
 from shardc.runtime.torch_private import pytree, uncompiled, use_lazy_graph_module
 
 
@@ -98,25 +97,19 @@ class ForwardTracer(StepTracer):
                 module.training = False
             return super().trace(symbols)
 
-    def _step(
-        self, between: Callable[[], None] | None, tensors: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
+    def _step(self, between: Callable[[], None] | None, tensors: list[torch.Tensor]) -> list[Result]:
         remaining = iter(tensors)
-        params = take(remaining, self._state.params)
         buffers = take(remaining, self._state.buffers)
         inputs = list(take(remaining, self._batch_tree.names).values())
         with Interception():
             if between is not None:
-                self._run_forward(params, buffers, inputs)
+                self._run_forward(buffers, inputs)
                 between()
                 self._stream.restart()
-            return self._run_forward(params, buffers, inputs)
+            return self._run_forward(buffers, inputs)
 
-    def _run_forward(
-        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
-        leaves = {n: t.detach().requires_grad_(_is_differentiable(t)) for n, t in params.items()}
-        carry_hooks(self._state.params, leaves)
+    def _run_forward(self, buffers: Tensors, inputs: list[torch.Tensor]) -> list[Result]:
+        leaves = self._leaves({name: _is_differentiable(p) for name, p in self._state.params.items()})
 
         def run(model: torch.nn.Module) -> dict[tuple[str, str], torch.Tensor]:
             self._recorder.phase = FORWARD
@@ -129,7 +122,9 @@ class ForwardTracer(StepTracer):
         held = {f"model.{name}": tensor for name, tensor in held.items()}
         found = torch.func.functional_call(Borrowed(self._model, run), held, ())
         self._results = list(found)
-        return [tensor.detach() for tensor in found.values()]
+        made: list[Result] = [tensor.detach() for tensor in found.values()]
+        self._folding.check_forward()
+        return made
 
     def _evaluated(self, output: object, batch: object) -> dict[tuple[str, str], torch.Tensor]:
         loss = find_loss(output, self._call.of_loss(batch), self._loss)

@@ -19,7 +19,7 @@ from torch.fx.node import map_arg
 
 from shardc.diagnostics.frontend import FrozenValue
 from shardc.frontend.importing.recorder import FRAMES
-from shardc.frontend.nodes import outputs
+from shardc.frontend.nodes import node_at, outputs
 from shardc.frontend.step.hooks import line_of_code
 from shardc.runtime.torch_private import FakeTensor
 
@@ -29,6 +29,8 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.d
 DEEPEST, LONGEST = 3, 1000
 """How deep in an attribute, and at how many of its values, is looked."""
 SHOWN = 3
+_SAME = (torch.ops.aten.alias.default, torch.ops.aten.detach.default)
+"""Ops without a meaning for values: a layer that is traced has more of them than a copy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,9 @@ def _numbered(module: GraphModule, known: dict[str, int]) -> dict[Node, int]:
     numbers: dict[Node, int] = {}
     inputs = 0
     for node in module.graph.nodes:
+        if node.target in _SAME:
+            numbers[node] = numbers[node_at(node)]
+            continue
         if node.op == "placeholder":
             key, inputs = f"input {inputs}", inputs + 1
         elif node.op == "get_attr":

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.fx import Node, Proxy
 
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.frontend import OptimizerParameterUnknown, OptimizerStateUnknown, OptimizerUnsupported
@@ -22,9 +23,12 @@ from shardc.frontend.step.model_state import has_storage
 from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.scheduled import ScheduledArguments, ScheduledFloat
 from shardc.frontend.step.spec import Hyperparameter
+from shardc.frontend.step.traced_tensor import current_stand_ins
 from shardc.runtime.torch_private import DataDependentOutputException, FakeTensorMode
 
 Tensors = Mapping[str, torch.Tensor]
+Nodes = Mapping[str, Node]
+Made = dict[str, torch.Tensor | Proxy]
 Gradients = Mapping[str, torch.Tensor | None]
 
 # How the update is carried out, not what it computes: set for the trace, whatever the user chose.
@@ -69,7 +73,9 @@ class TracedOptimizer:
         self._static: dict[str, dict[str, object]] = {name: {} for name in self.names}
         self._params = params
         self._layout()
-        self._slots_of = {name: [slot for slot in self.slots if slot.param == name] for name in self.names}
+        self._slots_of: dict[str, list[StateSlot]] = {name: [] for name in self.names}
+        for slot in self.slots:
+            self._slots_of[slot.param].append(slot)
         self.hyperparameters = self._hyperparameters()
 
     def hyper_tensors(self) -> list[torch.Tensor]:
@@ -78,15 +84,18 @@ class TracedOptimizer:
         dtypes = {"lr": torch.float64 if wide else torch.float32}
         return [torch.empty((), dtype=dtypes.get(h.key, torch.float64)) for h in self.hyperparameters]
 
-    def step(
-        self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
-    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """New parameters and new state (by slot name) after one ``optimizer.step()`` on these tensors."""
+    def step(self, params: Nodes, grads: Gradients, state: Nodes, hyper: Tensors) -> tuple[Made, Made]:
+        """New parameters and new state (by slot name) after one ``optimizer.step()`` on these tensors.
+
+        ``params`` and ``state`` are placeholders. Of what is copied, the results are proxies.
+        """
         groups = self._traced_groups(hyper)
         if not updates_alone(self.optimizer):
-            return self._stepped(groups, self.groups, params, grads, state)
+            new, stepped = self._stepped(groups, self.groups, params, grads, state)
+            return {**new}, {**stepped}
         alike = AlikeUpdates(lambda: [*hyper.values(), *_tensors(groups)])
-        new, stepped = {}, {}
+        made: tuple[Made, Made] = ({}, {})
+        new, stepped = made
         for index, (group, names) in enumerate(zip(groups, self.groups, strict=True)):
             for name in names:
                 slots = self._slots_of[name]
@@ -94,16 +103,16 @@ class TracedOptimizer:
                 own = [params[name], grads[name], *(state[slot.name] for slot in slots)]
                 update = partial(self._updated, group, name, params, grads, state)
                 new[name], *after = alike.run(kind, own, update)
-                stepped |= {slot.name: tensor for slot, tensor in zip(slots, after, strict=True)}
-        return new, stepped
+                stepped.update((slot.name, tensor) for slot, tensor in zip(slots, after, strict=True))
+        return made
 
     def _updated(
         self,
         group: dict[str, Any],
         name: str,
-        params: Tensors,
+        params: Nodes,
         grads: Gradients,
-        state: Tensors,
+        state: Nodes,
     ) -> list[torch.Tensor]:
         """One parameter and its state after a step of its group with nothing else in it."""
         new, stepped = self._stepped([group], [[name]], params, grads, state)
@@ -113,19 +122,20 @@ class TracedOptimizer:
         self,
         groups: Sequence[dict[str, Any]],
         members: Sequence[Sequence[str]],
-        params: Tensors,
+        params: Nodes,
         grads: Gradients,
-        state: Tensors,
+        state: Nodes,
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """A step of these groups with these parameters in them."""
         names = [name for group in members for name in group]
-        new = {name: params[name].detach().clone() for name in names}
+        read = current_stand_ins([params[name] for name in names])
+        new = {name: tensor.clone() for name, tensor in zip(names, read, strict=True)}
         for name, tensor in new.items():
             tensor.grad = grads[name]
         held = {new[name]: dict(self._static[name]) for name in names}
         slots = [slot for name in names for slot in self._slots_of[name]]
-        for slot in slots:
-            held[new[slot.param]][slot.key] = state[slot.name].clone()
+        for slot, tensor in zip(slots, current_stand_ins([state[slot.name] for slot in slots]), strict=True):
+            held[new[slot.param]][slot.key] = tensor.clone()
         lent = [{**g, "params": [new[n] for n in own]} for g, own in zip(groups, members, strict=True)]
         with _lent(self.optimizer, lent, held), ScheduledArguments():
             self._run()

@@ -44,9 +44,20 @@ class RandomStream:
         self._drawn = 0
         torch.default_generator.manual_seed(_FIRST)
 
+    @property
+    def position(self) -> int:
+        """The number of the next draw."""
+        return torch.default_generator.initial_seed() - _FIRST
+
+    def skip(self, draws: int) -> None:
+        """Leave out so many numbers, which copies of draws have."""
+        number = self.position + draws
+        self._drawn = max(self._drawn, number)
+        torch.default_generator.manual_seed(_FIRST + number)
+
     def next(self) -> int:
         """The number of the next draw. Raises UnsupportedRandomOp if the user's code seeds the generator."""
-        number = torch.default_generator.initial_seed() - _FIRST
+        number = self.position
         if not 0 <= number <= self._drawn:
             raise UnsupportedRandomOp(op="a random op", detail=": the step itself seeds PyTorch's generator")
         self._drawn = max(self._drawn, number + 1)

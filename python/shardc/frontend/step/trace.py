@@ -6,12 +6,13 @@ import functools
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch.fx import Node, Proxy
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils.checkpoint import set_checkpoint_early_stop
@@ -24,6 +25,7 @@ from shardc.diagnostics.frontend import (
     PythonRandom,
     TraceFailed,
 )
+from shardc.environment import FOLD_LAYERS
 from shardc.frontend.fake_results import correction_table
 from shardc.frontend.importing.recorder import (
     BACKWARD,
@@ -38,6 +40,9 @@ from shardc.frontend.operators.decompositions import decomposition_table
 from shardc.frontend.operators.random import random_table
 from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.step.call import call_of
+from shardc.frontend.step.fold.folding import Folding
+from shardc.frontend.step.fold.layers import seen_by
+from shardc.frontend.step.fold.tape import Tape, Unfoldable
 from shardc.frontend.step.frozen import (
     Values,
     changes,
@@ -51,13 +56,15 @@ from shardc.frontend.step.frozen import (
 from shardc.frontend.step.grad_norm import Gradients, clip, global_norm
 from shardc.frontend.step.hooks import carry_hooks, check_hooks
 from shardc.frontend.step.model_state import ModelState, has_storage, unchanged
-from shardc.frontend.step.optimizer import TracedOptimizer
+from shardc.frontend.step.optimizer import Made, TracedOptimizer
 from shardc.frontend.step.outputs import Outputs
 from shardc.frontend.step.overrides.batch_norm import average_batches
 from shardc.frontend.step.overrides.compiling import compiling
 from shardc.frontend.step.overrides.interception import Interception
 from shardc.frontend.step.random_stream import RandomStream
 from shardc.frontend.step.spec import BatchTree, TensorSpec
+from shardc.frontend.step.traced_tensor import current_stand_ins, node_of
+from shardc.runtime.report.logs import TIMING
 from shardc.runtime.torch_private import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -67,9 +74,12 @@ from shardc.runtime.torch_private import (
     autocast_for_all,
     dispatch_functionalize,
     recomputation_unchecked,
+    without_torch_functions,
 )
 
 Tensors = dict[str, torch.Tensor]
+Result = torch.Tensor | Proxy | None
+"""What make_fx takes for a result: a proxy stands for a tensor that nobody needed."""
 NOTHING = Outputs()
 ClipParameters = Literal["model", "optimizer"]
 """Whose gradients a global norm is of."""
@@ -131,6 +141,7 @@ class StepTracer:
 
         ``symbols``: sizes and numbers that depend on values become symbols, where they are refused else.
         """
+        self._symbols = symbols
         with ExitStack() as stack:
             fake = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv() if symbols else None)
             stack.enter_context(self._stream.opened())
@@ -142,7 +153,7 @@ class StepTracer:
             average_batches(self._model)
             arguments, tensors = self._arguments()
             before, states = python_values(self._modules), generator_states()
-            graph, after = self._run(tensors)
+            graph, after = self._run(tensors) if symbols else self._folded(tensors)
             if (generator := drawn(states)) is not None:
                 raise PythonRandom(generator=generator, where=self._line_of_draw(tensors))
             written = changes(before, after)
@@ -151,24 +162,40 @@ class StepTracer:
         results = self._results
         return Trace(graph, arguments, results, self._trained, self._where, self._storages(), written)
 
+    def _folded(self, tensors: list[torch.Tensor]) -> tuple[torch.fx.GraphModule, Values]:
+        """As :meth:`_run`, with copies for layers that are alike, if these are sure to be right."""
+        try:
+            return self._run(tensors, copies=FOLD_LAYERS.get())
+        except (Unfoldable, ShardcError) as error:
+            if not self._folding.copied:
+                raise
+            TIMING.info("trace: once more, each layer by itself: %s", str(error).splitlines()[0])
+        return self._run(tensors)
+
     def _run(
         self,
         tensors: list[torch.Tensor],
         between: Callable[[], None] | None = None,
         watch: Callable[[], bool] | None = None,
+        copies: bool = False,
     ) -> tuple[torch.fx.GraphModule, Values]:
         """The raw graph of a step, and what its modules hold in Python after it.
 
         ``between``: called after a forward and backward that come before those of the graph's results.
+        Raises Unfoldable where ``copies`` of layers may be wrong.
         """
         self._recorder = NodeRecorder(__file__, self._where, watch)
+        self._folding = Folding(self._recorder, self._stream, copies=copies)
         table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
         # A lambda: make_fx counts a bound method's self among the arguments.
         traced = make_fx(lambda flat: self._record(flat, between), table, tracing_mode="real")
         self._stream.restart()
-        with unchanged(self._modules.values()):
+        layers = nullcontext() if self._symbols else seen_by(self._folding, self._model)
+        with unchanged(self._modules.values()), layers:
             try:
                 return traced(tensors), python_values(self._modules)
+            except Unfoldable:
+                raise
             except Exception as error:
                 frame, line = self._where[0]
                 last_line = self._recorder.line if _in_backward(error) else f"{frame}:{line}"
@@ -192,17 +219,23 @@ class StepTracer:
         return self._recorder.line
 
     def _arguments(self) -> tuple[list[TensorSpec], list[torch.Tensor]]:
-        """Specs and contiguous fake tensors of all arguments but lifted constants, in their order."""
+        """Specs of all arguments but lifted constants, and contiguous fake tensors, in their order.
+
+        Parameters and the optimizer's state have no tensors yet: copies need none.
+        """
         optimizer = self._optimizer
-        named = [("param", n, _blank(p.shape, p.dtype)) for n, p in self._state.params.items()]
-        named += [("opt_state", s.name, _blank(s.shape, s.dtype)) for s in optimizer.slots]
-        named += [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
+        held = [("param", name, p.shape, p.dtype) for name, p in self._state.params.items()]
+        held += [("opt_state", slot.name, slot.shape, slot.dtype) for slot in optimizer.slots]
+        blanks = {(tuple(shape), dtype): _blank(shape, dtype) for _, _, shape, dtype in held}
+        self._untouched = [(role, name, blanks[tuple(shape), dtype]) for role, name, shape, dtype in held]
+        named = [("buffer", n, _blank(b.shape, b.dtype)) for n, b in self._state.buffers.items()]
         hypers = zip(optimizer.hyperparameters, optimizer.hyper_tensors(), strict=True)
         named += [("hyper", item.name, tensor) for item, tensor in hypers]
         inputs = zip(self._batch_tree.names, self._inputs, strict=True)
         named += [("input", name, _blank(t.shape, t.dtype)) for name, t in inputs]
         named += [("seed", "seed", _blank((), torch.int64))]
-        specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in named]
+        every = [*self._untouched, *named]
+        specs = [TensorSpec(name, role, tuple(t.shape), t.dtype) for role, name, t in every]
         return specs, [tensor for _, _, tensor in named]
 
     def _storages(self) -> dict[int, str]:
@@ -210,39 +243,48 @@ class StepTracer:
         real = {name: tensor for name, tensor in tensors.items() if has_storage(tensor) and tensor.numel()}
         return {tensor.untyped_storage().data_ptr(): name for name, tensor in real.items()}
 
-    def _record(
-        self, tensors: list[torch.Tensor], between: Callable[[], None] | None
-    ) -> list[torch.Tensor | None]:
+    def _record(self, tensors: list[torch.Tensor], between: Callable[[], None] | None) -> list[Result]:
         proxy_mode = get_proxy_mode()
         assert proxy_mode is not None
         self._recorder.attach(proxy_mode.tracer)
         self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
+        self._tracer = proxy_mode.tracer
+        self._folding.attach(Tape(proxy_mode.tracer, self._recorder, self._stream.seed))
+        graph = proxy_mode.tracer.graph
+        self._params, self._slots = self._placeholders(graph)
+        if not self._symbols:
+            # Nothing in it is dead yet for make_fx, which only looks for unread symbols.
+            graph.eliminate_dead_code = lambda *_: False  # type: ignore[method-assign]
         step = functools.partial(self._step, between)
         return dispatch_functionalize(step, FunctionalTensorMode())(tensors)
 
-    def _step(
-        self, between: Callable[[], None] | None, tensors: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
-        optimizer, remaining = self._optimizer, iter(tensors)
-        params = take(remaining, self._state.params)
-        state = take(remaining, [slot.name for slot in optimizer.slots])
+    def _placeholders(self, graph: torch.fx.Graph) -> tuple[dict[str, Node], dict[str, Node]]:
+        """Those of parameters and of the optimizer's state, in front of those of tensors."""
+        found: dict[str, dict[str, Node]] = {"param": {}, "opt_state": {}}
+        with graph.inserting_before(next(iter(graph.nodes))):
+            for number, (role, name, value) in enumerate(self._untouched):
+                node = found[role][name] = graph.placeholder(f"{role}_{number}")
+                node.meta["val"] = value
+        return found["param"], found["opt_state"]
+
+    def _step(self, between: Callable[[], None] | None, tensors: list[torch.Tensor]) -> list[Result]:
+        remaining = iter(tensors)
         buffers = take(remaining, self._state.buffers)
-        hyper = take(remaining, [item.name for item in optimizer.hyperparameters])
+        hyper = take(remaining, [item.name for item in self._optimizer.hyperparameters])
         inputs = list(take(remaining, self._batch_tree.names).values())
 
         with Interception():
             if between is not None:
-                self._differentiate(params, buffers, inputs)
+                self._differentiate(buffers, inputs)
                 between()
                 self._stream.restart()
-            loss, grads, buffers = self._differentiate(params, buffers, inputs)
+            loss, grads, buffers = self._differentiate(buffers, inputs)
         self._recorder.phase = OPTIMIZER
-        updated, state = self._update(params, grads, state, hyper)
-        return [*self._returned(loss, {**params, **updated}, state, buffers), *grads.values()]
+        updated, state = self._update(grads, hyper)
+        read = {name: Proxy(node, self._tracer) for name, node in self._params.items()}
+        return [*self._returned(loss, {**read, **updated}, state, buffers), *grads.values()]
 
-    def _returned(
-        self, loss: torch.Tensor, params: Tensors, state: Tensors, buffers: Tensors
-    ) -> list[torch.Tensor | None]:
+    def _returned(self, loss: torch.Tensor, params: Made, state: Made, buffers: Tensors) -> list[Result]:
         """What the step returns but for gradients, and in ``_results`` the role and name of each."""
         by_role = {"loss": {"loss": loss}, "output": self._outputs_in_order()}
         by_role |= {"param": params, "opt_state": state, "buffer": buffers}
@@ -253,18 +295,18 @@ class StepTracer:
         return {name: self._found[name] for name in self._outputs.wanted}
 
     def _differentiate(
-        self, params: Tensors, buffers: Tensors, inputs: list[torch.Tensor]
+        self, buffers: Tensors, inputs: list[torch.Tensor]
     ) -> tuple[torch.Tensor, Gradients, Tensors]:
         """Loss, gradients by parameter, and the buffers as the forward leaves them."""
-        trained = {name: param.requires_grad for name, param in self._state.params.items()}
-        leaves = {name: tensor.detach().requires_grad_(trained[name]) for name, tensor in params.items()}
-        carry_hooks(self._state.params, leaves)
+        leaves = self._leaves({name: param.requires_grad for name, param in self._state.params.items()})
 
         def run(model: torch.nn.Module) -> tuple[torch.Tensor, Gradients]:
             self._recorder.phase = FORWARD
             loss = self._forward(model, unflatten_batch(self._batch_tree, inputs))
+            self._folding.check_forward()
             self._recorder.phase = BACKWARD
             torch.autograd.backward(loss)  # reentrant checkpointing refuses torch.autograd.grad
+            self._folding.check_backward()
             check_hooks(self._state.params, leaves)
             return loss.detach(), {name: leaves[name].grad for name in self._trained}
 
@@ -272,7 +314,18 @@ class StepTracer:
         held = {**leaves, **{name: tensor.clone() for name, tensor in buffers.items()}}
         held = {f"model.{name}": tensor for name, tensor in held.items()}
         loss, grads = torch.func.functional_call(Borrowed(self._model, run), held, ())
+        with without_torch_functions():  # hooks may have written to parameters
+            nodes = ((name, node_of(leaf, self._tracer)) for name, leaf in leaves.items())
+            self._params = {name: node for name, node in nodes if node is not None}
         return loss, grads, {name: held[f"model.{name}"].detach() for name in buffers}
+
+    def _leaves(self, requires_grad: Mapping[str, bool]) -> Tensors:
+        """A tensor for each parameter, with its hooks."""
+        with without_torch_functions():
+            made = zip(self._params, current_stand_ins([*self._params.values()]), strict=True)
+            leaves = {name: tensor.requires_grad_(requires_grad[name]) for name, tensor in made}
+        carry_hooks(self._state.params, leaves)
+        return leaves
 
     def _forward(self, model: torch.nn.Module, batch: Any) -> torch.Tensor:
         with self._autocasting():
@@ -285,9 +338,7 @@ class StepTracer:
     def _autocasting(self) -> AbstractContextManager[object]:
         return nullcontext() if self._autocast is None else torch.autocast("cpu", self._autocast)
 
-    def _update(
-        self, params: Tensors, grads: Gradients, state: Tensors, hyper: Tensors
-    ) -> tuple[Tensors, Tensors]:
+    def _update(self, grads: Gradients, hyper: Tensors) -> tuple[Made, Made]:
         if self._clip is not None or self._outputs.norms:
             self._recorder.label = (("optimizer:clip_grad_norm", 0),)
             norm = global_norm(grads)
@@ -295,7 +346,7 @@ class StepTracer:
             grads = dict(grads) if norm is None or self._clip is None else clip(grads, norm, self._clip)
         self._recorder.label = ((f"optimizer:{self._optimizer.kind}", 0),)
         every = {name: grads.get(name) for name in self._optimizer.names}
-        return self._optimizer.step(params, every, state, hyper)
+        return self._optimizer.step(self._params, every, self._slots, hyper)
 
 
 class Borrowed(torch.nn.Module):

@@ -7,9 +7,9 @@ from math import prod
 
 from shardc.backends.torch.memory.curve import Curve
 from shardc.cost.cluster.mapping import Placement
-from shardc.cost.cluster_costs import costs_on
 from shardc.cost.collectives.seconds import seconds
-from shardc.cost.step_time import StepTime, timeline_of_step
+from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.step_time import StepTime, stage_places, timeline_of_step
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.planning.memory import RankMemory
 from shardc.planning.page.tree import module_tree
@@ -95,10 +95,12 @@ def _messages_bytes(price: Price) -> float:
     work, schedule = price.priced.step, price.priced.schedule
     if schedule is None:
         return 0.0
-    sums = dict.fromkeys(range(schedule.ranks), 0.0)
+    sums, places = dict.fromkeys(range(schedule.ranks), 0.0), stage_places(schedule)
+    count = schedule.micro_batches / schedule.slices / len(schedule.routes)
     for stage, rank in schedule.rank_of.items():
-        before = work.stages[stage - 1].sent_bytes if stage else 0.0
-        sums[rank] += schedule.micro_batches * (work.stages[stage].sent_bytes + before)
+        place = places[stage]
+        before = work.stages[place - 1].sent_bytes if place else 0.0
+        sums[rank] += count * (work.stages[place].sent_bytes + before)
     return max(sums.values())
 
 

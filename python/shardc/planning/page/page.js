@@ -40,9 +40,9 @@
 
   // ---- step time by cause
 
-  const KERNELS = ["matmul", "attention", "memory", "host", "bubble", "overhead"];
+  const KERNELS = ["matmul", "attention", "memory", "optimizer", "host", "bubble", "overhead"];
   const waits = [...new Set([...axes.map((axis) => axis.name), ...plans.flatMap((plan) => Object.keys(plan.causes_s))])].filter((cause) => !KERNELS.includes(cause));
-  const order = (cause) => { const at = [...KERNELS.slice(0, 3), ...waits, ...KERNELS.slice(3)].indexOf(cause); return at < 0 ? 99 : at; };
+  const order = (cause) => { const at = [...KERNELS.slice(0, 4), ...waits, ...KERNELS.slice(4)].indexOf(cause); return at < 0 ? 99 : at; };
   const colour = (cause) => `var(--c-${KERNELS.includes(cause) ? cause : `axis${waits.indexOf(cause) % 4}`})`;
   const causeText = (cause) => data.words[cause] || (waits.includes(cause) ? `waiting for ${cause}` : cause);
   const causesOf = (causes) => Object.entries(causes).filter(([, s]) => s > 0).sort(([a], [b]) => order(a) - order(b));

@@ -13,6 +13,10 @@ import torch
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.collectives import Values, gather, scatter
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.cluster.names import find_cluster
+from shardc.cost.collective import KINDS
+from shardc.cost.links import UNIFORM, LinkModel
 from shardc.dialects.dist.axis import Axis
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.dialects.dist.reshard_steps import (
@@ -100,12 +104,18 @@ def blocks_of(whole: torch.Tensor, sharding: Sharding, mesh: Mesh, seed: int = 0
     return [cut[mesh.index(rank, axes)][rank] for rank in range(mesh.world_size)]
 
 
-def _check_by_execution(pairs: list[tuple[Sharding, Sharding]], shape: tuple[int, ...], mesh: Mesh) -> None:
+def _check_by_execution(
+    pairs: list[tuple[Sharding, Sharding]],
+    shape: tuple[int, ...],
+    mesh: Mesh,
+    links: LinkModel = UNIFORM,
+    element_bytes: int = 1,
+) -> None:
     # Of both signs, so that a zero in a term is neither a neutral maximum nor a neutral minimum.
     whole = torch.arange(prod(shape)).reshape(shape) - prod(shape) // 2
     blocks = {source: blocks_of(whole, source, mesh) for source in {source for source, _ in pairs}}
     for source, target in pairs:
-        steps = plan_reshard(source, target, shape, mesh)
+        steps = plan_reshard(source, target, shape, mesh, links=links, element_bytes=element_bytes)
         layout = source
         for step in steps:
             layout = step.apply(layout)
@@ -136,6 +146,41 @@ def test_every_pair_of_layouts(
     layouts = all_layouts(axes, rank, reductions)
     assert len(layouts) == count
     _check_by_execution([(a, b) for a in layouts for b in layouts], (8,) * rank, mesh)
+
+
+def _moved(step: Permute) -> Axes:
+    """The axes that a permute puts elsewhere."""
+    sides = [(*layout.dims, tuple(a for _, a in layout.partial)) for layout in (step.source, step.target)]
+    return tuple({axis for old, new in zip(*sides, strict=True) if old != new for axis in old + new})
+
+
+def _seconds(
+    steps: Iterable[Step], source: Sharding, shape: tuple[int, ...], links: LinkModel, element_bytes: int
+) -> float:
+    """Seconds of the collectives of a chain over links."""
+    layout, total_s = source, 0.0
+    for step in steps:
+        if type(step) in KINDS:
+            axes = _moved(step) if isinstance(step, Permute) else step.axes
+            size = prod(layout.local_shape(shape)) * element_bytes
+            total_s += links.seconds(KINDS[type(step)], axes, prod(a.size for a in axes), size)
+        layout = step.apply(layout)
+    return total_s
+
+
+@pytest.mark.parametrize("element_bytes", [1, 1 << 30], ids=["short", "long"])
+def test_every_pair_of_layouts_on_the_links_of_a_cluster(element_bytes: int) -> None:
+    """Chains that two nodes of two devices make cheap are as right as those that send the fewest bytes."""
+    layouts = all_layouts((X, Y), 2, ("sum",))
+    links = LinkModel(Placement.of(find_cluster("h100-2x2"), {"x": 2, "y": 2}))
+    pairs = [(a, b) for a in layouts for b in layouts]
+    usual = [plan_reshard(a, b, (8, 8), SQUARE) for a, b in pairs]
+    here = [plan_reshard(a, b, (8, 8), SQUARE, links=links, element_bytes=element_bytes) for a, b in pairs]
+    assert usual != here
+    for (source, _), one, other in zip(pairs, usual, here, strict=True):
+        taken_s = [_seconds(steps, source, (8, 8), links, element_bytes) for steps in (one, other)]
+        assert taken_s[1] <= taken_s[0] * (1 + 1e-6), (source, one, other)
+    _check_by_execution(pairs, (8, 8), SQUARE, links, element_bytes)
 
 
 @pytest.mark.slow

@@ -6,6 +6,10 @@ from math import prod
 
 import pytest
 
+from shardc.cost.cluster.cluster import Cluster, Library
+from shardc.cost.cluster.device import Device, Peaks
+from shardc.cost.cluster.level import Level
+from shardc.cost.cluster.mapping import Placement
 from shardc.cost.collective import KINDS, sent_bytes
 from shardc.cost.links import LinkModel
 from shardc.diagnostics.dialects.sharding import IndivisibleDim
@@ -87,9 +91,17 @@ def test_sub_axes_are_joined_in_one_collective() -> None:
     )
 
 
+def _links(outer_bytes_s: float, launch_s: float = 0.0) -> LinkModel:
+    """A 2 x 2 mesh whose ``y`` is within nodes, at 100 bytes/s, and whose ``x`` is between them."""
+    chip = Device("chip", 1.0, flop_s=Peaks(f32=1.0), memory_bytes_s=1.0, launch_s=0.0)
+    levels = Level("near", 2, 100.0, 0.0), Level("far", 2, outer_bytes_s, 0.0)
+    library = Library("nccl", launch_s, ("ring", "pairwise", "point-to-point"))
+    return LinkModel(Placement.of(Cluster("lab", (chip,), levels, library), {"x": 2, "y": 2}))
+
+
 def test_slow_links_carry_less() -> None:
     """Where y is much faster than x, y's devices divide the work over x among them."""
-    fast_y = LinkModel.of({"x": 1.0, "y": 100.0})
+    fast_y = _links(1.0)
     partial, whole = _on((), (), partial=(X, Y)), _on((), ())
     assert plan_reshard(partial, whole, (8, 8), SQUARE) == (AllReduce((X, Y), "sum"),)
     steps = plan_reshard(partial, whole, (8, 8), SQUARE, links=fast_y)
@@ -102,7 +114,7 @@ def test_latency_favours_fewer_steps() -> None:
     """Two all-to-alls move 8 + 12 bytes a device, gather and slice 48: dear only where bytes are."""
     source, target = _on((X, Y), ()), _on((Y,), (X,))
     near = plan_reshard(source, target, (8, 8), SQUARE)
-    far = plan_reshard(source, target, (8, 8), SQUARE, links=LinkModel(default_latency_s=1e6))
+    far = plan_reshard(source, target, (8, 8), SQUARE, links=_links(100.0, launch_s=1e6))
     assert _sent_bytes(near, source) == 20
     assert sum(not isinstance(step, Slice) for step in far) == 1
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from math import prod
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.device import Device
-from shardc.cost.cluster.mapping import Placement
+from shardc.cost.cluster.mapping import Links, Placement
 from shardc.cost.collectives.seconds import seconds
 from shardc.cost.ops import DeviceRates
-from shardc.cost.step_time import Costs
-from shardc.cost.step_work import Item
+from shardc.cost.step.costs import Costs
+from shardc.cost.step.work import Item
+from shardc.dialects.dist.axis import Axis
 
 
 def costs_on(cluster: Cluster, mesh: Mapping[str, int], pipe: str = "") -> Costs:
@@ -20,12 +23,15 @@ def costs_on(cluster: Cluster, mesh: Mapping[str, int], pipe: str = "") -> Costs
     Raises MeshDoesNotFit.
     """
     placement = Placement.of(cluster, mesh)
-    used = cluster.used(max(1, _size(mesh)))
+    used = cluster.used(max(1, prod(mesh.values())))
     slowest = min(used, key=lambda device: device.peak_flop_s("bf16"))
 
+    @cache
+    def links(axes: tuple[Axis, ...]) -> Links:
+        return placement.links([(axis.name, axis.pre, axis.size) for axis in axes])
+
     def collective_s(item: Item) -> float:
-        parts = [(axis.name, axis.pre, axis.size) for axis in item.axes]
-        return seconds(item.collective, placement.links(parts), item.moved_bytes)
+        return seconds(item.collective, links(item.axes), item.moved_bytes)
 
     def transfer_s(size_bytes: float) -> float:
         return seconds("permute", placement.links([pipe]), size_bytes) if pipe else 0.0
@@ -41,12 +47,5 @@ def rates_of(device: Device) -> DeviceRates:
         single_flop_s=device.peak_flop_s("f32"),
         memory_bytes_s=device.memory_bytes_s,
         units=1 if gpu is None else gpu.units,
-        launch_s=device.launch_s,
+        cache_bytes=0.0 if gpu is None else gpu.l2_bytes,
     )
-
-
-def _size(mesh: Mapping[str, int]) -> int:
-    size = 1
-    for ways in mesh.values():
-        size *= ways
-    return size

@@ -1,14 +1,19 @@
 """A device's streams: kernels one after the other, collectives beside them, and the host that starts both.
 
-Collectives start in program order, each on the stream of its mesh axes, and are waited for at their first use,
-as the programs that shardc writes do. The host waits for no kernel: it is behind or it is not.
+Collectives start in program order, each on the stream of its mesh axes, and are waited for at their first
+use, as the programs that shardc writes do. The host waits for no kernel: it is behind or it is not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
+from shardc.cost.origin import Assumed
+
+HOST_NORM: Annotated[float, Assumed("host and device take turns in being behind within a micro-batch")] = 4.0
+"""What norm of the host's and the device's seconds is that of both."""
 HOST = "host"
 """The cause of waiting for the host, beside the names of mesh axes."""
 
@@ -46,11 +51,24 @@ class Played:
         return Played(times * self.seconds, busy_s, waits_s, times * self.calls)
 
     def with_host(self, call_s: float) -> Played:
-        """The same by a host that takes ``call_s`` for a call, where that takes longer."""
-        behind_s = self.calls * call_s - self.seconds
-        if behind_s <= 0:
-            return self
-        return replace(self, seconds=self.seconds + behind_s, waits_s=add(self.waits_s, {HOST: behind_s}))
+        """The same, started by a host that takes ``call_s`` for a call."""
+        return self.waiting(HOST, behind_s(self.seconds, self.calls * call_s))
+
+    def waiting(self, cause: str, seconds: float) -> Played:
+        """The same with a wait more."""
+        waits_s = add(self.waits_s, {cause: seconds}) if seconds else self.waits_s
+        return replace(self, seconds=self.seconds + seconds, waits_s=waits_s)
+
+
+def behind_s(device_s: float, host_s: float) -> float:
+    """Seconds that a device waits for its host: hardly any where the host has far less to do, and the whole
+    difference where it has far more.
+    """
+    longer_s = max(device_s, host_s)
+    if not longer_s:
+        return 0.0
+    shares = (device_s / longer_s, host_s / longer_s)
+    return longer_s * sum(share**HOST_NORM for share in shares) ** (1 / HOST_NORM) - device_s
 
 
 def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
@@ -58,7 +76,8 @@ def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
 
     ``overlap``: whether kernels go on beside a collective until its result is read; else each waits for it.
     """
-    ends_s, free_s = [0.0] * len(tasks), {(): 0.0}
+    ends_s = [0.0] * len(tasks)
+    free_s: dict[tuple[str, ...], float] = {(): 0.0}
     busy_s: dict[str, float] = {}
     waits_s: dict[str, float] = {}
     for number, task in enumerate(tasks):

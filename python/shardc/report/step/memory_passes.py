@@ -1,7 +1,7 @@
 """Which memory-bound calls of a program are one pass over memory.
 
-A call joins the pass that makes one of its operands if both go over as many elements, and nothing else that it
-reads was made since the pass began: the pass can stand where it began. A call that is not pointwise (a
+A call joins the pass that makes one of its operands if both go over as many elements, and nothing else that
+it reads was made since the pass began: the pass can stand where it began. A call that is not pointwise (a
 reduction, a norm, a softmax, a gather) ends its pass.
 """
 
@@ -15,13 +15,10 @@ from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import UnknownOperator, overload
 from shardc.dialects.aten.types import TensorType
 
-_ALSO_POINTWISE = frozenset(
-    f"aten.{name}"
-    for name in (
-        "clone _to_copy copy full zeros ones empty.memory_format arange arange.start arange.start_step "
-        "scalar_tensor full_like zeros_like ones_like new_zeros new_full new_ones"
-    ).split()
-) | {"shardc.uniform"}
+_COPIES = ("clone", "_to_copy", "copy")
+_CREATIONS = ("full", "zeros", "ones", "empty.memory_format", "arange", "arange.start", "arange.start_step")
+_LIKE = ("scalar_tensor", "full_like", "zeros_like", "ones_like", "new_zeros", "new_full", "new_ones")
+_ALSO_POINTWISE = {"shardc.uniform", *(f"aten.{name}" for name in (*_COPIES, *_CREATIONS, *_LIKE))}
 _ROWS_READ = {"aten.embedding": 0, "aten.gather": 0, "aten.index.Tensor": 0, "aten.index_select": 0}
 """Of these calls, the tensor of which no more is read than is made."""
 

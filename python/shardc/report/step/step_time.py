@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
-from shardc.cost.cluster_costs import costs_on
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.step_time import StepTime, step_time_of
+from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.step_time import StepTime, step_time_of
 from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
-from shardc.report.read_step import read_step
+from shardc.report.step.read_step import read_step
 
 
 def step_time(module: ir.Module, cluster: Cluster, schedule: Schedule | None = None) -> StepTime:

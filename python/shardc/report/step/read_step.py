@@ -6,7 +6,7 @@ import re
 
 from torch_mlir import ir
 
-from shardc.cost.step_work import Item, Section, StageWork, StepWork
+from shardc.cost.step.work import Item, Section, StageWork, StepWork
 from shardc.dialects.aten.call import CallReader
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.dist.mesh import Mesh, read_mesh
@@ -15,7 +15,7 @@ from shardc.dialects.dist.tuples import element_types
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
 from shardc.passes.manager.program import find_function
-from shardc.report.block_items import BlockItems
+from shardc.report.step.block_items import BlockItems
 
 _FIRST_FORWARD = re.compile(r"(\d+)F0")
 """The tag of a message to the forward of the first micro-batch."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from torch_mlir import ir
 
 from shardc.cost.ops import Product
-from shardc.cost.step_work import Item, Kind
-from shardc.cost.work import flops, matmul_sizes
+from shardc.cost.step.work import Item, Kind
+from shardc.cost.work import MATMULS, flops, matmul_sizes
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
+from shardc.dialects.aten.schema import may_draw
 from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.passes.fuse.reading.view import VIEWS
-from shardc.report.memory_passes import elements, is_pointwise, read_sizes
+from shardc.report.step.memory_passes import elements, is_pointwise, read_sizes
 
-_MATMULS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm")
 _VIEWS = frozenset(f"torch.{view}" for view in VIEWS) | {"dist.slice"}
 _OUTSIDE = -1
 """The reader of what leaves the block."""
@@ -142,7 +142,8 @@ class BlockItems:
         item = Item(entry.kind, entry.phase, tuple(sorted(entry.needs)), calls=max(1, len(entry.calls)))
         if entry.kind == "collective":
             return replace(item, moved_bytes=read, collective=entry.collective, axes=entry.axes)
-        item = replace(item, moved_bytes=read + written)
+        plain = all(is_pointwise(call) and not may_draw(call.target) for call in entry.calls)
+        item = replace(item, moved_bytes=read + written, is_plain=plain)
         return item if entry.kind == "memory" else _with_arithmetic(item, entry.calls[0])
 
 
@@ -156,7 +157,7 @@ def read_axes(op: ir.Operation, codec: ShardingCodec) -> Axes:
 
 def _with_arithmetic(item: Item, call: OpCall) -> Item:
     product, last = None, call.tensors[-1]
-    if call.target in _MATMULS:
+    if call.target in MATMULS:
         product = Product(*matmul_sizes(call.tensors[-2].shape, last.shape), last.dtype.itemsize)
     # the last tensor of an attention or a convolution may be statistics, or a bias
     element_bytes = call.tensors[0].dtype.itemsize

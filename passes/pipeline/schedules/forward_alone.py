@@ -1,0 +1,45 @@
+"""The forward of a schedule, for programs that evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardc.cost.simulate import simulate
+from shardc.dialects.pipe.action import Action
+from shardc.dialects.pipe.schedule import Schedule, orders
+from shardc.passes.pipeline.schedules.list_scheduling import EQUAL, list_schedule
+
+SUFFIX = "-forward"
+
+
+def forward_alone(schedule: Schedule) -> Schedule:
+    """The forwards of ``schedule``, of whole micro-batches, on the same ranks, without waiting for backward.
+
+    A forward needs forwards alone, so the schedule's own order still runs. Where it holds forwards back to
+    save memory, as V-Min's, the order is another: a free rank runs the stage that is furthest on, or the one
+    that is least far. The shortest of the three is taken, for stages that cost the same.
+    """
+    slices, costs = schedule.slices, [EQUAL] * schedule.stages
+    rows = [
+        [Action(a.stage, "F", a.micro_batch // slices) for a in order if _is_first(a, slices)]
+        for order in schedule.orders
+    ]
+    own = Schedule(f"{schedule.name.removesuffix(SUFFIX)}{SUFFIX}", orders(rows), schedule.routes)
+    found = (own, _played(own, furthest_first=True), _played(own, furthest_first=False))
+    return min(found, key=lambda one: simulate(one, costs).step_s)
+
+
+def _is_first(action: Action, slices: int) -> bool:
+    """Whether an action is the forward of a micro-batch, or of its first slice."""
+    return action.kind == "F" and action.micro_batch % slices == 0
+
+
+def _played(schedule: Schedule, furthest_first: bool) -> Schedule:
+    """The order in which a free rank runs what it can, of the stage that is furthest on or least far."""
+    places = {stage: place for route in schedule.routes for place, stage in enumerate(route)}
+    queues = []
+    for order in schedule.orders:
+        stages = sorted({a.stage for a in order}, key=lambda s: (places[s], s), reverse=furthest_first)
+        queues.append([sorted(a for a in order if a.stage == stage) for stage in stages])
+    found = list_schedule(schedule.name, queues, schedule.routes, [EQUAL] * schedule.stages)
+    return replace(schedule, orders=found.orders)

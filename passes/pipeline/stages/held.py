@@ -1,0 +1,70 @@
+"""Where a pipeline that runs holds its parameters and buffers, for another program over the same tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.dialects.dist.tuples import packed
+from shardc.dialects.pipe.action import Action, Collective, parse_action
+from shardc.dialects.pipe.rank_function import rank_functions
+from shardc.dialects.pipe.schedule import Schedule
+from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
+from shardc.passes.pipeline.stages.step_program import keys_of, made_from
+
+HELD = ("param", "buffer")
+
+
+@dataclass(frozen=True)
+class Held:
+    """``ranks``: parameter or buffer -> the ranks that hold it. ``stages``: parameter or buffer -> the
+    stages, by their places in a route, whose forward reads it.
+    """
+
+    schedule: Schedule
+    ranks: Mapping[str, tuple[int, ...]]
+    stages: Mapping[str, tuple[int, ...]]
+
+
+def read_held(module: ir.Module) -> Held:
+    """What the programs of a pipeline's ranks hold."""
+    op = find_schedule(module)
+    assert op is not None, "a pipeline has a schedule"
+    schedule = read_schedule(op)
+    ranks: dict[str, dict[int, None]] = {}
+    stages: dict[str, dict[int, None]] = {}
+    for rank, function in enumerate(rank_functions(module)):
+        block = function.regions[0].blocks[0]
+        named = dict(zip(block.arguments, keys_of(function, "arg_attrs"), strict=True))
+        names = {value: name for value, (role, name) in named.items() if role in HELD}
+        for name in names.values():
+            ranks.setdefault(name, {})[rank] = None
+        for place, value in _read(block, schedule):
+            if value in names:
+                stages.setdefault(names[value], {})[place] = None
+    return Held(schedule, _sorted(ranks), _sorted(stages))
+
+
+def _read(block: ir.Block, schedule: Schedule) -> Iterator[tuple[int, ir.Value]]:
+    """Pairs of a stage's place in its route and what its forward, or the gather for it, is made from."""
+    for op in (view.operation for view in block.operations):
+        if op.name == "pipe.action":
+            action = parse_action(op.attributes["action"].value)
+            if isinstance(action, Collective) or action.kind == "F":
+                place = _place(action, schedule)
+                yield from ((place, value) for value in made_from(packed(list(op.operands)), _is_outside))
+
+
+def _is_outside(value: ir.Value) -> bool:
+    """Whether an op around the actions makes a value."""
+    return isinstance(value, ir.OpResult) and not value.owner.operation.name.startswith("pipe.")
+
+
+def _place(action: Action | Collective, schedule: Schedule) -> int:
+    return next(route.index(action.stage) for route in schedule.routes if action.stage in route)
+
+
+def _sorted(found: Mapping[str, Mapping[int, None]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(sorted(numbers)) for name, numbers in sorted(found.items())}

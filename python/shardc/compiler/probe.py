@@ -1,0 +1,132 @@
+"""What this machine does in a second, measured: products, copies, calls, messages between processes.
+
+Two processes measure the messages: ``python -m shardc.compiler.probe RANK FILE``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from shardc.cost.cluster.local import Figures
+from shardc.diagnostics.cluster import ProbeFailed
+from shardc.environment import WORLD_SIZE, child_environment
+
+ROWS = 1024
+"""Of the matrix product: as large as those of small models."""
+COPIED = (4096, 8192)
+"""Numbers of four bytes in the copy: more than caches hold."""
+LONG, SHORT = (2048, 2048), (1,)
+"""Numbers of four bytes in a long and a short message."""
+LIMIT_S = 60.0
+
+
+def machine() -> tuple[object, ...]:
+    """What tells this machine, and what was measured on it, from others."""
+    cores = len(os.sched_getaffinity(0))
+    return _processor(), cores, _memory_bytes(), torch.get_num_threads(), torch.__version__
+
+
+def measure() -> Figures:
+    """The figures of this machine. Raises ProbeFailed if two processes cannot reach one another."""
+    messages = _messages()
+    f32, bf16 = (_product_flop_s(dtype) for dtype in (torch.float32, torch.bfloat16))
+    one = torch.zeros(8)
+    return Figures(
+        memory_bytes=float(_memory_bytes()),
+        f32_flop_s=f32,
+        bf16_flop_s=bf16,
+        memory_bytes_s=_copied_bytes_s(),
+        launch_s=_fastest(lambda: one.add_(1.0), 200),
+        **messages,
+    )
+
+
+def _fastest(run: Callable[[], object], times: int) -> float:
+    """Seconds of the fastest of some runs, after one that warms up."""
+    run()
+    return min(_seconds(run) for _ in range(times))
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
+
+
+def _product_flop_s(dtype: torch.dtype) -> float:
+    left = torch.randn(ROWS, ROWS).to(dtype)
+    return 2 * ROWS**3 / _fastest(lambda: left @ left, 5)
+
+
+def _copied_bytes_s() -> float:
+    source, target = torch.zeros(COPIED), torch.ones(COPIED)
+    return 2 * source.nbytes / _fastest(lambda: target.copy_(source), 5)
+
+
+def _messages() -> dict[str, float]:
+    """What two processes measure, as the first tells it."""
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (_started(rank, Path(folder) / "meet") for rank in range(2))
+        try:
+            said, wrong = first.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            raise ProbeFailed(problem=f"they did not meet within {LIMIT_S:.0f} s") from None
+        finally:
+            for process in (first, second):
+                process.kill()
+                process.communicate()
+    if first.returncode:
+        raise ProbeFailed(problem=(wrong.strip().splitlines() or ["no word"])[-1])
+    return json.loads(said)
+
+
+def _started(rank: int, meet: Path) -> subprocess.Popen[str]:
+    command, pipe = [sys.executable, "-m", __name__, str(rank), str(meet)], subprocess.PIPE
+    environment = child_environment(**{WORLD_SIZE.name: None})
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def take_part(rank: int, meet: Path) -> dict[str, float]:
+    """One of the two processes: seconds of messages and all-reduces between them."""
+    limit = timedelta(seconds=LIMIT_S)
+    dist.init_process_group("gloo", init_method=meet.as_uri(), rank=rank, world_size=2, timeout=limit)
+    short, long = torch.zeros(SHORT), torch.zeros(LONG)
+    step_s = _fastest(lambda: _ping_pong(rank, short), 50) / 2
+    collective_s = _fastest(lambda: dist.all_reduce(short), 50)
+    long_s = _fastest(lambda: dist.all_reduce(long), 9)
+    dist.destroy_process_group()
+    sent = long.nbytes / max(long_s - collective_s, 0.1 * long_s)
+    return {"message_s": step_s, "collective_s": collective_s, "sent_bytes_s": sent}
+
+
+def _ping_pong(rank: int, tensor: torch.Tensor) -> None:
+    for sender in (0, 1):
+        if rank == sender:
+            dist.send(tensor, 1 - rank)
+        else:
+            dist.recv(tensor, 1 - rank)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _processor() -> str:
+    """The processor's name, as Linux prints it."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+if __name__ == "__main__":
+    print(json.dumps(take_part(int(sys.argv[1]), Path(sys.argv[2]))))

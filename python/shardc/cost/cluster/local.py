@@ -1,0 +1,59 @@
+"""This machine as a cluster of processes, from figures that were measured on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from shardc.cost.cluster.cluster import Cluster, Library
+from shardc.cost.cluster.device import Device, Peaks
+from shardc.cost.cluster.facts import Facts, NotNegative, Positive
+from shardc.cost.cluster.level import Level
+from shardc.cost.origin import Assumed
+from shardc.diagnostics.cluster import UnknownCluster
+
+MOST_PROCESSES: Annotated[int, Assumed("more do not start on one machine")] = 4096
+
+
+@dataclass(frozen=True)
+class Figures(Facts):
+    """What ``compiler/probe.py`` measures with all cores. Rates in FLOP/s and bytes/s, times in seconds."""
+
+    memory_bytes: Positive
+    """Memory of the machine."""
+    f32_flop_s: Positive
+    """Of a matrix product of 1,024 rows, columns and terms."""
+    bf16_flop_s: Positive
+    memory_bytes_s: Positive
+    """Bytes read and written by a copy."""
+    launch_s: NotNegative
+    """Time of a call that computes hardly anything."""
+    message_s: NotNegative
+    """Time of a message between two processes."""
+    collective_s: NotNegative
+    """Time of an all-reduce of one number between two processes."""
+    sent_bytes_s: Positive
+    """Bytes that each of two processes sends in a second of a long all-reduce."""
+
+
+def local_cluster(figures: Figures, processes: int = 1) -> Cluster:
+    """So many processes that share the machine's cores, memory and its rate."""
+    device = Device(
+        "processor",
+        figures.memory_bytes / processes,
+        flop_s=Peaks(f32=figures.f32_flop_s / processes, bf16=figures.bf16_flop_s / processes),
+        memory_bytes_s=figures.memory_bytes_s / processes,
+        launch_s=figures.launch_s,
+    )
+    link = Level("memory", processes, 2 * figures.sent_bytes_s, figures.message_s, "bus")
+    launch_s = max(0.0, figures.collective_s - 2 * figures.message_s)
+    library = Library("gloo", launch_s, ("ring", "pairwise", "point-to-point"))
+    return Cluster(f"local-{processes}", (device,), (link,), library)
+
+
+def processes_of(name: str) -> int:
+    """4 of ``local-4``, 1 of ``local``. Raises UnknownCluster."""
+    _, _, count = name.partition("-")
+    if name != "local" and not (count.isdecimal() and 0 < int(count) <= MOST_PROCESSES):
+        raise UnknownCluster(name=name, nearest="; did you mean 'local-4'?", known="local-4: four processes")
+    return int(count or 1)

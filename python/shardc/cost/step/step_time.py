@@ -1,0 +1,132 @@
+"""The time of a step: kernels, collectives that nothing hides, the pipeline's bubble, the host, the update.
+
+Devices of one stage do the same; of several stages the rank counts that is done last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from shardc.cost.ops import DeviceRates
+from shardc.cost.pipeline import StageCost
+from shardc.cost.simulate import simulate
+from shardc.cost.step.costs import Costs
+from shardc.cost.step.streams import HOST, Played, add, behind_s
+from shardc.cost.step.work import Item, StageWork, StepWork
+from shardc.cost.timeline import Span, Timeline
+from shardc.diagnostics.text import table
+from shardc.dialects.pipe.schedule import Schedule
+
+BUBBLE = "bubble"
+"""The cause of waiting for other ranks of a pipeline."""
+RECOMPUTE = "recompute"
+"""The phase of what is computed again."""
+ONCE = ("UNSHARD", "REDUCE_GRAD")
+"""Actions of a stage that run once a step."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step, and what they are of on the rank that is done last.
+
+    ``causes``: seconds by kind of kernel (``matmul``, ``attention``, ``memory``, ``optimizer``) and by what
+    is waited for: a mesh axis, ``host``, ``bubble``. They add up to ``seconds``. ``flops``: of a device of
+    that rank; of them ``again_flops`` are of recomputation.
+    """
+
+    seconds: float
+    causes: Mapping[str, float] = field(default_factory=dict)
+    flops: float = 0.0
+    again_flops: float = 0.0
+
+    def model_flop_utilization(self, rates: DeviceRates) -> float:
+        """Part of the peak that goes into the model, recomputation aside (MFU; PaLM, 2022, appendix B)."""
+        return (self.flops - self.again_flops) / (self.seconds * rates.half_flop_s)
+
+    def render(self) -> list[str]:
+        """A line for each cause, the largest first."""
+        rows = [("", "ms", "of the step")]
+        for cause, seconds in sorted(self.causes.items(), key=lambda pair: -pair[1]):
+            rows.append((cause, f"{1e3 * seconds:.1f}", f"{seconds / self.seconds:.1%}"))
+        return [f"step: {1e3 * self.seconds:.1f} ms", *table(rows, right=(1, 2))]
+
+
+def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None) -> StepTime:
+    """The time of a step; of a pipeline by playing ``schedule`` through."""
+    if work.stages and schedule is not None:
+        return _pipelined(work, costs, schedule)
+    items = [(item, section.times) for section in work.ranks[0] for item in section.items]
+    return _summed(costs.play_sections(work.ranks[0]), items)
+
+
+def timeline_of_step(work: StepWork, costs: Costs, schedule: Schedule) -> Timeline:
+    """When each rank of a pipeline does what; what runs once a step is not in it."""
+    actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
+    return _timeline(actions, work, costs, schedule)
+
+
+def stage_places(schedule: Schedule) -> list[int]:
+    """The place of each stage in its route: copies of a stage, in several routes, have the same."""
+    place = {stage: place for route in schedule.routes for place, stage in enumerate(route)}
+    return [place[stage] for stage in range(schedule.stages)]
+
+
+def _timeline(
+    actions: Sequence[Mapping[str, Played]], work: StepWork, costs: Costs, schedule: Schedule
+) -> Timeline:
+    stages = [_cost(actions[place], work.stages[place], costs) for place in stage_places(schedule)]
+    return simulate(schedule, stages, overlap=costs.overlap)
+
+
+def _pipelined(work: StepWork, costs: Costs, schedule: Schedule) -> StepTime:
+    actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
+    at = stage_places(schedule)
+    timeline = _timeline(actions, work, costs, schedule)
+    found = []
+    for rank, spans in enumerate(timeline.spans):
+        done = [actions[at[span.action.stage]][span.action.kind] for span in spans]
+        busy = reduce(Played.__add__, done, Played())
+        once = [work.stages[p].actions.get(kind, ()) for p in _places(spans, at) for kind in ONCE]
+        rest = reduce(Played.__add__, map(costs.play, once), costs.play_sections(work.ranks[rank]))
+        whole = (busy + rest).waiting(BUBBLE, spans[-1].end_s - busy.seconds)
+        items = [
+            (item, 1 / schedule.slices)
+            for span in spans
+            for item in work.stages[at[span.action.stage]].actions.get(span.action.kind, ())
+            if item.flops
+        ]
+        found.append(_summed(whole, items))
+    return max(found, key=lambda time: time.seconds)
+
+
+def _places(spans: Sequence[Span], at: Sequence[int]) -> list[int]:
+    """The stages of a rank, by their places in their routes, each copy of one by itself."""
+    return [at[stage] for stage in sorted({span.action.stage for span in spans})]
+
+
+def _summed(played: Played, items: Iterable[tuple[Item, float]]) -> StepTime:
+    """The time of what was played; ``items`` with how often each ran."""
+    flops = [(times * item.flops, item.phase == RECOMPUTE) for item, times in items]
+    again = sum(count for count, is_again in flops if is_again)
+    return StepTime(played.seconds, add(played.busy_s, played.waits_s), sum(c for c, _ in flops), again)
+
+
+def _played_actions(stage: StageWork, costs: Costs, slices: int) -> dict[str, Played]:
+    """Each kind of action of a micro-batch, or of a slice of one; each waits for its part of what the host is
+    behind over all.
+    """
+    played = {k: costs.play(stage.actions[k]) * (1 / slices) for k in "FBIW" if k in stage.actions}
+    device_s = sum(p.seconds for p in played.values())
+    late_s = behind_s(device_s, costs.call_s * sum(p.calls for p in played.values()))
+    part = late_s / device_s if device_s else 0.0
+    return {kind: p.waiting(HOST, part * p.seconds + costs.action_s) for kind, p in played.items()}
+
+
+def _cost(played: Mapping[str, Played], stage: StageWork, costs: Costs) -> StageCost:
+    """A backward that is run whole is all input gradient."""
+    seconds = {kind: p.seconds for kind, p in played.items()}
+    inputs_s = seconds.get("I", seconds.get("B", 0.0))
+    transfer_s = costs.transfer_s(stage.sent_bytes) if stage.sent_bytes else 0.0
+    return StageCost(seconds.get("F", 0.0), inputs_s, seconds.get("W", 0.0), transfer_s)

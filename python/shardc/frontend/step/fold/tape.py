@@ -1,0 +1,139 @@
+"""The graph of a trace while it grows: stretches of it, compared with one another and copied to its end."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_slot
+from torch.fx.node import map_arg
+
+from shardc.frontend.importing.recorder import BACKWARD, FRAMES, Frames, NodeRecorder
+from shardc.frontend.step.fold.signature import described
+from shardc.frontend.step.traced_tensor import node_of, stand_ins
+from shardc.runtime.torch_private import FakeTensor, OpOverload, pytree, schema_of
+
+Known = dict[Node, Node]
+"""For nodes of one call, those of another that take their places."""
+
+
+class Unfoldable(Exception):
+    """Copies of a layer might not be what a trace of it would give; ``reason`` is for the log."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Tape:
+    """The graph that ``tracer`` records. ``seeds``: the node of the step's seed, which all draws read."""
+
+    def __init__(self, tracer: PythonKeyTracer, recorder: NodeRecorder, seed: torch.Tensor | None) -> None:
+        self._tracer, self._graph, self._recorder = tracer, tracer.graph, recorder
+        slot = None if seed is None else get_proxy_slot(seed, tracer, None)
+        self.seeds: list[Node] = [] if slot is None else [slot.proxy.node]
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether the backward of the step is being traced."""
+        return self._recorder.phase == BACKWARD
+
+    def node(self, tensor: torch.Tensor) -> Node | None:
+        """The node that a traced tensor is; None for any other."""
+        return node_of(tensor, self._tracer)
+
+    def stand_ins(self, nodes: Sequence[Node]) -> list[torch.Tensor]:
+        """New tensors that stand for nodes."""
+        return stand_ins(nodes, self._tracer)
+
+    def last(self) -> Node:
+        """The newest node."""
+        return next(reversed(self._graph.nodes))
+
+    def after(self, last: Node) -> list[Node]:
+        """The nodes made since ``last`` was the newest."""
+        found, end = [], self.last()
+        while last is not end:
+            last = last.next
+            found.append(last)
+        return found
+
+    def copy(self, nodes: Sequence[Node], known: Known, draws: int) -> None:
+        """Appends copies, with nodes as ``known`` has them and draws so many numbers on; adds them to it."""
+        for node in nodes:
+            args, kwargs = _moved(node, known.__getitem__, draws)
+            new = self._graph.create_node(node.op, node.target, args, kwargs)
+            new.meta = dict(node.meta)
+            known[node] = new
+        if nodes:
+            self._recorder.follow(nodes[-1].meta[FRAMES])
+
+    def follow(self, lines: Frames) -> None:
+        """Nodes without lines of their own have these from now on."""
+        self._recorder.follow(lines)
+
+    def difference(self, old: Sequence[Node], new: Sequence[Node], known: Known, draws: int) -> str | None:
+        """Where ``new`` is not what :meth:`copy` would make of ``old``; None if it is.
+
+        Adds to ``known`` the nodes of ``new`` for those of ``old``.
+        """
+        if len(old) != len(new):
+            return f"it has {len(old)} ops in one call and {len(new)} in another"
+        for before, after in zip(old, new, strict=True):
+            args, kwargs = _moved(before, known.__getitem__, draws)
+            given, found = (described((*a, dict(k))) for a, k in ((args, kwargs), (after.args, after.kwargs)))
+            if before.op != after.op or given != found:
+                return f"its calls have other arguments of {before.target} and {after.target}"
+            if self._facts(before) != self._facts(after):
+                return f"its calls have other results of {before.target} and {after.target}"
+            known[before] = after
+        return None
+
+    def _facts(self, node: Node) -> list[object]:
+        """What a node computes: its target, or its value, and the layout of its results."""
+        target = self._constant(node) if node.op == "get_attr" else node.target
+        values = pytree.tree_leaves(node.meta.get("val"))
+        return [target, *(_layout(v) if isinstance(v, torch.Tensor) else v for v in values)]
+
+    def _constant(self, node: Node) -> object:
+        """The number that a node holds; itself, if that is no number, since such constants are arguments."""
+        value = getattr(self._tracer.root, str(node.target))
+        is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor) and not value.is_meta
+        return value.item() if is_real and value.numel() == 1 else node
+
+
+def outer(nodes: Iterable[Node], known: Iterable[Node]) -> Node | None:
+    """The first node that ``nodes`` read and that is neither among them nor known."""
+    inner = set(known)
+    for node in nodes:
+        for read in node.all_input_nodes:
+            if read not in inner:
+                return read
+        inner.add(node)
+    return None
+
+
+def _layout(value: torch.Tensor) -> tuple[object, ...]:
+    return tuple(value.shape), value.stride(), value.dtype
+
+
+def _moved(node: Node, place: Callable[[Node], Node], draws: int) -> tuple[tuple, dict]:
+    """Arguments for a copy of a node."""
+    args, kwargs = map_arg((node.args, node.kwargs), place)
+    position = _draw(node.target) if draws and isinstance(node.target, OpOverload) else None
+    if position is not None:
+        number = args[position]
+        assert isinstance(number, int), f"the number of a draw is {number}"
+        args = (*args[:position], number + draws, *args[position + 1 :])
+    return args, kwargs
+
+
+@functools.cache
+def _draw(target: OpOverload) -> int | None:
+    """The position of the number of a draw in the arguments of a random op."""
+    if target.namespace != "shardc":
+        return None
+    names = [argument.name for argument in schema_of(target).arguments]
+    return names.index("op") if "op" in names else None

@@ -1,0 +1,1 @@
+"""Programs read as work, and the time of their steps."""

@@ -1,0 +1,23 @@
+"""Whole tensors on all ranks, where each rank of a pipeline holds tensors of its own."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def first_holders(held: Sequence[bool]) -> list[int]:
+    """For each tensor the first rank that holds it; all ranks call it together, with what each holds."""
+    rank, count = dist.get_rank(), dist.get_world_size()
+    found = torch.tensor([rank if own else count for own in held])
+    dist.all_reduce(found, dist.ReduceOp.MIN)
+    return found.tolist()
+
+
+def sent_to_all(tensor: Tensor, source: int) -> Tensor:
+    """The tensor of the rank ``source``; the others pass one of its shape, dtype and device."""
+    is_source = dist.get_rank() == source
+    found = tensor.detach().contiguous() if is_source else tensor.new_empty(tensor.shape)
+    dist.broadcast(found.view(-1).view(torch.uint8), source)
+    return found

@@ -1,0 +1,44 @@
+"""This machine as a cluster, from figures of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardc.cost.cluster.local import Figures, local_cluster, processes_of
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.cluster.names import is_local
+from shardc.cost.collectives.seconds import seconds
+from shardc.diagnostics.cluster import UnknownCluster
+
+FIGURES = Figures(
+    memory_bytes=16e9,
+    f32_flop_s=1e11,
+    bf16_flop_s=2e11,
+    memory_bytes_s=1e10,
+    launch_s=1e-6,
+    message_s=5e-5,
+    collective_s=2e-4,
+    sent_bytes_s=1e9,
+)
+
+
+def test_processes_share_the_machine() -> None:
+    one, four = local_cluster(FIGURES), local_cluster(FIGURES, 4)
+    assert (one.size, four.size, four.name) == (1, 4, "local-4")
+    assert four.devices[0].peak_flop_s("f32") == one.devices[0].peak_flop_s("f32") / 4
+    assert four.devices[0].memory_bytes_s == one.devices[0].memory_bytes_s / 4
+
+
+def test_what_was_measured_is_predicted() -> None:
+    """Two processes: an all-reduce of one number, and a long one."""
+    links = Placement.of(local_cluster(FIGURES, 2), {"x": 2}).links(["x"])
+    assert seconds("all_reduce", links, 4) == pytest.approx(FIGURES.collective_s)
+    assert seconds("all_reduce", links, 1e9) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_names() -> None:
+    assert [processes_of(name) for name in ("local", "local-1", "local-12")] == [1, 1, 12]
+    assert is_local("local-4") and not is_local("locale")
+    for name in ("local-", "local-x", "local-0", "local-99999"):
+        with pytest.raises(UnknownCluster, match=f"'{name}'"):
+            processes_of(name)
