@@ -214,7 +214,7 @@
       h("td", { class: "number" }, sizeText(one.bytes)), h("td", { class: "where" }, one.links.map((l) => `${l.level} ${l.ways}-way, ${sizeText(l.bytes_s)}/s a device`).join("; ") || "no links"),
       h("td", { class: "number" }, taken(one)), h("td", { class: "number" }, one.axes[0] === data.mesh.pipe ? "" : timeText(best.causes_s[one.axes.join("*")] || 0))));
     section("mesh", "Mesh, and what a device sends in a step", h("div", { class: "split mesh" }, h("div", { class: "wide" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "along"), h("th", { class: "number" }, "ways"), h("th", { class: "number" }, "sent"), h("th", {}, "over"), h("th", { class: "number" }, "takes"), h("th", { class: "number" }, "not hidden"))), h("tbody", {}, rows))), meshPicture()));
+      h("thead", {}, h("tr", {}, h("th", {}, "along"), h("th", { class: "number" }, "ways"), h("th", { class: "number" }, "sent"), h("th", {}, "over"), h("th", { class: "number" }, "takes"), h("th", { class: "number" }, "not hidden"))), h("tbody", {}, rows))), meshPicture()), data.mesh.pipe ? h("p", { class: "quiet" }, `Along ${data.mesh.pipe}: of the rank that sends most; along other axes: of all stages together.`) : "");
   }
   function meshPicture() {
     const shown = axes.filter((axis) => axis.size > 1).slice(-2);
@@ -331,7 +331,7 @@
       h("td", { class: "number" }, countText(row.times)), h("td", { class: "number" }, sizeText(row.bytes)), h("td", { class: "number" }, partText(row.bytes / total)), h("td", { class: "number" }, row.seconds === null ? "" : timeText(row.seconds)))));
     const more = h("button", { style: { marginTop: "8px" }, onclick: () => { show(data.collectives); more.remove(); } }, `show all ${data.collectives.length}`);
     show(data.collectives.slice(0, FEW));
-    section("collectives", "Collectives by source line", h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["line", "phase", "collective", "along"].map((text) => h("th", {}, text)), ["times", "bytes sent a device", "of all", "takes"].map((text) => h("th", { class: "number" }, text)))), body)),
+    section("collectives", "Collectives by source line", data.mesh.pipe ? h("p", { class: "quiet" }, "Of all stages of the pipeline together.") : "", h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["line", "phase", "collective", "along"].map((text) => h("th", {}, text)), ["times", "bytes sent a device", "of all", "takes"].map((text) => h("th", { class: "number" }, text)))), body)),
       data.collectives.length > FEW ? more : "");
   }
 
