@@ -9,7 +9,7 @@ JOBS ?= 2
 PYTHONS ?= python3.11 python3.12 python3.13 python3
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs test test-all mutants
+.PHONY: help setup demo docs browser test test-all mutants
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 18
@@ -43,6 +43,10 @@ demo: $(STAMP) ## run examples/llama_demo.py: a Hugging Face Llama on four proce
 
 docs: $(STAMP) ## write docs/reference from the definitions
 	@$(BIN)/python docs/write_reference.py docs/reference
+
+browser: ## Chromium from Debian, in which test/e2e/test_page.py opens pages; needs root
+	apt-get update -qq
+	apt-get install -y --no-install-recommends chromium fonts-dejavu-core
 
 # Every part runs even if an earlier one failed; the last line says which did.
 define run-tests

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from types import FrameType
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
+from shardc.backends.torch.memory.curve import Curve, Log
 from shardc.backends.torch.memory.replay import Replay
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.runtime.kernels.kernel_call import (
@@ -51,7 +52,8 @@ class Peak:
 
     ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the
     program's where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the
-    largest tensors at that time, as bytes and the line that made each (empty for an argument).
+    largest tensors at that time, as bytes and the line that made each (empty for an argument). ``curve`` is
+    the memory over time.
     """
 
     size_bytes: int
@@ -59,6 +61,7 @@ class Peak:
     line: str
     where: str
     held: tuple[tuple[int, str], ...]
+    curve: Curve = field(default=Curve(), repr=False)
 
 
 def dry_run(
@@ -97,7 +100,7 @@ class _Meter(TorchDispatchMode):
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__()
-        self._lines, self._replay = lines, Replay()
+        self._lines, self._replay, self._log = lines, Replay(), Log()
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[int, int, weakref.ref[torch.UntypedStorage]]] = {}
         self._now = self._most = self._given = self._line = 0
@@ -127,6 +130,7 @@ class _Meter(TorchDispatchMode):
             return
         size, line = storage.nbytes(), self._position()
         self._live[key] = (size, line, weakref.ref(storage, lambda _: self._gone(key)))
+        self._log.add(size, line)
         self._now += size
         if self._now > self._most:
             self._most, self._line = self._now, line
@@ -141,10 +145,13 @@ class _Meter(TorchDispatchMode):
     def peak(self) -> Peak:
         largest = sorted(self._held, key=lambda held: (-held[0], held[1]))[:LARGEST]
         held = tuple((size, self._text(line)) for size, line in largest)
-        return Peak(self._most, self._given, self._text(self._line), self._source(self._line), held)
+        where, curve = self._source(self._line), self._log.curve(self._lines)
+        return Peak(self._most, self._given, self._text(self._line), where, held, curve)
 
     def _gone(self, key: int) -> None:
-        self._now -= self._live.pop(key)[0]
+        size, line, _ = self._live.pop(key)
+        self._log.add(-size, line)
+        self._now -= size
 
     def _position(self) -> int:
         """The line of the program that runs, from 1; 0 outside of it."""

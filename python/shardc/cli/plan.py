@@ -62,6 +62,9 @@ def plan(
         Literal["batch", "length"] | None, Option(help="Seek the largest that fits, of the best plan.")
     ] = None,
     json: Annotated[File, Option(help="Write the figures as JSON.")] = None,
+    html: Annotated[
+        File, Option(help="Write one page that shows the best plan; it loads nothing else.")
+    ] = None,
 ) -> None:
     """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
 
@@ -71,7 +74,7 @@ def plan(
       shardc plan config.json --cluster h100-8 --batch 64
       shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
     """
-    check_writable(json)
+    check_writable(json, html)
     meshes = [parse_mesh(text) for text in mesh or ()]
     for axes in meshes:
         check_mesh(axes)
@@ -92,6 +95,7 @@ def plan(
             largest,
             given,
             json,
+            html,
         )
         text = plan_(request)
     print(text)

@@ -18,6 +18,7 @@ from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
+from shardc.planning.page.page import page
 from shardc.planning.price import Price, Priced, Pricer
 from shardc.planning.question import Question, Sizes, read_config, tokens_of
 from shardc.planning.verdict import changes, ranking, verdict
@@ -57,6 +58,7 @@ class PlanRequest:
     largest: Literal["batch", "length"] | None = None
     options: Mapping[str, object] | None = None
     json_file: Path | None = None
+    html_file: Path | None = None
 
 
 def plan(request: PlanRequest) -> str:
@@ -81,6 +83,8 @@ def plan(request: PlanRequest) -> str:
         lines.append("\n".join(changes(best, changed)))
     if request.json_file is not None:
         write_text(request.json_file, json.dumps(prices_json(asked.question, prices), indent=1) + "\n")
+    if request.html_file is not None:
+        write_text(request.html_file, page(asked.question, prices))
     return "\n\n".join(lines)
 
 

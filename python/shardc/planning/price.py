@@ -23,10 +23,11 @@ from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.planning.candidates import Candidate
 from shardc.planning.memory import RankMemory, memory_of
+from shardc.planning.placement import ArgumentPlacement, placement_of
 from shardc.planning.question import Question
 from shardc.report.device_work import DeviceWork
 from shardc.report.step.read_step import read_step
-from shardc.report.traffic import transfers
+from shardc.report.traffic import Transfer, transfers
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 
@@ -37,8 +38,8 @@ HOUR_S = 3600.0
 class Priced:
     """What costs follow from: the work of a plan's programs, without a cluster.
 
-    ``memory``: of a rank of each stage. ``sent``: bytes that a device sends in a step, by mesh axes.
-    ``tokens``: of the global batch. ``pipe``: the axis of stages.
+    ``memory``: of a rank of each stage. ``transfers``: a device's collectives.
+    ``tokens``: of the global batch. ``pipe``: the axis of stages. ``placement``: where each argument lies.
     """
 
     candidate: Candidate
@@ -46,11 +47,20 @@ class Priced:
     memory: Sequence[RankMemory]
     work: DeviceWork
     step: StepWork
-    sent: Mapping[tuple[str, ...], float]
+    placement: ArgumentPlacement
+    transfers: Sequence[Transfer]
     schedule: Schedule | None = None
     pipe: str = ""
     remarks: Sequence[Remark] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def sent(self) -> Mapping[tuple[str, ...], float]:
+        """Bytes that a device sends in a step, by mesh axes."""
+        found: dict[tuple[str, ...], float] = {}
+        for transfer in self.transfers:
+            found[transfer.axes] = found.get(transfer.axes, 0.0) + transfer.bytes_moved
+        return found
 
     @property
     def fullest(self) -> RankMemory:
@@ -135,9 +145,6 @@ class Pricer:
         Raises what a compile raises.
         """
         compiled = self.compiled(candidate, **options)
-        sent: dict[tuple[str, ...], float] = {}
-        for transfer in transfers(compiled.rank_module):
-            sent[transfer.axes] = sent.get(transfer.axes, 0.0) + transfer.bytes_moved
         module = compiled.unfused
         written = find_schedule(module)
         return Priced(
@@ -146,7 +153,8 @@ class Pricer:
             memory_of(module),
             compiled.work,
             read_step(module),
-            sent,
+            placement_of(compiled.rank_module, module),
+            transfers(compiled.rank_module),
             None if written is None else read_schedule(written),
             "" if written is None else written.attributes["axis"].value,
             tuple(compiled.remarks),

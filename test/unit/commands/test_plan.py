@@ -95,3 +95,10 @@ def test_the_largest_batch_fits_and_the_next_does_not(tmp_path: Path) -> None:
     assert found is not None
     for batch, said in ((int(found[1]), "fits:"), (int(found[1]) + 2, "does not fit:")):
         assert said in plan(PlanRequest(path, [str(small)], mesh, ["data"], length=32, batch=batch))
+
+
+def test_a_page_of_the_best_plan(tmp_path: Path) -> None:
+    path, out = write_config(tmp_path), tmp_path / "plan.html"
+    plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data", "zero3"], length=32, html_file=out))
+    text = out.read_text()
+    assert text.startswith("<!doctype html>") and "LlamaForCausalLM: shardc plan" in text

@@ -15,7 +15,7 @@ from shardc.cost.simulate import simulate
 from shardc.cost.step.costs import Costs
 from shardc.cost.step.streams import HOST, Played, add, behind_s
 from shardc.cost.step.work import Item, StageWork, StepWork
-from shardc.cost.timeline import Span
+from shardc.cost.timeline import Span, Timeline
 from shardc.diagnostics.text import table
 from shardc.dialects.pipe.schedule import Schedule
 
@@ -61,13 +61,29 @@ def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None)
     return _summed(costs.play_sections(work.ranks[0]), items)
 
 
+def timeline_of_step(work: StepWork, costs: Costs, schedule: Schedule) -> Timeline:
+    """When each rank of a pipeline does what; what runs once a step is not in it."""
+    actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
+    return _timeline(actions, work, costs, schedule)
+
+
+def stage_places(schedule: Schedule) -> list[int]:
+    """The place of each stage in its route: copies of a stage, in several routes, have the same."""
+    place = {stage: place for route in schedule.routes for place, stage in enumerate(route)}
+    return [place[stage] for stage in range(schedule.stages)]
+
+
+def _timeline(
+    actions: Sequence[Mapping[str, Played]], work: StepWork, costs: Costs, schedule: Schedule
+) -> Timeline:
+    stages = [_cost(actions[place], work.stages[place], costs) for place in stage_places(schedule)]
+    return simulate(schedule, stages, overlap=costs.overlap)
+
+
 def _pipelined(work: StepWork, costs: Costs, schedule: Schedule) -> StepTime:
     actions = [_played_actions(stage, costs, schedule.slices) for stage in work.stages]
-    place = {stage: place for route in schedule.routes for place, stage in enumerate(route)}
-    at = [place[stage] for stage in range(schedule.stages)]
-    timeline = simulate(
-        schedule, [_cost(actions[p], work.stages[p], costs) for p in at], overlap=costs.overlap
-    )
+    at = stage_places(schedule)
+    timeline = _timeline(actions, work, costs, schedule)
     found = []
     for rank, spans in enumerate(timeline.spans):
         done = [actions[at[span.action.stage]][span.action.kind] for span in spans]

@@ -1,0 +1,107 @@
+"""The memory that a program's tensors take over the time of its run, and what is alive at each moment."""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MOMENTS = 1000
+"""How many moments of a run are kept."""
+LARGEST_PLACES = 8
+"""How many places each moment names."""
+ARGUMENTS = 0
+"""The line of what the program was given."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tensors are made: the phase, and the user's source line. Both are empty for arguments."""
+
+    phase: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The memory when the program's tensor number ``made`` had been made (0: none yet).
+
+    ``place``: where that was. ``held``: the places whose tensors take most, as (number of the place, bytes).
+    """
+
+    made: int
+    size_bytes: int
+    place: int
+    held: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Memory over time: of equal stretches of the run, the moment of each at which it is largest."""
+
+    places: tuple[Place, ...] = ()
+    moments: tuple[Moment, ...] = ()
+
+
+class Log:
+    """What was made and given up, in order: bytes (negative when given up), and the line that made it."""
+
+    def __init__(self) -> None:
+        self._bytes, self._lines = array("q"), array("l")
+
+    def add(self, size_bytes: int, line: int) -> None:
+        self._bytes.append(size_bytes)
+        self._lines.append(line)
+
+    def curve(self, program: Sequence[str], moments: int = MOMENTS) -> Curve:
+        """At most ``moments`` and the start, of a program with these lines."""
+        table, kept = places_of(program), self._largest(moments)
+        numbers = {Place(): 0}
+        held: dict[int, int] = {}
+        found: list[Moment] = []
+        for event, (size, line) in enumerate(zip(self._bytes, self._lines, strict=True)):
+            place = numbers.setdefault(table[line], len(numbers))
+            held[place] = held.get(place, 0) + size
+            if event in kept:
+                largest = heapq.nlargest(LARGEST_PLACES, held.items(), key=lambda item: item[1])
+                alive = tuple((number, size) for number, size in largest if size)
+                found.append(Moment(kept[event], sum(held.values()), place, alive))
+        return Curve(tuple(numbers), tuple(found))
+
+    def _largest(self, moments: int) -> dict[int, int]:
+        """Event -> how many tensors are made by then: the start, and the largest moment of each bucket."""
+        sizes = list(self._made())
+        kept = {start: 0} if (start := self._start()) >= 0 else {}
+        bucket = -(-len(sizes) // moments) or 1
+        for first in range(0, len(sizes), bucket):
+            number = max(range(first, min(first + bucket, len(sizes))), key=lambda n: sizes[n][1])
+            kept[sizes[number][0]] = number + 1
+        return kept
+
+    def _start(self) -> int:
+        """The last event before the program runs; -1 if it was given nothing."""
+        return next((n for n, line in enumerate(self._lines) if line != ARGUMENTS), len(self._lines)) - 1
+
+    def _made(self) -> Iterator[tuple[int, int]]:
+        """Each tensor that the program makes: the event, and the bytes that are alive then."""
+        now = 0
+        for event, (size, line) in enumerate(zip(self._bytes, self._lines, strict=True)):
+            now += size
+            if size > 0 and line != ARGUMENTS:
+                yield event, now
+
+
+def places_of(program: Sequence[str]) -> list[Place]:
+    """The place of each line, from 1 on, as the comments above it say; 0 is that of arguments."""
+    found, place = [Place()], Place()
+    for text in program:
+        said = text.strip()
+        if said.startswith("def "):
+            place = Place()
+        elif said.startswith("# -- "):
+            place = Place(said.removeprefix("# -- "), place.where)
+        elif said.startswith("# "):
+            place = Place(place.phase, said.removeprefix("# "))
+        found.append(place)
+    return found

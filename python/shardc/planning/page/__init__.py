@@ -1,0 +1,1 @@
+"""One offline HTML page that shows a plan and what it costs."""

@@ -1,0 +1,163 @@
+"""What the page shows, as JSON: the prices of all plans, and of the best one where everything lies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from shardc.backends.torch.memory.curve import Curve
+from shardc.cost.cluster.mapping import Placement
+from shardc.cost.collectives.seconds import seconds
+from shardc.cost.step.on_cluster import costs_on
+from shardc.cost.step.step_time import StepTime, stage_places, timeline_of_step
+from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.planning.memory import RankMemory
+from shardc.planning.page.tree import module_tree
+from shardc.planning.price import Price
+from shardc.planning.question import Question
+from shardc.planning.verdict import CAUSES
+from shardc.planning.what_if import Amount, WhatIf
+from shardc.planning.write_json import prices_json
+from shardc.report.source_lines import shown
+from shardc.report.traffic import Transfer
+from shardc.runtime.check import Json
+
+PAGE_SCHEMA = 1
+FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
+"""Points of each slider."""
+SLIDERS = ("links", "flops", "memory-rate", "memory")
+PLANS = 100
+"""How many plans are compared."""
+SPANS = 6000
+"""How many actions of a pipeline are drawn: ranks beyond are left out."""
+
+
+def page_json(question: Question, prices: Sequence[Price]) -> Json:
+    """Data of the page; ``schema`` is the version of its form, ``prices.schema`` that of the prices."""
+    ordered = sorted(prices, key=lambda price: price.order)
+    best = ordered[0]
+    return {
+        "schema": PAGE_SCHEMA,
+        "prices": prices_json(question, ordered[:PLANS]),
+        "left_out": max(0, len(ordered) - PLANS),
+        "words": dict(CAUSES),
+        "mesh": _mesh(best),
+        "work": best.priced.work.render(),
+        "remarks": [r.render() for r in (*best.priced.remarks, *best.priced.work.remarks())],
+        "memory": [_curve(rank) for rank in best.priced.memory],
+        "tree": module_tree(best.priced.placement),
+        "collectives": _collectives(best),
+        "timeline": _timeline(best),
+        "what_if": {name: [_point(best, name, factor) for factor in FACTORS] for name in SLIDERS},
+    }
+
+
+def _curve(rank: RankMemory) -> Json:
+    """Moments as columns; ``places`` are [phase, source line]."""
+    curve = Curve() if isinstance(rank.peak, PeakUnknown) else rank.peak.curve
+    moments = curve.moments
+    return {
+        "rank": rank.rank,
+        "unknown": str(rank.peak.fields["problem"]) if isinstance(rank.peak, PeakUnknown) else "",
+        "places": [[place.phase, shown(place.where)] for place in curve.places],
+        "made": [moment.made for moment in moments],
+        "bytes": [moment.size_bytes for moment in moments],
+        "place": [moment.place for moment in moments],
+        "held": [[number for pair in moment.held for number in pair] for moment in moments],
+    }
+
+
+def _mesh(price: Price) -> Json:
+    """Axes, and for each set of axes what a device sends along it, over which links."""
+    placement = Placement.of(price.cluster, price.priced.candidate.mesh)
+    axes = [{"name": name, "size": size} for name, size in price.priced.candidate.mesh.items()]
+    space = [name for name, _ in placement.axes]
+    sets = {(name,): 0.0 for name in space} | {
+        axes: size for axes, size in price.priced.sent.items() if set(axes) <= {*space}
+    }
+    if price.priced.pipe:
+        sets[price.priced.pipe,] = _messages_bytes(price)
+    return {
+        "axes": axes,
+        "pipe": price.priced.pipe,
+        "sent": [_links(placement, *item) for item in sets.items()],
+    }
+
+
+def _links(placement: Placement, axes: tuple[str, ...], size: float) -> Json:
+    spans = placement.links(axes).spans
+    levels = [{"level": s.level.name, "ways": s.ways, "bytes_s": s.member_bytes_s} for s in spans]
+    return {"axes": list(axes), "bytes": size, "links": levels}
+
+
+def _messages_bytes(price: Price) -> float:
+    """What a rank of a pipeline sends to other stages, at most: activations on, their gradients back."""
+    work, schedule = price.priced.step, price.priced.schedule
+    if schedule is None:
+        return 0.0
+    sums, places = dict.fromkeys(range(schedule.ranks), 0.0), stage_places(schedule)
+    count = schedule.micro_batches / schedule.slices / len(schedule.routes)
+    for stage, rank in schedule.rank_of.items():
+        place = places[stage]
+        before = work.stages[place - 1].sent_bytes if place else 0.0
+        sums[rank] += count * (work.stages[place].sent_bytes + before)
+    return max(sums.values())
+
+
+def _collectives(price: Price) -> list[Json]:
+    """By phase, kind, axes and source line, those that send most first. ``seconds``: by themselves."""
+    placement = Placement.of(price.cluster, price.priced.candidate.mesh)
+    rows: dict[tuple[str, str, tuple[str, ...], str], Json] = {}
+    for t in price.priced.transfers:
+        key = (t.phase, t.kind, t.axes, shown(t.where))
+        names = dict(zip(("phase", "kind", "axes", "where"), key, strict=True))
+        row = rows.setdefault(key, {**names, "times": 0, "bytes": 0.0, "seconds": 0.0})
+        row["times"] += t.times
+        row["bytes"] += t.bytes_moved
+        taken = _seconds(t, placement)
+        row["seconds"] = None if taken is None or row["seconds"] is None else row["seconds"] + taken
+    return sorted(rows.values(), key=lambda row: -row["bytes"])
+
+
+def _seconds(transfer: Transfer, placement: Placement) -> float | None:
+    """None for a collective over a part of an axis, whose links its name does not say."""
+    sizes = dict(placement.axes)
+    if transfer.ways != prod(sizes.get(axis, 0) for axis in transfer.axes):
+        return None
+    links = placement.links(transfer.axes)
+    return transfer.times * seconds(transfer.kind, links, transfer.type.size_bytes)
+
+
+def _timeline(price: Price) -> Json | None:
+    """What each rank of a pipeline does when: [kind, stage, micro-batch, start, end] in seconds."""
+    priced = price.priced
+    if priced.schedule is None:
+        return None
+    costs = costs_on(price.cluster, priced.candidate.mesh, priced.pipe)
+    timeline = timeline_of_step(priced.step, costs, priced.schedule)
+    ranks, drawn = [], 0
+    for spans in timeline.spans:
+        drawn += len(spans)
+        if ranks and drawn > SPANS:
+            break
+        rounded = ((s.action, round(s.start_s, 6), round(s.end_s, 6)) for s in spans)
+        ranks.append([[a.kind, a.stage, a.micro_batch, start, end] for a, start, end in rounded])
+    return {
+        "ranks": ranks,
+        "all_ranks": len(timeline.spans),
+        "step_s": timeline.step_s,
+        "bubble": timeline.bubble_rate,
+    }
+
+
+def _point(price: Price, name: str, factor: float) -> Json:
+    """The price where one part of the cluster is ``factor`` of what it is."""
+    change = WhatIf(f"{name}={factor:g}x", name, Amount(factor, True))
+    changed = price if factor == 1 else price.priced.on(change.cluster(price.cluster))
+    time: StepTime = changed.time
+    return {
+        "factor": factor,
+        "step_s": time.seconds,
+        "causes_s": dict(time.causes),
+        "capacity_bytes": changed.capacity_bytes,
+    }

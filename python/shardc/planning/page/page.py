@@ -1,0 +1,43 @@
+"""The page as text: data, style and scripts in one file that loads nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+from shardc.planning.page.data import page_json
+from shardc.planning.price import Price
+from shardc.planning.question import Question
+from shardc.runtime.check import Json
+
+PARTS = {
+    "style": "page.css",
+    "script": "page.js",
+    "chart_style": "vendor/uplot/uPlot.min.css",
+    "chart_script": "vendor/uplot/uPlot.iife.min.js",
+}
+"""Files that go into the template as they are."""
+_SLOT = re.compile(r"\{\{(\w+)\}\}")
+
+
+def page(question: Question, prices: Sequence[Price]) -> str:
+    """One HTML file that shows the best of ``prices``, and the others beside it."""
+    return assembled(page_json(question, prices), f"{question.name}: shardc plan")
+
+
+def assembled(data: Json, title: str) -> str:
+    """The page of some data. Text of the user can neither end the script that holds it nor begin another."""
+    folder = files("shardc.planning.page")
+    parts = {slot: folder.joinpath(name).read_text(encoding="utf-8") for slot, name in PARTS.items()}
+    parts |= {"title": escape(title), "data": json_in_html(data)}
+    template = folder.joinpath("template.html").read_text(encoding="utf-8")
+    return _SLOT.sub(lambda slot: parts[slot[1]], template)
+
+
+def json_in_html(data: Json) -> str:
+    """JSON without the characters that HTML gives a meaning."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
