@@ -54,17 +54,6 @@ class Parallelism(Group):
             'as in plan="data*tensor", plan="plan.json" or plan={"*.q_proj.weight": ["tensor", None]}',
         ),
     )
-    cluster: ClusterLike | None = option(
-        None,
-        "The cluster that the step is for: its links decide which collectives change a tensor's layout. A "
-        "node (h100), nodes (h100-8x64: 64 of 8 devices), local for this machine, or a YAML file; without "
-        "one, the bytes that devices send decide.",
-        Hint(
-            "a cluster's name, the path of its file, or a Cluster",
-            'as in cluster="h100-8x64" or cluster="cluster.yaml"',
-            "NAME|FILE",
-        ),
-    )
     micro_batches: int = option(
         1,
         "Cut each rank's batch into this many parts that run one after the other, gradients accumulated.",
@@ -76,6 +65,17 @@ class Parallelism(Group):
         False,
         "Compute loss, gradients and running statistics of each micro-batch by itself and average them, as "
         "gradient accumulation does: changes the mathematics where a loss mixes the samples of a batch.",
+    )
+    cluster: ClusterLike | None = option(
+        None,
+        "The cluster that the step is for: its links decide which collectives change a tensor's layout. A "
+        "node (h100), nodes (h100-8x64: 64 of 8 devices), local for this machine, or a YAML file; without "
+        "one, the bytes that devices send decide.",
+        Hint(
+            "a cluster's name, the path of its file, or a Cluster",
+            'as in cluster="h100-8x64" or cluster="cluster.yaml"',
+            "NAME|FILE",
+        ),
     )
 
     def __post_init__(self) -> None:
