@@ -18,6 +18,7 @@ from shardc.diagnostics.passes.accumulate import (
     BufferFeedsLoss,
     NoBatchDim,
     OneMicroBatch,
+    OutputsOfMicroBatches,
     UnevenMicroBatches,
 )
 from shardc.diagnostics.passes.pipeline import ScheduleNotYet, SeveralLoops
@@ -174,6 +175,8 @@ def test_wrong_options_and_batches_are_named() -> None:
     batch = samples(Norms())
     with pytest.raises(OneMicroBatch, match="micro_batches is 1"):
         compile_wrongly(batch, micro_batches=1)
+    with pytest.raises(OutputsOfMicroBatches, match="does not go with per_micro_batch"):
+        compile_wrongly(batch, outputs=["output"])
     with pytest.raises(BadArgument, match="per_micro_batch"):
         compile_wrongly(batch, per_micro_batch="yes")
     with pytest.raises(UnevenMicroBatches, match="a batch of 8 rows does not divide into 3 micro-batches"):

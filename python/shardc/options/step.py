@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from shardc.diagnostics.passes.accumulate import OutputsOfMicroBatches
 from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.options.field import FrontEnd
 from shardc.options.given import Given
@@ -50,6 +51,8 @@ class StepOptions:
     def check(self) -> None:
         """What options of several groups say of one another."""
         axis, parallelism = self.parallelism.pipeline_axis(), self.parallelism
+        if parallelism.per_micro_batch and self.results.outputs:
+            raise OutputsOfMicroBatches()
         if self.pipeline is not None and not axis:
             raise NotAPipeline(plan=parallelism.plan)
         if axis in parallelism.mesh:

@@ -10,6 +10,16 @@ class OneMicroBatch(ShardcError):
     hint = "pass micro_batches=n, from 2 (--micro-batches n), or leave per_micro_batch out"
 
 
+class OutputsOfMicroBatches(ShardcError):
+    """``outputs=`` with ``per_micro_batch=True``: an output of each micro-batch by itself has no one value.
+
+    Works: ``outputs=["logits"]`` with ``micro_batches=4`` alone.
+    """
+
+    template = "outputs= does not go with per_micro_batch=True, whose micro-batches are programs of their own"
+    hint = "leave per_micro_batch out, or take outputs of step.evaluate(batch) or step.forward(batch)"
+
+
 class UnevenMicroBatches(ShardcError):
     """A batch does not divide into micro-batches that are programs of their own, or these over devices.
 
