@@ -13,6 +13,7 @@ from typing import Any
 from torch_mlir import ir
 
 from shardc.backends.torch.description import edges
+from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remark
 from shardc.diagnostics.text import size_text, table
 from shardc.passes.manager.program import micro_batches_apart
@@ -37,7 +38,7 @@ class Report:
     of them). ``local_bytes`` are by role, ``seconds`` by pass. ``written`` is the folder of the artefact, if
     there is one; ``kernels`` are the manifest's, ``peak`` says what a step needs at most, ``fusion`` what a
     user's edges change of it. ``micro_batches_apart``: how many run as programs of their own. ``work``: of
-    a device, beside the single device's.
+    a device, beside the single device's. ``time``: estimated, on the cluster that the step is for.
     """
 
     mesh: str
@@ -55,10 +56,11 @@ class Report:
     fusion: str = ""
     micro_batches_apart: int = 0
     work: DeviceWork | None = None
+    time: StepTime | None = None
 
     def render(self) -> str:
-        parts = [[self.title()], self._pipeline(), self._memory(), self._work(), self._collectives()]
-        parts += [self._kernels()]
+        parts = [[self.title()], self._pipeline(), self._memory(), self._time(), self._work()]
+        parts += [self._collectives(), self._kernels()]
         parts += [self._layouts(), self._remarks(), self._end()]
         return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
@@ -100,6 +102,10 @@ class Report:
         rows.append(("total", size_text(sum(self.local_bytes.values()))))
         peak = [f"a step takes {self.peak}"] if self.peak else []
         return ["bytes on each device", *table(rows, right=(1,)), *peak]
+
+    def _time(self) -> list[str]:
+        lines = [] if self.time is None else self.time.render()
+        return [f"estimated {lines[0]}, before ops are fused", *lines[1:]] if lines else []
 
     def _work(self) -> list[str]:
         lines = [] if self.work is None else self.work.render()
@@ -160,6 +166,7 @@ def make_report(
     pipeline: PipelineReport | None = None,
     fusion: str = "",
     work: DeviceWork | None = None,
+    time: StepTime | None = None,
 ) -> Report:
     """The report of a level-3 module, and of what else :class:`Report` has."""
     axes, leaves, whys = edges(rank_module)
@@ -178,7 +185,7 @@ def make_report(
     text = " x ".join(f"{a['name']} {a['size']}" + (" (time)" if a["kind"] == "time" else "") for a in axes)
     told = [*remarks, *(() if work is None else work.remarks())]
     more = (mesh.world_size, None, kernels, peak, pipeline, fusion, micro_batches_apart(rank_module), work)
-    return Report(text, plan, shardings, sizes, traffic, told, seconds or {}, *more)
+    return Report(text, plan, shardings, sizes, traffic, told, seconds or {}, *more, time)
 
 
 def layout(sharding: Entry) -> str:

@@ -96,7 +96,7 @@ class CompiledStep:
         """What was cut how and why, what it needs and what it sends."""
         c = self.compiled
         kernels, remarks = describe_kernels(c.program), list(c.remarks)
-        more = (kernels, self.peak, self.pipeline, c.fusion_effect, c.work)
+        more = (kernels, self.peak, self.pipeline, c.fusion_effect, c.work, c.time)
         return make_report(c.rank_module, c.plan.text, remarks, c.seconds, *more)
 
     @cached_property

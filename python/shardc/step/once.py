@@ -178,6 +178,7 @@ class Request:
             library,
             None if library is None else self.target,
             held["fusion_effect"],
+            self.cluster,
         )
         found.program_text, found.description = held["program"], held["description"]
         return found

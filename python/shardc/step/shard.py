@@ -15,6 +15,7 @@ from shardc.backends.base import Target
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.emit import emit_program
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.passes.pipeline import NotAPipeline
 from shardc.dialects.collection import collection_paused
@@ -40,6 +41,7 @@ from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.presets import Setting, close_inputs
 from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.report.device_work import DeviceWork, device_work
+from shardc.report.step.step_time import step_time
 from shardc.runtime.check import Json
 from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
@@ -74,7 +76,7 @@ class Compiled:
 
     ``levels`` are all levels, as texts with source lines and as modules. ``library`` has the kernels of level
     4 as ``target`` compiled them. ``seconds`` says what each pass took, ``fusion_effect`` what edges that a
-    user forbade and forced changed.
+    user forbade and forced changed. ``cluster`` is what the step is for, if it was said.
     """
 
     capture: Capture
@@ -87,6 +89,7 @@ class Compiled:
     library: Path | None = None
     target: Target | None = None
     fusion_effect: str = ""
+    cluster: Cluster | None = None
 
     @property
     def rank_module(self) -> ir.Module:
@@ -127,6 +130,11 @@ class Compiled:
     def global_module(self) -> ir.Module:
         """Level 1: the program that the user wrote, for one device."""
         return self.levels.module(GLOBAL)
+
+    @cached_property
+    def time(self) -> StepTime | None:
+        """What a step is estimated to take on the cluster that it is for, before ops are fused."""
+        return None if self.cluster is None else step_time(self.unfused, self.cluster)
 
     @cached_property
     def work(self) -> DeviceWork:
@@ -229,7 +237,7 @@ def compile_capture(
         passes = _passes(bool(chosen.pipeline), micro_batches, cluster)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
-        compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds)
+        compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
         if chosen.pipeline:
             cut = copy_module(module)
             cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline(), held)
