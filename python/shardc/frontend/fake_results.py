@@ -35,6 +35,8 @@ Maybe = Tensor | None
 Correction = TypeVar("Correction", bound=Callable[..., object])
 CORRECTIONS: Table = {}
 """Takes a prediction, then the call's arguments; gives the prediction itself, tensor by tensor, if right."""
+ONLY: dict[OpOverload, Callable[[Sequence[object]], bool]] = {}
+"""For common operators: whether a prediction for these arguments may be wrong at all."""
 
 _HALF = (torch.float16, torch.bfloat16)
 _INDICES = (torch.int32, torch.int64)
@@ -58,6 +60,8 @@ def corrected(
 
 def _traced(op: OpOverload, *args: object, **kwargs: object) -> object:
     """Record the call with its corrected results; NotImplemented, which keeps it, if they are predicted."""
+    if op in ONLY and not ONLY[op](args):
+        return NotImplemented
     with disable_proxy_modes_tracing():
         made = op(*args, **kwargs)
         right = corrected(op, made, args, kwargs)
@@ -224,9 +228,11 @@ def _always_contiguous(made: Tensor | Made, *args: object, **_: object) -> Tenso
     aten.floor_divide.default,
     aten.heaviside.default,
     aten.logaddexp.default,
+    aten.logaddexp2.default,
     aten.logical_and.default,
     aten.logical_or.default,
     aten.logical_xor.default,
+    aten.logit_backward.default,
     aten.special_xlog1py.default,
     aten.xlogy.Tensor,
 )
@@ -237,6 +243,55 @@ def _iterated(made: Tensor, *args: object, **_: object) -> Tensor:
         return made
     strides = elementwise_strides(*torch.broadcast_tensors(*operands))
     return made if made.stride() == strides else made.new_empty_strided(made.shape, strides)
+
+
+def _begins_with_an_expanded_half(args: Sequence[object]) -> bool:
+    first = args[0]
+    if not isinstance(first, Tensor) or not any(isinstance(x, Tensor) and x.dtype in _HALF for x in args):
+        return False
+    sizes = zip(first.shape, first.stride(), strict=True)
+    return not _is_symbolic(first) and any(n != 1 and stride == 0 for n, stride in sizes)
+
+
+_IN_F32 = (
+    aten.add.Tensor,
+    aten.atan2.default,
+    aten.clamp_max.Tensor,
+    aten.clamp_min.Tensor,
+    aten.div.Tensor,
+    aten.eq.Tensor,
+    aten.fmax.default,
+    aten.fmin.default,
+    aten.fmod.Tensor,
+    aten.ge.Tensor,
+    aten.gelu_backward.default,
+    aten.gt.Tensor,
+    aten.hypot.default,
+    aten.igamma.default,
+    aten.igammac.default,
+    aten.le.Tensor,
+    aten.lt.Tensor,
+    aten.maximum.default,
+    aten.minimum.default,
+    aten.mul.Tensor,
+    aten.ne.Tensor,
+    aten.pow.Tensor_Tensor,
+    aten.remainder.Tensor,
+    aten.sigmoid_backward.default,
+    aten.silu_backward.default,
+    aten.sub.Tensor,
+    aten.tanh_backward.default,
+)
+"""Operators that PyTorch predicts in f32 for halves: a first operand that is expanded, as the gradient of a
+sum is, becomes contiguous on the way, and with it the result.
+"""
+ONLY.update(dict.fromkeys(_IN_F32, _begins_with_an_expanded_half))
+
+
+@_corrects(*_IN_F32)
+def _iterated_halves(made: Tensor, *args: object, **_: object) -> Tensor:
+    """As TensorIterator lays out the operands together; predicted contiguous for an expanded half."""
+    return _iterated(made, *args) if _begins_with_an_expanded_half(args) else made
 
 
 @_corrects(aten.ldexp.Tensor)

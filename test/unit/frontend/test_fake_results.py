@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from shardc.frontend.fake_results import CORRECTIONS, corrected, correction_table
+from shardc.frontend.fake_results import CORRECTIONS, ONLY, corrected, correction_table
 
 aten = torch.ops.aten
 WALK = Path(__file__).parents[2] / "zoo" / "fake_results.py"
@@ -33,6 +33,7 @@ NORM = (False, 0.1, 1e-5)
 CUBE, REVERSED = torch.randn(10, 5, 10).mT, torch.randn(5, 10, 10).permute(2, 1, 0)
 FLAT, IMAGE = torch.randn(5, 10).mT, torch.randn(1, 4, 6, 6).contiguous(memory_format=torch.channels_last)
 CLASSES = torch.randn(2, 2, 1, 3).permute(0, 3, 2, 1)
+EXPANDED, TURNED = torch.ones(()).bfloat16().expand(2, 3), torch.rand(3, 2).bfloat16().T
 LABELS = torch.zeros(2, 4, 4, dtype=torch.long).mT
 
 CALLS: dict[Any, tuple[Any, ...]] = {
@@ -96,6 +97,9 @@ CALLS: dict[Any, tuple[Any, ...]] = {
     **dict.fromkeys((aten.special_xlog1py.default, aten.xlogy.Tensor), (CUBE, REVERSED)),
     **dict.fromkeys((aten.heaviside.default, aten.logaddexp.default), (FLAT, REVERSED)),
     **dict.fromkeys((aten.logical_and.default, aten.logical_or.default), (FLAT, REVERSED)),
+    aten.logaddexp2.default: (FLAT, REVERSED),
+    aten.logit_backward.default: (TURNED.float(), EXPANDED.float()),
+    **dict.fromkeys(ONLY, (EXPANDED, TURNED)),
     aten.logical_xor.default: (FLAT, REVERSED),
     aten.max_unpool2d.default: (POOLED, PLACES, [4, 4]),
     aten.index.Tensor: (torch.randn(8, 5, 4), [INDEX]),
@@ -135,6 +139,14 @@ def test_what_is_traced_after_a_call_sees_its_corrected_results() -> None:
     ]
     (doubled,) = [node for node in graph.graph.nodes if node.target is aten.mul.Tensor]
     assert doubled.meta["val"].dtype == torch.float32
+
+
+def test_a_gradient_of_a_sum_in_halves_is_traced_as_it_lies() -> None:
+    graph = make_fx(lambda x: torch.ones((), dtype=x.dtype).expand(2, 3) * x, correction_table(), "fake")(
+        TURNED
+    )
+    (made,) = [node for node in graph.graph.nodes if node.target is aten.mul.Tensor]
+    assert made.meta["val"].stride() == graph(TURNED).stride() == (1, 2)
 
 
 @pytest.mark.slow
