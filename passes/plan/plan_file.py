@@ -24,7 +24,7 @@ def fingerprint(arguments: Sequence[Argument]) -> str:
 def plan_to_json(
     plan: Plan, mesh: Mesh, arguments: Sequence[Argument], cluster: str = ""
 ) -> dict[str, object]:
-    """The plan as plain data, with the name of the cluster that it is for."""
+    """The plan as plain data, with the name of the cluster that it is for, if there is one."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -32,7 +32,7 @@ def plan_to_json(
         "mesh": [[a.name, a.size, a.kind] for a in mesh.axes],
         "text": plan.text,
         "pipeline": plan.pipeline,
-        "cluster": cluster,
+        **({"cluster": cluster} if cluster else {}),
         "entries": [
             {"role": role, "name": name, **asdict(entry)} for (role, name), entry in plan.entries.items()
         ],

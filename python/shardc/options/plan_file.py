@@ -29,7 +29,7 @@ _CHECK = s.record(
         "text": s.text("(?s).*"),
         "entries": s.items(_ENTRY),
     },
-    {"pipeline": s.text("(?s).*"), "cluster": s.text("(?s).*")},
+    {"pipeline": s.text("(?s).*"), "cluster": s.text("(?s).+")},
 )
 
 
