@@ -15,7 +15,7 @@ from shardc.dynamo.explanations import is_explained, note_choices
 from shardc.dynamo.joint_partition import SAVING
 from shardc.dynamo.program import Compiler, GraphProgram, Runner
 from shardc.dynamo.settings import Settings
-from shardc.frontend.fake_results import correction_table
+from shardc.frontend.fake_results import with_corrections
 from shardc.frontend.graph.foreach import fma_table, foreach_table
 from shardc.frontend.graph.graph_random import GraphStream, seeded
 from shardc.frontend.operators import Table
@@ -37,7 +37,7 @@ def tables() -> Table:
     """Decompositions of what the IR cannot say, and corrections of fake results, for every graph."""
     table = decomposition_table()
     lists = {op: table[op] for op in _LISTS}
-    return lists | foreach_table() | fma_table() | complex_table() | correction_table()
+    return with_corrections(lists | foreach_table() | fma_table() | complex_table())
 
 
 def traced(

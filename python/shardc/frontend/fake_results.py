@@ -6,7 +6,7 @@ ATen returns. Each is shown by ``test/zoo/fake_results.py``, which compares pred
 PyTorch's operator database; what the table lacks is found at a program's first run
 (``runtime/first_run.py``).
 
-Both front ends add :func:`correction_table` to their decompositions, so that everything traced later sees the
+Both front ends add :func:`with_corrections` to their decompositions, so that everything traced later sees the
 corrected tensors.
 """
 
@@ -45,6 +45,23 @@ _INDICES = (torch.int32, torch.int64)
 def correction_table() -> Table:
     """A decomposition for each operator of the table: the call itself, with corrected results."""
     return {op: partial(_traced, op) for op in CORRECTIONS}
+
+
+def with_corrections(table: Table) -> Table:
+    """A table of decompositions that, where these keep a call, have its corrected results."""
+    found = correction_table()
+    return {
+        **table,
+        **{op: _first_of(table[op], call) if op in table else call for op, call in found.items()},
+    }
+
+
+def _first_of(first: Callable[..., object], second: Callable[..., object]) -> Callable[..., object]:
+    def chosen(*args: object, **kwargs: object) -> object:
+        made = first(*args, **kwargs)
+        return second(*args, **kwargs) if made is NotImplemented else made
+
+    return chosen
 
 
 def corrected(

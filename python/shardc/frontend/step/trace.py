@@ -26,7 +26,7 @@ from shardc.diagnostics.frontend import (
     TraceFailed,
 )
 from shardc.environment import FOLD_LAYERS
-from shardc.frontend.fake_results import correction_table
+from shardc.frontend.fake_results import with_corrections
 from shardc.frontend.importing.recorder import (
     BACKWARD,
     FORWARD,
@@ -186,7 +186,7 @@ class StepTracer:
         """
         self._recorder = NodeRecorder(__file__, self._where, watch)
         self._folding = Folding(self._recorder, self._stream, copies=copies)
-        table = {**correction_table(), **decomposition_table(), **random_table(self._stream)}
+        table = with_corrections({**decomposition_table(), **random_table(self._stream)})
         # A lambda: make_fx counts a bound method's self among the arguments.
         traced = make_fx(lambda flat: self._record(flat, between), table, tracing_mode="real")
         self._stream.restart()
