@@ -250,11 +250,7 @@ class StepTracer:
         self._stream.seed = tensors[-1]  # as decompositions see it, below functionalization
         self._tracer = proxy_mode.tracer
         self._folding.attach(Tape(proxy_mode.tracer, self._recorder, self._stream.seed))
-        graph = proxy_mode.tracer.graph
-        self._params, self._slots = self._placeholders(graph)
-        if not self._symbols:
-            # Nothing in it is dead yet for make_fx, which only looks for unread symbols.
-            graph.eliminate_dead_code = lambda *_: False  # type: ignore[method-assign]
+        self._params, self._slots = self._placeholders(proxy_mode.tracer.graph)
         step = functools.partial(self._step, between)
         return dispatch_functionalize(step, FunctionalTensorMode())(tensors)
 
