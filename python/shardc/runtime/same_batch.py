@@ -18,8 +18,6 @@ from .errors import BatchMismatch, WeightsMismatch
 SAMPLE_BYTES = 4096
 """How much of each tensor is compared after the first step, in elements that are evenly spread."""
 _MASK = (1 << 62) - 1
-REFUSED = -1
-"""In place of a hash, which is never negative: of a batch that a rank does not take."""
 
 
 class SameBatch:
@@ -52,9 +50,13 @@ class SameBatch:
             return
         pairs, work = self._started(_hash(values, whole=self._is_first))
         work.wait()
+        refused_by = int(pairs[1, 0]) - 1
         of_batch, *of_weights = (pairs[0] != -pairs[1]).tolist()
         if any(of_weights):
             raise _different([n for n, differs in zip(self._start, of_weights, strict=True) if differs])
+        if refused_by >= 0:
+            what = f"rank {refused_by} refused its batch of step {step} (this rank: {shapes_of(values)})"
+            raise BatchMismatch(what, "batch", f"read the error of rank {refused_by}")
         if of_batch:
             hint = "pass the same global batch on all ranks, or each rank's own part to step.local(batch)"
             what = f"the ranks passed different batches to step {step} (this rank: {shapes_of(values)})"
@@ -71,7 +73,8 @@ class SameBatch:
             yield
         except Exception:
             if not self._is_alone:
-                _, self._refused = self._started(REFUSED)
+                # a hash is never negative
+                _, self._refused = self._started(-1 - dist.get_rank())
             raise
 
     def _started(self, of_batch: int) -> tuple[Tensor, dist.Work]:

@@ -62,7 +62,7 @@ def check_differences(step: CompiledStep, x: torch.Tensor, y: torch.Tensor) -> N
             step((x[:own], y[:own]))
     with pytest.raises(BatchMismatch) as caught:
         step({"x": x[:8]} if is_odd else (x[:8], y[:8]))
-    assert ("different batches to step 8" in str(caught.value)) != is_odd, caught.value
+    assert ("rank 1 refused its batch of step 8" in str(caught.value)) != is_odd, caught.value
     for name, value in step.state_dict().items():
         assert torch.equal(value.full_tensor(), before[name]), name
     step((x[:5], y[:5]))

@@ -109,10 +109,11 @@ def test_survivors_repeat_the_reason_of_the_failed_rank(artefact: Path, tmp_path
     save_file({"0/x": torch.zeros(3, 6, dtype=torch.float64)}, tmp_path / "wrong.safetensors")
     codes, errors = run_without_launcher(artefact, {1: ["--batches", str(tmp_path / "wrong.safetensors")]})
     expected = "batch leaf 'x' is float64 [3, 6]; the program takes float64 [16, 6]"
-    assert codes == {0: 1, 1: 2, 2: 1, 3: 1}
-    assert expected in errors[1]
+    assert codes[1] == 2 and expected in errors[1]
+    # a rank that dies slowly still takes part in the comparison of batches
+    said = {1: f"rank 1 failed: BatchMismatch: {expected}", 2: "rank 1 refused its batch of step 0"}
     for rank in (0, 2, 3):
-        assert f"rank 1 failed: BatchMismatch: {expected}" in errors[rank], errors[rank][-1500:]
+        assert said[codes[rank]] in errors[rank], errors[rank][-1500:]
 
 
 @pytest.mark.slow
