@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from shardc.backends.torch.memory.moving import moving_lines
+
 MOMENTS = 1000
 """How many moments of a run are kept."""
 LARGEST_PLACES = 8
@@ -44,6 +46,15 @@ class Curve:
     moments: tuple[Moment, ...] = ()
 
 
+@dataclass(frozen=True)
+class Height:
+    """What is alive as a tensor is made at ``place``. ``moving_bytes``: of collectives that are under way."""
+
+    place: Place
+    fixed_bytes: int
+    moving_bytes: int
+
+
 class Log:
     """What was made and given up, in order: bytes (negative when given up), and the line that made it."""
 
@@ -68,6 +79,20 @@ class Log:
                 alive = tuple((number, size) for number, size in largest if size)
                 found.append(Moment(kept[event], sum(held.values()), place, alive))
         return Curve(tuple(numbers), tuple(found))
+
+    def heights(self, program: Sequence[str]) -> list[Height]:
+        """What is alive as each tensor is made, in order; those that gathers make ahead are left out."""
+        table, moving = places_of(program), moving_lines(program)
+        found: list[Height] = []
+        fixed = on_the_way = 0
+        for size, line in zip(self._bytes, self._lines, strict=True):
+            if line in moving:
+                on_the_way += size
+            else:
+                fixed += size
+                if size > 0 and line != ARGUMENTS:
+                    found.append(Height(table[line], fixed, on_the_way))
+        return found
 
     def _largest(self, moments: int) -> dict[int, int]:
         """Event -> how many tensors are made by then: the start, and the largest moment of each bucket."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
-from shardc.backends.torch.memory.curve import Curve, Log
+from shardc.backends.torch.memory.curve import Curve, Height, Log
 from shardc.backends.torch.memory.replay import Replay
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.runtime.kernels.kernel_call import (
@@ -53,7 +53,7 @@ class Peak:
     ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the
     program's where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the
     largest tensors at that time, as bytes and the line that made each (empty for an argument). ``curve`` is
-    the memory over time.
+    the memory over time. ``heights``: what is alive as each tensor is made.
     """
 
     size_bytes: int
@@ -62,6 +62,7 @@ class Peak:
     where: str
     held: tuple[tuple[int, str], ...]
     curve: Curve = field(default=Curve(), repr=False)
+    heights: Sequence[Height] = field(default=(), repr=False, compare=False)
 
 
 def dry_run(
@@ -146,7 +147,8 @@ class _Meter(TorchDispatchMode):
         largest = sorted(self._held, key=lambda held: (-held[0], held[1]))[:LARGEST]
         held = tuple((size, self._text(line)) for size, line in largest)
         where, curve = self._source(self._line), self._log.curve(self._lines)
-        return Peak(self._most, self._given, self._text(self._line), where, held, curve)
+        heights = self._log.heights(self._lines)
+        return Peak(self._most, self._given, self._text(self._line), where, held, curve, heights)
 
     def _gone(self, key: int) -> None:
         size, line, _ = self._live.pop(key)

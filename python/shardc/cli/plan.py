@@ -65,6 +65,9 @@ def plan(
     html: Annotated[
         File, Option(help="Write one page that shows the best plan; it loads nothing else.")
     ] = None,
+    every_layer: Annotated[
+        bool, Option("--every-layer", help="Compile also layers that are equal to others.")
+    ] = False,
 ) -> None:
     """Say what plans cost on a cluster: memory, time, what bounds them. Nothing runs; weights are not made.
 
@@ -96,6 +99,7 @@ def plan(
             given,
             json,
             html,
+            every_layer,
         )
         text = plan_(request)
     print(text)

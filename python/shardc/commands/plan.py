@@ -19,7 +19,8 @@ from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfSc
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
 from shardc.planning.largest import largest
 from shardc.planning.page.page import page
-from shardc.planning.price import Price, Priced, Pricer
+from shardc.planning.price import Price, Priced
+from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config, tokens_of
 from shardc.planning.verdict import changes, ranking, verdict
 from shardc.planning.what_if import WhatIf, read_what_if
@@ -43,7 +44,8 @@ PRECISIONS: Mapping[str, tuple[torch.dtype, str | None]] = {
 class PlanRequest:
     """What ``shardc plan`` is asked. ``plans``: none for all products of presets. ``meshes``: none for all
     of the cluster's devices. ``batch``: samples of the global batch, one a device if None. ``largest``:
-    what is sought instead of given, ``batch`` or ``length``.
+    what is sought instead of given, ``batch`` or ``length``. ``every_layer``: compile also layers that are
+    equal to others.
     """
 
     source: Path
@@ -59,6 +61,7 @@ class PlanRequest:
     options: Mapping[str, object] | None = None
     json_file: Path | None = None
     html_file: Path | None = None
+    every_layer: bool = False
 
 
 def plan(request: PlanRequest) -> str:
@@ -72,6 +75,9 @@ def plan(request: PlanRequest) -> str:
     priced, refused = asked.prices(candidates)
     prices = [price.on(cluster) for cluster in clusters for price in priced]
     best = min(prices, key=lambda price: price.order)
+    if request.html_file is not None and not best.priced.is_whole:
+        found = asked.whole(best)
+        prices, best = [found if price is best else price for price in prices], found
     lines = [asked.largest(best)] if request.largest else []
     lines.append(verdict(asked.question, best))
     if len(prices) > 1:
@@ -149,7 +155,7 @@ class _Asked:
         for number, candidate in enumerate(candidates):
             progress.step("plan", number + 1, len(candidates))
             try:
-                found.append(self._pricer.price(candidate, **(self._request.options or {})))
+                found.append(self._priced(self._pricer, candidate))
             except ShardcError as error:
                 refused.append((candidate, next(iter(str(error).splitlines()))))
                 if len(refused) == len(candidates):
@@ -168,12 +174,21 @@ class _Asked:
             batch = change.count(self.batch) if change.name == "batch" else self.batch
             length = change.count(self.question.length) if change.name == "length" else request.length
             return self._of_size(price, batch, length)
-        return pricer.price(candidate, **(request.options or {})).on(price.cluster)
+        return self._priced(pricer, candidate).on(price.cluster)
 
     def _of_size(self, price: Price, batch: int, length: int | None) -> Price:
         """The same plan's price for another batch."""
         pricer = Pricer(*self._read(batch, length))
-        return pricer.price(price.priced.candidate, **(self._request.options or {})).on(price.cluster)
+        return self._priced(pricer, price.priced.candidate).on(price.cluster)
+
+    def _priced(self, pricer: Pricer, candidate: Candidate) -> Priced:
+        request = self._request
+        return pricer.price(candidate, whole=request.every_layer, **(request.options or {}))
+
+    def whole(self, price: Price) -> Price:
+        """The same price with each layer compiled: where each argument lies, and memory over the step."""
+        candidate = price.priced.candidate
+        return self._pricer.price(candidate, whole=True, **(self._request.options or {})).on(price.cluster)
 
     def largest(self, price: Price) -> str:
         """The largest batch or length with which a plan fits, in words."""

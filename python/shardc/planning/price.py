@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-
-import torch
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.step.on_cluster import costs_on
 from shardc.cost.step.step_time import StepTime, step_time_of
 from shardc.cost.step.work import StepWork
 from shardc.diagnostics.base import Remark
-from shardc.dialects.context import new_context
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
-from shardc.frontend.step.capture import capture_step
-from shardc.frontend.step.spec import Capture
-from shardc.options.step import StepOptions
-from shardc.passes.manager.program import copy_module
 from shardc.planning.candidates import Candidate
+from shardc.planning.depth.blend import Blend
 from shardc.planning.memory import RankMemory, memory_of
 from shardc.planning.placement import ArgumentPlacement, placement_of
-from shardc.planning.question import Question
 from shardc.report.device_work import DeviceWork
 from shardc.report.step.read_step import read_step
 from shardc.report.traffic import Transfer, transfers
-from shardc.step.foreign.resolve import resolve_plan
-from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
+from shardc.step.shard import Compiled
 
 HOUR_S = 3600.0
 
@@ -40,6 +32,8 @@ class Priced:
 
     ``memory``: of a rank of each stage. ``transfers``: a device's collectives.
     ``tokens``: of the global batch. ``pipe``: the axis of stages. ``placement``: where each argument lies.
+    ``deeper``: where layers stand for equal ones that were not compiled, the steps of one layer more of each
+    kind, and how many more there are (``blend``); ``placement`` is that of the compiled layers then.
     """
 
     candidate: Candidate
@@ -53,6 +47,13 @@ class Priced:
     pipe: str = ""
     remarks: Sequence[Remark] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    deeper: Sequence[StepWork] = ()
+    blend: Blend = field(default_factory=lambda: Blend(()))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each layer was compiled."""
+        return not self.deeper
 
     @cached_property
     def sent(self) -> Mapping[tuple[str, ...], float]:
@@ -74,7 +75,8 @@ class Priced:
     def on(self, cluster: Cluster) -> Price:
         """The price on a cluster. Raises MeshDoesNotFit."""
         costs = costs_on(cluster, self.candidate.mesh, self.pipe)
-        return Price(self, cluster, step_time_of(self.step, costs, self.schedule), costs.rates.half_flop_s)
+        time, *deeper = (step_time_of(step, costs, self.schedule) for step in (self.step, *self.deeper))
+        return Price(self, cluster, self.blend.time(time, deeper), costs.rates.half_flop_s)
 
 
 @dataclass(frozen=True)
@@ -131,51 +133,20 @@ class Price:
         return not self.fits, self.time.seconds if self.fits else -self.free_bytes, -self.free_bytes
 
 
-class Pricer:
-    """Prices of one question's plans. The step is captured once."""
-
-    def __init__(self, question: Question, autocast: str | None = None) -> None:
-        self.question = question
-        self._autocast = None if autocast is None else getattr(torch, autocast)
-        self._capture: Capture | None = None
-
-    def price(self, candidate: Candidate, **options: object) -> Priced:
-        """What one plan's costs follow from. ``options``: more of ``compile_step``'s.
-
-        Raises what a compile raises.
-        """
-        compiled = self.compiled(candidate, **options)
-        module = compiled.unfused
-        written = find_schedule(module)
-        return Priced(
-            candidate,
-            self.question.tokens,
-            memory_of(module),
-            compiled.work,
-            read_step(module),
-            placement_of(compiled.rank_module, module),
-            transfers(compiled.rank_module),
-            None if written is None else read_schedule(written),
-            "" if written is None else written.attributes["axis"].value,
-            tuple(compiled.remarks),
-            compiled.seconds,
-        )
-
-    def compiled(self, candidate: Candidate, **options: object) -> Compiled:
-        """The rank program of one plan, at level 3."""
-        given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
-        chosen = StepOptions.of({**given, **options})
-        model = self.question.model
-        plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
-        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
-        own = model_plan_of(model)
-        return compile_capture(self._captured(), mesh, plan, model_plan=own, pipeline=pipeline)
-
-    def _captured(self) -> Capture:
-        """The captured step, with a module of its own for the passes to change."""
-        if self._capture is None:
-            q = self.question
-            self._capture = capture_step(
-                q.model, q.optimizer, q.batch, loss=q.loss, autocast=self._autocast, context=new_context()
-            )
-        return replace(self._capture, module=copy_module(self._capture.module))
+def price_of(candidate: Candidate, tokens: int, compiled: Compiled) -> Priced:
+    """What a compiled plan's costs follow from."""
+    module = compiled.unfused
+    written = find_schedule(module)
+    return Priced(
+        candidate,
+        tokens,
+        memory_of(module),
+        compiled.work,
+        read_step(module),
+        placement_of(compiled.rank_module, module),
+        transfers(compiled.rank_module),
+        None if written is None else read_schedule(written),
+        "" if written is None else written.attributes["axis"].value,
+        tuple(compiled.remarks),
+        compiled.seconds,
+    )

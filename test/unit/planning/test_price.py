@@ -13,7 +13,8 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.cluster import MeshDoesNotFit
 from shardc.diagnostics.planning import BadWhatIf
 from shardc.planning.candidates import Candidate
-from shardc.planning.price import Price, Pricer
+from shardc.planning.price import Price
+from shardc.planning.pricer import Pricer
 from shardc.planning.question import Sizes, read_config
 from shardc.planning.verdict import bound, changes, ranking, verdict
 from shardc.planning.what_if import read_what_if

@@ -18,7 +18,8 @@ from shardc.planning.page.data import FACTORS, page_json
 from shardc.planning.page.page import assembled, json_in_html, page
 from shardc.planning.page.tree import module_tree
 from shardc.planning.placement import ArgumentPlacement, PlacedArgument
-from shardc.planning.price import Price, Pricer
+from shardc.planning.price import Price
+from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config
 from shardc.planning.write_json import prices_json
 from shardc.runtime.check import Json

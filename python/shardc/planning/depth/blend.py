@@ -1,0 +1,156 @@
+"""Costs that are affine in the number of layers: those of a shallow program, and what each layer adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from shardc.backends.torch.memory.curve import Height, Place
+from shardc.backends.torch.memory.dry_run import Peak
+from shardc.cost.memory import IN_FLIGHT_BYTES, PREFETCH_BYTES
+from shardc.cost.step.step_time import StepTime
+from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.planning.memory import RankMemory
+from shardc.report.device_work import DeviceWork, Work
+from shardc.report.traffic import Transfer
+
+WINDOW_BYTES = PREFETCH_BYTES + IN_FLIGHT_BYTES
+"""What collectives hold ahead of what needs them, in a model of however many layers."""
+
+
+ALIKE = 32
+"""So many tensors must be made at the same places for two programs to be at the same point."""
+
+
+class NotAffine(Exception):
+    """A number of a plan does not grow evenly with the layers."""
+
+
+T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A program of more layers than were compiled: ``more[i]`` times what the ``i``-th deeper program has
+    beyond the shallow one.
+    """
+
+    more: tuple[int, ...]
+
+    def of(self, shallow: float, deeper: Iterable[float]) -> float:
+        """The number of the whole program. Integers stay exact."""
+        return shallow + sum(n * (value - shallow) for n, value in zip(self.more, deeper, strict=True))
+
+    def sums(self, shallow: Mapping[Key, float], deeper: Sequence[Mapping[Key, float]]) -> dict[Key, float]:
+        """Numbers by key; a program without a key has 0 of it."""
+        keys = dict.fromkeys(key for held in (shallow, *deeper) for key in held)
+        return {key: self.of(shallow.get(key, 0), [held.get(key, 0) for held in deeper]) for key in keys}
+
+    def time(self, shallow: StepTime, deeper: Sequence[StepTime]) -> StepTime:
+        """The time of a step."""
+
+        def of(number: Callable[[StepTime], float]) -> float:
+            return self.of(number(shallow), [number(time) for time in deeper])
+
+        causes = self.sums(shallow.causes, [time.causes for time in deeper])
+        return StepTime(of(lambda t: t.seconds), causes, of(lambda t: t.flops), of(lambda t: t.again_flops))
+
+    def work(self, shallow: DeviceWork, deeper: Sequence[DeviceWork]) -> DeviceWork:
+        """What devices compute, a call for each line of the source."""
+        own = self._calls(shallow.own, [work.own for work in deeper])
+        return DeviceWork(own, self._calls(shallow.single, [work.single for work in deeper]), shallow.space)
+
+    def _calls(self, shallow: Sequence[Work], deeper: Sequence[Sequence[Work]]) -> list[Work]:
+        flops = self._sums_of([shallow, *deeper], _call, lambda work: work.flops)
+        sizes = self._sums_of([shallow, *deeper], _call, lambda work: work.bytes_moved)
+        return [replace(call, flops=count, bytes_moved=sizes[call]) for call, count in flops.items()]
+
+    def transfers(self, shallow: Sequence[Transfer], deeper: Sequence[Sequence[Transfer]]) -> list[Transfer]:
+        """Collectives; those that differ in nothing but their place are one, that runs more often."""
+        times = self._sums_of([shallow, *deeper], _kind, lambda transfer: transfer.times)
+        sizes = self._sums_of([shallow, *deeper], _kind, lambda transfer: transfer.bytes_moved)
+        return [replace(kind, times=int(n), bytes_moved=sizes[kind]) for kind, n in times.items()]
+
+    def _sums_of(
+        self, programs: Sequence[Iterable[T]], key: Callable[[T], Key], number: Callable[[T], float]
+    ) -> dict[Key, float]:
+        shallow, *deeper = (_summed(items, key, number) for items in programs)
+        return self.sums(shallow, deeper)
+
+    def memory(self, shallow: RankMemory, deeper: Sequence[RankMemory]) -> RankMemory:
+        """What a rank holds."""
+        given = self.sums(shallow.given, [rank.given for rank in deeper])
+        held = {role: int(size) for role, size in given.items()}
+        return replace(shallow, given=held, peak=self._peak(shallow.peak, [rank.peak for rank in deeper]))
+
+    def _peak(self, shallow: Peak | PeakUnknown, deeper: Sequence[Peak | PeakUnknown]) -> Peak | PeakUnknown:
+        known = [peak for peak in (shallow, *deeper) if isinstance(peak, Peak)]
+        if len(known) <= len(deeper):
+            return next(peak for peak in (shallow, *deeper) if isinstance(peak, PeakUnknown))
+        place, size = max(self._heights(known[0], known[1:]), key=lambda pair: pair[1])
+        given = int(self.of(known[0].given_bytes, [peak.given_bytes for peak in known[1:]]))
+        return replace(known[0], size_bytes=size, given_bytes=given, where=place.where)
+
+    def _heights(self, shallow: Peak, deeper: Sequence[Peak]) -> Iterator[tuple[Place, int]]:
+        """The bytes that are alive when the layers that were compiled make their tensors; what is alive in
+        the others lies between.
+        """
+        held = _by_phase(shallow.heights)
+        others = [_by_phase(peak.heights) for peak in deeper]
+        for phase, made in held.items():
+            found = [list(_aligned(made, other.get(phase, []))) for other in others]
+            for height, *more in zip([*made, *made], *found, strict=True):
+                fixed = self.of(height.fixed_bytes, [other.fixed_bytes for other in more])
+                moving = self.of(height.moving_bytes, [other.moving_bytes for other in more])
+                most = max(WINDOW_BYTES, *(other.moving_bytes for other in (height, *more)))
+                yield height.place, int(fixed + min(moving, most))
+
+
+def _summed(items: Iterable[T], key: Callable[[T], Key], number: Callable[[T], float]) -> dict[Key, float]:
+    found: dict[Key, float] = {}
+    for item in items:
+        found[key(item)] = found.get(key(item), 0) + number(item)
+    return found
+
+
+def _call(work: Work) -> Work:
+    return replace(work, flops=0.0, bytes_moved=0.0)
+
+
+def _kind(transfer: Transfer) -> Transfer:
+    return replace(transfer, times=0, bytes_moved=0.0)
+
+
+def _by_phase(heights: Sequence[Height]) -> dict[str, list[Height]]:
+    found: dict[str, list[Height]] = {}
+    for height in heights:
+        found.setdefault(height.place.phase, []).append(height)
+    return found
+
+
+def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Height]:
+    """What is alive in the deeper program when it makes the tensors that the shallow one makes: with its
+    additional layer behind the others, and then with it before them.
+
+    Raises NotAffine if it makes them in another order.
+    """
+    places, others = [height.place for height in made], [height.place for height in deeper]
+    yield from (deeper[at] for at in _places(places, others))
+    yield from (deeper[-1 - at] for at in reversed(list(_places(places[::-1], others[::-1]))))
+
+
+def _places(items: Sequence[Place], longer: Sequence[Place]) -> Iterator[int]:
+    """Where in a longer sequence each item is; between them it may have others, as few as can be."""
+    at = 0
+    for number, item in enumerate(items):
+        if longer[at : at + 1] != [item]:
+            rest = items[number : number + ALIKE]
+            starts = range(at + 1, len(longer) - len(rest) + 1)
+            found = next((n for n in starts if longer[n : n + len(rest)] == rest), None)
+            if found is None:
+                raise NotAffine("a deeper model makes its tensors in another order")
+            at = found
+        yield at
+        at += 1

@@ -1,0 +1,93 @@
+"""What two and three equal layers foretell is what all layers cost."""
+
+from __future__ import annotations
+
+from math import isclose
+from pathlib import Path
+
+import pytest
+import torch
+from planned import write_config
+from torch import nn
+
+from shardc.cost.cluster.names import find_cluster
+from shardc.planning.candidates import Candidate
+from shardc.planning.price import Priced
+from shardc.planning.pricer import Pricer
+from shardc.planning.question import Question, Sizes, read_config
+from shardc.report.traffic import totals
+
+NODE = find_cluster("h100-8")
+PLANS = [
+    Candidate({"data": 2, "tensor": 2}, "zero3*tensor"),
+    Candidate({"data": 4}, "zero1", 2),
+    Candidate({"data": 2, "tensor": 2}, "data*sequence"),
+]
+COMMON = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+}
+"""Layers of real models are larger than buckets of collectives, which pack several smaller ones."""
+CONFIGS = {
+    "llama": {"num_hidden_layers": 9},
+    "gpt2": {"n_embd": 4096, "n_layer": 9, "num_hidden_layers": 9, "n_head": 32, "n_positions": 4096},
+    "gemma2": {"num_hidden_layers": 12, "head_dim": 128, "sliding_window": 1024},
+}
+
+
+def assert_same(foretold: Priced, whole: Priced) -> None:
+    assert whole.is_whole and not foretold.is_whole
+    assert dict(foretold.fullest.given) == dict(whole.fullest.given)
+    assert foretold.fullest.peak_bytes == whole.fullest.peak_bytes
+    assert totals(list(foretold.transfers)) == totals(list(whole.transfers))
+    for mine, theirs in ((foretold.work.own, whole.work.own), (foretold.work.single, whole.work.single)):
+        assert isclose(sum(w.flops for w in mine), sum(w.flops for w in theirs))
+        assert isclose(sum(w.bytes_moved for w in mine), sum(w.bytes_moved for w in theirs), rel_tol=1e-4)
+    one, other = foretold.on(NODE).time, whole.on(NODE).time
+    assert isclose(one.seconds, other.seconds, rel_tol=1e-3)
+    assert sum(one.causes.values()) == pytest.approx(one.seconds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_config(kind: str, tmp_path: Path) -> None:
+    config = write_config(tmp_path, **{"model_type": kind, **COMMON, **CONFIGS[kind]})
+    pricer = Pricer(read_config(config, Sizes(8, 4096), torch.bfloat16))
+    for candidate in PLANS:
+        assert_same(pricer.price(candidate), pricer.price(candidate, whole=True))
+
+
+def test_a_pipeline_and_whoever_asks_get_each_layer(tmp_path: Path) -> None:
+    config = write_config(tmp_path, **COMMON, num_hidden_layers=6)
+    pricer = Pricer(read_config(config, Sizes(4, 4096), torch.bfloat16))
+    foretold, whole = (pricer.price(PLANS[0], whole=whole) for whole in (False, True))
+    assert_same(foretold, whole)
+    assert len(pricer.question.model.model.layers) == 6
+    assert pricer.price(Candidate({"pipe": 2}, "pipeline", 2)).is_whole
+
+
+class Weighed(nn.Module):
+    """Each layer's result is weighed by how many there are: nothing that layers add up to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = []
+        for layer in self.layers:
+            x = layer(x)
+            found.append(x)
+        return torch.stack([a * b for a in found for b in found]).sum()
+
+
+def test_a_model_that_grows_faster_than_its_layers_has_each_compiled() -> None:
+    with torch.device("meta"):
+        model, batch = Weighed(), torch.empty(8, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pricer = Pricer(Question("Weighed", model, optimizer, batch, lambda out, _: out))
+    assert pricer.price(Candidate({"data": 2}, "data")).is_whole
