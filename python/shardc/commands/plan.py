@@ -21,9 +21,11 @@ from shardc.planning.largest import largest
 from shardc.planning.page.page import page
 from shardc.planning.price import Price, Priced, Pricer
 from shardc.planning.question import Question, Sizes, read_config, tokens_of
+from shardc.planning.traces import chakra_files, trace_of
 from shardc.planning.verdict import changes, ranking, verdict
 from shardc.planning.what_if import WhatIf, read_what_if
 from shardc.planning.write_json import prices_json
+from shardc.report.traces.file import write_files, write_trace_file
 from shardc.runtime.report import progress
 from shardc.text_files import write_text
 
@@ -59,6 +61,8 @@ class PlanRequest:
     options: Mapping[str, object] | None = None
     json_file: Path | None = None
     html_file: Path | None = None
+    trace_file: Path | None = None
+    chakra_folder: Path | None = None
 
 
 def plan(request: PlanRequest) -> str:
@@ -85,6 +89,10 @@ def plan(request: PlanRequest) -> str:
         write_text(request.json_file, json.dumps(prices_json(asked.question, prices), indent=1) + "\n")
     if request.html_file is not None:
         write_text(request.html_file, page(asked.question, prices))
+    if request.trace_file is not None:
+        write_trace_file(request.trace_file, trace_of(best))
+    if request.chakra_folder is not None:
+        write_files(request.chakra_folder, chakra_files(best))
     return "\n\n".join(lines)
 
 
