@@ -6,7 +6,7 @@ import io
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from importlib.resources import files
 from math import prod
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from grpc_tools import protoc
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackDescriptor, TrackEvent
+from perfetto_reader import read_perfetto
 from planned import write_config
 
 from shardc.cost.cluster.names import find_cluster
@@ -62,57 +62,6 @@ def schema(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
         sys.path.remove(str(out))
 
 
-@dataclass
-class Read:
-    """A Perfetto trace by its own message classes: for each process its tracks of slices, and of points."""
-
-    processes: dict[str, dict[str, list[tuple[str, int, int, dict[str, Any]]]]]
-    counters: dict[str, dict[str, list[tuple[int, int]]]]
-
-
-def read_perfetto(content: bytes) -> Read:
-    trace, read = Trace(), Read({}, {})
-    trace.ParseFromString(content)
-    process: dict[int, str] = {}
-    track: dict[int, tuple[str, str]] = {}
-    opened: dict[int, TrackEvent] = {}
-    began: dict[int, int] = {}
-    last = 0
-    for packet in trace.packet:
-        assert packet.trusted_packet_sequence_id
-        if packet.HasField("track_descriptor"):
-            _declare(packet.track_descriptor, process, track, read)
-            continue
-        assert packet.timestamp >= last  # in the order of time, as streaming readers want it
-        last, event = packet.timestamp, packet.track_event
-        of_process, name = track[event.track_uuid]
-        if event.type == TrackEvent.TYPE_COUNTER:
-            read.counters[of_process][name].append((packet.timestamp, event.counter_value))
-        elif event.type == TrackEvent.TYPE_SLICE_BEGIN:
-            assert event.track_uuid not in opened
-            opened[event.track_uuid], began[event.track_uuid] = event, packet.timestamp
-        else:
-            begin = opened.pop(event.track_uuid)
-            about = {a.name: getattr(a, a.WhichOneof("value")) for a in begin.debug_annotations}
-            found = (begin.name, began[event.track_uuid], packet.timestamp, about)
-            read.processes[of_process].setdefault(name, []).append(found)
-    assert not opened
-    return read
-
-
-def _declare(
-    found: TrackDescriptor, process: dict[int, str], track: dict[int, tuple[str, str]], read: Read
-) -> None:
-    if found.HasField("process"):
-        process[found.uuid] = found.process.process_name
-        read.processes[found.process.process_name], read.counters[found.process.process_name] = {}, {}
-        return
-    track[found.uuid] = (process[found.parent_uuid], found.name)
-    if found.HasField("counter"):
-        assert found.counter.unit == 3  # UNIT_SIZE_BYTES
-        read.counters[process[found.parent_uuid]][found.name] = []
-
-
 def test_slices_are_those_of_the_timeline(price: Price) -> None:
     read = read_perfetto(perfetto_trace(trace_of(price)))
     spans = rank_spans(price)
@@ -143,7 +92,7 @@ def test_the_last_end_is_the_steps_time(price: Price) -> None:
 def test_memory_counters_are_the_curve(price: Price) -> None:
     read = read_perfetto(perfetto_trace(trace_of(price)))
     for counters, memory in zip(read.counters.values(), price.priced.memory, strict=True):
-        points, moments = counters["memory"], curve_of(memory).moments
+        points, moments = counters["memory of tensors"], curve_of(memory).moments
         assert [held for _, held in points] == [moment.size_bytes for moment in moments]
         assert max(held for _, held in points) == memory.peak_bytes
         times = [when for when, _ in points]

@@ -13,6 +13,7 @@ from shardc.report.source_lines import shown
 from shardc.report.traces.tracks import Counter, Process, Slice, Track, Value, tracks_of
 
 KERNELS = "kernels"
+MEMORY = "memory of tensors"
 PREDICTED = "predicted action"
 """The category of actions that were not measured."""
 MOST_ITEMS = 400_000
@@ -39,8 +40,8 @@ def _process(rank: RankSpans, curve: Curve, device: int, whole: bool) -> Process
         waits = (Slice("wait for the host", start_s, end_s, "host") for start_s, end_s in rank.host)
         tracks.append(Track("host", tuple(waits)))
     left_out = "" if whole else ", kernels and collectives left out"
-    points = Counter("memory", tuple(memory_points(curve, rank)))
-    return Process(f"rank {device} (predicted{left_out})", tuple(tracks), (points,))
+    points = Counter(MEMORY, tuple(memory_points(curve, rank)))
+    return Process(f"rank {device} (predicted{left_out})", tuple(tracks), (points,), device)
 
 
 def _streams(items: Sequence[ItemSpan]) -> list[Track]:

@@ -37,11 +37,12 @@ class Counter:
 
 @dataclass(frozen=True)
 class Process:
-    """One rank, predicted or measured."""
+    """One rank, predicted or measured. ``rank``: its number on the mesh."""
 
     name: str
     tracks: tuple[Track, ...]
     counters: tuple[Counter, ...] = ()
+    rank: int = 0
 
 
 def tracks_of(name: str, slices: Iterable[Slice]) -> list[Track]:

@@ -68,7 +68,7 @@ def _rows(recorder: Recorder, place: Place, shows_actions: bool) -> Rows:
     notes = [note for note in recorder.notes if shows_actions or note.lane != "actions"]
     rows = [(n.lane, n.name, recorder.seconds(n.start), recorder.seconds(n.end), n.about) for n in notes]
     memory = [(recorder.seconds(when), held) for when, held in recorder.memory]
-    return place.rank, rows, memory, "memory" if on_gpu else "resident memory"
+    return place.rank, rows, memory, "allocated memory" if on_gpu else "resident memory"
 
 
 def _events(found: list[Rows]) -> Iterator[dict[str, object]]:
