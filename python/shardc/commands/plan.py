@@ -26,6 +26,7 @@ from shardc.planning.verdict import changes, ranking, verdict
 from shardc.planning.what_if import WhatIf, read_what_if
 from shardc.planning.write_json import prices_json
 from shardc.report.traces.file import write_files, write_trace_file
+from shardc.report.traces.tlparse import PLAN, log_artefact
 from shardc.runtime.report import progress
 from shardc.text_files import write_text
 
@@ -93,7 +94,9 @@ def plan(request: PlanRequest) -> str:
         write_trace_file(request.trace_file, trace_of(best))
     if request.chakra_folder is not None:
         write_files(request.chakra_folder, chakra_files(best))
-    return "\n\n".join(lines)
+    text = "\n\n".join(lines)
+    log_artefact(PLAN, lambda: text)
+    return text
 
 
 class _Asked:
