@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from ..comm.collectives import Pending, Start
-from ..resident import resident_bytes
+from .resident import resident_bytes
 
 Moment = float | torch.cuda.Event
 """Seconds since 1970, or an event that says it later."""
