@@ -49,7 +49,7 @@ class Recorder:
 
     def seconds(self, moment: Moment) -> float:
         """A moment since 1970, when the device is done."""
-        if isinstance(moment, float):
+        if not isinstance(moment, torch.cuda.Event):
             return moment
         start_s, start = self._zero
         assert isinstance(start, torch.cuda.Event)
