@@ -124,7 +124,7 @@ def test_equals_eager_training(name: str, tmp_path: Path, capfd: pytest.CaptureF
     trace = tmp_path / "trace.json" if run.pipeline else None
     options = {"save": tmp_path / "trained", "batches": tmp_path / "out.batches", "trace": trace}
     ranks = torch.Size(run.mesh.values()).numel()
-    assert run_artefact(tmp_path / "out", ranks, STEPS, options) == 0
+    assert run_artefact(tmp_path / "out", ranks, STEPS, options, cluster="h100") == 0
     if trace is not None:
         assert check_artefact(tmp_path / "out", 1).passed
         ran = [tuple(span.action for span in spans) for spans in read_run(trace).spans]

@@ -65,6 +65,21 @@ def plan(
     html: Annotated[
         File, Option(help="Write one page that shows the best plan; it loads nothing else.")
     ] = None,
+    trace: Annotated[
+        File,
+        Option(
+            dir_okay=False,
+            help="Write the best plan's predicted step: .pftrace for Perfetto, .json for Chrome.",
+        ),
+    ] = None,
+    chakra: Annotated[
+        File,
+        Option(
+            file_okay=False,
+            metavar="FOLDER",
+            help="Write the best plan's predicted step as a Chakra execution trace a distinct rank.",
+        ),
+    ] = None,
     every_layer: Annotated[
         bool, Option("--every-layer", help="Compile also layers that are equal to others.")
     ] = False,
@@ -77,7 +92,7 @@ def plan(
       shardc plan config.json --cluster h100-8 --batch 64
       shardc plan train.py --cluster a100-80-8x2 --mesh data=16 --what-if links=2x --what-if memory=40GB
     """
-    check_writable(json, html)
+    check_writable(json, html, trace)
     meshes = [parse_mesh(text) for text in mesh or ()]
     for axes in meshes:
         check_mesh(axes)
@@ -99,6 +114,8 @@ def plan(
             given,
             json,
             html,
+            trace,
+            chakra,
             every_layer,
         )
         text = plan_(request)

@@ -20,8 +20,13 @@ def run(
     trace: Annotated[
         File,
         Option(
-            dir_okay=False, help="Write the last step of a pipeline as a Chrome trace, an event an action."
+            dir_okay=False,
+            help="Write the last step, measured and predicted: .pftrace for Perfetto, .json for Chrome.",
         ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        Option("--cluster", "-c", help="Cluster of the prediction; this machine's processors if not given."),
     ] = None,
     libraries: Libraries = None,
 ) -> None:
@@ -33,11 +38,11 @@ def run(
     Examples:
       shardc run out/ --nproc 4 --steps 10
       shardc run out/ --nproc 4 --load checkpoints/step10 --save checkpoints/step20
-      shardc run out/ --nproc 4 --trace run.json
+      shardc run out/ --nproc 4 --trace run.pftrace
     """
     from shardc.commands.run import run_artefact
 
     if sys.stderr.isatty():  # no spinner: the processes print to the same terminal
         print(f"starting {nproc} processes", file=sys.stderr)
     files = {"load": load, "save": save, "trace": trace}
-    raise typer.Exit(run_artefact(folder, nproc, steps, files, libraries or ()))
+    raise typer.Exit(run_artefact(folder, nproc, steps, files, libraries or (), cluster))

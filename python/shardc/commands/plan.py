@@ -22,9 +22,12 @@ from shardc.planning.page.page import page
 from shardc.planning.price import Price, Priced
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config, tokens_of
+from shardc.planning.traces import chakra_files, trace_of
 from shardc.planning.verdict import changes, ranking, verdict
 from shardc.planning.what_if import WhatIf, read_what_if
 from shardc.planning.write_json import prices_json
+from shardc.report.traces.file import write_files, write_trace_file
+from shardc.report.traces.tlparse import PLAN, log_artefact
 from shardc.runtime.report import progress
 from shardc.text_files import write_text
 
@@ -61,7 +64,14 @@ class PlanRequest:
     options: Mapping[str, object] | None = None
     json_file: Path | None = None
     html_file: Path | None = None
+    trace_file: Path | None = None
+    chakra_folder: Path | None = None
     every_layer: bool = False
+
+    @property
+    def shows_layers(self) -> bool:
+        """Whether a file is asked for that has each layer in it."""
+        return any(file is not None for file in (self.html_file, self.trace_file, self.chakra_folder))
 
 
 def plan(request: PlanRequest) -> str:
@@ -75,7 +85,7 @@ def plan(request: PlanRequest) -> str:
     priced, refused = asked.prices(candidates)
     prices = [price.on(cluster) for cluster in clusters for price in priced]
     best = min(prices, key=lambda price: price.order)
-    if request.html_file is not None and not best.priced.is_whole:
+    if request.shows_layers and not best.priced.is_whole:
         found = asked.whole(best)
         prices, best = [found if price is best else price for price in prices], found
     lines = [asked.largest(best)] if request.largest else []
@@ -91,7 +101,13 @@ def plan(request: PlanRequest) -> str:
         write_text(request.json_file, json.dumps(prices_json(asked.question, prices), indent=1) + "\n")
     if request.html_file is not None:
         write_text(request.html_file, page(asked.question, prices))
-    return "\n\n".join(lines)
+    if request.trace_file is not None:
+        write_trace_file(request.trace_file, trace_of(best))
+    if request.chakra_folder is not None:
+        write_files(request.chakra_folder, chakra_files(best))
+    text = "\n\n".join(lines)
+    log_artefact(PLAN, lambda: text)
+    return text
 
 
 class _Asked:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.cache.scratch import scratch
+from shardc.commands.run_trace import predicted_run, write_run_trace
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import LAUNCHER, OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
@@ -28,13 +29,16 @@ def run_artefact(
     steps: int,
     options: Mapping[str, Path | None] | None = None,
     libraries: Sequence[str] = (),
+    cluster: str | None = None,
 ) -> int:
     """Train ``steps`` steps on ``nproc`` processes, which print to this process's output. Returns 0.
 
     ``options``: ``load``, ``save`` (checkpoint folders), ``batches`` (a safetensors file) and ``trace`` (a
-    file for a pipeline's timeline). ``libraries``: modules or files that each process imports first, which
-    register custom operators. Raises BadArtefact, MeshSizeMismatch, BadCheckpointFolder before anything is
-    started, and RankFailed (RankRefused for bad input) naming the rank that failed first.
+    file for when what ran in the last step). ``cluster``: whose prediction stands beside it. ``libraries``:
+    modules or files that each process imports first, which register custom operators.
+
+    Raises BadArtefact, MeshSizeMismatch, BadCheckpointFolder before anything is started, what finding a
+    cluster does, and RankFailed (RankRefused for bad input) naming the rank that failed first.
     """
     folder = folder.absolute()
     manifest = read_manifest(folder)
@@ -45,7 +49,9 @@ def run_artefact(
     read_kernels(folder, manifest)
     given = {name: path for name, path in (options or {}).items() if path is not None}
     _check_checkpoints(given.get("load"), given.get("save"))
-    check_writable(given.get("trace"))
+    trace = given.pop("trace", None)
+    check_writable(trace)
+    predicted = [] if trace is None else predicted_run(folder, cluster, nproc)
     run = str(folder / "run.py")
     arguments = ["--standalone", "--nproc-per-node", str(nproc), run, "--steps", str(steps)]
     for name, path in given.items():
@@ -53,7 +59,12 @@ def run_artefact(
     for library in libraries:
         arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
     with changed(_rank_environment()), scratch() as logs:
+        recorded = Path(logs) / "recorded.json"
+        if trace is not None:
+            arguments += ["--trace", str(recorded)]
         _launch(["--log-dir", logs, *arguments])  # else torchrun leaves a folder behind, each time
+        if trace is not None:
+            write_run_trace(predicted, recorded, trace)
     return 0
 
 

@@ -114,5 +114,6 @@ class _Simulation:
         end_s = start_s + self._costs[sender].transfer_s
         if not self._overlap:
             self._free_s[rank] = max(self._free_s[rank], end_s)
-        self._transfers.append(Span(action, rank, start_s, end_s, self._rank[reader]))
-        heapq.heappush(self._events, (end_s, self._rank[reader], reader, True))
+        to = self._rank[reader]
+        self._transfers.append(Span(action, rank, start_s, end_s, to, self._actions[reader]))
+        heapq.heappush(self._events, (end_s, to, reader, True))

@@ -14,13 +14,14 @@ from shardc.dialects.pipe.action import Action
 
 @dataclass(frozen=True)
 class Span:
-    """An action on a rank, or (``to`` a rank) the sending of what it made."""
+    """An action on a rank, or (``to`` a rank) the sending of what it made, which ``reader`` waits for."""
 
     action: Action
     rank: int
     start_s: float
     end_s: float
     to: int | None = None
+    reader: Action | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from shardc.cost.timeline import Timeline, timeline_of
 from shardc.diagnostics.passes.pipeline import BadAction, BadTrace
 from shardc.dialects.pipe.action import KINDS, Action
 from shardc.report.timeline_svg import Run
+from shardc.report.traces.predicted import PREDICTED
 from shardc.text_files import read_text
 
 Event = dict[str, Any]
@@ -56,7 +57,7 @@ def read_run(path: Path) -> Timeline:
 
 def _is_run(event: object) -> bool:
     """Whether it says when an action ran."""
-    if not isinstance(event, dict) or event.get("ph") != "X":
+    if not isinstance(event, dict) or event.get("ph") != "X" or event.get("cat") == PREDICTED:
         return False
     return isinstance(event.get("ts"), int | float) and _action(event) is not None
 

@@ -101,7 +101,7 @@ class RankStopped(RuntimeFailure):
 
 
 class NothingToTrace(RuntimeFailure):
-    """A timeline is asked of a program without a pipeline: it has no actions."""
+    """A timeline is asked of a step that runs as a CUDA graph: its parts are one launch."""
 
 
 class IndexOutOfRange(RuntimeFailure, IndexError, RuntimeError):

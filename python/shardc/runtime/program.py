@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ class Program:
 
     There is one, or one for each rank of a pipeline; ``actions`` are then what each runs in order, as
     ``2F0``, and ``stages`` the functions that do it, by their names in ``names``, the program's globals.
+    ``text`` is the program's.
     """
 
     steps: tuple[Step, ...]
@@ -40,6 +41,7 @@ class Program:
     actions: tuple[tuple[str, ...], ...]
     names: Json
     first_run: FirstRun
+    text: str
 
     @property
     def stages(self) -> dict[str, Step]:
@@ -69,7 +71,16 @@ class Program:
         actions = tuple(tuple(text.split()) for text in names.get("ACTIONS", ()))
         steps = tuple(names.get("STEPS") or (names["step"],))
         first_run = FirstRun(text, names, called_operators(names), strict=library is not None)
-        return Program(steps, tuple(names["GROUPS"]), actions, names, first_run)
+        return Program(steps, tuple(names["GROUPS"]), actions, names, first_run, text)
+
+    def with_ranges(self, ranges: Callable[[str], None]) -> Program:
+        """The same program, which calls ``ranges`` at each of its comments; all that it calls is shared."""
+        names = {**self.names, NAME: ranges, "kernel": _shared, "kernels": _shared}
+        exec(compile(with_ranges(self.text), listed(self.text, "program"), "exec"), names)
+        steps = tuple(names.get("STEPS") or (names["step"],))
+        own = [n for n, v in names.items() if isinstance(v, FunctionType) and v.__globals__ is names]
+        names.update({n: v for n, v in self.names.items() if n not in own and n != NAME})
+        return replace(self, steps=steps, names=names)
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,10 @@ def library_of(folder: Path, manifest: Json) -> Kernels | None:
         return loader.load(path)
     except BadLibrary as failure:
         raise BadLibrary(failure.what, str(path), ANYWHERE) from None
+
+
+def _shared(*_: object) -> None:
+    """In the place of a kernel that a program has loaded already."""
 
 
 def _to_run(text: str) -> str:

@@ -54,7 +54,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="where to write a checkpoint at the end")
     parser.add_argument("--batches", type=Path, help="batches, as `<number>/<leaf>` in a safetensors file")
     parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph")
-    trace_help = "where to write the last step's actions, as a Chrome trace"
+    trace_help = "where to write when what ran in the last step, as a Chrome trace"
     parser.add_argument("--trace", type=Path, help=trace_help)
     many = {"dest": "libraries", "action": "append", "default": [], "metavar": "MODULE"}
     import_help = "a module, or a .py file, that registers the custom operators of the program"
@@ -66,12 +66,12 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
     for library in options.libraries:
         import_library(library)
     step = TrainStep.load(folder)
-    if options.trace is not None:
-        step.check_traceable()
     if options.load:
         step.load_checkpoint(options.load)
     if options.cuda_graph:
         step.use_cuda_graph()
+    if options.trace is not None:
+        step.check_traceable()
     if step.rank == 0 and step.device.type != "cpu":
         for line in step.collectives:
             print(f"collectives of {line}", flush=True)

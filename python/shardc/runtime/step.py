@@ -27,7 +27,7 @@ from .comm.symmetric import taken, use_symmetric_memory
 from .comm.watch import Watch
 from .cuda_graph import GraphedStep
 from .environment import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
-from .errors import BadSeed, BatchMismatch, GraphNotCaptured, StepNotCopied
+from .errors import BadSeed, BatchMismatch, GraphNotCaptured, NothingToTrace, StepNotCopied
 from .hyper import Hyperparameters
 from .memory import check_memory, told
 
@@ -37,7 +37,7 @@ from .operators.registered import check_operators
 from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
 from .report import logs, progress
-from .report.timeline import check_traceable, recorded, write_timeline
+from .report.timeline import recorded, write_timeline
 from .same_batch import SameBatch
 from .state import Shared, Source, State
 from .tensor_file import TensorFile
@@ -171,9 +171,9 @@ class TrainStep:
             return self._step_whole(values)
 
     def trace(self, batch: object, path: Path | str) -> Result:
-        """Run ``step`` of a pipeline; rank 0 writes its actions to ``path`` as a Chrome trace.
+        """Run ``step``; rank 0 writes when what ran on each rank to ``path``, as a Chrome trace.
 
-        On a GPU each action is waited for, so the step itself is slower. Raises NothingToTrace.
+        On it are the user's lines, collectives, memory, and a pipeline's actions. Raises NothingToTrace.
         """
         batch = batch if self._others is None else self._others.prepared(batch)
         return self.trace_leaves(leaves_of(batch, self._manifest["batch"]), path)
@@ -182,14 +182,24 @@ class TrainStep:
         """``trace`` on a global batch that is given as its tensors by leaf name."""
         path = path_given(path, "path")
         mapping_given(values, "values", "tensors")
-        with self._watch.guard(self.steps_done), recorded(self._program, self._part, self._place) as spans:
-            loss = self._step_whole(values)
-            write_timeline(spans, self._part, self._mesh, self._place, path)
+        self.check_traceable()
+        plain = self._function
+        with (
+            self._watch.guard(self.steps_done),
+            recorded(self._program, self._part, self._rank) as (recorder, self._function),
+        ):
+            try:
+                loss = self._step_whole(values)
+            finally:
+                self._function = plain
+            write_timeline(recorder, self._part, self._mesh, self._place, path)
             return loss
 
     def check_traceable(self) -> None:
         """Raises NothingToTrace if ``trace`` would."""
-        check_traceable(self._program)
+        if self._graphed is not None:
+            hint = "trace a step without use_cuda_graph()"
+            raise NothingToTrace("a CUDA graph is one launch, of which no part is seen", "the step", hint)
 
     def local(self, batch: object) -> Result:
         """One step where each rank passes its own part of the batch alone, of the example batch's sizes."""

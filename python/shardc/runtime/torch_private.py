@@ -129,6 +129,7 @@ NAMES = {
     ),
     "default_store": Name(f"{_C10D}:_get_default_store", "signs of life of all ranks"),
     "process_group": Name(f"{_C10D}:_resolve_process_group", "the group of a traced collective"),
+    "trace_structured": Name("torch._logging:trace_structured", "plans in TORCH_TRACE, for tlparse"),
     # Functions of PyTorch's classes, called with the object
     "is_zero_tensor": Name(
         "torch:Tensor._is_zerotensor", "gradients without memory, which kernels can't read"

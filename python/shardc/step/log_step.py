@@ -1,12 +1,14 @@
-"""Lines of the logs ``plan``, ``reshard`` and ``timing`` about a compiled step."""
+"""Logs ``plan``, ``reshard`` and ``timing`` of a compiled step, and its plan in ``TORCH_TRACE``."""
 
 from __future__ import annotations
 
 import logging
 
 from shardc.diagnostics.text import size_text
-from shardc.report.plan_report import make_report
+from shardc.report.plan_report import Report, make_report
 from shardc.report.source_lines import shown, shown_in
+from shardc.report.traces.tlparse import PLAN as TRACED_PLAN
+from shardc.report.traces.tlparse import log_artefact
 from shardc.report.traffic import transfers
 from shardc.runtime.first_run import type_text
 from shardc.runtime.report.logs import PLAN, RESHARD, seconds
@@ -19,12 +21,17 @@ def log_step(compiled: Compiled) -> None:
         _log_plan(compiled)
     if RESHARD.isEnabledFor(logging.INFO):
         _log_reshards(compiled)
+    log_artefact(TRACED_PLAN, lambda: _report(compiled).render())
     seconds(compiled.seconds.items(), "compile_step")
+
+
+def _report(compiled: Compiled) -> Report:
+    return make_report(compiled.rank_module, compiled.plan.text, list(compiled.remarks))
 
 
 def _log_plan(compiled: Compiled) -> None:
     """A line for each tensor of the step; with ``+plan`` also the remarks."""
-    report = make_report(compiled.rank_module, compiled.plan.text, list(compiled.remarks))
+    report = _report(compiled)
     PLAN.info("%s", report.title())
     for role, name, shape, layout, why in report.shardings:
         PLAN.info("%s %s %s is %s: %s", role, name, shape, layout, shown_in(why))

@@ -1,6 +1,6 @@
-"""The directory is importable: tests share the config of a small model."""
+"""The directory is importable: tests share the config of a small model; and that with readers of traces."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parent))
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "e2e")]

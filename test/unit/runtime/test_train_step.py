@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -215,8 +216,20 @@ def test_the_trace_of_a_pipeline(manifest: dict[str, Any], tmp_path: Path) -> No
     assert (tmp_path / "run.json").read_text() == before
 
 
-def test_nothing_to_trace(step: TrainStep, tmp_path: Path) -> None:
-    with pytest.raises(NothingToTrace, match="only a pipeline has a timeline of actions"):
+def test_the_trace_of_a_step(step: TrainStep, tmp_path: Path) -> None:
+    x = torch.ones(2, 3, dtype=torch.float64)
+    plain = step.trace([x], tmp_path / "run.json")
+    assert step.steps_done == 1 and torch.is_tensor(plain)
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    assert events[0]["args"] == {"name": "rank 0 (measured)"}
+    before = (tmp_path / "run.json").read_text()
+    step([x])
+    assert (tmp_path / "run.json").read_text() == before
+
+
+def test_a_cuda_graph_has_nothing_to_trace(step: TrainStep, tmp_path: Path) -> None:
+    step._graphed = object()
+    with pytest.raises(NothingToTrace, match="a CUDA graph is one launch"):
         step.trace([torch.ones(2, 3, dtype=torch.float64)], tmp_path / "run.json")
     assert step.steps_done == 0 and not (tmp_path / "run.json").exists()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from shardc.cost.ops import DeviceRates, attention_s, other_flops_s, pass_s, product_s
-from shardc.cost.step.streams import Played, Task, play
+from shardc.cost.step.streams import Placed, Played, Task, place, play
 from shardc.cost.step.work import Item, Section
 
 OPTIMIZER = "optimizer"
@@ -55,6 +55,10 @@ class Costs:
     def play(self, items: Sequence[Item]) -> Played:
         """Items on a device's streams, without the host."""
         return play([self._task(item) for item in items], overlap=self.overlap)
+
+    def place(self, items: Sequence[Item]) -> list[Placed]:
+        """When each item runs on a device's streams."""
+        return place([self._task(item) for item in items], overlap=self.overlap)
 
     def play_sections(self, sections: Iterable[Section]) -> Played:
         """Sections one after the other, each by a host that may be behind."""

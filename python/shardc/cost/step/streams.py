@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from shardc.cost.origin import Assumed
 
@@ -27,6 +27,18 @@ class Task:
     needs: tuple[int, ...] = ()
     axes: tuple[str, ...] = ()
     calls: int = 1
+
+
+class Placed(NamedTuple):
+    """When a task runs. ``stream``: the axes of its stream, none for that of kernels, which had been free for
+    ``waited_s`` then. ``latest``: what it needs that is done last.
+    """
+
+    start_s: float
+    end_s: float
+    stream: tuple[str, ...]
+    waited_s: float
+    latest: int | None
 
 
 @dataclass(frozen=True)
@@ -71,32 +83,42 @@ def behind_s(device_s: float, host_s: float) -> float:
     return longer_s * sum(share**HOST_NORM for share in shares) ** (1 / HOST_NORM) - device_s
 
 
-def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
-    """Play tasks from a device that has nothing to do.
+def place(tasks: Sequence[Task], *, overlap: bool = True) -> list[Placed]:
+    """When each task runs on a device that has nothing to do before.
 
     ``overlap``: whether kernels go on beside a collective until its result is read; else each waits for it.
     """
-    ends_s = [0.0] * len(tasks)
-    free_s: dict[tuple[str, ...], float] = {(): 0.0}
+    placed: list[Placed] = []
+    free_s: dict[tuple[str, ...], float] = {}
+    for task in tasks:
+        latest = max(task.needs, key=lambda n: placed[n].end_s, default=None)
+        stream = task.axes if overlap else ()
+        free = free_s.get(stream, 0.0)
+        start_s = free if latest is None else max(free, placed[latest].end_s)
+        free_s[stream] = start_s + task.seconds
+        placed.append(Placed(start_s, free_s[stream], stream, start_s - free, latest))
+    return placed
+
+
+def play(tasks: Sequence[Task], *, overlap: bool = True) -> Played:
+    """Play tasks from a device that has nothing to do, as :func:`place` places them."""
     busy_s: dict[str, float] = {}
     waits_s: dict[str, float] = {}
-    for number, task in enumerate(tasks):
-        latest = max(task.needs, key=lambda n: ends_s[n], default=None)
-        ready_s = 0.0 if latest is None else ends_s[latest]
-        stream = task.axes if overlap else ()
-        start_s = max(free_s.get(stream, 0.0), ready_s)
-        if not stream:
-            if latest is not None and start_s > free_s[()]:
-                _wait(waits_s, tasks[latest].axes, start_s - free_s[()])
-            if task.axes:
-                _wait(waits_s, task.axes, task.seconds)
-            else:
-                busy_s[task.kind] = busy_s.get(task.kind, 0.0) + task.seconds
-        ends_s[number] = free_s[stream] = start_s + task.seconds
-    last = max(free_s, key=lambda stream: free_s[stream])
+    ends_s: dict[tuple[str, ...], float] = {(): 0.0}
+    for task, placed in zip(tasks, place(tasks, overlap=overlap), strict=True):
+        ends_s[placed.stream] = placed.end_s
+        if placed.stream:
+            continue
+        if placed.waited_s and placed.latest is not None:
+            _wait(waits_s, tasks[placed.latest].axes, placed.waited_s)
+        if task.axes:
+            _wait(waits_s, task.axes, task.seconds)
+        else:
+            busy_s[task.kind] = busy_s.get(task.kind, 0.0) + task.seconds
+    last = max(ends_s, key=lambda stream: ends_s[stream])
     if last:
-        _wait(waits_s, last, free_s[last] - free_s[()])
-    return Played(free_s[last], busy_s, waits_s, sum(task.calls for task in tasks))
+        _wait(waits_s, last, ends_s[last] - ends_s[()])
+    return Played(ends_s[last], busy_s, waits_s, sum(task.calls for task in tasks))
 
 
 def add(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:

@@ -32,6 +32,8 @@ class Item:
         is_plain: Whether a pass over memory is pointwise and draws no random numbers; others compute more for
             each byte.
         calls: ATen calls that a program without kernels makes for it.
+        name: Its first ATen call, such as ``aten.mm``; of a collective its name.
+        where: The user's source line of that call, empty if it has none.
     """
 
     kind: Kind
@@ -45,6 +47,8 @@ class Item:
     axes: tuple[Axis, ...] = ()
     is_plain: bool = True
     calls: int = 1
+    name: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import may_draw
 from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
+from shardc.dialects.location import source_line
 from shardc.passes.fuse.reading.view import VIEWS
 from shardc.report.step.memory_passes import elements, is_pointwise, read_sizes
 
@@ -38,6 +39,7 @@ class _Entry:
     makes: dict[ir.Value, int] = field(default_factory=dict)
     collective: str = ""
     axes: Axes = ()
+    where: str = ""
 
 
 class BlockItems:
@@ -83,6 +85,7 @@ class BlockItems:
     def _add_collective(self, op: ir.Operation) -> None:
         axes = read_axes(op, self._codec)
         entry = _Entry(_phase(op), "collective", collective=op.name.removeprefix("dist."), axes=axes)
+        entry.where = source_line(op.location) or ""
         sizes = [self._size(value) or 0 for value in op.operands]
         self._enter(self._new(entry), op.operands, sizes, op.results)
 
@@ -94,6 +97,8 @@ class BlockItems:
         elif number is None:
             number = self._new(_Entry(_phase(op), "memory", elements(spec)))
         entry = self._entries[number]
+        if not entry.calls:
+            entry.where = source_line(op.location) or ""
         entry.calls.append(spec)
         if not is_pointwise(spec):
             entry.domain = None
@@ -139,7 +144,15 @@ class BlockItems:
         read = sum(entry.reads.values())
         outside = (v for v in entry.makes if self._readers.get(v, {_OUTSIDE}) != {number})
         written = sum(entry.makes[value] for value in outside)
-        item = Item(entry.kind, entry.phase, tuple(sorted(entry.needs)), calls=max(1, len(entry.calls)))
+        name = entry.calls[0].target if entry.calls else entry.collective
+        item = Item(
+            entry.kind,
+            entry.phase,
+            tuple(sorted(entry.needs)),
+            calls=max(1, len(entry.calls)),
+            name=name,
+            where=entry.where,
+        )
         if entry.kind == "collective":
             return replace(item, moved_bytes=read, collective=entry.collective, axes=entry.axes)
         plain = all(is_pointwise(call) and not may_draw(call.target) for call in entry.calls)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -83,6 +84,12 @@ def described(start: Start) -> str:
     return f"{name} of ranks {', '.join(map(str, group.ranks))}{f' ({where})' if where else ''}"
 
 
+class Recorder(Protocol):
+    """Is told of collectives while a step is recorded (:mod:`..report.recorder`)."""
+
+    def started(self, pending: Pending) -> Pending: ...
+
+
 class Message:
     """What another pipeline rank sends. ``wait``, once, gives its tensors or raises CommunicationError."""
 
@@ -111,6 +118,8 @@ class Rank:
         self._flights = flights
         self._sent: list[Pending] = []
         self._late: list[tuple[Tensor, Tensor]] | None = None
+        self.recorder: Recorder | None = None
+        """Of the step that is being recorded."""
 
     def index(self, axes: Axes) -> int:
         """This rank's place over ``axes``."""
@@ -230,7 +239,8 @@ class Rank:
     ) -> Pending:
         caller = sys._getframe(2)  # the program's line
         start = (name, group, caller.f_code.co_filename, caller.f_lineno)
-        return Pending(work, kept, out, finish, start, self._flights)
+        pending = Pending(work, kept, out, finish, start, self._flights)
+        return pending if self.recorder is None else self.recorder.started(pending)
 
     def _senders(self, group: Group, source: Layout, target: Layout) -> dict[int, int]:
         """The rank that sends to each rank of the group: itself if it has the block, else holders in turn."""

@@ -1,84 +1,101 @@
-"""When each action of a pipeline ran: one step, measured on all ranks and written as a Chrome trace."""
+"""When what ran: one step, recorded on all ranks and written as a Chrome trace.
+
+A process a rank; a thread for the program's lines, one for what waits for collectives, as many as needed for
+collectives in flight, and one for a pipeline's actions. Events of actions are named as ``2F0``.
+"""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from ..comm.collectives import Rank
 from ..comm.connect import Place
 from ..comm.mesh import Mesh
-from ..errors import NothingToTrace
-from ..program import Part, Program
+from ..program import Part, Program, Step
+from .recorder import Recorder
 
-Span = tuple[str, float, float]
-"""An action such as ``2F0``, its start and its end in seconds since 1970."""
-
-
-def check_traceable(program: Program) -> None:
-    """Raises NothingToTrace for a program that is no pipeline."""
-    if not program.actions:
-        hint = "compile the step with plan='pipeline' or a product with it"
-        raise NothingToTrace("only a pipeline has a timeline of actions", "the program", hint)
+LANES = ("actions", "ops", "waits", "collectives")
+Row = tuple[str, str, float, float, dict[str, str | int]]
+"""Lane, name, start and end in seconds since 1970, and what else is known."""
+Rows = tuple[int, list[Row], list[tuple[float, int]], str]
+"""A rank's notes, and its memory."""
+US = 1e6
 
 
 @contextmanager
-def recorded(program: Program, part: Part, place: Place) -> Iterator[list[Span]]:
-    """Note the actions of this rank's next step. All ranks begin together. Raises NothingToTrace."""
-    check_traceable(program)
-    spans: list[Span] = []
-    actions = iter(program.actions[part.number])
-    stages = program.stages
-    program.names.update({name: _timed(stage, actions, spans, place) for name, stage in stages.items()})
+def recorded(program: Program, part: Part, rank: Rank) -> Iterator[tuple[Recorder, Step]]:
+    """A recorder, and this rank's function of the program that is recorded. All ranks begin together."""
+    actions = program.actions[part.number] if program.actions else ()
+    recorder = Recorder(rank.device, iter(actions))
+    timed = program.with_ranges(recorder)
+    timed.names.update({name: recorder.action(stage) for name, stage in timed.stages.items()})
     if dist.is_initialized():
         dist.barrier()
+    rank.recorder = recorder
     try:
-        yield spans
+        yield recorder, timed.steps[part.number]
     finally:
-        program.names.update(stages)
+        rank.recorder = None
 
 
-def _timed(
-    stage: Callable[..., object], actions: Iterator[str], spans: list[Span], place: Place
-) -> Callable[..., object]:
-    """``stage`` with a span for each call; the calls of all stages are ``actions`` in order."""
-    finished = torch.cuda.synchronize if place.device.type == "cuda" else lambda: None
+def write_timeline(recorder: Recorder, part: Part, mesh: Mesh, place: Place, path: Path) -> None:
+    """Gather the notes of all ranks; rank 0 writes them.
 
-    def run(*arguments: object) -> object:
-        finished()
-        start_s = time.time()
-        results = stage(*arguments)
-        finished()
-        spans.append((next(actions), start_s, time.time()))
-        return results
-
-    return run
-
-
-def write_timeline(spans: list[Span], part: Part, mesh: Mesh, place: Place, path: Path) -> None:
-    """Gather the spans of a pipeline's ranks (those with place 0 on all other axes); rank 0 writes them."""
-    rows: list[tuple[int, list[Span]] | None] = [None] * mesh.world_size
+    Actions are those of ranks with place 0 on all axes but the pipeline's: so each stands there once.
+    """
     others = tuple((name, 1, size) for name, size in mesh.space if part.axis is None or name != part.axis[0])
-    mine = None if any(mesh.coordinate(place.rank, axis) for axis in others) else (part.number, spans)
+    shows_actions = not any(mesh.coordinate(place.rank, axis) for axis in others)
+    mine = _rows(recorder, place, shows_actions)
+    every: list[Rows | None] = [mine]
     if mesh.world_size > 1:
-        dist.all_gather_object(rows, mine)
-    else:
-        rows = [mine]
+        every = [None] * mesh.world_size
+        dist.all_gather_object(every, mine)
     if place.rank == 0:
-        found = [row for row in rows if row is not None]
+        found = [rows for rows in every if rows is not None]
         path.write_text(json.dumps({"traceEvents": list(_events(found)), "displayTimeUnit": "ms"}) + "\n")
 
 
-def _events(rows: list[tuple[int, list[Span]]]) -> Iterator[dict[str, object]]:
-    """Chrome's form: microseconds from the first action on."""
-    first_s = min((start_s for _, spans in rows for _, start_s, _ in spans), default=0.0)
-    for number, spans in rows:
-        yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": number, "args": {"name": f"rank {number}"}}
-        for action, start_s, end_s in spans:
-            times = {"ts": (start_s - first_s) * 1e6, "dur": (end_s - start_s) * 1e6}
-            yield {"ph": "X", "name": action, "cat": "action", "pid": 0, "tid": number, **times}
+def _rows(recorder: Recorder, place: Place, shows_actions: bool) -> Rows:
+    on_gpu = place.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.synchronize(place.device)
+    notes = [note for note in recorder.notes if shows_actions or note.lane != "actions"]
+    rows = [(n.lane, n.name, recorder.seconds(n.start), recorder.seconds(n.end), n.about) for n in notes]
+    memory = [(recorder.seconds(when), held) for when, held in recorder.memory]
+    return place.rank, rows, memory, "allocated memory" if on_gpu else "resident memory"
+
+
+def _events(found: list[Rows]) -> Iterator[dict[str, object]]:
+    """Chrome's form: microseconds from the first note on."""
+    first_s = min((row[2] for _, rows, _, _ in found for row in rows), default=0.0)
+    for rank, rows, memory, counter in found:
+        name = {"name": f"rank {rank} (measured)"}
+        yield {"ph": "M", "name": "process_name", "pid": rank, "args": name}
+        for tid, (lane, of_lane) in enumerate(_lanes(rows)):
+            yield {"ph": "M", "name": "thread_name", "pid": rank, "tid": tid, "args": {"name": lane}}
+            for of, name, start_s, end_s, about in of_lane:
+                times = {"ts": (start_s - first_s) * US, "dur": (end_s - start_s) * US}
+                what = {"ph": "X", "name": name, "cat": of, "pid": rank, "tid": tid}
+                yield {**what, **times, "args": about}
+        for when_s, held in memory:
+            times = {"ts": (when_s - first_s) * US, "args": {"bytes": held}}
+            yield {"ph": "C", "name": counter, "pid": rank, **times}
+
+
+def _lanes(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Rows that do not overlap, with the name of what they are; of collectives as many as are in flight."""
+    for lane in LANES:
+        threads: list[list[Row]] = []
+        for row in sorted((row for row in rows if row[0] == lane), key=lambda row: row[2]):
+            thread = next((t for t in threads if t[-1][3] <= row[2]), None)
+            if thread is None:
+                threads.append(thread := [])
+            thread.append(row)
+        for number, thread in enumerate(threads):
+            yield (f"{lane} ({number + 1})" if number else lane), thread

@@ -1,0 +1,124 @@
+"""When each rank of a step runs what: the timeline that the time of a step is summed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from shardc.cost.step.costs import Costs
+from shardc.cost.step.step_time import ONCE, stage_places, timeline_of_step
+from shardc.cost.step.streams import behind_s
+from shardc.cost.step.work import Item, StepWork
+from shardc.cost.timeline import Span, Timeline
+from shardc.dialects.pipe.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class ItemSpan:
+    """An item of a rank. ``stream``: mesh axes, none for the stream of kernels. ``part``: the run of items
+    that it belongs to, such as a pipeline's action; ``needs``: numbers of the rank's items that it reads.
+    """
+
+    item: Item
+    start_s: float
+    end_s: float
+    stream: tuple[str, ...]
+    part: int
+    needs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a rank of a pipeline sends to the rank ``other`` after its part ``part``, or, if ``is_received``,
+    gets from there before it. ``tag``: of the step's messages, its number.
+    """
+
+    tag: int
+    part: int
+    other: int
+    is_received: bool
+    size_bytes: float
+    start_s: float
+    end_s: float
+
+
+@dataclass
+class RankSpans:
+    """What one distinct rank does. ``actions``: a pipeline's, each the part of its number. ``host``: starts
+    and ends of waiting for the host. ``end_s``: when the rank is done.
+    """
+
+    rank: int
+    actions: tuple[Span, ...] = ()
+    messages: tuple[Message, ...] = ()
+    items: list[ItemSpan] = field(default_factory=list)
+    host: list[tuple[float, float]] = field(default_factory=list)
+    end_s: float = 0.0
+    _parts: int = 0
+
+    def play(self, items: Sequence[Item], costs: Costs, *, slices: int = 1) -> None:
+        """Items from ``end_s`` on, as a part of their own; of a slice of a micro-batch their share."""
+        base, start_s = len(self.items), self.end_s
+        for item, placed in zip(items, costs.place(items), strict=True):
+            begin_s, end_s = start_s + placed.start_s / slices, start_s + placed.end_s / slices
+            needs = tuple(need + base for need in item.needs)
+            self.items.append(ItemSpan(item, begin_s, end_s, placed.stream, self._parts, needs))
+            self.end_s = max(self.end_s, end_s)
+        self._parts += 1
+
+    def wait_for_host(self, until_s: float) -> None:
+        if until_s > self.end_s:
+            self.host.append((self.end_s, until_s))
+            self.end_s = until_s
+
+
+def spans_of_step(work: StepWork, costs: Costs, schedule: Schedule | None = None) -> list[RankSpans]:
+    """The spans of each distinct rank: of a pipeline those with other stages, else one.
+
+    The last ``end_s`` is the ``seconds`` of the step's :class:`~shardc.cost.step.step_time.StepTime`. What a
+    pipeline's rank runs once a step stands behind its last action, as it is costed.
+    """
+    if not work.stages or schedule is None:
+        found = RankSpans(0)
+        _play_sections(found, work, costs)
+        return [found]
+    timeline = timeline_of_step(work, costs, schedule)
+    return [_rank(number, timeline, work, costs, schedule) for number in range(len(timeline.spans))]
+
+
+def _rank(number: int, timeline: Timeline, work: StepWork, costs: Costs, schedule: Schedule) -> RankSpans:
+    actions, places = timeline.spans[number], stage_places(schedule)
+    found = RankSpans(number, actions, tuple(_messages(number, timeline, work, schedule)))
+    for span in actions:
+        found.end_s = span.start_s
+        stage = work.stages[places[span.action.stage]]
+        found.play(stage.actions.get(span.action.kind, ()), costs, slices=schedule.slices)
+        found.wait_for_host(span.end_s)
+    for stage in sorted({span.action.stage for span in actions}):
+        for kind in ONCE:
+            found.play(work.stages[places[stage]].actions.get(kind, ()), costs)
+    _play_sections(found, work, costs)
+    return found
+
+
+def _messages(number: int, timeline: Timeline, work: StepWork, schedule: Schedule) -> Iterator[Message]:
+    part_of = {span.action: part for part, span in enumerate(timeline.spans[number])}
+    places = stage_places(schedule)
+    for tag, sent in enumerate(timeline.transfers):
+        assert sent.reader is not None and sent.to is not None, "a transfer"
+        ahead = sent.action if sent.action.kind == "F" else sent.reader  # a gradient is as large
+        size = work.stages[places[ahead.stage]].sent_bytes / schedule.slices
+        if sent.rank == number:
+            yield Message(tag, part_of[sent.action], sent.to, False, size, sent.start_s, sent.end_s)
+        elif sent.to == number:
+            yield Message(tag, part_of[sent.reader], sent.rank, True, size, sent.start_s, sent.end_s)
+
+
+def _play_sections(found: RankSpans, work: StepWork, costs: Costs) -> None:
+    for section in work.ranks[found.rank] if work.ranks else ():
+        calls = sum(min(1, item.calls) for item in section.items)
+        for _ in range(section.times):
+            start_s = found.end_s
+            found.play(section.items, costs)
+            seconds = found.end_s - start_s
+            found.wait_for_host(start_s + seconds + behind_s(seconds, calls * costs.call_s))
