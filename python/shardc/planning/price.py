@@ -29,6 +29,7 @@ from shardc.report.device_work import DeviceWork
 from shardc.report.step.read_step import read_step
 from shardc.report.traffic import Transfer, transfers
 from shardc.step.foreign.resolve import resolve_plan
+from shardc.step.recomputed import recomputed
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 
 HOUR_S = 3600.0
@@ -132,12 +133,13 @@ class Price:
 
 
 class Pricer:
-    """Prices of one question's plans. The step is captured once."""
+    """Prices of one question's plans. The step is captured once for each choice of modules to recompute."""
 
     def __init__(self, question: Question, autocast: str | None = None) -> None:
         self.question = question
         self._autocast = None if autocast is None else getattr(torch, autocast)
-        self._capture: Capture | None = None
+        self._captures: dict[tuple[str, ...], Capture] = {}
+        """By the modules that are noted."""
 
     def price(self, candidate: Candidate, **options: object) -> Priced:
         """What one plan's costs follow from. ``options``: more of ``compile_step``'s.
@@ -168,14 +170,27 @@ class Pricer:
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
         mesh = make_mesh(candidate.mesh, candidate.micro_batches)
-        own = model_plan_of(model)
-        return compile_capture(self._captured(), mesh, plan, model_plan=own, pipeline=pipeline)
+        return compile_capture(
+            self._captured(recomputed(model, chosen.parallelism)),
+            mesh,
+            plan,
+            model_plan=model_plan_of(model),
+            pipeline=pipeline,
+            recompute=chosen.parallelism.recompute,
+        )
 
-    def _captured(self) -> Capture:
+    def _captured(self, noted: tuple[str, ...]) -> Capture:
         """The captured step, with a module of its own for the passes to change."""
-        if self._capture is None:
+        if noted not in self._captures:
             q = self.question
-            self._capture = capture_step(
-                q.model, q.optimizer, q.batch, loss=q.loss, autocast=self._autocast, context=new_context()
+            self._captures[noted] = capture_step(
+                q.model,
+                q.optimizer,
+                q.batch,
+                loss=q.loss,
+                autocast=self._autocast,
+                context=new_context(),
+                noted=noted,
             )
-        return replace(self._capture, module=copy_module(self._capture.module))
+        found = self._captures[noted]
+        return replace(found, module=copy_module(found.module))

@@ -59,6 +59,7 @@ from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.model_watch import ModelWatch
 from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
+from shardc.step.recomputed import recomputed
 from shardc.step.shard import Compiled, make_mesh, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
@@ -393,6 +394,7 @@ def compile_with(
         clip_parameters=numerics.clip_parameters,
         autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
         outputs=Outputs(options.results.outputs or {}),
+        noted=recomputed(uncompiled(model), parallelism),
     )
     with collection_paused():
         capture = trace(context=new_context(), twice=numerics.verify)
