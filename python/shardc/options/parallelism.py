@@ -85,7 +85,7 @@ class Parallelism(Group):
         "modules by name, each in full; or a policy for each stage.",
         Hint(
             "none, full or selective, or a list of modules, or of these with one for each stage",
-            'as in recompute="full", recompute=["layers.*"], or recompute=["selective", "none"] for two stages',
+            'as in recompute="full", recompute=["layers.*"], or recompute=["full", "none"] for two stages',
             "WHAT,...",
         ),
         parse=read_recompute,

@@ -50,8 +50,8 @@ def capture_step(
     ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
     ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
     that is neither an attribute of a module nor a generator of random numbers: time, globals. ``outputs`` are
-    results besides the loss, of role ``output``. ``noted`` names modules: ops of their calls get the attribute
-    ``dist.module``.
+    results besides the loss, of role ``output``. ``noted`` names modules: ops of their calls get the
+    attribute ``dist.module``.
 
     Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
     """
