@@ -25,6 +25,7 @@ from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.share_views import share_views
 from shardc.passes.partition.storage import split_by_phase, stored_parameters
+from shardc.passes.reduce.place import sum_is
 
 Use = tuple[int, int]
 """(node, operand position) of one use."""
@@ -61,7 +62,9 @@ class _Inserter:
         self._program, self._codec, self._demands = program, codec, demands
         self._stored = stored_parameters(program)
         self._loops = any(a.kind == "time" for a in mesh.axes)
-        self._refined = {v for n in program.nodes if "dist.refine" in n.op.attributes for v in n.results}
+        refined = [node for node in program.nodes if "dist.refine" in node.op.attributes]
+        self._refined = {v for node in refined for v in node.results}
+        self._refined |= {v for node in refined if sum_is("before", node.op) for v in node.operands}
 
     def run(self) -> None:
         for node in self._program.nodes:

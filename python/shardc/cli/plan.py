@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from shardc.cli.options import Count, File, Texts, with_options
+from shardc.options.numerics import Numerics
 from shardc.options.parallelism import Parallelism, check_mesh, parse_mesh
 from shardc.options.pipeline import Pipeline
 from shardc.runtime.report.progress import work
 from shardc.text_files import check_writable
 
 
-@with_options(Parallelism, Pipeline, only=("schedule", "recompute", "memory_limit"))
+@with_options(Parallelism, Pipeline, Numerics, only=("schedule", "recompute", "memory_limit", "reduce_dtype"))
 def plan(
     source: Annotated[
         Path,

@@ -177,6 +177,7 @@ class Pricer:
             model_plan=model_plan_of(model),
             pipeline=pipeline,
             recompute=chosen.parallelism.recompute,
+            reduce_dtype=chosen.numerics.reduce_dtype,
         )
 
     def _captured(self, noted: tuple[str, ...]) -> Capture:

@@ -141,6 +141,7 @@ class Request:
             cluster=self.cluster,
             held=self.held,
             recompute=options.parallelism.recompute,
+            reduce_dtype=options.numerics.reduce_dtype,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True

@@ -42,6 +42,7 @@ from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.presets import Setting, close_inputs
 from shardc.passes.plan.style_plan import StylePlan, read_styles
 from shardc.passes.recompute.torch_recompute import TorchRecompute
+from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
 from shardc.runtime.check import Json
@@ -211,12 +212,14 @@ def compile_capture(
     cluster: Cluster | None = None,
     held: Held | None = None,
     recompute: Recompute = "none",
+    reduce_dtype: str | None = None,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
     ``micro_batches``: those of which the first was captured, each a program of its own. ``cluster``: whose
     links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
     reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages.
+    ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -235,6 +238,8 @@ def compile_capture(
         levels.keep(GLOBAL, _global(module, micro_batches))
         if capture.noted:
             run(module, _recompute(recompute), after_pass=passed)
+        if reduce_dtype is not None:
+            run(module, [TorchReduceDtype()], after_pass=passed)
         planned = mesh if micro_batches is None else Mesh(mesh.space)
         write_mesh(module, planned)
         reading = Reading(module)
