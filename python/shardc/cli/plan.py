@@ -13,8 +13,11 @@ from shardc.options.pipeline import Pipeline
 from shardc.runtime.report.progress import work
 from shardc.text_files import check_writable
 
+OPTIONS = ("schedule", "recompute", "memory_limit", "reduce_dtype", "offload")
+"""Options of compile_step that a price depends on."""
 
-@with_options(Parallelism, Pipeline, Numerics, only=("schedule", "recompute", "memory_limit", "reduce_dtype"))
+
+@with_options(Parallelism, Pipeline, Numerics, only=OPTIONS)
 def plan(
     source: Annotated[
         Path,

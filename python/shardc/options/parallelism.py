@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.mapping import Placement
@@ -89,6 +90,11 @@ class Parallelism(Group):
             "WHAT,...",
         ),
         parse=read_recompute,
+    )
+    offload: Literal["optimizer"] | None = option(
+        None,
+        "What lies in the host's memory between its uses: the optimizer's state. shardc plan estimates it; "
+        "no step runs so yet.",
     )
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.planning.candidates import Candidate
 from shardc.planning.memory import RankMemory, memory_of
+from shardc.planning.offload import offloaded, with_copies
 from shardc.planning.placement import ArgumentPlacement, placement_of
 from shardc.planning.question import Question
 from shardc.report.device_work import DeviceWork
@@ -73,9 +74,11 @@ class Priced:
         return prod(self.candidate.mesh.values())
 
     def on(self, cluster: Cluster) -> Price:
-        """The price on a cluster. Raises MeshDoesNotFit."""
+        """The price on a cluster. Raises MeshDoesNotFit, and NoHostMemory where state is offloaded."""
         costs = costs_on(cluster, self.candidate.mesh, self.pipe)
-        return Price(self, cluster, step_time_of(self.step, costs, self.schedule), costs.rates.half_flop_s)
+        time = step_time_of(self.step, costs, self.schedule)
+        time = with_copies(time, cluster, max(rank.host_bytes for rank in self.memory))
+        return Price(self, cluster, time, costs.rates.half_flop_s)
 
 
 @dataclass(frozen=True)
@@ -98,8 +101,14 @@ class Price:
         return self.capacity_bytes - self.priced.fullest.peak_bytes
 
     @property
+    def host_lacking_bytes(self) -> float:
+        """What the host's memory for a device lacks for what is offloaded."""
+        held = max(rank.host_bytes for rank in self.priced.memory)
+        return max(held - self.cluster.host.memory_bytes, 0.0) if self.cluster.host else 0.0
+
+    @property
     def fits(self) -> bool:
-        return self.free_bytes >= 0
+        return self.free_bytes >= 0 and not self.host_lacking_bytes
 
     @property
     def tokens_s(self) -> float:
@@ -148,11 +157,14 @@ class Pricer:
         """
         compiled = self.compiled(candidate, **options)
         module = compiled.unfused
+        memory = memory_of(module)
+        if options.get("offload") == "optimizer":
+            memory = [offloaded(rank) for rank in memory]
         written = find_schedule(module)
         return Priced(
             candidate,
             self.question.tokens,
-            memory_of(module),
+            memory,
             compiled.work,
             read_step(module),
             placement_of(compiled.rank_module, module),

@@ -24,6 +24,7 @@ from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual, SavedTooLate
 from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.catalogue import check_silenced
 from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.diagnostics.planning import OffloadNotYet
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
@@ -373,6 +374,8 @@ def compile_with(
     start_logs()
     check_silenced()
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
+    if parallelism.offload is not None:
+        raise OffloadNotYet(what=parallelism.offload)
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
         check_no_force(kernels.force_fusion, "there can be no kernels for this machine's GPU")
