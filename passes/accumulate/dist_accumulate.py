@@ -29,10 +29,10 @@ from shardc.passes.manager.attributes import (
     set_edge_attributes,
 )
 from shardc.passes.manager.base import Pass
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import CallWriter
 from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
-from shardc.passes.reduce.place import sum_is
 
 _LINEAR = ("dist.all_gather", "dist.slice", "dist.permute", "dist.all_to_all", "dist.partial")
 _SUMS = ("dist.all_reduce", "dist.reduce_scatter")

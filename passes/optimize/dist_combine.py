@@ -13,10 +13,10 @@ from shardc.cost.collective import BUCKET_BYTES
 from shardc.dialects.aten.build import CallBuilder
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.optimize.chains import KINDS, Chains, first_need, is_view
 from shardc.passes.optimize.packing import Packer
 from shardc.passes.partition.local_call import type_of
-from shardc.passes.reduce.place import sum_is
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.time_part import join_time, space_part
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
-from shardc.passes.reduce.place import sum_is
 
 RETURN = -1
 Rounds = tuple[tuple[str, int], ...]

@@ -20,12 +20,12 @@ from shardc.passes.manager.attributes import (
 )
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
 from shardc.passes.partition.share_views import share_views
 from shardc.passes.partition.storage import split_by_phase, stored_parameters
-from shardc.passes.reduce.place import sum_is
 
 Use = tuple[int, int]
 """(node, operand position) of one use."""

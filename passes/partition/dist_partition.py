@@ -21,10 +21,10 @@ from shardc.passes.ingest.torch_share import TorchShare, is_apart
 from shardc.passes.manager.attributes import attributes_of, copy_attributes, observed
 from shardc.passes.manager.program import Node, Program, new_function
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.manager.sum_place import REDUCE
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
-from shardc.passes.reduce.place import REDUCE
 
 
 @dataclass(frozen=True)

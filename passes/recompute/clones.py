@@ -7,8 +7,7 @@ from collections.abc import Callable
 from torch_mlir import ir
 
 from shardc.passes.manager.attributes import drop_attributes
-from shardc.passes.pipeline.ranks.copy_ops import Copier
-from shardc.passes.pipeline.stages.step_program import reads
+from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.recompute.policies import PHASE
 
 

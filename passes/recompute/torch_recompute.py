@@ -12,8 +12,8 @@ from shardc.diagnostics.passes.recompute import NeverCalled
 from shardc.dialects.aten.call import is_constant
 from shardc.passes.manager.attributes import drop_attributes, phase_of
 from shardc.passes.manager.base import Pass
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.manager.program import find_function
-from shardc.passes.pipeline.stages.step_program import reads
 from shardc.passes.recompute.clones import Clones
 from shardc.passes.recompute.policies import PHASE, is_kept
 

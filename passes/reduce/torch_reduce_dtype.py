@@ -15,8 +15,8 @@ from shardc.dialects.aten.types import read_type
 from shardc.passes.manager.attributes import drop_attributes, observed
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import find_function
+from shardc.passes.manager.sum_place import set_place
 from shardc.passes.partition.local_call import CallWriter, type_of
-from shardc.passes.reduce.place import set_place
 
 NARROW = (torch.bfloat16, torch.float16)
 WIDE = torch.float32

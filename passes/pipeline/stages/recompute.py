@@ -14,8 +14,9 @@ from collections.abc import Sequence
 
 from torch_mlir import ir
 
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.pipeline.stages.places import Assignment
-from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops
 from shardc.passes.recompute.clones import Clones
 from shardc.passes.recompute.policies import is_kept
 
