@@ -29,6 +29,7 @@ from shardc.passes.manager.attributes import (
     set_edge_attributes,
 )
 from shardc.passes.manager.base import Pass
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import CallWriter
 from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
@@ -201,7 +202,7 @@ class _Looper:
 
 def _is_linear(op: ir.Operation) -> bool:
     is_sum = op.name in _SUMS and op.attributes["reduction"].value == "sum"
-    return is_sum or op.name in _LINEAR or _pads_with_zeros(op)
+    return is_sum or op.name in _LINEAR or _pads_with_zeros(op) or sum_is("before", op)
 
 
 def _pads_with_zeros(op: ir.Operation) -> bool:

@@ -47,8 +47,8 @@ def _lift(program: Program, builder: CallBuilder, node: Node) -> None:
         return
     flat, op = program.types[node.results[0]], node.op
     lifted = flat.with_shape((*program.types[left[0]].shape[:2], *flat.shape[1:]))
-    phase = attributes_of(op, "dist.phase")
-    call = partial(builder.call, loc=op.location, ip=ir.InsertionPoint(op), attributes=phase)
+    marks = attributes_of(op, "dist.phase", "dist.module")
+    call = partial(builder.call, loc=op.location, ip=ir.InsertionPoint(op), attributes=marks)
     operands = [_source(program, call, *side) for side in (left, right)]
     _replace(program, call, node, call("aten.matmul", operands, [lifted]).results[0], lifted)
 

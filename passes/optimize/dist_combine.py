@@ -13,6 +13,7 @@ from shardc.cost.collective import BUCKET_BYTES
 from shardc.dialects.aten.build import CallBuilder
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import program_functions
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.optimize.chains import KINDS, Chains, first_need, is_view
 from shardc.passes.optimize.packing import Packer
 from shardc.passes.partition.local_call import type_of
@@ -38,6 +39,10 @@ class DistCombine(Pass):
                 self._combine(function.regions[0].blocks[0])
 
     def _combine(self, block: ir.Block) -> None:
+        ops = [o.operation for o in block.operations]
+        casts = [op for op in ops if sum_is("before", op)]
+        for op in casts:
+            sink(op)
         sink_views(block)
         ops = [o.operation for o in block.operations]
         for op in ops:
@@ -46,6 +51,8 @@ class DistCombine(Pass):
         chains = Chains(ops)
         for depth in range(chains.longest):
             self._pack(block, chains, depth)
+        for op in casts:  # what they read is larger
+            rise(op)
         sink_views(block)
 
     def _pack(self, block: ir.Block, chains: Chains, depth: int) -> None:
@@ -114,9 +121,21 @@ def sink_views(block: ir.Block) -> None:
             seen.add(op.results[0])
             views.append(op)
     for op in reversed(views):
-        readers = [use.owner.operation for use in op.results[0].uses]
-        if readers:
-            op.move_before(reduce(lambda a, b: a if a.is_before_in_block(b) else b, readers))
+        sink(op)
+
+
+def sink(op: ir.Operation) -> None:
+    """Move an op down to the first reader of its result."""
+    readers = [use.owner.operation for use in op.results[0].uses]
+    if readers:
+        op.move_before(reduce(lambda a, b: a if a.is_before_in_block(b) else b, readers))
+
+
+def rise(op: ir.Operation) -> None:
+    """Move an op up to the last op that it reads."""
+    made = [v.owner.operation for v in op.operands if isinstance(v, ir.OpResult)]
+    if made:
+        op.move_after(reduce(lambda a, b: b if a.is_before_in_block(b) else a, made))
 
 
 def collect_buckets(ops: list[ir.Operation], limit: int, chosen: set[ir.Value]) -> list[Bucket]:

@@ -12,6 +12,7 @@ from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.time_part import join_time, space_part
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.assign import Request, assign, passing, without
 from shardc.passes.partition.storage import stored_parameters, views_of_storage
 
@@ -108,7 +109,11 @@ class DemandAnalysis:
         its update, though SGD's is linear: in buckets then, while the backward goes on.
         """
         nothing = frozenset[int](), ()
-        if not node.rule.linear or not any(demands.made[v].partial for v in node.operands):
+        if (
+            not node.rule.linear
+            or sum_is("before", node.op)
+            or not any(demands.made[v].partial for v in node.operands)
+        ):
             return nothing
         through, axes = passing(node.rule, [demands.made[v] for v in node.operands])
         program = self._program
@@ -117,8 +122,8 @@ class DemandAnalysis:
             return nothing
         if phase_of(node.op) == "optimizer" and any(self._phase(v) != "optimizer" for v in values):
             return nothing
-        if node.spec.target == "aten.constant_pad_nd":
-            return through, axes  # larger by no more than what makes it divide
+        if node.spec.target == "aten.constant_pad_nd" or sum_is("after", node.op):
+            return through, axes  # larger by no more than what makes it divide, or as was asked for
         made = [type_.size_bytes for type_ in node.spec.results if type_]
         largest = max((program.types[v].size_bytes for v in values), default=0)
         return nothing if len(made) > 1 or any(size > largest for size in made) else (through, axes)

@@ -20,6 +20,7 @@ from shardc.passes.manager.attributes import (
 )
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.demand import RETURN, DemandAnalysis, Demands
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.partition.reassociate import reassociate
@@ -61,7 +62,9 @@ class _Inserter:
         self._program, self._codec, self._demands = program, codec, demands
         self._stored = stored_parameters(program)
         self._loops = any(a.kind == "time" for a in mesh.axes)
-        self._refined = {v for n in program.nodes if "dist.refine" in n.op.attributes for v in n.results}
+        refined = [node for node in program.nodes if "dist.refine" in node.op.attributes]
+        self._refined = {v for node in refined for v in node.results}
+        self._refined |= {v for node in refined if sum_is("before", node.op) for v in node.operands}
 
     def run(self) -> None:
         for node in self._program.nodes:

@@ -21,6 +21,7 @@ from shardc.passes.ingest.torch_share import TorchShare, is_apart
 from shardc.passes.manager.attributes import attributes_of, copy_attributes, observed
 from shardc.passes.manager.program import Node, Program, new_function
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.manager.sum_place import REDUCE
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import MlirLocal
 from shardc.passes.partition.reshard_lower import ReshardLowering, plan_steps
@@ -110,7 +111,7 @@ class _Partitioner:
         """Put the call's phase, names and shardings on the ops that make its results."""
         owners = {value.owner.results[0]: value.owner for value in made}
         if len(owners) == 1:
-            copy_attributes(node.op, made[0].owner, "dist.phase", "dist.name", "dist.shardings")
+            copy_attributes(node.op, made[0].owner, "dist.phase", "dist.name", "dist.shardings", REDUCE)
             return
         names = observed(node.op)
         for op in owners.values():

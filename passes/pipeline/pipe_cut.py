@@ -25,7 +25,8 @@ from shardc.dialects.pipe.csv_form import read_csv
 from shardc.dialects.pipe.kept import Kept, note_kept
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.schedule_op import write_schedule
-from shardc.options.pipeline import Pipeline, policies_of
+from shardc.options.pipeline import Pipeline
+from shardc.options.recompute import policies_of
 from shardc.options.schedules import AUTO
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import micro_batches_apart
@@ -79,16 +80,23 @@ class PipeCut(Pass):
             schedule=self.schedule,
             stages=self.cuts or self.stages or None,
             stale_weights=self.stale_weights,
-            recompute=self.recompute[0] if len(self.recompute) == 1 else self.recompute,  # type: ignore[arg-type]
             memory_limit_bytes=self.memory_limit_bytes or None,
             gather=self.gather,  # type: ignore[arg-type]
         )
-        cut_pipeline(module, self.axis, options)
+        recompute = self.recompute[0] if len(self.recompute) == 1 else self.recompute
+        cut_pipeline(module, self.axis, options, recompute=recompute)
 
 
-def cut_pipeline(module: ir.Module, axis: str, options: Pipeline, held: Held | None = None) -> None:
+def cut_pipeline(
+    module: ir.Module,
+    axis: str,
+    options: Pipeline,
+    held: Held | None = None,
+    recompute: str | Sequence[str] = "none",
+) -> None:
     """Cut the step of level 3 into stages along the mesh axis ``axis``.
 
+    ``recompute``: a policy for all stages, or one for each.
     ``held``: where a pipeline that runs holds the parameters and buffers that a forward reads; its schedule
     and stages are then taken. Raises BadScheduleFile and what naming a schedule and :func:`cut_into_stages`
     raise.
@@ -107,7 +115,7 @@ def cut_pipeline(module: ir.Module, axis: str, options: Pipeline, held: Held | N
         axis,
         () if held else options.cuts,
         0 if held else options.stage_count,
-        options.recompute,
+        recompute,
         options.memory_limit_bytes or 0,
         stale_weights=options.stale_weights,
         gather=options.gather,

@@ -15,6 +15,7 @@ from torch import nn
 from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.passes import pipeline as errors
 from shardc.diagnostics.passes.plan import TooManyWays, UnknownAxis
+from shardc.diagnostics.passes.recompute import NoRepeatedLayers
 from shardc.dialects.pipe.schedule import Updates
 from shardc.passes.pipeline.schedules.by_name import schedule as by_name
 from shardc.step.compile_step import compile_step
@@ -89,10 +90,10 @@ WRONG = {
         r"for 1 stages, of 2(.|\n)*\['full', 'none'\]",
     ),
     "no recomputation": (BadArgument, {"recompute": 2}, "none, full or selective"),
-    "recomputation without a pipeline": (
-        errors.NotAPipeline,
+    "recomputation without layers": (
+        NoRepeatedLayers,
         {"plan": "data", "mesh": {"data": 2}, "recompute": "full"},
-        "no recomputation",
+        "no list of the model has two modules with parts",
     ),
     "no stages": (BadArgument, {"stages": 0}, "a whole number from 1, or names of modules"),
     "no schedule": (BadArgument, {"schedule": 1}, "the name of a schedule, a CSV file, or a schedule"),

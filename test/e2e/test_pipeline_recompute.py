@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import get_args
 
 import pytest
 from models import Training, gpt2, sgd, tokens
@@ -13,6 +14,7 @@ from training import Captured, capture
 
 from shardc.backends.eager.proof.compare import prove_step
 from shardc.options.pipeline import Pipeline
+from shardc.options.recompute import Policy, Recompute
 from shardc.passes.manager.program import program_functions
 from shardc.report.memory_text import explain_pipeline
 from shardc.report.pipeline_report import PipelineReport
@@ -47,11 +49,9 @@ def prove(step: Captured, compiled: Compiled) -> None:
     ("schedule", "recompute"),
     [("1f1b", "none"), ("1f1b", "full"), ("1f1b", "selective"), ("zb-h1", ("full", "selective"))],
 )
-def test_dropout_is_drawn_again_as_it_was(
-    dropout: Captured, schedule: str, recompute: str | tuple[str, ...]
-) -> None:
-    mesh, options = {"pipe": 2, "tensor": 2}, Pipeline(schedule, recompute=recompute)
-    compiled = dropout.compile(mesh, "pipeline*tensor", 4, options)
+def test_dropout_is_drawn_again_as_it_was(dropout: Captured, schedule: str, recompute: Recompute) -> None:
+    mesh, options = {"pipe": 2, "tensor": 2}, Pipeline(schedule)
+    compiled = dropout.compile(mesh, "pipeline*tensor", 4, options, recompute)
     prove(dropout, compiled)
     again = [
         ir.StringAttr(function.attributes["sym_name"]).value
@@ -65,7 +65,7 @@ def test_dropout_is_drawn_again_as_it_was(
 
 @pytest.mark.slow
 def test_recomputation_in_kernels(dropout: Captured) -> None:
-    compiled = dropout.compile({"pipe": 2}, "pipeline", 4, Pipeline(recompute="selective"))
+    compiled = dropout.compile({"pipe": 2}, "pipeline", 4, recompute="selective")
     fuse_step(compiled)
     prove(dropout, compiled)
 
@@ -73,10 +73,8 @@ def test_recomputation_in_kernels(dropout: Captured) -> None:
 @pytest.mark.slow
 def test_what_stages_keep(dropout: Captured) -> None:
     """Of GPT-2 in two stages; that of the second has the tied head and the loss."""
-    found = {
-        what: report(dropout.compile({"pipe": 2}, "pipeline", 4, Pipeline(recompute=what)))
-        for what in ("none", "full", "selective")
-    }
+    policies: tuple[Policy, ...] = get_args(Policy)
+    found = {what: report(dropout.compile({"pipe": 2}, "pipeline", 4, recompute=what)) for what in policies}
     for stage in range(2):
         none, full, selective = (found[what].kept[stage] for what in ("none", "full", "selective"))
         assert none.kept_bytes == none.before_bytes == full.before_bytes == selective.before_bytes

@@ -8,7 +8,7 @@ ranks that hold the same block must agree to the same bound.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -32,6 +32,7 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.spec import Capture
 from shardc.options.pipeline import Pipeline
+from shardc.options.recompute import Recompute
 from shardc.runtime.kernels.library import Library
 from shardc.step.shard import Compiled, PlanLike, compile_capture, make_mesh, model_plan_of
 from shardc.step.values import batch_leaves, example_inputs
@@ -100,20 +101,28 @@ class Captured:
         plan: PlanLike,
         micro_batches: int = 1,
         pipeline: Pipeline | None = None,
+        recompute: Recompute = "none",
     ) -> Compiled:
         with new_context():
             capture = replace(self.capture, module=ir.Module.parse(self.text))
         whole = make_mesh(mesh, micro_batches)
-        return compile_capture(capture, whole, plan, model_plan=self.model_plan, pipeline=pipeline)
+        own = self.model_plan
+        return compile_capture(capture, whole, plan, model_plan=own, pipeline=pipeline, recompute=recompute)
 
 
-def capture(training: Training, clip: float | None = None) -> Captured:
+def capture(training: Training, clip: float | None = None, noted: Sequence[str] = ()) -> Captured:
     with default_f64():
         model = training.fresh()
         optimizer = training.optimizer(model)
         (batch,) = training.batches(1)
         found = capture_step(
-            model, optimizer, batch, loss=training.loss, clip_grad_norm=clip, context=new_context()
+            model,
+            optimizer,
+            batch,
+            loss=training.loss,
+            clip_grad_norm=clip,
+            context=new_context(),
+            noted=noted,
         )
     text = found.module.operation.get_asm(enable_debug_info=True)
     return Captured(found, text, optimizer, model_plan_of(model))

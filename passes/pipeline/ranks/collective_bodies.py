@@ -12,10 +12,10 @@ from shardc.dialects.pipe.action import CollectiveKind
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
-from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.stages.step_program import StepProgram, tensor
 
 
 @dataclass

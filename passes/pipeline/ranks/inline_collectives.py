@@ -14,9 +14,9 @@ from shardc.dialects.pipe.action import COLLECTIVE_KINDS
 from shardc.dialects.pipe.action_op import ActionOp, find_stage
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
+from shardc.passes.manager.copy_ops import Copier
 from shardc.passes.manager.program import copy_module
 from shardc.passes.optimize.dist_combine import sink_views
-from shardc.passes.pipeline.ranks.copy_ops import Copier
 
 
 def inlined(module: ir.Module) -> ir.Module:

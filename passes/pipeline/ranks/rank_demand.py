@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads
+from shardc.passes.manager.copy_ops import reads
+from shardc.passes.pipeline.stages.step_program import StepProgram
 from shardc.runtime.check import STATE_ROLES
 
 Home = frozenset[int] | None

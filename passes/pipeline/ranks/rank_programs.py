@@ -15,15 +15,15 @@ from shardc.dialects.pipe.receive import receive
 from shardc.dialects.pipe.schedule import Schedule
 from shardc.dialects.pipe.send import send
 from shardc.dialects.pipe.weight_versions import forward_weights, group_ends
+from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.pipeline.ranks.collective_bodies import CollectiveBody
 from shardc.passes.pipeline.ranks.collectives import place_collectives
-from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.ranks.rank_demand import Demand, DemandFinder
 from shardc.passes.pipeline.ranks.rows import ranks_of, stacked
 from shardc.passes.pipeline.ranks.transfers import place_transfers
 from shardc.passes.pipeline.stages.places import Assignment, Row
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages
-from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of, reads
+from shardc.passes.pipeline.stages.step_program import StepProgram, keys_of
 from shardc.passes.pipeline.stages.weight_updates import StageUpdate, varying
 
 ROWS = "rows"

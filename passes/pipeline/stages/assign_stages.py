@@ -8,11 +8,12 @@ from dataclasses import replace
 from torch_mlir import ir
 
 from shardc.passes.manager.attributes import observed, phase_of
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.pipeline.stages.balance import Forward, stage_of_places
 from shardc.passes.pipeline.stages.places import Assignment, Fold, Row
 from shardc.passes.pipeline.stages.recompute import recompute
 from shardc.passes.pipeline.stages.sink_backward import sink_backward
-from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops
 
 
 def forward_of(program: StepProgram) -> Forward:

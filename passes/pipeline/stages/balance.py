@@ -13,7 +13,8 @@ from shardc.cost.links import WIRE
 from shardc.cost.work import work_bytes
 from shardc.diagnostics.passes.pipeline import CutOrder, TooManyStages, UnknownCut
 from shardc.dialects.aten.call import CallReader
-from shardc.passes.pipeline.stages.step_program import Roots, reads, size_bytes
+from shardc.passes.manager.copy_ops import reads
+from shardc.passes.pipeline.stages.step_program import Roots, size_bytes
 
 CANDIDATES = 256
 """How many places are looked at; of more, that with the fewest bytes to send in each of so many parts."""

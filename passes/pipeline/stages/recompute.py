@@ -14,18 +14,11 @@ from collections.abc import Sequence
 
 from torch_mlir import ir
 
-from shardc.dialects.aten.call import target_name
-from shardc.dialects.dist.collectives.names import COLLECTIVES
-from shardc.passes.manager.attributes import drop_attributes
-from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.pipeline.stages.places import Assignment
-from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, reads
-
-PHASE = "recompute"
-"""``dist.phase`` of the clones."""
-
-_MATMULS = ("aten.mm", "aten.bmm", "aten.addmm", "aten.baddbmm", "aten.convolution")
-_ATTENTION = ("shardc.attention", "aten._scaled_dot_product_flash_attention_for_cpu")
+from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops
+from shardc.passes.recompute.clones import Clones
+from shardc.passes.recompute.policies import is_kept
 
 
 def recompute(program: StepProgram, found: Assignment, policies: Sequence[str]) -> None:
@@ -33,7 +26,7 @@ def recompute(program: StepProgram, found: Assignment, policies: Sequence[str]) 
     if all(policy == "none" for policy in policies):
         return
     data = of_micro_batch(program)
-    stages = [_Stage(number, policy, found, data) for number, policy in enumerate(policies)]
+    stages = [_clones(found, number, policy, data) for number, policy in enumerate(policies)]
     ops: list[ir.Operation] = []
     for op in found.ops:
         place = found.place.get(op.results[0])
@@ -43,46 +36,13 @@ def recompute(program: StepProgram, found: Assignment, policies: Sequence[str]) 
     found.ops = ops
 
 
-class _Stage:
+def _clones(found: Assignment, stage: int, policy: str, data: set[ir.Value]) -> Clones:
     """The clones of one stage."""
 
-    def __init__(self, number: int, policy: str, found: Assignment, of_micro_batch: set[ir.Value]) -> None:
-        self._number, self._policy, self._found, self._data = number, policy, found, of_micro_batch
-        self._made: dict[ir.Value, ir.Value] = {}
-        """What a backward op may read -> what it reads."""
+    def place(clone: ir.Operation) -> None:
+        found.place[clone.results[0]] = (stage, "I")
 
-    def read_clones(self, op: ir.Operation) -> list[ir.Operation]:
-        """Change what ``op`` reads. Return the clones that are new, in order."""
-        cloned: list[ir.Operation] = []
-        copier = Copier(ir.InsertionPoint(op), {})
-        copier.values = self._made
-        for value in reads(op):
-            self._make(value, copier, cloned)
-        for number, value in enumerate(op.operands):
-            op.operands[number] = copier.operand(value)
-        return cloned
-
-    def _make(self, value: ir.Value, copier: Copier, cloned: list[ir.Operation]) -> None:
-        todo = [value]
-        while todo:
-            value = todo[-1]
-            if value in self._made:
-                todo.pop()
-            elif not is_cloned(self._found, value, self._number, self._policy, self._data):
-                self._made[value] = value
-            else:
-                op = value.owner.operation
-                missing = [read for read in reads(op) if read not in self._made]
-                todo += missing
-                if not missing:
-                    cloned.append(self._clone(op, copier))
-
-    def _clone(self, op: ir.Operation, copier: Copier) -> ir.Operation:
-        made = copier.copy(op)
-        drop_attributes(made, "dist.name")
-        made.attributes["dist.phase"] = ir.StringAttr.get(PHASE, op.context)
-        self._found.place[made.results[0]] = (self._number, "I")
-        return made
+    return Clones(lambda value: is_cloned(found, value, stage, policy, data), place)
 
 
 def is_cloned(
@@ -92,12 +52,6 @@ def is_cloned(
     if found.place_of(value) != (stage, "F"):
         return False
     return policy == "full" or value not in of_micro_batch or not is_kept(value.owner.operation)
-
-
-def is_kept(op: ir.Operation) -> bool:
-    """Whether a selective stage keeps what an op makes of a micro-batch."""
-    is_torch = op.name.startswith("torch.")
-    return op.name in COLLECTIVES or (is_torch and target_name(op) in (*_MATMULS, *_ATTENTION))
 
 
 def of_micro_batch(program: StepProgram) -> set[ir.Value]:

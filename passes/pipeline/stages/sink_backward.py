@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from torch_mlir import ir
 
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.pipeline.stages.places import Assignment
-from shardc.passes.pipeline.stages.step_program import reads, size_bytes
+from shardc.passes.pipeline.stages.step_program import size_bytes
 
 
 def sink_backward(found: Assignment) -> None:

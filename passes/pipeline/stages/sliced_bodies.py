@@ -16,11 +16,11 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
 from shardc.passes.manager.attributes import copy_attributes, drop_attributes
+from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.partition.local_call import CallWriter, MlirLocal
-from shardc.passes.pipeline.ranks.copy_ops import Copier
 from shardc.passes.pipeline.stages.places import Assignment
 from shardc.passes.pipeline.stages.stage_bodies import StageBody, Stages, between, write_fold
-from shardc.passes.pipeline.stages.step_program import StepProgram, reads, tensor
+from shardc.passes.pipeline.stages.step_program import StepProgram, tensor
 from shardc.passes.pipeline.stages.token_slices import ATTENTION_BACKWARD, SlicedCall, TokenCut, TokenSlices
 
 

@@ -9,9 +9,9 @@ from torch_mlir import ir
 
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
-from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.pipeline.stages.places import Assignment, Fold, Place
-from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, reads, tensor
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, tensor
 from shardc.passes.pipeline.stages.token_slices import TokenSlices
 
 PARTS: dict[str, str] = {"F": "F", "B": "IW", "I": "I", "W": "W"}

@@ -13,6 +13,7 @@ from shardc.dialects.aten.types import TensorType, read_type
 from shardc.dialects.dist.regions.loop_values import TUPLES, LoopValues, loop_values
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_key, phase_of
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.manager.program import find_function
 
 Roots = frozenset[str]
@@ -88,15 +89,6 @@ def trains(module: ir.Module) -> bool:
     if any(op.name == "dist.loop" and _has_backward(op) for op in ops):
         return True
     return any(role == "param" for role, _ in keys_of(function, "res_attrs"))
-
-
-def reads(op: ir.Operation) -> Iterator[ir.Value]:
-    """The values that an op reads, those in lists too; no constants."""
-    for value in op.operands:
-        if isinstance(value, ir.OpResult) and is_constant(value.owner.operation):
-            yield from reads(value.owner.operation)
-        else:
-            yield value
 
 
 def made_from(values: Iterable[ir.Value], goes_on: Callable[[ir.Value], bool]) -> Iterator[ir.Value]:

@@ -15,10 +15,10 @@ from shardc.dialects.location import source_line
 from shardc.dialects.pipe.action import OPTIMIZER
 from shardc.dialects.pipe.stage import stage
 from shardc.dialects.pipe.yield_op import yield_values
-from shardc.passes.pipeline.ranks.copy_ops import Copier
+from shardc.passes.manager.copy_ops import Copier, reads
 from shardc.passes.pipeline.stages.places import Fold
 from shardc.passes.pipeline.stages.stage_bodies import StageBody
-from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, reads, tensor
+from shardc.passes.pipeline.stages.step_program import StepProgram, made_from, tensor
 from shardc.runtime.check import STATE_ROLES
 
 Key = tuple[str, str]

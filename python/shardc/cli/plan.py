@@ -7,13 +7,17 @@ from typing import Annotated, Literal
 from typer import Argument, Option
 
 from shardc.cli.options import Count, File, Texts, with_options
-from shardc.options.parallelism import check_mesh, parse_mesh
+from shardc.options.numerics import Numerics
+from shardc.options.parallelism import Parallelism, check_mesh, parse_mesh
 from shardc.options.pipeline import Pipeline
 from shardc.runtime.report.progress import work
 from shardc.text_files import check_writable
 
+OPTIONS = ("schedule", "recompute", "memory_limit", "reduce_dtype", "offload")
+"""Options of compile_step that a price depends on."""
 
-@with_options(Pipeline, only=("schedule", "recompute", "memory_limit"))
+
+@with_options(Parallelism, Pipeline, Numerics, only=OPTIONS)
 def plan(
     source: Annotated[
         Path,

@@ -45,3 +45,20 @@ class SizesOfScript(ShardcError):
         "{option} is for a config.json: a script's build() gives the batch, and its model the precision"
     )
     hint = "change build(), or leave {option} out"
+
+
+class NoHostMemory(ShardcError):
+    """The optimizer's state is to be in the host's memory, and the cluster says nothing of its hosts."""
+
+    template = "cluster {cluster} has no host, which is to hold the optimizer's state"
+    hint = "add host: with memory_bytes and bytes_s to the cluster's file, or leave --offload out"
+
+
+class OffloadNotYet(ShardcError):
+    """A step is to run with the optimizer's state in the host's memory.
+
+    Fails: ``compile_step(..., offload="optimizer")``. Works: ``shardc plan ... --offload optimizer``.
+    """
+
+    template = "no step runs with its {what} state in the host's memory yet"
+    hint = "shardc plan --offload {what} estimates it; plans such as zero1 cut the state over devices"

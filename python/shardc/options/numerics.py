@@ -66,3 +66,11 @@ class Numerics(Group):
         "Prove the result equal to one device on the example batch, in f64 to 1e-9 and in its own precision.",
         only="compile_step",
     )
+    reduce_dtype: Literal["float32"] | None = option(
+        None,
+        "Sum gradients over devices and micro-batches in this dtype, float32, where they are of 16-bit "
+        "floats: FSDP's MixedPrecisionPolicy(reduce_dtype=torch.float32).",
+        Hint("torch.float32 or None", "as in reduce_dtype=torch.float32"),
+        convert=dtype_name,
+        only="compile_step",
+    )

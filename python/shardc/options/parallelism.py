@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.mapping import Placement
@@ -14,6 +15,7 @@ from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
 from shardc.options.presets import PRESETS, plan_terms, product_of
+from shardc.options.recompute import Recompute, read_recompute
 
 PlanLike = str | Path | Mapping[str, object]
 ClusterLike = str | Path | Cluster
@@ -76,6 +78,23 @@ class Parallelism(Group):
             'as in cluster="h100-8x64" or cluster="cluster.yaml"',
             "NAME|FILE",
         ),
+    )
+    recompute: Recompute = option(
+        "none",
+        "What backward computes again and does not keep: none; of each repeated layer, or stage of a "
+        "pipeline, all (full) or all but matmuls, convolutions, attention and communication (selective); "
+        "modules by name, each in full; or a policy for each stage.",
+        Hint(
+            "none, full or selective, or a list of modules, or of these with one for each stage",
+            'as in recompute="full", recompute=["layers.*"], or recompute=["full", "none"] for two stages',
+            "WHAT,...",
+        ),
+        parse=read_recompute,
+    )
+    offload: Literal["optimizer"] | None = option(
+        None,
+        "What lies in the host's memory between its uses: the optimizer's state. shardc plan estimates it; "
+        "no step runs so yet.",
     )
 
     def __post_init__(self) -> None:

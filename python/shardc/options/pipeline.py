@@ -1,6 +1,5 @@
 """How a step is cut into the stages of a pipeline, and in which order they run."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -9,17 +8,12 @@ from shardc.diagnostics.passes.pipeline import (
     BadScheduleFile,
     ChangesMathematics,
     NoMicroBatches,
-    WrongRecompute,
 )
 from shardc.options.field import Group, Hint, option
 from shardc.options.plan_file import named_file
+from shardc.options.recompute import Recompute, is_of_stages, policies_of
 from shardc.options.schedules import AUTO, named_rule
 
-Recompute = Literal["none", "full", "selective"]
-"""``none``: what backward reads is kept. ``full``: of each micro-batch the stage's inputs alone.
-``selective``: of what backward needs, results of matmuls, convolutions, attention and communication are kept;
-pointwise ops, norms, softmaxes and embeddings run again.
-"""
 Gather = Literal["micro-batch", "step"]
 """What parameters that are cut over other axes are gathered for: each micro-batch (and in backward again), or
 the whole step, an action of its own, which sends less and holds more.
@@ -65,17 +59,6 @@ class Pipeline(Group):
     stale_weights: bool = option(
         False, "Allow a schedule that changes the mathematics: pipedream, pipedream-2bw."
     )
-    recompute: Recompute | tuple[Recompute, ...] = option(
-        "none",
-        "What stages compute again in backward and do not keep: none, full or selective (all but matmuls, "
-        "convolutions, attention and communication), for all stages or one for each.",
-        Hint(
-            "none, full or selective, or a list of these with one for each stage",
-            'as in recompute="full", or recompute=["selective", "none"] for two stages',
-            "WHAT,...",
-        ),
-        parse=lambda text: text.split(",") if "," in text else text,
-    )
     memory_limit_bytes: float | None = option(
         None,
         "What a device may hold of parameters, gradients, optimizer state and activations in flight; "
@@ -106,7 +89,7 @@ class Pipeline(Group):
         """The file of the schedule."""
         return named_file(self.schedule, ".csv")
 
-    def check(self, ranks: int, micro_batches: int) -> None:
+    def check(self, ranks: int, micro_batches: int, recompute: Recompute = "none") -> None:
         """Whether there can be such a pipeline of ``ranks`` devices.
 
         Raises NoMicroBatches, BadScheduleFile, UnknownSchedule, BadStages, BadMicroBatches,
@@ -123,13 +106,5 @@ class Pipeline(Group):
             rule.check(stages, ranks, micro_batches)
             if rule.changes_mathematics and not self.stale_weights:
                 raise ChangesMathematics(schedule=rule.name)
-            policies_of(self.recompute, stages)
-
-
-def policies_of(given: str | Sequence[str], stages: int) -> tuple[str, ...]:
-    """One of :data:`Recompute` for each stage. Raises WrongRecompute."""
-    named = (given,) * stages if isinstance(given, str) else tuple(given)
-    if len(named) != stages:
-        problem = f"recomputation is given for {len(named)} stages, of {stages}"
-        raise WrongRecompute(problem=problem, nearest=repr([*named, *["none"] * stages][:stages]))
-    return named
+            if is_of_stages(recompute):
+                policies_of(recompute, stages)

@@ -56,5 +56,7 @@ class StepOptions:
         if self.pipeline is not None and not axis:
             raise NotAPipeline(plan=parallelism.plan)
         if axis in parallelism.mesh:
-            (self.pipeline or Pipeline()).check(parallelism.mesh[axis], parallelism.micro_batches)
+            (self.pipeline or Pipeline()).check(
+                parallelism.mesh[axis], parallelism.micro_batches, parallelism.recompute
+            )
         self.kernels.check_step()

@@ -24,12 +24,15 @@ ROLE_WORDS = {"param": "parameters", "opt_state": "optimizer state", "buffer": "
 @dataclass(frozen=True)
 class RankMemory:
     """Bytes on one device. ``given``: what a step is given, by role. ``peak``: the most at once, or why that
-    is not known.
+    is not known. ``host_bytes``: of it what is in the host's memory. ``largest_state_bytes``: the optimizer's
+    state of one parameter, at most.
     """
 
     rank: int
     given: Mapping[str, int]
     peak: Peak | PeakUnknown
+    host_bytes: int = 0
+    largest_state_bytes: int = 0
 
     @property
     def state_bytes(self) -> int:
@@ -49,7 +52,10 @@ class RankMemory:
     def rows(self) -> list[tuple[str, str]]:
         """What is alive at the peak, by kind."""
         given = [(ROLE_WORDS.get(role, role), size_text(size)) for role, size in self.given.items() if size]
-        return [*given, ("activations and gradients at the peak", size_text(self.made_bytes))]
+        host = (
+            [("optimizer state in the host's memory", size_text(self.host_bytes))] if self.host_bytes else []
+        )
+        return [*given, ("activations and gradients at the peak", size_text(self.made_bytes)), *host]
 
 
 def memory_of(module: ir.Module) -> Sequence[RankMemory]:
@@ -65,7 +71,13 @@ def memory_of(module: ir.Module) -> Sequence[RankMemory]:
     for number, peak in zip(sorted(parts), step_peaks(module), strict=True):
         rank, part = parts[number]
         given: dict[str, int] = {}
+        states: dict[str, int] = {}
         for leaf in part.arguments:
-            given[leaf.role] = given.get(leaf.role, 0) + prod(leaf.local_shape(mesh)) * leaf.dtype.itemsize
-        found.append(RankMemory(rank, given, peak))
+            size = prod(leaf.local_shape(mesh)) * leaf.dtype.itemsize
+            given[leaf.role] = given.get(leaf.role, 0) + size
+            if leaf.role == "opt_state":
+                parameter = leaf.name.rpartition("/")[0]
+                states[parameter] = states.get(parameter, 0) + size
+        largest = max(states.values(), default=0)
+        found.append(RankMemory(rank, given, peak, largest_state_bytes=largest))
     return found

@@ -17,6 +17,7 @@ from shardc.dialects.pipe.schedule_op import find_schedule, read_schedule
 from shardc.planning.candidates import Candidate
 from shardc.planning.depth.blend import Blend
 from shardc.planning.memory import RankMemory, memory_of
+from shardc.planning.offload import with_copies
 from shardc.planning.placement import ArgumentPlacement, placement_of
 from shardc.report.device_work import DeviceWork
 from shardc.report.step.read_step import read_step
@@ -73,10 +74,12 @@ class Priced:
         return prod(self.candidate.mesh.values())
 
     def on(self, cluster: Cluster) -> Price:
-        """The price on a cluster. Raises MeshDoesNotFit."""
+        """The price on a cluster. Raises MeshDoesNotFit, and NoHostMemory where state is offloaded."""
         costs = costs_on(cluster, self.candidate.mesh, self.pipe)
         time, *deeper = (step_time_of(step, costs, self.schedule) for step in (self.step, *self.deeper))
-        return Price(self, cluster, self.blend.time(time, deeper), costs.rates.half_flop_s)
+        time = self.blend.time(time, deeper)
+        time = with_copies(time, cluster, max(rank.host_bytes for rank in self.memory))
+        return Price(self, cluster, time, costs.rates.half_flop_s)
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,14 @@ class Price:
         return self.capacity_bytes - self.priced.fullest.peak_bytes
 
     @property
+    def host_lacking_bytes(self) -> float:
+        """What the host's memory for a device lacks for what is offloaded."""
+        held = max(rank.host_bytes for rank in self.priced.memory)
+        return max(held - self.cluster.host.memory_bytes, 0.0) if self.cluster.host else 0.0
+
+    @property
     def fits(self) -> bool:
-        return self.free_bytes >= 0
+        return self.free_bytes >= 0 and not self.host_lacking_bytes
 
     @property
     def tokens_s(self) -> float:

@@ -11,16 +11,19 @@ from shardc.diagnostics.base import ShardcError
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.spec import Capture
+from shardc.options.parallelism import Parallelism
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.planning.candidates import Candidate
 from shardc.planning.depth.blend import Blend, NotAffine
 from shardc.planning.depth.runs import runs_of
 from shardc.planning.depth.shallow import Periods, shallow
+from shardc.planning.offload import offloaded
 from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
 from shardc.runtime.report.logs import TIMING
 from shardc.step.foreign.resolve import resolve_plan
+from shardc.step.recomputed import recomputed
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 
 FEW, MORE, CHECKED = 2, 3, 4
@@ -35,7 +38,8 @@ class Pricer:
     def __init__(self, question: Question, autocast: str | None = None) -> None:
         self.question = question
         self._autocast = None if autocast is None else getattr(torch, autocast)
-        self._captures: dict[tuple[tuple[int, ...], ...], Capture] = {}
+        self._captures: dict[tuple[tuple[tuple[int, ...], ...], tuple[str, ...]], Capture] = {}
+        """By how many periods of equal layers there are, and the modules that are noted."""
         self._runs = runs_of(question.model)
         self._is_checked = False
 
@@ -47,14 +51,15 @@ class Pricer:
         """
         if not whole and self._is_affine(candidate, options):
             try:
-                return self._foretold(candidate, self._whole(), options)
+                return _with_offload(self._foretold(candidate, self._whole(), options), options)
             except NotAffine as error:
                 _log(str(error))
-        return self._price(candidate, self._whole(), options)
+        return _with_offload(self._price(candidate, self._whole(), options), options)
 
     def _is_affine(self, candidate: Candidate, options: dict[str, object]) -> bool:
         """Whether equal layers may stand for others. Stages and plans of files speak of single layers."""
-        if "pipeline" in candidate.plan or candidate.plan.endswith(".json"):
+        is_by_name = not isinstance(options.get("recompute", "none"), str)
+        if is_by_name or "pipeline" in candidate.plan or candidate.plan.endswith(".json"):
             return False
         if self._runs and not self._is_checked:
             self._check(candidate, options)
@@ -66,10 +71,15 @@ class Pricer:
         chosen = StepOptions.of({**given, **options})
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
-        mesh = make_mesh(candidate.mesh, candidate.micro_batches)
-        own = model_plan_of(model)
-        capture = self._captured(self._whole() if periods is None else periods)
-        return compile_capture(capture, mesh, plan, model_plan=own, pipeline=pipeline)
+        return compile_capture(
+            self._captured(self._whole() if periods is None else periods, chosen.parallelism),
+            make_mesh(candidate.mesh, candidate.micro_batches),
+            plan,
+            model_plan=model_plan_of(model),
+            pipeline=pipeline,
+            recompute=chosen.parallelism.recompute,
+            reduce_dtype=chosen.numerics.reduce_dtype,
+        )
 
     def _whole(self) -> Periods:
         return [[stretch.count for stretch in run.stretches] for run in self._runs]
@@ -108,16 +118,29 @@ class Pricer:
             _log(problem)
             self._runs = []
 
-    def _captured(self, periods: Periods) -> Capture:
+    def _captured(self, periods: Periods, options: Parallelism) -> Capture:
         """The captured step, with a module of its own for the passes to change."""
-        key = tuple(map(tuple, periods))
-        if key not in self._captures:
-            with shallow(self.question, self._runs, periods) as q:
-                self._captures[key] = capture_step(
-                    q.model, q.optimizer, q.batch, loss=q.loss, autocast=self._autocast, context=new_context()
+        counts = tuple(map(tuple, periods))
+        with shallow(self.question, self._runs, periods) as q:
+            noted = recomputed(q.model, options)
+            if (counts, noted) not in self._captures:
+                self._captures[counts, noted] = capture_step(
+                    q.model,
+                    q.optimizer,
+                    q.batch,
+                    loss=q.loss,
+                    autocast=self._autocast,
+                    context=new_context(),
+                    noted=noted,
                 )
-        capture = self._captures[key]
+        capture = self._captures[counts, noted]
         return replace(capture, module=copy_module(capture.module))
+
+
+def _with_offload(priced: Priced, options: dict[str, object]) -> Priced:
+    if options.get("offload") != "optimizer":
+        return priced
+    return replace(priced, memory=[offloaded(rank) for rank in priced.memory])
 
 
 def _log(problem: str) -> None:

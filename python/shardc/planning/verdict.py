@@ -6,10 +6,16 @@ from collections.abc import Sequence
 
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.diagnostics.text import size_text, table
+from shardc.planning.offload import OFFLOAD
 from shardc.planning.price import Price
 from shardc.planning.question import Question
 
-CAUSES = {"matmul": "matrix products", "memory": "passes over memory", "host": "launches"}
+CAUSES = {
+    "matmul": "matrix products",
+    "memory": "passes over memory",
+    "host": "launches",
+    OFFLOAD: "copies of optimizer state",
+}
 
 
 def verdict(question: Question, price: Price) -> str:
@@ -72,7 +78,10 @@ def _head(question: Question, price: Price) -> list[str]:
 def _memory(price: Price) -> list[str]:
     fullest = price.priced.fullest
     peak, capacity = size_text(fullest.peak_bytes), size_text(price.capacity_bytes)
-    if price.fits:
+    if price.host_lacking_bytes:
+        lacking = size_text(price.host_lacking_bytes)
+        head = f"does not fit: the host's memory lacks {lacking} a device for the optimizer's state"
+    elif price.fits:
         head = f"fits: {peak} of {capacity} at the peak, {size_text(price.free_bytes)} free"
     else:
         lacking = size_text(-price.free_bytes)
@@ -119,7 +128,8 @@ def _place(price: Price) -> tuple[str, str]:
 
 
 def _figures(price: Price) -> tuple[str, ...]:
-    free = size_text(price.free_bytes) if price.fits else f"-{size_text(-price.free_bytes)}"
+    free_bytes = min(price.free_bytes, -price.host_lacking_bytes or price.free_bytes)
+    free = size_text(free_bytes) if price.fits else f"-{size_text(-free_bytes)}"
     return (
         time_text(price.time.seconds),
         f"{price.tokens_s:,.0f}" if price.priced.tokens else "-",

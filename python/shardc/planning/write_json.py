@@ -46,4 +46,5 @@ def _price(price: Price) -> Json:
 def _memory(rank: RankMemory) -> Json:
     peak = rank.peak
     where = None if isinstance(peak, PeakUnknown) else peak.where or None
-    return {"rank": rank.rank, "given_bytes": dict(rank.given), "peak_bytes": rank.peak_bytes, "where": where}
+    sizes = {"given_bytes": dict(rank.given), "peak_bytes": rank.peak_bytes, "host_bytes": rank.host_bytes}
+    return {"rank": rank.rank, **sizes, "where": where}

@@ -23,7 +23,7 @@ from shardc.passes.manager.program import find_function
 from shardc.report.source_lines import shown
 from shardc.runtime.report.messages import is_silenced
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES = ("forward", "recompute", "backward", "optimizer")
 SMALLEST_PART = 0.01
 """Of a step's operations: what is repeated of fewer is in the table alone."""
 
@@ -69,7 +69,7 @@ class DeviceWork:
         rows = [("", "FLOP", "of one device's", "bytes", "of one device's")]
         for phase in (*PHASES, "total"):
             own, single = _sums(self.own, phase), _sums(self.single, phase)
-            if any(single):
+            if any(single) or any(own):
                 parts = [_part(a, b) for a, b in zip(own, single, strict=True)]
                 rows.append((phase, _count(own[0]), parts[0], _count(own[1]), parts[1]))
         title = f"what a device computes, beside one device alone (evenly divided: {1 / devices:.3f})"

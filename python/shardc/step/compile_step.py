@@ -24,6 +24,7 @@ from shardc.diagnostics.api import MeshIsNotTheWorld, NotEqual, SavedTooLate
 from shardc.diagnostics.base import collect_remarks
 from shardc.diagnostics.catalogue import check_silenced
 from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.diagnostics.planning import OffloadNotYet
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
@@ -59,6 +60,7 @@ from shardc.step.micro_batches import cut_micro_batches
 from shardc.step.model_watch import ModelWatch
 from shardc.step.once import Request
 from shardc.step.other_shapes import OtherShapes, bucketed
+from shardc.step.recomputed import recomputed
 from shardc.step.shard import Compiled, make_mesh, model_plan_of
 from shardc.step.share_state import follow, share_state, shared_with, slots_of
 from shardc.step.values import batch_leaves, example_inputs
@@ -372,6 +374,8 @@ def compile_with(
     start_logs()
     check_silenced()
     parallelism, kernels, numerics = options.parallelism, options.kernels, options.numerics
+    if parallelism.offload is not None:
+        raise OffloadNotYet(what=parallelism.offload)
     target = step_target(kernels.target) if kernels.fuse or kernels.target else None
     if target is None:
         check_no_force(kernels.force_fusion, "there can be no kernels for this machine's GPU")
@@ -393,6 +397,7 @@ def compile_with(
         clip_parameters=numerics.clip_parameters,
         autocast=None if numerics.autocast is None else getattr(torch, numerics.autocast),
         outputs=Outputs(options.results.outputs or {}),
+        noted=recomputed(uncompiled(model), parallelism),
     )
     with collection_paused():
         capture = trace(context=new_context(), twice=numerics.verify)

@@ -108,7 +108,7 @@ class Request:
         model_plan = list((self.model_plan or {}).items())
         cut = self.micro_batches and (self.micro_batches.count, self.micro_batches.whole)
         step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
-        return *step, options.kernels, options.numerics
+        return *step, options.kernels, options.numerics, options.parallelism.recompute
 
     @cached_property
     def cluster(self) -> Cluster | None:
@@ -140,6 +140,8 @@ class Request:
             micro_batches=self.micro_batches,
             cluster=self.cluster,
             held=self.held,
+            recompute=options.parallelism.recompute,
+            reduce_dtype=options.numerics.reduce_dtype,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True

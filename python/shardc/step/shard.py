@@ -23,6 +23,7 @@ from shardc.dialects.dist.mesh import Mesh, MeshAxis, write_mesh
 from shardc.frontend.step.spec import Capture
 from shardc.options.parallelism import MICRO, PlanLike, check_mesh
 from shardc.options.pipeline import Pipeline
+from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
 from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
 from shardc.passes.manager.base import Pass
@@ -40,6 +41,8 @@ from shardc.passes.plan.plan_check import check_plan
 from shardc.passes.plan.plan_file import plan_to_json, read_plan
 from shardc.passes.plan.presets import Setting, close_inputs
 from shardc.passes.plan.style_plan import StylePlan, read_styles
+from shardc.passes.recompute.torch_recompute import TorchRecompute
+from shardc.passes.reduce.torch_reduce_dtype import TorchReduceDtype
 from shardc.report.device_work import DeviceWork, device_work
 from shardc.report.step.step_time import step_time
 from shardc.runtime.check import Json
@@ -59,6 +62,12 @@ def _passes(has_pipeline: bool, micro_batches: MicroBatches | None, cluster: Clu
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     # What dist-combine packs together may be of several stages.
     return steps + build("verify-level{level=3}" if has_pipeline else "dist-combine,verify-level{level=3}")
+
+
+def _recompute(recompute: Recompute) -> list[Pass]:
+    """The passes for modules that are recomputed; what was kept apart by its module is shared then."""
+    policy = recompute if isinstance(recompute, str) else "full"
+    return [TorchRecompute(policy), *build("torch-share{creations=false}")]
 
 
 def _global(module: ir.Module, micro_batches: MicroBatches | None) -> ir.Module:
@@ -202,12 +211,15 @@ def compile_capture(
     micro_batches: MicroBatches | None = None,
     cluster: Cluster | None = None,
     held: Held | None = None,
+    recompute: Recompute = "none",
+    reduce_dtype: str | None = None,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
     ``micro_batches``: those of which the first was captured, each a program of its own. ``cluster``: whose
     links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
-    reads.
+    reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages.
+    ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -224,6 +236,10 @@ def compile_capture(
     with collect_remarks() as remarks, collection_paused():
         run(module, build("torch-lift-bmm,torch-share{creations=false}"), after_pass=passed)
         levels.keep(GLOBAL, _global(module, micro_batches))
+        if capture.noted:
+            run(module, _recompute(recompute), after_pass=passed)
+        if reduce_dtype is not None:
+            run(module, [TorchReduceDtype()], after_pass=passed)
         planned = mesh if micro_batches is None else Mesh(mesh.space)
         write_mesh(module, planned)
         reading = Reading(module)
@@ -240,7 +256,8 @@ def compile_capture(
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)
         if chosen.pipeline:
             cut = copy_module(module)
-            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline(), held)
+            policies = "none" if capture.noted else recompute
+            cut_pipeline(cut, chosen.pipeline, pipeline or Pipeline(), held, policies)
             passed("pipe-cut", cut)
             run(cut, build("dist-combine"), after_pass=passed)
             levels.keep(PIPELINE, cut)

@@ -62,12 +62,11 @@ def test_compile_passes_everything_on(install, script: Path, tmp_path: Path, cap
     )
     assert main([*arguments.split(), str(tmp_path / "out")]) == 0
     options = StepOptions(
-        Parallelism({"data": 2, "pipe": 2}, "data*pipeline", 4),
+        Parallelism({"data": 2, "pipe": 2}, "data*pipeline", 4, recompute=("full", "none", "none", "none")),
         Pipeline(
             schedule="interleaved",
             stages=("layers.1", "layers.2", "layers.3"),
             stale_weights=True,
-            recompute=("full", "none", "none", "none"),
             memory_limit_bytes=4e9,
             gather="step",
         ),

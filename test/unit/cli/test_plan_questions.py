@@ -23,7 +23,17 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
         "2 of 2 plans fit",
     ),
     "mixed precision": (["-m", "data=4", "-p", "data", "--precision", "mixed"], "fits:"),
-    "recomputation": (["-m", "pipe=2,data=2", "-p", "pipeline*data", "--recompute", "full"], "pipeline of 2"),
+    "a recompute policy": (["-m", "data=4", "-p", "data", "--recompute", "full"], "fits:"),
+    "two recompute policies": (["-m", "data=4", "-p", "zero3", "--recompute", "selective"], "fits:"),
+    "recomputation of stages": (
+        ["-m", "pipe=2,data=2", "-p", "pipeline*data", "--recompute", "full"],
+        "pipeline of 2",
+    ),
+    "optimizer offload": (
+        ["-m", "data=4", "-p", "data", "--offload", "optimizer"],
+        r"optimizer state in the host's memory(.|\n)*copies of optimizer state",
+    ),
+    "f32 reductions": (["-m", "data=4", "-p", "zero2", "--reduce-dtype", "float32"], "fits:"),
     "hybrid sharding": (
         ["-m", "replica=2,data=2", "-p", "data:replica*zero3:data", "-p", "zero3:replica*zero3:data"],
         "2 of 2 plans fit",

@@ -49,9 +49,9 @@ MESH = {"data": 2}
         (Pipeline, {"schedule": 1}, "schedule is 1, not the name of a schedule, a CSV file, or a schedule"),
         (Pipeline, {"gather": "batch"}, "not 'micro-batch' or 'step'; did you mean 'micro-batch'?"),
         (
-            Pipeline,
-            {"recompute": ["full", "al"]},
-            "recompute is a list of 'full', 'al', not none",
+            Parallelism,
+            {"mesh": {"data": 2}, "recompute": ["full", 2]},
+            "recompute is a list of 'full', 2, not none",
         ),
         (Pipeline, {"memory_limit_bytes": 0}, "memory_limit_bytes is 0, not a number of bytes above 0"),
         (Kernels, {"matmuls": "cublas"}, "matmuls is 'cublas', not 'auto' or 'extern' or 'generated'"),

@@ -21,6 +21,7 @@ from shardc.dialects.aten.types import is_known
 from shardc.dialects.kern.size import SHAPE, SHAPES, SYMBOLS
 from shardc.frontend.importing.cleanup import where_of
 from shardc.frontend.importing.graph_io import GRADIENT, PARAMETER, StepGraph
+from shardc.frontend.importing.module_calls import MODULE
 from shardc.frontend.importing.recorder import FRAMES, PHASE, Frames
 from shardc.frontend.importing.sizes import SizeTable
 from shardc.frontend.nodes import calls, list_at, placeholders, values_of
@@ -117,6 +118,8 @@ class _NodeImporter(GraphNodeImporter):
             raise UnsupportedOp(op=str(node.target), reason=reason, where=where_of(node)) from error
         op = self.resolve_node_value(node).owner
         op.attributes["dist.phase"] = ir.StringAttr.get(node.meta[PHASE], self._c)
+        if call := node.meta.get(MODULE):
+            op.attributes["dist.module"] = ir.StringAttr.get(call, self._c)
         if shapes := self._step.sizes.shapes(node.meta["val"], self._c):
             op.attributes[SHAPES] = shapes
         if gradients := _gradients(node):

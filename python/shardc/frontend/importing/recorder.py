@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
+from shardc.frontend.importing.module_calls import MODULE, ModuleCalls
 from shardc.runtime.report import progress
 from shardc.runtime.torch_private import current_autograd_node, sequence_number, sequence_number_of
 
@@ -62,15 +63,23 @@ _WRAPPERS = (
 class NodeRecorder:
     """Current phase and source of the nodes being made; ``label`` stands for lines in the optimizer phase.
 
-    With ``watch``, the newest node stays the first at which ``watch()`` was true.
+    With ``watch``, the newest node stays the first at which ``watch()`` was true. ``calls``: of modules that
+    are noted on nodes.
     """
 
-    def __init__(self, stop_file: str, fallback: Frames, watch: Callable[[], bool] | None = None) -> None:
+    def __init__(
+        self,
+        stop_file: str,
+        fallback: Frames,
+        watch: Callable[[], bool] | None = None,
+        calls: ModuleCalls | None = None,
+    ) -> None:
         self.phase = FORWARD
         self.label: Frames | None = None
         self._stop_file, self._watch = stop_file, watch
         self._watched: Frames | None = None
         self._last = fallback
+        self.calls = calls
         self._by_sequence: dict[int, Frames] = {}
         self._made = 0
 
@@ -85,6 +94,8 @@ class NodeRecorder:
                 progress.step(f"{self.phase}, ops", self._made)
             node.meta[PHASE] = self._phase()
             node.meta[FRAMES] = self._frames()
+            if self.calls is not None and self.calls.current:
+                node.meta[MODULE] = self.calls.current
             if self._watch is not None and self._watched is None and self._watch():
                 self._watched = node.meta[FRAMES]
             return node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch_mlir import ir
@@ -39,6 +39,7 @@ def capture_step(
     context: ir.Context | None = None,
     twice: bool = False,
     outputs: Outputs = NOTHING,
+    noted: Collection[str] = (),
 ) -> Capture:
     """Traces forward, loss, backward, clipping and ``optimizer.step()`` as one function; nothing is computed.
 
@@ -49,7 +50,8 @@ def capture_step(
     ``clip_parameters``, of the optimizer's. ``autocast`` runs forward and loss under
     ``torch.autocast`` with that dtype. ``twice`` traces two steps in a row, to see what a trace would freeze
     that is neither an attribute of a module nor a generator of random numbers: time, globals. ``outputs`` are
-    results besides the loss, of role ``output``.
+    results besides the loss, of role ``output``. ``noted`` names modules: ops of their calls get the
+    attribute ``dist.module``.
 
     Raises subclasses of ShardcError, from ``shardc.diagnostics.frontend``.
     """
@@ -69,6 +71,7 @@ def capture_step(
         autocast=autocast,
         twice=twice,
         outputs=outputs,
+        noted=noted,
     )
     # Without collections, and without code for a graph that still changes, a trace takes a fifth less time.
     with collection_paused(), use_lazy_graph_module(True):
@@ -90,6 +93,7 @@ def capture_step(
         tied=state.tied,
         gradients=step.gradients,
         written=trace.written,
+        noted=tuple(noted),
         trace_s=traced - started,
         import_s=time.perf_counter() - traced,
         _values=values_of(state, traced_optimizer.slots),

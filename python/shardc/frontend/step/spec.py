@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -67,7 +68,7 @@ class Capture:
     ``baked`` holds the settings of param groups that are constants of the program: ``{(group, key): value}``.
     ``tied`` maps each other name of a tied parameter or buffer to the name used here.
     ``written`` are the attributes that the forward sets on modules, by the module's path and their names.
-    ``trace_s`` and ``import_s`` are seconds.
+    ``noted`` are modules whose calls ops are marked with. ``trace_s`` and ``import_s`` are seconds.
     """
 
     module: ir.Module
@@ -83,6 +84,7 @@ class Capture:
     written: list[tuple[str, str]] = field(default_factory=list)
     trace_s: float = 0.0
     import_s: float = 0.0
+    noted: Sequence[str] = ()
     _values: dict[tuple[str, str], torch.Tensor] = field(default_factory=dict, repr=False)
     _fills: dict[str, float] = field(default_factory=dict, repr=False)
 

@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from shardc.diagnostics.frontend import (
 )
 from shardc.environment import FOLD_LAYERS
 from shardc.frontend.fake_results import with_corrections
+from shardc.frontend.importing.module_calls import ModuleCalls
 from shardc.frontend.importing.recorder import (
     BACKWARD,
     FORWARD,
@@ -42,6 +43,7 @@ from shardc.frontend.step.batch import LossFunction, find_loss, unflatten_batch
 from shardc.frontend.step.call import call_of
 from shardc.frontend.step.fold.folding import Folding
 from shardc.frontend.step.fold.layers import seen_by
+from shardc.frontend.step.fold.noted import noting
 from shardc.frontend.step.fold.tape import Tape, Unfoldable
 from shardc.frontend.step.frozen import (
     Values,
@@ -118,9 +120,10 @@ class StepTracer:
         autocast: torch.dtype | None,
         twice: bool = False,
         outputs: Outputs = NOTHING,
+        noted: Collection[str] = (),
     ) -> None:
         """``outputs``: what the step returns besides its loss. ``twice``: trace two steps in a row in any
-        case, and refuse a second that is another program.
+        case, and refuse a second that is another program. ``noted``: modules whose calls ops are marked with.
         """
         self._model, self._state, self._optimizer = model, state, optimizer
         self._inputs, self._batch_tree = batch
@@ -131,6 +134,7 @@ class StepTracer:
         read = dict.fromkeys([*optimizer.names, *clipped])
         self._trained = [name for name in read if state.params[name].requires_grad]
         self._twice, self._modules, self._outputs = twice, modules_of(model, loss), outputs
+        self._noted = noted
         self._found: Tensors = {}
         self._results: list[tuple[str, str]] = []
         self._where = caller_line()
@@ -184,14 +188,16 @@ class StepTracer:
         ``between``: called after a forward and backward that come before those of the graph's results.
         Raises Unfoldable where ``copies`` of layers may be wrong.
         """
-        self._recorder = NodeRecorder(__file__, self._where, watch)
+        calls = ModuleCalls(self._model, self._noted) if self._noted else None
+        self._recorder = NodeRecorder(__file__, self._where, watch, calls)
         self._folding = Folding(self._recorder, self._stream, copies=copies)
         table = with_corrections({**decomposition_table(), **random_table(self._stream)})
         # A lambda: make_fx counts a bound method's self among the arguments.
         traced = make_fx(lambda flat: self._record(flat, between), table, tracing_mode="real")
         self._stream.restart()
         layers = nullcontext() if self._symbols else seen_by(self._folding, self._model)
-        with unchanged(self._modules.values()), layers:
+        noted = nullcontext() if calls is None else noting(calls, self._recorder)
+        with unchanged(self._modules.values()), layers, noted:
             try:
                 return traced(tensors), python_values(self._modules)
             except Unfoldable:

@@ -39,11 +39,12 @@ def names_of(model: nn.Module) -> list[str]:
 
 def no_match(model: nn.Module, pattern: str, style: object, where: str) -> PatternMatchesNoModule:
     """The error of a pattern that names nothing."""
-    nearest = _nearest(pattern, [name for name in names_of(model) if name])
-    return PatternMatchesNoModule(pattern=pattern, style=style, nearest=nearest, where=where)
+    near = nearest(pattern, [name for name in names_of(model) if name])
+    return PatternMatchesNoModule(pattern=pattern, style=style, nearest=near, where=where)
 
 
-def _nearest(pattern: str, names: Iterable[str]) -> str:
+def nearest(pattern: str, names: Iterable[str]) -> str:
+    """The names most like a pattern, at most three."""
     known = list(names)
     return ", ".join(difflib.get_close_matches(pattern, known, n=3, cutoff=0.2) or known[:3])
 

@@ -51,19 +51,19 @@ def seen_by(folding: Folding, model: torch.nn.Module) -> Iterator[None]:
 
 
 def _subclass(kind: type, is_called: bool, names: tuple[str, ...], folding: Folding) -> type:
-    bases = (_Seen, kind) if is_called else (_Quiet, kind)
+    bases = (_Seen, kind) if is_called else (Quiet, kind)
     held = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     return type(kind.__name__, bases, {**held, "_folding": folding, **{n: _Index(n, folding) for n in names}})
 
 
-class _Quiet:
+class Quiet:
     """First among the bases of a class that is no class of the user's: it registers nowhere."""
 
     def __init_subclass__(cls, **_: object) -> None:
         pass
 
 
-class _Seen(_Quiet):
+class _Seen(Quiet):
     """First among the bases of a layer's class."""
 
     _folding: Folding

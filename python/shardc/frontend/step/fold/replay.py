@@ -32,7 +32,8 @@ class Copied:
     def run(self) -> object:
         """Copies the forward; what the call returns."""
         tape, inputs = self.kind.tape, self.given.differentiable
-        tape.copy(self.sample.nodes, self._known, self._draws)
+        moved = tape.moved(self.sample.given.module, self.given.module)
+        tape.copy(self.sample.nodes, self._known, self._draws, moved)
         self.kind.stream.skip(self.sample.draws)
         made = tape.stand_ins(self.output_nodes)
         self.outputs = list(_Copy.apply(self, made, *inputs)) if inputs else made

@@ -10,11 +10,13 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer, get_proxy_slot
 from torch.fx.node import map_arg
 
+from shardc.frontend.importing.module_calls import MODULE
 from shardc.frontend.importing.recorder import BACKWARD, FRAMES, Frames, NodeRecorder
 from shardc.frontend.step.fold.signature import described
 from shardc.frontend.step.traced_tensor import node_of, stand_ins
 from shardc.runtime.torch_private import FakeTensor, OpOverload, pytree, schema_of
 
+Moved = Callable[[str | None], str]
 Known = dict[Node, Node]
 """For nodes of one call, those of another that take their places."""
 
@@ -44,6 +46,11 @@ class Tape:
         """The node that a traced tensor is; None for any other."""
         return node_of(tensor, self._tracer)
 
+    def moved(self, source: torch.nn.Module, copy: torch.nn.Module) -> Moved | None:
+        """The calls of modules inside of a copy of a call of ``source``; None where none are noted."""
+        calls = self._recorder.calls
+        return None if calls is None else calls.of_copy(source, copy)
+
     def stand_ins(self, nodes: Sequence[Node]) -> list[torch.Tensor]:
         """New tensors that stand for nodes."""
         return stand_ins(nodes, self._tracer)
@@ -60,12 +67,17 @@ class Tape:
             found.append(last)
         return found
 
-    def copy(self, nodes: Sequence[Node], known: Known, draws: int) -> None:
-        """Appends copies, with nodes as ``known`` has them and draws so many numbers on; adds them to it."""
+    def copy(self, nodes: Sequence[Node], known: Known, draws: int, moved: Moved | None = None) -> None:
+        """Appends copies, with nodes as ``known`` has them and draws so many numbers on; adds them to it.
+
+        ``moved``: which calls of modules copies are part of, by those of the nodes.
+        """
         for node in nodes:
             args, kwargs = _moved(node, known.__getitem__, draws)
             new = self._graph.create_node(node.op, node.target, args, kwargs)
             new.meta = dict(node.meta)
+            if moved is not None and (MODULE in node.meta or moved(None)):
+                new.meta[MODULE] = moved(node.meta.get(MODULE))
             known[node] = new
         if nodes:
             self._recorder.follow(nodes[-1].meta[FRAMES])

@@ -1,12 +1,21 @@
-"""Copies of ops in another block, with the constants and the integers (offsets of a rank) that they read."""
+"""What ops read, and copies of ops with the constants and the integers (offsets of a rank) that they read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import is_constant
+
+
+def reads(op: ir.Operation) -> Iterator[ir.Value]:
+    """The values that an op reads, those in lists too; no constants."""
+    for value in op.operands:
+        if isinstance(value, ir.OpResult) and is_constant(value.owner.operation):
+            yield from reads(value.owner.operation)
+        else:
+            yield value
 
 
 class Copier:

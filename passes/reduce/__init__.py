@@ -1,0 +1,1 @@
+"""In which precision devices add up what each has a part of."""

@@ -1,0 +1,56 @@
+"""What the optimizer's state costs in the host's memory: an estimate, which no run does yet.
+
+Each step the state of every parameter is copied to the device, updated there and copied back. Copies run both
+ways at once, and two parameters' states are on the device: one that comes and one that goes. Nothing hides
+them. (Ren et al., ZeRO-Offload, 2021, update on the CPU instead, and send gradients and parameters.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardc.backends.torch.memory.curve import ARGUMENTS, Curve, Moment, Place
+from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.step.step_time import StepTime
+from shardc.diagnostics.passes.memory import PeakUnknown
+from shardc.diagnostics.planning import NoHostMemory
+from shardc.planning.memory import RankMemory
+
+OFFLOAD = "offload"
+"""The cause of waiting for copies between host and device."""
+IN_FLIGHT = 2
+"""States of parameters that are on the device at once."""
+
+
+def offloaded(rank: RankMemory) -> RankMemory:
+    """A rank with the optimizer's state in the host's memory."""
+    moved = rank.given.get("opt_state", 0)
+    there = min(IN_FLIGHT * rank.largest_state_bytes, moved)
+    given = {**rank.given, "opt_state": there}
+    peak = rank.peak
+    if not isinstance(peak, PeakUnknown):
+        less = moved - there
+        sizes = {"size_bytes": peak.size_bytes - less, "given_bytes": peak.given_bytes - less}
+        peak = replace(peak, curve=_lowered(peak.curve, less), **sizes)
+    return replace(rank, given=given, peak=peak, host_bytes=moved)
+
+
+def _lowered(curve: Curve, less: int) -> Curve:
+    """The memory over time where arguments take ``less`` bytes less."""
+    given = curve.places.index(Place()) if Place() in curve.places else ARGUMENTS
+    return replace(curve, moments=tuple(_moment(moment, given, less) for moment in curve.moments))
+
+
+def _moment(moment: Moment, given: int, less: int) -> Moment:
+    held = tuple((place, size - less if place == given else size) for place, size in moment.held)
+    return replace(moment, size_bytes=moment.size_bytes - less, held=tuple(p for p in held if p[1] > 0))
+
+
+def with_copies(time: StepTime, cluster: Cluster, host_bytes: int) -> StepTime:
+    """The time of a step that copies ``host_bytes`` of state from the host, and back. Raises NoHostMemory."""
+    if not host_bytes:
+        return time
+    if cluster.host is None:
+        raise NoHostMemory(cluster=cluster.name)
+    copies_s = host_bytes / cluster.host.bytes_s + 2 * cluster.host.latency_s
+    return replace(time, seconds=time.seconds + copies_s, causes={**time.causes, OFFLOAD: copies_s})
