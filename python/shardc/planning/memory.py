@@ -1,16 +1,19 @@
-"""What each rank of a plan holds: its state by role, and the most that its tensors take at once."""
+"""What each rank of a plan holds: its state by role, what the step makes by kind, and the most at once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from torch_mlir import ir
 
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.memory.dry_run import Peak
+from shardc.backends.torch.memory.kinds import ACTIVATIONS, COLLECTIVES, GRADIENTS, KINDS, TEMPORARIES, Alive
 from shardc.compiler.memory import step_peaks
+from shardc.cost.allocator import UNKNOWN_SLACK, reserved_bytes
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.diagnostics.text import size_text
 from shardc.runtime.check import STATE_ROLES
@@ -19,6 +22,12 @@ from shardc.runtime.comm.mesh import Mesh
 from shardc.runtime.program import part_of
 
 ROLE_WORDS = {"param": "parameters", "opt_state": "optimizer state", "buffer": "buffers", "input": "batch"}
+KIND_WORDS = {
+    GRADIENTS: "gradients",
+    ACTIVATIONS: "activations, kept for backward",
+    COLLECTIVES: "gathered, or on its way to other ranks",
+    TEMPORARIES: "temporaries",
+}
 
 
 @dataclass(frozen=True)
@@ -42,14 +51,27 @@ class RankMemory:
         return sum(self.given.values()) if known is None else known
 
     @property
-    def made_bytes(self) -> int:
-        """Of the peak, what the step itself makes: activations, gradients, what collectives gather."""
-        return self.peak_bytes - sum(self.given.values())
+    def alive(self) -> Sequence[Alive]:
+        """What the step itself holds at the peak; nothing where the peak is not known."""
+        return () if isinstance(self.peak, PeakUnknown) else self.peak.alive
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """Bytes of each of KINDS at the peak."""
+        return {kind: sum(a.size_bytes for a in self.alive if a.kind == kind) for kind in KINDS}
+
+    @cached_property
+    def reserved_bytes(self) -> int:
+        """What PyTorch's caching allocator takes from a GPU for the peak and all before it."""
+        if isinstance(self.peak, PeakUnknown):
+            return int(self.peak_bytes * (1 + UNKNOWN_SLACK))
+        return reserved_bytes(self.peak.log.requests, self.peak.log.given)
 
     def rows(self) -> list[tuple[str, str]]:
         """What is alive at the peak, by kind."""
         given = [(ROLE_WORDS.get(role, role), size_text(size)) for role, size in self.given.items() if size]
-        return [*given, ("activations and gradients at the peak", size_text(self.made_bytes))]
+        made = [(KIND_WORDS[kind], size_text(size)) for kind, size in self.kinds.items() if size]
+        return [*given, *made]
 
 
 def memory_of(module: ir.Module) -> Sequence[RankMemory]:
