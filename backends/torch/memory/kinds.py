@@ -58,9 +58,11 @@ def _kind(block: Block, program: Sequence[str], places: Sequence[Place]) -> str:
     made, read = places[block.made].phase, places[block.read].phase
     if made == "backward" and read == "optimizer":
         return GRADIENTS
-    if _collective(program, block.made) in _SHARED or (made not in FORWARD and _collective(program, block.read)):
+    if _collective(program, block.made) in _SHARED or (
+        made not in FORWARD and _collective(program, block.read)
+    ):
         return COLLECTIVES
-    if made in FORWARD and read == "backward" or (made == "forward" and read == "recompute"):
+    if (made in FORWARD and read == "backward") or (made == "forward" and read == "recompute"):
         return ACTIVATIONS
     return TEMPORARIES
 

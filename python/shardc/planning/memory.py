@@ -31,14 +31,29 @@ KIND_WORDS = {
 
 
 @dataclass(frozen=True)
+class Argument:
+    """Something that a step is given. ``size_bytes``: on one device."""
+
+    role: str
+    name: str
+    size_bytes: int
+
+    @property
+    def weight(self) -> str:
+        """The parameter that optimizer state is of; else its own name."""
+        return self.name.rpartition("/")[0] if self.role == "opt_state" else self.name
+
+
+@dataclass(frozen=True)
 class RankMemory:
     """Bytes on one device. ``given``: what a step is given, by role. ``peak``: the most at once, or why that
-    is not known.
+    is not known. ``arguments``: what it is given, one by one.
     """
 
     rank: int
     given: Mapping[str, int]
     peak: Peak | PeakUnknown
+    arguments: Sequence[Argument] = ()
 
     @property
     def state_bytes(self) -> int:
@@ -86,8 +101,12 @@ def memory_of(module: ir.Module) -> Sequence[RankMemory]:
     found = []
     for number, peak in zip(sorted(parts), step_peaks(module), strict=True):
         rank, part = parts[number]
+        arguments = [
+            Argument(leaf.role, leaf.name, prod(leaf.local_shape(mesh)) * leaf.dtype.itemsize)
+            for leaf in part.arguments
+        ]
         given: dict[str, int] = {}
-        for leaf in part.arguments:
-            given[leaf.role] = given.get(leaf.role, 0) + prod(leaf.local_shape(mesh)) * leaf.dtype.itemsize
-        found.append(RankMemory(rank, given, peak))
+        for argument in arguments:
+            given[argument.role] = given.get(argument.role, 0) + argument.size_bytes
+        found.append(RankMemory(rank, given, peak, arguments))
     return found

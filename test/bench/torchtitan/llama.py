@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from shardc.runtime.torch_private import OpOverload
-
 aten = torch.ops.aten
 Recompute = Literal["none", "selective", "full"]
 
@@ -59,7 +57,9 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.float()
-        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).type_as(x) * self.weight.bfloat16()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).type_as(
+            x
+        ) * self.weight.bfloat16()
 
 
 def rotated(x: Tensor, angles: Tensor) -> Tensor:
@@ -134,7 +134,12 @@ class Llama(nn.Module):
         if self.recompute == "full":
             return checkpoint(layer, h, self.angles, use_reentrant=False, preserve_rng_state=False)
         return checkpoint(
-            layer, h, self.angles, use_reentrant=False, preserve_rng_state=False, context_fn=every_other_matmul
+            layer,
+            h,
+            self.angles,
+            use_reentrant=False,
+            preserve_rng_state=False,
+            context_fn=every_other_matmul,
         )
 
 

@@ -16,7 +16,7 @@ def compiling() -> Iterator[None]:
     """Says that torch compiles, hides the CPU's library of kernels, and leaves distributions unchecked.
 
     Without the session ``transformers`` reads mask values, and ``capturable`` optimizers refuse CPU tensors.
-    Without non-strict tracing, selective checkpointing keeps all and leaves the choice to a compiler of its own.
+    Without non-strict tracing, selective checkpointing keeps all, for a compiler to choose.
     With the library an LSTM is traced as one op that only CPUs have, in f32 alone.
     """
     # mkldnn.flags sets more and warns of it
