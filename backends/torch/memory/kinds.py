@@ -12,6 +12,8 @@ GRADIENTS, ACTIVATIONS, COLLECTIVES, TEMPORARIES = "gradients", "activations", "
 KINDS = (GRADIENTS, ACTIVATIONS, COLLECTIVES, TEMPORARIES)
 FORWARD = ("forward", "recompute")
 _COLLECTIVE = re.compile(r"\brank\.(?P<name>\w+)\(|\.(?P<wait>wait)\(")
+_GRADIENT = re.compile(r"\s*(grad|carried)_\w+ = ")
+"""Lines that make a parameter's gradient or add to it, by the names that programs give these."""
 _SHARED = ("all_gather", "wait")
 """Lines whose results hold what other ranks have, and live for their readers alone."""
 
@@ -39,7 +41,7 @@ class Alive:
 def alive_at_peak(blocks: Iterable[Block], program: Sequence[str]) -> tuple[Alive, ...]:
     """What the program itself holds, the most first.
 
-    ``gradients`` are made in backward and read by the optimizer. ``activations`` are made in the forward, or
+    ``gradients`` are of parameters: made in backward, whole or in part. ``activations`` are made in the forward, or
     again in backward, and read in backward. ``collectives`` is what is gathered, and what is on its way.
     ``temporaries`` are all others.
     """
@@ -56,7 +58,7 @@ def alive_at_peak(blocks: Iterable[Block], program: Sequence[str]) -> tuple[Aliv
 
 def _kind(block: Block, program: Sequence[str], places: Sequence[Place]) -> str:
     made, read = places[block.made].phase, places[block.read].phase
-    if made == "backward" and read == "optimizer":
+    if made == "backward" and (read == "optimizer" or _is_gradient(block, program)):
         return GRADIENTS
     if _collective(program, block.made) in _SHARED or (
         made not in FORWARD and _collective(program, block.read)
@@ -65,6 +67,10 @@ def _kind(block: Block, program: Sequence[str], places: Sequence[Place]) -> str:
     if (made in FORWARD and read == "backward") or (made == "forward" and read == "recompute"):
         return ACTIVATIONS
     return TEMPORARIES
+
+
+def _is_gradient(block: Block, program: Sequence[str]) -> bool:
+    return any(line and _GRADIENT.match(program[line - 1]) for line in (block.made, block.read))
 
 
 def _collective(program: Sequence[str], line: int) -> str:
