@@ -1,4 +1,4 @@
-"""A layer as Megatron computes it (Korthikanti et al. 2022, section 4), without biases, and stacks of it."""
+"""A layer as Megatron computes it (Korthikanti et al. 2022, section 4), and stacks of it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_kinds_follow_from_where_memory_is_made_and_read() -> None:
         (TEMPORARIES, "model.py:2"): 32,
         (GRADIENTS, "model.py:1"): 32,
         (COLLECTIVES, "model.py:1"): 32,
-        (TEMPORARIES, "model.py:1"): 64,
+        (TEMPORARIES, "model.py:1"): 32,
     }
 
 
