@@ -5,8 +5,8 @@
 Published are reserved bytes of PyTorch's caching allocator at the end of 2024, with selective recomputation.
 The plan is shardc's own ``zero3`` program; what FSDP2 keeps beside that is added, by what its code does:
 
-- FSDP2 gathers the root's weights (embedding, norm, output) at once and keeps them for the whole step, after a
-  buffer of the same size that lies in the pool of another stream;
+- FSDP2 gathers the root's weights (embedding, norm, output) at once and keeps them for the whole step, after
+  a buffer of the same size that lies in the pool of another stream;
 - the last block's weights are not given back after its forward;
 - sharded gradients come from the pool of the stream that reduces them, which activations cannot use;
 - without torch.compile, selective checkpointing also keeps the second product of the feed-forward, which no
@@ -17,7 +17,7 @@ Nothing is fitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torchtitan.llama import LLAMA_8B, Llama, Sizes, loss
@@ -71,7 +71,7 @@ def main(sizes: Sizes = LLAMA_8B) -> None:
     known: dict[int, tuple[RankMemory, int]] = {}
     for row in ROWS:
         if row.devices not in known:
-            asked = question(replace(sizes), row.devices)
+            asked = question(sizes, row.devices)
             (memory,) = Pricer(asked).price(Candidate({"data": row.devices}, "zero3")).memory
             assert isinstance(asked.model, Llama)
             known[row.devices] = memory, fsdp_bytes(asked.model, row.devices)
@@ -79,9 +79,8 @@ def main(sizes: Sizes = LLAMA_8B) -> None:
         predicted = memory.reserved_bytes + more + (0 if row.compiled else kept_bytes(sizes))
         figures = (memory.peak_bytes / GIB, memory.reserved_bytes / GIB, predicted / GIB)
         texts = "  ".join(f"{figure:8.1f}" for figure in figures)
-        print(
-            f"{row.devices:7}  {row.compiled!s:7}  {row.gib:9.1f}  {texts}  {predicted / GIB / row.gib - 1:+6.1%}"
-        )
+        error = predicted / GIB / row.gib - 1
+        print(f"{row.devices:7}  {row.compiled!s:7}  {row.gib:9.1f}  {texts}  {error:+6.1%}")
 
 
 if __name__ == "__main__":

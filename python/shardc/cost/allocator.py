@@ -11,9 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from shardc.cost.origin import Assumed, Published
+from shardc.cost.origin import Measured, Published
 
 _CODE = Published("c10/cuda/CUDACachingAllocator.cpp, its constants at the top")
+
+_PLAYED = Measured("played on Llama 3.1 8B, zero3 on 8 and 128 devices: 11.8% and 14.4%", "November 2026")
 
 ROUND_BYTES: Annotated[int, _CODE] = 512
 """Sizes are multiples of this; a small block is split where so much remains."""
@@ -25,7 +27,7 @@ MIDDLE_BYTES: Annotated[int, _CODE] = 10 << 20
 """What is smaller comes from a segment of ``MIDDLE_SEGMENT_BYTES``, other blocks from one of their own."""
 MIDDLE_SEGMENT_BYTES: Annotated[int, _CODE] = 20 << 20
 
-UNKNOWN_SLACK: Annotated[float, Assumed("torchtitan's 8B rows: 3 to 6%, decision 79")] = 0.06
+UNKNOWN_SLACK: Annotated[float, _PLAYED] = 0.13
 """Slack over what tensors hold, where a program's requests are not known."""
 
 

@@ -28,6 +28,10 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
         ["-m", "replica=2,data=2", "-p", "data:replica*zero3:data", "-p", "zero3:replica*zero3:data"],
         "2 of 2 plans fit",
     ),
+    "which module holds the memory": (
+        ["-m", "data=4", "-p", "zero3"],
+        r"what modules hold at the peak\n.*made by its code\n  LlamaForCausalLM +the model",
+    ),
     "a smaller mesh": (["-m", "data=4", "-m", "data=2", "-p", "zero3"], "2 of 2 plans fit"),
     "another cluster": (["-m", "data=4", "-p", "zero3", "-c", "a100-80"], "2 of 2 plans fit"),
 }
