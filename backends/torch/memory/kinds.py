@@ -42,8 +42,8 @@ def alive_at_peak(blocks: Iterable[Block], program: Sequence[str]) -> tuple[Aliv
     """What the program itself holds, the most first.
 
     ``gradients`` are of parameters: made in backward, whole or in part. ``activations`` are made in the
-    forward, or again in backward, and read in backward. ``collectives`` is what is gathered, and what is on its
-    way. ``temporaries`` are all others.
+    forward, or again in backward, and read in backward. ``collectives`` is what is gathered, and what is on
+    its way. ``temporaries`` are all others.
     """
     places = places_of(program)
     found: dict[tuple[str, Place], int] = {}

@@ -13,7 +13,7 @@ from shardc.runtime.report.progress import work
 from shardc.text_files import check_writable
 
 
-@with_options(Pipeline, only=("schedule", "recompute", "memory_limit"))
+@with_options(Pipeline, only=("schedule", "recompute", "memory_limit", "gather"))
 def plan(
     source: Annotated[
         Path,
