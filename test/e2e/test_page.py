@@ -13,7 +13,8 @@ from chromium import MISSING, PROGRAM, Chromium, Tab, chromium
 from shardc.cost.cluster.names import find_cluster
 from shardc.planning.candidates import Candidate
 from shardc.planning.page.page import page
-from shardc.planning.price import Price, Pricer
+from shardc.planning.price import Price
+from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config
 
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(PROGRAM is None, reason=MISSING)]

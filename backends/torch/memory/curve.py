@@ -59,11 +59,23 @@ class Log:
     """What was made and given up, in order: bytes (negative when given up), and the line that made it."""
 
     def __init__(self) -> None:
-        self._bytes, self._lines = array("q"), array("l")
+        self._bytes, self._lines, self._blocks = array("q"), array("l"), array("q")
 
-    def add(self, size_bytes: int, line: int) -> None:
+    def add(self, size_bytes: int, line: int, block: int = 0) -> None:
+        """Note memory, or with negative bytes the end of it. ``block`` tells it from others alive."""
         self._bytes.append(size_bytes)
         self._lines.append(line)
+        self._blocks.append(block)
+
+    @property
+    def requests(self) -> Iterator[tuple[int, int]]:
+        """(block, bytes) in order."""
+        return zip(self._blocks, self._bytes, strict=True)
+
+    @property
+    def given(self) -> int:
+        """How many of the requests are arguments."""
+        return self._start() + 1
 
     def curve(self, program: Sequence[str], moments: int = MOMENTS) -> Curve:
         """At most ``moments`` and the start, of a program with these lines."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
 from shardc.backends.torch.memory.curve import Curve, Height, Log
+from shardc.backends.torch.memory.kinds import Alive, Block, alive_at_peak
 from shardc.backends.torch.memory.replay import Replay
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.runtime.kernels.kernel_call import (
@@ -53,7 +54,8 @@ class Peak:
     ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the
     program's where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the
     largest tensors at that time, as bytes and the line that made each (empty for an argument). ``curve`` is
-    the memory over time. ``heights``: what is alive as each tensor is made.
+    the memory over time. ``alive``: what the program itself made that lives at the peak, by kind and line.
+    ``log``: what was made and given up, in order. ``heights``: what is alive as each tensor is made.
     """
 
     size_bytes: int
@@ -62,6 +64,8 @@ class Peak:
     where: str
     held: tuple[tuple[int, str], ...]
     curve: Curve = field(default=Curve(), repr=False)
+    alive: tuple[Alive, ...] = field(default=(), repr=False)
+    log: Log = field(default_factory=Log, repr=False, compare=False)
     heights: Sequence[Height] = field(default=(), repr=False, compare=False)
 
 
@@ -103,14 +107,15 @@ class _Meter(TorchDispatchMode):
         super().__init__()
         self._lines, self._replay, self._log = lines, Replay(), Log()
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
-        self._live: dict[int, tuple[int, int, weakref.ref[torch.UntypedStorage]]] = {}
+        self._live: dict[int, tuple[Block, weakref.ref[torch.UntypedStorage]]] = {}
         self._now = self._most = self._given = self._line = 0
-        self._held: list[tuple[int, int]] = []
+        self._held: list[Block] = []
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> object:
         made = self._replay.call(self._meaning(func), args, kwargs or {})
+        self._read(args)
         for value in made if isinstance(made, tuple | list) else (made,):
             self.note(value)
         return made
@@ -129,13 +134,24 @@ class _Meter(TorchDispatchMode):
         key = storage_address(storage)
         if key in self._live:
             return
-        size, line = storage.nbytes(), self._position()
-        self._live[key] = (size, line, weakref.ref(storage, lambda _: self._gone(key)))
-        self._log.add(size, line)
-        self._now += size
+        block = Block(storage.nbytes(), self._position())
+        self._live[key] = (block, weakref.ref(storage, lambda _: self._gone(key)))
+        self._log.add(block.size_bytes, block.made, id(block))
+        self._now += block.size_bytes
         if self._now > self._most:
-            self._most, self._line = self._now, line
-            self._held = [(size, made) for size, made, _ in self._live.values()]
+            self._most, self._line = self._now, block.made
+            self._held = [held for held, _ in self._live.values()]
+
+    def _read(self, args: Sequence[Any]) -> None:
+        """Note where the memory of a call's tensors is read."""
+        line = self._position()
+        for value in args:
+            if isinstance(value, Tensor):
+                known = self._live.get(storage_address(value.untyped_storage()))
+                if known is not None:
+                    known[0].read = line
+            elif isinstance(value, tuple | list):
+                self._read(value)
 
     def start(self, given: Sequence[object]) -> None:
         """The program begins with these arguments."""
@@ -144,16 +160,17 @@ class _Meter(TorchDispatchMode):
         self._given = self._now
 
     def peak(self) -> Peak:
-        largest = sorted(self._held, key=lambda held: (-held[0], held[1]))[:LARGEST]
-        held = tuple((size, self._text(line)) for size, line in largest)
+        largest = sorted(self._held, key=lambda block: (-block.size_bytes, block.made))[:LARGEST]
+        held = tuple((block.size_bytes, self._text(block.made)) for block in largest)
         where, curve = self._source(self._line), self._log.curve(self._lines)
-        heights = self._log.heights(self._lines)
-        return Peak(self._most, self._given, self._text(self._line), where, held, curve, heights)
+        alive, heights = alive_at_peak(self._held, self._lines), self._log.heights(self._lines)
+        at = self._text(self._line)
+        return Peak(self._most, self._given, at, where, held, curve, alive, self._log, heights)
 
     def _gone(self, key: int) -> None:
-        size, line, _ = self._live.pop(key)
-        self._log.add(-size, line)
-        self._now -= size
+        block, _ = self._live.pop(key)
+        self._log.add(-block.size_bytes, block.made, id(block))
+        self._now -= block.size_bytes
 
     def _position(self) -> int:
         """The line of the program that runs, from 1; 0 outside of it."""

@@ -32,7 +32,8 @@ def offloaded(rank: RankMemory) -> RankMemory:
         less = moved - there
         sizes = {"size_bytes": peak.size_bytes - less, "given_bytes": peak.given_bytes - less}
         peak = replace(peak, curve=_lowered(peak.curve, less), **sizes)
-    return replace(rank, given=given, peak=peak, host_bytes=moved)
+    reserved = rank.reserved_bytes - moved + there
+    return replace(rank, given=given, peak=peak, host_bytes=moved, reserved=reserved)
 
 
 def _lowered(curve: Curve, less: int) -> Curve:

@@ -97,9 +97,21 @@ class Price:
         return min(device.memory_bytes for device in self.cluster.used(self.priced.devices))
 
     @property
+    def needed_bytes(self) -> int:
+        """What the fullest device has to have: the peak, and on GPUs the caching allocator's slack."""
+        fullest = self.priced.fullest
+        cached = all(device.has_caching_allocator for device in self.cluster.used(self.priced.devices))
+        return max(fullest.reserved_bytes, fullest.peak_bytes) if cached else fullest.peak_bytes
+
+    @property
+    def slack(self) -> float:
+        """What the allocator takes beyond the peak, as a part of it."""
+        return self.needed_bytes / max(self.priced.fullest.peak_bytes, 1) - 1
+
+    @property
     def free_bytes(self) -> float:
         """What is left on the fullest device; negative where the plan does not fit."""
-        return self.capacity_bytes - self.priced.fullest.peak_bytes
+        return self.capacity_bytes - self.needed_bytes
 
     @property
     def host_lacking_bytes(self) -> float:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.diagnostics.text import size_text, table
+from shardc.planning.modules import module_memory, module_rows
 from shardc.planning.offload import OFFLOAD
 from shardc.planning.price import Price
 from shardc.planning.question import Question
 
+MODULES = 6
+"""Classes of modules that are named."""
 CAUSES = {
     "matmul": "matrix products",
     "memory": "passes over memory",
@@ -23,6 +26,7 @@ def verdict(question: Question, price: Price) -> str:
     parts = [
         _head(question, price),
         _memory(price),
+        _modules(question, price),
         _time(price),
         price.priced.work.render(),
         _remarks(price),
@@ -78,14 +82,19 @@ def _head(question: Question, price: Price) -> list[str]:
 def _memory(price: Price) -> list[str]:
     fullest = price.priced.fullest
     peak, capacity = size_text(fullest.peak_bytes), size_text(price.capacity_bytes)
+    slack = (
+        f", {size_text(price.needed_bytes)} with the allocator's slack of {price.slack:.1%}"
+        if price.slack
+        else ""
+    )
     if price.host_lacking_bytes:
         lacking = size_text(price.host_lacking_bytes)
         head = f"does not fit: the host's memory lacks {lacking} a device for the optimizer's state"
     elif price.fits:
-        head = f"fits: {peak} of {capacity} at the peak, {size_text(price.free_bytes)} free"
+        head = f"fits: {peak} of {capacity} at the peak{slack}, {size_text(price.free_bytes)} free"
     else:
         lacking = size_text(-price.free_bytes)
-        head = f"does not fit: {peak} at the peak, {capacity} on a device, {lacking} too much"
+        head = f"does not fit: {peak} at the peak{slack}, {capacity} on a device, {lacking} too much"
     if isinstance(fullest.peak, PeakUnknown):
         head += f"; activations are not known ({fullest.peak.fields['problem']})"
     elif fullest.peak.where:
@@ -93,6 +102,16 @@ def _memory(price: Price) -> list[str]:
     if len(price.priced.memory) > 1:
         head += f"; rank {fullest.rank} of a pipeline of {len(price.priced.memory)} is the fullest"
     return [head, *table(fullest.rows(), right=(1,))]
+
+
+def _modules(question: Question, price: Price) -> list[str]:
+    found = module_memory(question.model, price.priced.fullest)
+    texts = [
+        (name, where, size_text(state), size_text(made))
+        for name, where, state, made in module_rows(found, MODULES)
+    ]
+    head = ("module", "where", "state", "made by its code")
+    return ["what modules hold at the peak", *table([head, *texts], right=(2, 3))]
 
 
 def _time(price: Price) -> list[str]:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.planning.memory import RankMemory
+from shardc.planning.modules import module_memory
 from shardc.planning.price import Price
 from shardc.planning.question import Question
 from shardc.runtime.check import Json
 
 SCHEMA = 1
+MODULES = 20
+"""Classes of modules that are written."""
 
 
 def prices_json(question: Question, prices: Sequence[Price]) -> Json:
     """The model, and each price, the best first."""
     ordered = sorted(prices, key=lambda price: price.order)
     model = {"name": question.name, "parameters": question.parameters, "tokens": question.tokens}
-    return {"schema": SCHEMA, "model": model, "plans": [_price(price) for price in ordered]}
+    return {"schema": SCHEMA, "model": model, "plans": [_price(question, price) for price in ordered]}
 
 
-def _price(price: Price) -> Json:
+def _price(question: Question, price: Price) -> Json:
     candidate, time = price.priced.candidate, price.time
     sent = [{"axes": list(axes), "bytes": size} for axes, size in price.priced.sent.items()]
     return {
@@ -30,7 +34,8 @@ def _price(price: Price) -> Json:
         "cluster": price.cluster.name,
         "fits": price.fits,
         "capacity_bytes": price.capacity_bytes,
-        "memory": [_memory(rank) for rank in price.priced.memory],
+        "needed_bytes": price.needed_bytes,
+        "memory": [_memory(rank, question) for rank in price.priced.memory],
         "step_s": time.seconds,
         "causes_s": dict(time.causes),
         "tokens_s": price.tokens_s if price.priced.tokens else None,
@@ -43,8 +48,15 @@ def _price(price: Price) -> Json:
     }
 
 
-def _memory(rank: RankMemory) -> Json:
+def _memory(rank: RankMemory, question: Question) -> Json:
     peak = rank.peak
-    where = None if isinstance(peak, PeakUnknown) else peak.where or None
-    sizes = {"given_bytes": dict(rank.given), "peak_bytes": rank.peak_bytes, "host_bytes": rank.host_bytes}
-    return {"rank": rank.rank, **sizes, "where": where}
+    return {
+        "rank": rank.rank,
+        "given_bytes": dict(rank.given),
+        "made_bytes": rank.kinds,
+        "peak_bytes": rank.peak_bytes,
+        "reserved_bytes": rank.reserved_bytes,
+        "host_bytes": rank.host_bytes,
+        "where": None if isinstance(peak, PeakUnknown) else peak.where or None,
+        "modules": [asdict(module) for module in module_memory(question.model, rank)[:MODULES]],
+    }

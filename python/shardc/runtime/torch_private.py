@@ -88,6 +88,9 @@ NAMES = {
     "TorchDispatchMode": Name(f"{_DISPATCH}:TorchDispatchMode", "counts a program's memory"),
     "disable_current_modes": Name(f"{_DISPATCH}:_disable_current_modes", "real tensors within a trace"),
     "compile_session": Name("torch.compiler:_compile_session_context", "is_compiling is true in a trace"),
+    "non_strict_tracing": Name(
+        "torch.compiler:_non_strict_tracing_context", "selective checkpointing runs ops again in a trace"
+    ),
     "sequence_number": Name("torch.autograd:_get_sequence_nr", "a backward op's forward op: its source line"),
     "current_autograd_node": Name("torch._C:_current_autograd_node", "the same"),
     "functorch_level": Name("torch._C._functorch:maybe_current_level", "whether torch.func transforms"),

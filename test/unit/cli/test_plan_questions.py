@@ -38,6 +38,14 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
         ["-m", "replica=2,data=2", "-p", "data:replica*zero3:data", "-p", "zero3:replica*zero3:data"],
         "2 of 2 plans fit",
     ),
+    "parameters kept after forward": (
+        ["-m", "pipe=2,data=2", "-p", "pipeline*zero3", "--batch", "16", "--gather", "step"],
+        r"gathered, or on its way",
+    ),
+    "which module holds the memory": (
+        ["-m", "data=4", "-p", "zero3"],
+        r"what modules hold at the peak\n.*made by its code\n  LlamaForCausalLM +the model",
+    ),
     "a smaller mesh": (["-m", "data=4", "-m", "data=2", "-p", "zero3"], "2 of 2 plans fit"),
     "another cluster": (["-m", "data=4", "-p", "zero3", "-c", "a100-80"], "2 of 2 plans fit"),
 }
@@ -54,7 +62,7 @@ def test_a_question_is_answered(question: str, tmp_path: Path, capfd: pytest.Cap
         cluster.write_text(re.sub(r"(memory_bytes:) \S+", r"\1 8e6", text, count=1))
     else:
         cluster = Path("h100")
-    given = [] if "batch" in arguments else ["--batch", "4"]
+    given = [] if {"batch", "--batch"} & {*arguments} else ["--batch", "4"]
     length = [] if "length" in arguments else ["--length", "16"]
     assert main(["plan", str(path), "-c", str(cluster), *given, *length, *arguments]) == 0
     assert re.search(said, capfd.readouterr().out)

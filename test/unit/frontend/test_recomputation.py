@@ -5,13 +5,14 @@ before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Gamma, Normal
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from shardc.frontend.step.capture import capture_step
 
@@ -72,3 +73,21 @@ def test_without_the_generators_state_other_numbers_are_drawn() -> None:
     function = DRAWS["dropout"]
     made = trained(lambda x: checkpoint(function, x, use_reentrant=False, preserve_rng_state=False))
     assert not torch.allclose(made[1], trained(function)[1])
+
+
+def test_selective_checkpointing_keeps_what_its_policy_says() -> None:
+    """The product is kept, what follows it is computed again."""
+    policy = partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+    model = nn.Linear(6, 6, bias=False)
+    capture = capture_step(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        (torch.randn(5, 6),),
+        loss=lambda out, _: checkpoint(
+            lambda x: (x @ model.weight).sin().exp().sum(), out, use_reentrant=False, context_fn=policy
+        ),
+    )
+    calls = [str(node.target) for node in capture.graph.graph.nodes]
+    assert calls.count("aten.sin.default") == 2 and calls.count("aten.exp.default") >= 1
+    # two products of the forward, and those of backward: none is computed again
+    assert calls.count("aten.mm.default") == 5

@@ -15,7 +15,8 @@ from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.planning import NoHostMemory, OffloadNotYet
 from shardc.planning.candidates import Candidate
 from shardc.planning.offload import OFFLOAD
-from shardc.planning.price import Price, Pricer
+from shardc.planning.price import Price
+from shardc.planning.pricer import Pricer
 from shardc.planning.question import Sizes, read_config
 from shardc.planning.verdict import verdict
 

@@ -22,7 +22,8 @@ from planned import write_config
 
 from shardc.cost.cluster.names import find_cluster
 from shardc.planning.candidates import Candidate
-from shardc.planning.price import Price, Pricer
+from shardc.planning.price import Price
+from shardc.planning.pricer import Pricer
 from shardc.planning.question import Sizes, read_config
 from shardc.planning.traces import chakra_files, curve_of, rank_spans, trace_of
 from shardc.report.traces.perfetto import perfetto_trace

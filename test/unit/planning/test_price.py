@@ -72,7 +72,7 @@ def test_a_mesh_that_the_cluster_has_not(price: Price) -> None:
 
 
 def test_what_fits_comes_first(pricer: Pricer, price: Price) -> None:
-    small = read_what_if(f"memory={price.priced.fullest.peak_bytes - 1}").cluster(NODE)
+    small = read_what_if(f"memory={price.needed_bytes - 1}").cluster(NODE)
     tight = price.priced.on(small)
     assert not tight.fits and tight.free_bytes == -1
     assert sorted([tight, price], key=lambda p: p.order)[0] is price

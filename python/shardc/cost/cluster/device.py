@@ -74,6 +74,11 @@ class Device(Facts):
         """The GPU that kernels are compiled for; None of a CPU."""
         return find_gpu(self.arch) if self.arch else None
 
+    @property
+    def has_caching_allocator(self) -> bool:
+        """Whether PyTorch's caching allocator serves it: of GPUs, which have units for 2-byte products."""
+        return self.gpu is not None or self.flop_s.f16 is not None or self.flop_s.bf16 is not None
+
     def peak_flop_s(self, dtype: str) -> float:
         """Of matrix products of ``f32``, ``bf16``, ..., dense. Raises KeyError for another type."""
         found: float | None = getattr(self.flop_s, dtype, None)

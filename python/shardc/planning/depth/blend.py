@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeVar
 
 from shardc.backends.torch.memory.curve import Height, Place
 from shardc.backends.torch.memory.dry_run import Peak
+from shardc.backends.torch.memory.kinds import Alive
 from shardc.cost.memory import IN_FLIGHT_BYTES, PREFETCH_BYTES
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.passes.memory import PeakUnknown
@@ -83,15 +85,28 @@ class Blend:
         """What a rank holds."""
         given = self.sums(shallow.given, [rank.given for rank in deeper])
         held = {role: int(size) for role, size in given.items()}
-        return replace(shallow, given=held, peak=self._peak(shallow.peak, [rank.peak for rank in deeper]))
+        known = {(argument.role, argument.name) for argument in shallow.arguments}
+        added = [
+            [argument for argument in rank.arguments if (argument.role, argument.name) not in known] * more
+            for more, rank in zip(self.more, deeper, strict=True)
+        ]
+        arguments = [*shallow.arguments, *chain.from_iterable(added)]
+        peak = self._peak(shallow.peak, [rank.peak for rank in deeper])
+        found = replace(shallow, given=held, peak=peak, arguments=arguments)
+        slack = max(rank.reserved_bytes / rank.peak_bytes for rank in (shallow, *deeper))
+        return replace(found, reserved=int(slack * found.peak_bytes))
 
     def _peak(self, shallow: Peak | PeakUnknown, deeper: Sequence[Peak | PeakUnknown]) -> Peak | PeakUnknown:
         known = [peak for peak in (shallow, *deeper) if isinstance(peak, Peak)]
         if len(known) <= len(deeper):
             return next(peak for peak in (shallow, *deeper) if isinstance(peak, PeakUnknown))
         place, size = max(self._heights(known[0], known[1:]), key=lambda pair: pair[1])
+        if any(peak.where != place.where for peak in known):
+            raise NotAffine(f"a deeper model has its peak at {place.where}, this one at {known[0].where}")
         given = int(self.of(known[0].given_bytes, [peak.given_bytes for peak in known[1:]]))
-        return replace(known[0], size_bytes=size, given_bytes=given, where=place.where)
+        alive = self._sums_of([peak.alive for peak in known], _kind_of_memory, lambda a: a.size_bytes)
+        held = tuple(replace(kind, size_bytes=int(bytes_alive)) for kind, bytes_alive in alive.items())
+        return replace(known[0], size_bytes=size, given_bytes=given, alive=held)
 
     def _heights(self, shallow: Peak, deeper: Sequence[Peak]) -> Iterator[tuple[Place, int]]:
         """The bytes that are alive when the layers that were compiled make their tensors; what is alive in
@@ -117,6 +132,10 @@ def _summed(items: Iterable[T], key: Callable[[T], Key], number: Callable[[T], f
 
 def _call(work: Work) -> Work:
     return replace(work, flops=0.0, bytes_moved=0.0)
+
+
+def _kind_of_memory(alive: Alive) -> Alive:
+    return replace(alive, size_bytes=0)
 
 
 def _kind(transfer: Transfer) -> Transfer:

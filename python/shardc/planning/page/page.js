@@ -35,6 +35,7 @@
   const changeText = (now, then) => `${now >= then ? "+" : "−"}${Math.abs(100 * (now / then - 1)).toFixed(1)}%`;
   const meshText = (mesh) => Object.entries(mesh).map(([name, size]) => `${name} ${size}`).join(" × ");
   const planText = (plan) => `${plan.plan} on ${meshText(plan.mesh)}${plan.micro_batches > 1 ? `, ${plan.micro_batches} micro-batches` : ""}`;
+  const slackOf = (plan) => Math.max(0, plan.needed_bytes - peakOf(plan));
   const peakOf = (plan) => Math.max(...plan.memory.map((rank) => rank.peak_bytes));
   const sentOf = (plan) => plan.sent.reduce((sum, one) => sum + one.bytes, 0);
 
@@ -73,14 +74,15 @@
   // ---- verdict
 
   function verdict() {
-    const peak = peakOf(best), free = best.capacity_bytes - peak;
+    const peak = peakOf(best), free = best.capacity_bytes - best.needed_bytes, slack = slackOf(best);
+    const slackText = slack ? `, ${sizeText(best.needed_bytes)} with the allocator's slack` : "";
     const [cause, most] = Object.entries(best.causes_s).reduce((a, b) => (b[1] > a[1] ? b : a), ["nothing", 0]);
     document.getElementById("head").append(
       h("h1", {}, `${model.name}: ${planText(best)}`),
       h("p", { class: "quiet" }, `${model.parameters >= 1e8 ? `${(model.parameters / 1e9).toFixed(2)} B` : `${(model.parameters / 1e6).toFixed(2)} M`} parameters${model.tokens ? `, ${countText(model.tokens)} tokens a step` : ""}, on ${countText(world)} devices of ${best.cluster}`));
     const figure = (value, text, kind) => h("div", { class: "figure" }, h("b", { class: kind }, value), h("span", {}, text));
     main.append(h("div", { class: "cards", id: "verdict" },
-      figure(best.fits ? "✓ fits" : "✗ does not fit", best.fits ? `${sizeText(peak)} of ${sizeText(best.capacity_bytes)} at the peak, ${sizeText(free)} free` : `${sizeText(peak)} at the peak, ${sizeText(-free)} more than ${sizeText(best.capacity_bytes)}`, best.fits ? "good" : "bad"),
+      figure(best.fits ? "✓ fits" : "✗ does not fit", best.fits ? `${sizeText(peak)} of ${sizeText(best.capacity_bytes)} at the peak${slackText}, ${sizeText(free)} free` : `${sizeText(peak)} at the peak${slackText}, ${sizeText(-free)} more than ${sizeText(best.capacity_bytes)}`, best.fits ? "good" : "bad"),
       figure(timeText(best.step_s), "a step"),
       best.tokens_s ? figure(countText(best.tokens_s), `tokens/s, ${countText(best.tokens_s / world)} a device`) : null,
       figure(partText(best.flop_utilization), "model FLOPs utilization"),
@@ -92,6 +94,7 @@
   // ---- memory
 
   const ROLES = [["param", "parameters"], ["opt_state", "optimizer state"], ["buffer", "buffers"], ["input", "batch"]];
+  const KINDS = [["gradients", "gradients"], ["activations", "activations, kept for backward"], ["collectives", "gathered, or on its way"], ["temporaries", "temporaries"]];
 
 
   function memory() {
@@ -106,15 +109,22 @@
     const known = new Map(ROLES), given = Object.entries(rank.given_bytes);
     const rest = rank.peak_bytes - given.reduce((sum, [, size]) => sum + size, 0);
     const other = given.reduce((sum, [role, size]) => sum + (known.has(role) ? 0 : size), 0);
-    const rows = [...given.filter(([role]) => known.has(role)).map(([role, size]) => [role, known.get(role), size]), ["other", "hyperparameters, random seed", other], ["made", "activations and gradients at the peak", rest]].filter(([, , size]) => size > 0);
+    const rows = [...given.filter(([role]) => known.has(role)).map(([role, size]) => [role, known.get(role), size]), ["other", "hyperparameters, random seed", other], ...(rank.made_bytes && KINDS.some(([kind]) => rank.made_bytes[kind]) ? KINDS.map(([kind, name]) => [kind, name, rank.made_bytes[kind]]) : [["made", "made by the step", rest]])].filter(([, , size]) => size > 0);
     const scale = Math.max(best.capacity_bytes, rank.peak_bytes) * 1.02;
-    const fill = (role) => `var(--c-${known.has(role) || role === "made" ? role : "buffer"})`;
+    const fill = (role) => `var(--c-${known.has(role) || role === "made" || KINDS.some(([kind]) => kind === role) ? role : "buffer"})`;
     const at = (100 * best.capacity_bytes) / scale;
     return h("div", {},
       h("div", { class: "capacity" }, fitted({ class: "bar" }, rows.map(([role, name, size]) =>
         h("i", { title: `${name}: ${sizeText(size)}`, style: { width: `${(100 * size) / scale}%`, background: fill(role) } }, size / scale > 0.03 ? name : ""))),
         h("div", { class: "mark", style: { left: `${at}%` } }, h("span", {}, `capacity ${sizeText(best.capacity_bytes)}`))),
-      h("ul", { class: "legend" }, rows.map(([role, name, size]) => h("li", {}, h("span", { class: "swatch", style: { background: fill(role) } }), h("span", { class: "name" }, name), h("span", { class: "number" }, sizeText(size))))));
+      h("ul", { class: "legend" }, rows.map(([role, name, size]) => h("li", {}, h("span", { class: "swatch", style: { background: fill(role) } }), h("span", { class: "name" }, name), h("span", { class: "number" }, sizeText(size))))),
+      modulesOf(rank));
+  }
+  function modulesOf(rank) {
+    if (!rank.modules || !rank.modules.length) return "";
+    const rows = rank.modules.slice(0, 8).map((m) => h("tr", {}, h("td", {}, m.name), h("td", { class: "quiet" }, m.paths.length ? m.paths[0] + (m.paths.length > 1 ? ` and ${m.paths.length - 1} more` : "") : ""),
+      h("td", { class: "number" }, sizeText(m.state_bytes)), h("td", { class: "number" }, sizeText(m.made_bytes))));
+    return h("details", { id: "by-module" }, h("summary", {}, "by module"), h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["module", "where", "state", "made by its code"].map((name, n) => h("th", { class: n > 1 ? "number" : false }, name)))), h("tbody", {}, rows))));
   }
   function overTime(curve) {
     if (curve.unknown) return [h("p", { class: "quiet" }, `Activations are not known: ${curve.unknown}`)];
@@ -369,7 +379,7 @@
         output.textContent = `${data.what_if[other][input.value].factor}×`;
       }
       const point = data.what_if[name][inputs[name][0].value], longest = Math.max(...Object.values(data.what_if).flat().map((p) => p.step_s));
-      const peak = peakOf(best), fits = peak <= point.capacity_bytes;
+      const peak = best.needed_bytes, fits = peak <= point.capacity_bytes;
       answer.replaceChildren(h("p", {}, h("b", {}, timeText(point.step_s)), ` a step (${point.factor === 1 ? "as it is" : changeText(point.step_s, best.step_s)}); `,
         h("span", { class: fits ? "good" : "bad" }, fits ? `✓ fits in ${sizeText(point.capacity_bytes)}` : `✗ ${sizeText(peak - point.capacity_bytes)} more than ${sizeText(point.capacity_bytes)}`)),
         timeBar(point.causes_s, longest), causeList(point.causes_s, point.step_s, point.factor === 1 ? null : best.causes_s));

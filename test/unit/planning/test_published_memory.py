@@ -1,0 +1,107 @@
+"""Memory as papers have it: ZeRO's table (Rajbhandari et al. 2020, section 5) and activations of a layer
+(Korthikanti et al. 2022, table 2), asked of a plan.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from megatron_layer import Stack
+from torch import nn
+
+from shardc.backends.torch.memory.dry_run import Peak
+from shardc.planning.candidates import Candidate
+from shardc.planning.memory import RankMemory
+from shardc.planning.pricer import Pricer
+from shardc.planning.question import Question
+
+S, B, H, A = 64, 2, 128, 8
+"""Sequence, batch, hidden, heads."""
+SBH, SCORES = S * B * H, A * S * S * B
+STATISTICS = 2 * 2 * 2 * S * B
+"""Two layer norms' mean and rstd in 2 bytes, which the formula leaves out."""
+DEVICES = 8
+COUNTER = 4
+"""Bytes of AdamW's step, one a parameter, which the table leaves out."""
+
+
+def _kept(mesh: dict[str, int], plan: str, again: bool = False) -> dict[str, float]:
+    """Bytes by kind that a layer adds to the peak."""
+    few, many = (_stack(layers, tuple(mesh.items()), plan, again).kinds for layers in (2, 4))
+    return {kind: (many[kind] - few[kind]) / 2 for kind in few}
+
+
+@cache
+def _stack(layers: int, mesh: tuple[tuple[str, int], ...], plan: str, again: bool) -> RankMemory:
+    with torch.device("meta"):
+        model = Stack(layers, H, A, again).bfloat16()
+        batch = torch.empty(B, S, H, dtype=torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return Pricer(Question("stack", model, optimizer, (batch,))).price(Candidate(dict(mesh), plan)).memory[0]
+
+
+def test_a_layer() -> None:
+    """sbh(34 + 5as/h). Masks of dropout have 2 bytes here: one more for two of sbh, and for the scores."""
+    formula = SBH * (34 + 5 * A * S / H)
+    assert _kept({"data": 1}, "data")["activations"] == formula + 2 * SBH + SCORES + STATISTICS
+
+
+def test_a_layer_cut_over_tensor() -> None:
+    """sbh(10 + 24/t + 5as/(ht))."""
+    t = 2
+    formula = SBH * (10 + 24 / t + 5 * A * S / (H * t))
+    assert _kept({"tensor": t}, "tensor")["activations"] == formula + 2 * SBH + SCORES / t + STATISTICS
+
+
+def test_a_layer_cut_over_the_sequence() -> None:
+    """sbh/t (34 + 5as/h). What is gathered for two products, 2sbh each, is kept and not gathered again."""
+    t = 2
+    kept = _kept({"tensor": t}, "sequence")
+    formula = SBH / t * (34 + 5 * A * S / H)
+    masks = (2 * SBH + SCORES) / t
+    gathered = 2 * 2 * SBH
+    assert kept["collectives"] == gathered
+    assert kept["activations"] == formula + masks + STATISTICS / t - gathered / t
+
+
+def test_a_layer_that_is_computed_again() -> None:
+    """2sbh: its input. What else the forward takes is the same for each."""
+    few, many = (_forward_bytes(_stack(layers, (("data", 1),), "data", True)) for layers in (2, 4))
+    assert (many - few) / 2 == 2 * SBH
+
+
+def _forward_bytes(memory: RankMemory) -> int:
+    """The most that the forward makes."""
+    assert isinstance(memory.peak, Peak)
+    curve = memory.peak.curve
+    sizes = (m.size_bytes for m in curve.moments if curve.places[m.place].phase == "forward")
+    return max(sizes) - memory.peak.given_bytes
+
+
+@cache
+def _zero(plan: str, dtype: torch.dtype) -> tuple[RankMemory, int]:
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(64, 64, bias=False) for _ in range(4))).to(dtype)
+        batch = torch.empty(2 * DEVICES, 64, dtype=dtype)
+    optimizer = torch.optim.AdamW(model.parameters())
+    question = Question("layers", model, optimizer, (batch,), lambda out, _: out.float().square().sum())
+    return Pricer(question).price(Candidate({"data": DEVICES}, plan)).memory[0], question.parameters
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("plan", "params", "states"),
+    [("data", 1, 1), ("zero1", 1, DEVICES), ("zero2", 1, DEVICES), ("zero3", DEVICES, DEVICES)],
+)
+def test_zero_divides_parameters_and_state(plan: str, params: int, states: int, dtype: torch.dtype) -> None:
+    """Two moments in the parameters' dtype, so K = 8 in f32."""
+    memory, count = _zero(plan, dtype)
+    assert memory.given["param"] == dtype.itemsize * count / params
+    assert memory.given["opt_state"] == 2 * dtype.itemsize * count / states + 4 * COUNTER
+
+
+def test_gradients_are_whole_in_data_parallelism() -> None:
+    memory, count = _zero("data", torch.float32)
+    assert memory.kinds["gradients"] == 4 * count
