@@ -31,6 +31,7 @@ import shardc
 from shardc.compiler.memory import step_peak
 from shardc.runtime.kernels import pool
 from shardc.runtime.kernels.library import Library
+from shardc.runtime.report.live_bytes import LiveBytes
 
 Subject = tuple[nn.Module, object, Callable[..., torch.Tensor] | None]
 PROGRAMS: dict[str, Callable[[], Subject]] = {}
@@ -108,7 +109,11 @@ def bert() -> Subject:
 
     sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 6, "vocab_size": 8192}
     ids = torch.randint(8192, (8, 256))
-    return BertForMaskedLM(BertConfig(intermediate_size=1536, **sizes)), {"input_ids": ids, "labels": ids}, None
+    return (
+        BertForMaskedLM(BertConfig(intermediate_size=1536, **sizes)),
+        {"input_ids": ids, "labels": ids},
+        None,
+    )
 
 
 @program
@@ -165,7 +170,9 @@ class Regression(nn.Module):
 
 @program
 def resnet() -> Subject:
-    body = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), *(Residual(64) for _ in range(4)), nn.Conv2d(64, 3, 1))
+    body = nn.Sequential(
+        nn.Conv2d(3, 64, 3, padding=1), *(Residual(64) for _ in range(4)), nn.Conv2d(64, 3, 1)
+    )
     return regression(Regression(body), torch.randn(8, 3, 64, 64), torch.randn(8, 3, 64, 64))
 
 
@@ -194,7 +201,9 @@ def mlp_large_state() -> Subject:
 
 @program
 def mlp_norms() -> Subject:
-    body = nn.Sequential(*(m for _ in range(6) for m in (nn.LayerNorm(1024), nn.Linear(1024, 1024), nn.SiLU())))
+    body = nn.Sequential(
+        *(m for _ in range(6) for m in (nn.LayerNorm(1024), nn.Linear(1024, 1024), nn.SiLU()))
+    )
     return regression(Regression(body), torch.randn(4096, 1024), torch.randn(4096, 1024))
 
 
@@ -250,13 +259,21 @@ def measure(name: str, fuse: bool) -> dict[str, object]:
     peak = step_peak(step.compiled.program, None if library is None else Library(library))
     running = step.running
     values = running.leaves(batch)
-    for _ in range(2):
-        running.step_leaves(values)
-    made, live = running.live_leaves(values)
-    del made
+    live = LiveBytes()
+    running.step_leaves(values)
+    live.start()
+    running.step_leaves(values)
+    running.live_leaves(values, live)
     grown = [resident_growth(lambda: running.step_leaves(values)) for _ in range(ROUNDS)]
     planned = peak.size_bytes - peak.given_bytes
-    return {"planned": planned, "measured": live, "resident": sorted(grown)[ROUNDS // 2], "line": peak.line}
+    print(pool.statistics(), file=sys.stderr)
+    return {
+        "planned": planned,
+        "measured": live.peak_bytes,
+        "resident": sorted(grown)[ROUNDS // 2],
+        "line": peak.line,
+        "call": live.peak_call,
+    }
 
 
 def resident_growth(run: Callable[[], object]) -> int:
@@ -292,8 +309,10 @@ def main() -> None:
                 continue
             found = json.loads(ran.stdout.splitlines()[-1])
             planned, live, resident = (found[key] / 1e6 for key in ("planned", "measured", "resident"))
-            rows.append([f"{name}, {how}", planned, live, _off(planned, live), resident, _off(planned, resident)])
-            print(*rows[-1], found["line"][:80], sep="  ", file=sys.stderr, flush=True)
+            rows.append(
+                [f"{name}, {how}", planned, live, _off(planned, live), resident, _off(planned, resident)]
+            )
+            print(*rows[-1], found["line"][:120], found["call"], sep="\n  ", file=sys.stderr, flush=True)
     print(heading("Planned and measured peaks of a step, over the state before it"))
     print(table(["program", "planned MB", "live MB", "off", "resident MB", "off"], rows))
     for column, what in ((3, "live bytes"), (5, "resident memory")):

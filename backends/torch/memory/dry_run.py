@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
 from types import FrameType
@@ -65,12 +66,17 @@ class Peak:
 
 
 def dry_run(
-    text: str, entry: str, arguments: Callable[[], Sequence[object]], workspace: Workspace | None = None
+    text: str,
+    entry: str,
+    arguments: Callable[[], Sequence[object]],
+    workspace: Workspace | None = None,
+    around: Callable[[dict[str, Any]], AbstractContextManager[object]] = nullcontext,
 ) -> Peak:
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
     Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels
-    have none. Raises PeakUnknown for an op that does not run without data.
+    have none. ``around``: a context of the run, which is given the program's globals. Raises PeakUnknown for an
+    op that does not run without data.
     """
     kernels = _Kernels(workspace or (lambda *_: 0))
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
@@ -81,7 +87,7 @@ def dry_run(
         given = list(arguments())
         meter.start(given)
         try:
-            with meter:
+            with meter, around(program):
                 program[entry](*_emptied(given))
         except RuntimeError as error:
             raise PeakUnknown(problem=str(error).partition("\n")[0]) from error

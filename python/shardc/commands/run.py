@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shardc.artefact.folder import read_kernels, read_manifest
+from shardc.artefact.manifest import Manifest
 from shardc.cache.scratch import scratch
+from shardc.commands.folder_calls import predicted_run
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import LAUNCHER, OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
@@ -46,15 +48,31 @@ def run_artefact(
     given = {name: path for name, path in (options or {}).items() if path is not None}
     _check_checkpoints(given.get("load"), given.get("save"))
     check_writable(given.get("trace"))
-    run = str(folder / "run.py")
-    arguments = ["--standalone", "--nproc-per-node", str(nproc), run, "--steps", str(steps)]
+    arguments = ["--steps", str(steps)]
+    if (folder / "runtime" / "report" / "measured.py").is_file():  # compiled by this version, or a later one
+        arguments += ["--report"]
+        arguments += _predicted(folder, manifest)
     for name, path in given.items():
         arguments += [f"--{name}", str(path.absolute())]
-    for library in libraries:
-        arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
-    with changed(_rank_environment()), scratch() as logs:
-        _launch(["--log-dir", logs, *arguments])  # else torchrun leaves a folder behind, each time
+    launch(folder, nproc, arguments, libraries)
     return 0
+
+
+def _predicted(folder: Path, manifest: Manifest) -> list[str]:
+    found = predicted_run(folder, manifest)
+    if found is None:
+        return []
+    seconds = [] if found.seconds is None else ["--predicted-s", str(found.seconds)]
+    return [*seconds, "--planned-bytes", str(found.peak_bytes)]
+
+
+def launch(folder: Path, nproc: int, arguments: Sequence[str], libraries: Sequence[str] = ()) -> None:
+    """Start a folder's own program on ``nproc`` processes. Raises RankFailed, RankRefused."""
+    whole = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), *arguments]
+    for library in libraries:
+        whole += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
+    with changed(_rank_environment()), scratch() as logs:
+        _launch(["--log-dir", logs, *whole])  # else torchrun leaves a folder behind, each time
 
 
 def _check_checkpoints(load: Path | None, save: Path | None) -> None:
@@ -126,4 +144,5 @@ def _rank_environment() -> dict[str, str | None]:
     import torch
 
     threads = OMP_NUM_THREADS.text() or (None if torch.cuda.is_available() else "1")
-    return {"PYTHONPATH": None, OMP_NUM_THREADS.name: threads, LAUNCHER.name: str(os.getpid())}
+    quiet = {"KINETO_LOG_LEVEL": "99"}  # PyTorch's profiler says when it starts
+    return {**quiet, "PYTHONPATH": None, OMP_NUM_THREADS.name: threads, LAUNCHER.name: str(os.getpid())}

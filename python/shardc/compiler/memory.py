@@ -97,7 +97,7 @@ def _rank_peak(
     def arguments() -> list[object]:
         shapes = ((leaf.local_shape(mesh), leaf.dtype) for leaf in part.arguments)
         lasting.extend(torch.empty(shape, dtype=dtype, device=META) for shape, dtype in shapes)
-        return [Rank(mesh, rank, META, _AloneGroups(mesh, rank)), *lasting]
+        return [Rank(mesh, rank, META, AloneGroups(mesh, rank)), *lasting]
 
     try:
         return dry_run(text, entry, arguments, workspace)
@@ -105,7 +105,7 @@ def _rank_peak(
         return unknown
 
 
-class _AloneGroups(Groups):
+class AloneGroups(Groups):
     """The groups of a rank whose collectives and messages send nothing."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:

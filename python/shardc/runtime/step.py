@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import NoReturn, Protocol, SupportsIndex
 
@@ -38,7 +39,7 @@ from .operators.registered import check_operators
 from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
 from .report import logs, progress
-from .report.calls import AROUND, Calls
+from .report.calls import AROUND, Call, Calls
 from .report.live_bytes import LiveBytes
 from .report.timeline import check_traceable, recorded, write_timeline
 from .same_batch import SameBatch
@@ -150,6 +151,12 @@ class TrainStep:
     def device(self) -> torch.device:
         return self._place.device
 
+    @property
+    def given_bytes(self) -> int:
+        """Of this rank's arguments: state, constants, its part of the batch."""
+        shapes = ((leaf.local_shape(self._mesh), leaf.dtype) for leaf in self._arguments)
+        return sum(prod(shape) * dtype.itemsize for shape, dtype in shapes)
+
     def symmetric_collectives(self) -> dict[str, int]:
         """How many collectives of this rank went through symmetric memory until now, by name."""
         return dict(taken(self._groups))
@@ -203,19 +210,19 @@ class TrainStep:
         calls = Calls()
         start_s = time.perf_counter()
         made = self._noted(values, calls)
-        rest_s = time.perf_counter() - start_s - sum(seconds for _, seconds in calls.found)
-        calls.found.append((AROUND, rest_s))
+        rest_s = time.perf_counter() - start_s - sum(call.seconds for call in calls.found)
+        calls.found.append(Call(AROUND, rest_s))
         return made, calls
 
-    def live_leaves(self, values: Mapping[str, Tensor]) -> tuple[Result, int]:
-        """``step_leaves``, and the bytes that tensors took at most, over those before the step. On a CPU.
+    def live_leaves(self, values: Mapping[str, Tensor], live: LiveBytes) -> Result:
+        """``step_leaves`` with ``live``, which was started before the step before this one, and ends.
 
         Raises CallsNotSeen as ``calls_leaves``.
         """
-        live, made = LiveBytes(), []
-        calls = Calls(seen=live.sample)
-        live.measure(lambda: made.append(self._noted(values, calls)))
-        return made[0], live.peak_bytes
+        live.sample()
+        made = self._noted(values, Calls(seen=live.sample))
+        live.stop()
+        return made
 
     def _noted(self, values: Mapping[str, Tensor], calls: Calls) -> Result:
         if self._is_first or self._graphed is not None or self._place.device.type != "cpu":

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import cast
+from typing import NamedTuple, cast
 
 from torch import Tensor
 
@@ -27,11 +27,19 @@ AROUND = "around a step"
 _FACTORIES = ("kernel", "kernels", "empty")
 
 
+class Call(NamedTuple):
+    """What is called with which types, how long it took, and of a collective the mesh axes that it spans."""
+
+    text: str
+    seconds: float
+    axes: tuple[str, ...] = ()
+
+
 @dataclass
 class Calls:
-    """The calls of one step, in order: text and seconds. ``seen`` is called behind each of them."""
+    """The calls of one step, in order. ``seen`` is called before and behind each of them."""
 
-    found: list[tuple[str, float]] = field(default_factory=list)
+    found: list[Call] = field(default_factory=list)
     seen: Callable[[], None] | None = None
     _began: float = 0.0
 
@@ -63,19 +71,34 @@ class Calls:
         assert callable(function)
 
         def call(*args: object, **kwargs: object) -> object:
+            self.begin()
             made = function(*args, **kwargs)
             self.end(name, args, kwargs)
             return made
 
         return call
 
+    def begin(self) -> None:
+        """Note that a call begins."""
+        if self.seen is not None:
+            self.seen()
+
     def end(self, name: str, args: tuple[object, ...] = (), kwargs: Mapping[str, object] = {}) -> None:
         """Note that a call ended now."""
         seconds = time.perf_counter() - self._began
-        self.found.append((call_text(name, args, kwargs), seconds))
+        self.add(call_text(name, args, kwargs), seconds, kwargs)
+
+    def add(self, text: str, seconds: float, kwargs: Mapping[str, object] = {}) -> None:
+        """Note a call; the next begins now. ``axes`` among ``kwargs`` are those of a collective."""
+        axes = cast(tuple[tuple[str, int, int], ...], kwargs.get("axes", ()))
+        self.found.append(Call(text, seconds, tuple(name for name, _, _ in axes)))
         if self.seen is not None:
             self.seen()
         self._began = time.perf_counter()
+
+    def waited(self, text: str, kwargs: Mapping[str, object]) -> None:
+        """Note that a collective's end was waited for until now."""
+        self.add(f"wait for {text}", time.perf_counter() - self._began, kwargs)
 
 
 def is_called(name: str, value: object, names: Mapping[str, object]) -> bool:
@@ -132,19 +155,24 @@ class _NotedRank:
 
     def _started(self, name: str, function: Callable[..., Handle | Message | None]) -> Callable[..., object]:
         def start(*args: object, **kwargs: object) -> object:
+            self._calls.begin()
             handle = function(*args, **kwargs)
             sizes = {k: v for k, v in kwargs.items() if k not in ("source", "target", "to", "root")}
+            text = call_text(name, args, sizes)
             self._calls.end(name, args, sizes)
-            return None if handle is None else _NotedHandle(handle, call_text(name, args, sizes), self._calls)
+            return None if handle is None else _NotedHandle(handle, text, sizes, self._calls)
 
         return start
 
 
 class _NotedHandle:
-    def __init__(self, handle: Handle | Message, text: str, calls: Calls) -> None:
-        self._handle, self._text, self._calls = handle, text, calls
+    def __init__(
+        self, handle: Handle | Message, text: str, kwargs: Mapping[str, object], calls: Calls
+    ) -> None:
+        self._handle, self._text, self._kwargs, self._calls = handle, text, kwargs, calls
 
     def wait(self) -> object:
+        self._calls.begin()
         made = self._handle.wait()
-        self._calls.end(f"wait for {self._text}")
+        self._calls.waited(self._text, self._kwargs)
         return made

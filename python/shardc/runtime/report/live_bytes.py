@@ -6,7 +6,7 @@ Memory that a library takes for itself (oneDNN's scratchpads, Gloo's buffers) is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 from torch.profiler import ProfilerActivity, profile
@@ -19,51 +19,54 @@ Sample = tuple[int, int]
 
 
 class LiveBytes:
-    """How far the memory of tensors grows over that at the start of a block.
+    """How far the memory of tensors grows in a step over that before it.
 
-    ``sample`` is to be called between calls of the program: the pool's count is read there.
+    A step must run between :meth:`start` and the one that is measured: PyTorch knows the size of what is given
+    back only where it saw it taken.
     """
 
     def __init__(self) -> None:
         self.peak_bytes = 0
+        self.peak_call = 0
+        """The number of the call in which the peak is reached."""
         self._pool: list[Sample] = []
+        self._profile = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._profile.start()
 
     def sample(self) -> None:
+        """Read the pool's count: where what is measured begins, and before and behind each of its calls."""
         self._pool.append((time.time_ns(), pool.statistics()["used_bytes"]))
 
-    def measure(self, run: Callable[[], object]) -> None:
-        """Run what is measured, and set ``peak_bytes``."""
+    def stop(self) -> None:
+        """End what is measured, and set ``peak_bytes`` and ``peak_call``."""
         self.sample()
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-            run()
-            self.sample()
-        self.peak_bytes = _peak(sorted(_allocated(profiled)), self._pool)
+        self._profile.stop()
+        self.peak_bytes, self.peak_call = _peak(sorted(_allocated(self._profile)), self._pool)
 
 
-def _peak(allocated: list[Sample], pooled: list[Sample]) -> int:
-    """The most of both at once. Between two samples the pool has what it has at either, if more."""
-    start, most, now, at = pooled[0][1], 0, 0, 0
-    for (_, before), (end_ns, after) in pairwise(pooled):
+def _peak(allocated: list[Sample], pooled: list[Sample]) -> tuple[int, int]:
+    """The most of both at once, and in which call. There the pool has what it has before or behind, if more."""
+    (start_ns, start), most = pooled[0], (0, 0)
+    at = next((n for n, (at_ns, _) in enumerate(allocated) if at_ns > start_ns), len(allocated))
+    given = now = allocated[at - 1][1] if at else 0
+    for place, ((_, before), (end_ns, after)) in enumerate(pairwise(pooled)):
         here = now
         while at < len(allocated) and allocated[at][0] <= end_ns:
             now = allocated[at][1]
             here, at = max(here, now), at + 1
-        most = max(most, here + max(before, after) - start)
+        most = max(most, (here - given + max(before, after) - start, place // 2))
     return most
 
 
 def _allocated(profiled: profile) -> Iterator[Sample]:
-    """PyTorch's tensors over those at the start, behind each change."""
+    """What PyTorch has allocated, behind each change. It may begin anywhere: differences count."""
     assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
     events = list(profiled.profiler.kineto_results.experimental_event_tree())
-    found: list[tuple[int, int, int]] = []
     while events:
         event = events.pop()
         events += event.children
         if event.tag == EventType.Allocation:
-            fields = event.extra_fields
-            found.append((event.start_time_ns, fields.total_allocated, fields.alloc_size))
-    if found:
-        _, total, size = min(found)
-        before = total - size
-        yield from ((at_ns, total - before) for at_ns, total, _ in found)
+            yield event.start_time_ns, event.extra_fields.total_allocated
