@@ -1,14 +1,14 @@
 """The planned peak of a step on a CPU beside what lives while it runs, and the growth of resident memory.
 
-    python test/bench/peak_cpu.py [NAME ...]
+    python test/bench/peak_cpu.py [kernels|ATen] [NAME ...]
 
 Each program runs in a process of its own, on one device, with kernels and without. ``planned`` is the peak of
 ``compiler/memory.py`` over what the step is given; ``measured`` are the bytes of PyTorch's allocator and of
 the pool in one step (``runtime/report/live_bytes.py``), over those before it. ``resident`` is how far the
-process's resident memory grows in a step, to the high-water mark, which Linux resets. Before it, free memory is
-given back (``malloc_trim``, the pool's release; what is free in segments that stay is not counted), and
-``MALLOC_MMAP_THRESHOLD_`` has large blocks of ``malloc`` mapped one by one: else its heap, in which gaps stay,
-has them. Goals: 3% of live bytes, 6% of resident memory.
+process's resident memory grows in a step, to the high-water mark, which Linux resets. Before it, free memory
+is given back (``malloc_trim``, the pool's release; what is free in segments that stay is not counted), and
+``MALLOC_MMAP_THRESHOLD_`` has large blocks of ``malloc`` mapped one by one: else its heap, in which gaps
+stay, has them. Goals: 3% of live bytes, 6% of resident memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from shardc.runtime.report.live_bytes import LiveBytes
 
 Subject = tuple[nn.Module, object, Callable[..., torch.Tensor] | None]
 PROGRAMS: dict[str, Callable[[], Subject]] = {}
-ROUNDS = 3
 
 
 def program(make: Callable[[], Subject]) -> Callable[[], Subject]:
@@ -264,13 +263,12 @@ def measure(name: str, fuse: bool) -> dict[str, object]:
     live.start()
     running.step_leaves(values)
     running.live_leaves(values, live)
-    grown = [resident_growth(lambda: running.step_leaves(values)) for _ in range(ROUNDS)]
+    grown = resident_growth(lambda: running.step_leaves(values))
     planned = peak.size_bytes - peak.given_bytes
-    print(pool.statistics(), file=sys.stderr)
     return {
         "planned": planned,
         "measured": live.peak_bytes,
-        "resident": sorted(grown)[ROUNDS // 2],
+        "resident": grown,
         "line": peak.line,
         "call": live.peak_call,
     }
@@ -300,8 +298,9 @@ def main() -> None:
         return
     rows: list[list[object]] = []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": str(1 << 17)}
-    for name in sys.argv[1:] or PROGRAMS:
-        for how in ("kernels", "ATen"):
+    variants = [how for how in ("kernels", "ATen") if how in sys.argv] or ["kernels", "ATen"]
+    for name in [name for name in sys.argv[1:] if name in PROGRAMS] or PROGRAMS:
+        for how in variants:
             command = [sys.executable, __file__, "--one", name, how]
             ran = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             if ran.returncode:

@@ -4,10 +4,10 @@
 
 Each program is compiled into a folder and profiled as ``shardc profile`` does, into a database of this run's
 own; ``known`` is the part of its different calls that programs before it had left there. All predictions are
-made before anything is measured, from the one database. Then programs are measured in turn: those of one number
-of processes a step each, over and over, in blocks of ``BLOCK`` rounds; medians. One thread a process, so that
-four processes share two cores here, in the profile as in the measurement. Goal: 15%, and every pair whose
-medians differ by more than 15% in the right order.
+made before anything is measured, from the one database. Then programs are measured in turn: those of one
+number of processes a step each, over and over, in blocks of ``BLOCK`` rounds; medians. One thread a process,
+so that four processes share two cores here, in the profile as in the measurement. Goal: 15%, and every pair
+whose medians differ by more than 15% in the right order.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ def dry_run(
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
     Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels
-    have none. ``around``: a context of the run, which is given the program's globals. Raises PeakUnknown for an
-    op that does not run without data.
+    have none. ``around``: a context of the run, which is given the program's globals. Raises PeakUnknown for
+    an op that does not run without data.
     """
     kernels = _Kernels(workspace or (lambda *_: 0))
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}

@@ -16,8 +16,8 @@ def profile(
 ) -> None:
     """Measure the calls of a compiled folder's program on this machine's CPU, and add up a step's time.
 
-    The program trains on all of its processes, which share the cores as they do in shardc run. Figures are kept
-    beside those of shardc tune; calls that are known are not measured again.
+    The program trains on all of its processes, which share the cores as they do in shardc run. Figures are
+    kept beside those of shardc tune; calls that are known are not measured again.
 
     \b
     Examples:

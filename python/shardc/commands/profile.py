@@ -27,7 +27,7 @@ MIDDLE = 3
 
 
 def profile(folder: Path, steps: int = 15, again: bool = False, libraries: Sequence[str] = ()) -> str:
-    """Measure those calls of a folder's program that were not measured yet, and say what a step takes by them.
+    """Measure the calls of a folder's program that were not measured yet, and say what a step takes.
 
     The program runs ``steps`` steps on all of its processes. ``again`` measures all calls anew. Raises
     BadArtefact, NotProfiled, PeakUnknown, RankFailed.

@@ -58,4 +58,4 @@ class Profile:
         for call in calls:
             cause = "*".join(call.axes) or CALLS
             causes[cause] = causes.get(cause, 0.0) + self.seconds[call.text]
-        return StepTime(sum(causes.values()), causes)
+        return StepTime(sum(causes.values()), causes, is_measured=True)

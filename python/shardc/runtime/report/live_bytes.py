@@ -21,8 +21,8 @@ Sample = tuple[int, int]
 class LiveBytes:
     """How far the memory of tensors grows in a step over that before it.
 
-    A step must run between :meth:`start` and the one that is measured: PyTorch knows the size of what is given
-    back only where it saw it taken.
+    A step must run between :meth:`start` and the one that is measured: PyTorch knows the size of what is
+    given back only where it saw it taken.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class LiveBytes:
 
 
 def _peak(allocated: list[Sample], pooled: list[Sample]) -> tuple[int, int]:
-    """The most of both at once, and in which call. There the pool has what it has before or behind, if more."""
+    """The most of both at once, and in which call: there the pool has what it has before or behind it."""
     (start_ns, start), most = pooled[0], (0, 0)
     at = next((n for n, (at_ns, _) in enumerate(allocated) if at_ns > start_ns), len(allocated))
     given = now = allocated[at - 1][1] if at else 0

@@ -1,4 +1,4 @@
-"""What steps take on a CPU: their time and memory beside what was predicted, and the seconds of their calls."""
+"""What steps take on a CPU: time and memory beside what was predicted, and the seconds of their calls."""
 
 from __future__ import annotations
 
