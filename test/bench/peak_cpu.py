@@ -170,7 +170,7 @@ class Regression(nn.Module):
 @program
 def resnet() -> Subject:
     body = nn.Sequential(
-        nn.Conv2d(3, 64, 3, padding=1), *(Residual(64) for _ in range(4)), nn.Conv2d(64, 3, 1)
+        nn.Conv2d(3, 64, 3, padding=1), *(Residual(64) for _ in range(8)), nn.Conv2d(64, 3, 1)
     )
     return regression(Regression(body), torch.randn(8, 3, 64, 64), torch.randn(8, 3, 64, 64))
 

@@ -87,20 +87,21 @@ def compile_to(folder: Path, name: str) -> None:
 def predict(folders: dict[str, Path], steps: int) -> dict[str, tuple[float, float]]:
     """Seconds that each program is predicted to take, and the part of its calls that were known before."""
     from shardc.artefact.folder import read_manifest
-    from shardc.commands.folder_calls import FolderCalls, predicted_run
+    from shardc.commands.folder_calls import FolderCalls
     from shardc.commands.profile import profile
-    from shardc.compiler.profiling.known import known_profile
+    from shardc.compiler.profiling.known import known_profile, predicted
 
     known: dict[str, float] = {}
+    programs: dict[str, FolderCalls] = {}
     for name, folder in folders.items():
-        found = FolderCalls.read(folder, read_manifest(folder))
+        programs[name] = found = FolderCalls.read(folder, read_manifest(folder))
         calls = [call for rank in found.ranks for call in rank.calls]
         missing = known_profile(found.mesh.world_size).missing(calls)
         known[name] = 1 - len(missing) / len({call.text for call in calls})
         profile(folder, steps)
         print(f"profiled {name}", file=sys.stderr, flush=True)
-    runs = {name: predicted_run(folder, read_manifest(folder)) for name, folder in folders.items()}
-    return {name: (run.seconds, known[name]) for name, run in runs.items() if run is not None and run.seconds}
+    times = {name: predicted(found.ranks, found.mesh.world_size) for name, found in programs.items()}
+    return {name: (time.seconds, known[name]) for name, time in times.items() if time is not None}
 
 
 def measure(folders: dict[str, Path], rounds: int) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""The calls of a compiled folder's program, and what a step of it takes by what was measured."""
+"""The calls of a compiled folder's programs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 from shardc.artefact.folder import read_kernels
 from shardc.artefact.manifest import Manifest
 from shardc.commands.module_file import read_module
-from shardc.compiler.profiling.known import predicted
 from shardc.compiler.profiling.program_calls import Played, kernel_names, played_programs
-from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.runtime.comm.mesh import Mesh
 from shardc.runtime.kernels.loaders import loader_of
 
@@ -33,31 +31,6 @@ class FolderCalls:
         text, library = (path / "program.py").read_text(), read_kernels(path, manifest)
         ranks = played_programs(text, manifest, names, library)
         return FolderCalls(path, Mesh.read(manifest["mesh"]), ranks, names)
-
-
-@dataclass(frozen=True)
-class PredictedRun:
-    """What a folder's step is expected to take: seconds, None where one of its calls was not measured, and
-    bytes of tensors at the peak.
-    """
-
-    seconds: float | None
-    peak_bytes: int
-
-
-def predicted_run(folder: Path, manifest: Manifest) -> PredictedRun | None:
-    """What a step of a folder takes on this machine; None where its program does not run without data, or is
-    for GPUs.
-    """
-    if not is_for_cpus(manifest):
-        return None
-    try:
-        found = FolderCalls.read(folder, manifest)
-    except PeakUnknown:
-        return None
-    time = predicted(found.ranks, found.mesh.world_size)
-    peak_bytes = max(rank.peak.size_bytes for rank in found.ranks)
-    return PredictedRun(None if time is None else time.seconds, peak_bytes)
 
 
 def is_for_cpus(manifest: Manifest) -> bool:

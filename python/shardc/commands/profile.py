@@ -12,13 +12,13 @@ from shardc.artefact.folder import read_manifest
 from shardc.artefact.manifest import Manifest
 from shardc.cache.scratch import scratch
 from shardc.commands.folder_calls import FolderCalls, is_for_cpus
-from shardc.commands.run import launch
+from shardc.commands.run import launch, program_hash
 from shardc.compiler.profiling.known import conditions, known_profile, predicted
 from shardc.compiler.profiling.program_calls import renamed
-from shardc.cost.profile import Conditions
+from shardc.cost.profile import Conditions, PredictedStep
 from shardc.diagnostics.runtime import BadArtefact
 from shardc.diagnostics.tuner import NotProfiled
-from shardc.tuner.database.profiles import record_profile
+from shardc.tuner.database.profiles import record_profile, record_program
 
 Rounds = list[list[tuple[str, float]]]
 """Of each step its calls with their seconds."""
@@ -45,6 +45,8 @@ def profile(folder: Path, steps: int = 15, again: bool = False, libraries: Seque
     time = predicted(found.ranks, where.processes)
     if time is None:
         raise NotProfiled(left=known_profile(where.processes).missing(calls)[0], where=str(folder))
+    peak_bytes = max(rank.peak.size_bytes for rank in found.ranks)
+    record_program(where, program_hash(manifest), PredictedStep(time.seconds, peak_bytes))
     return "\n".join([_measured_text(len(missing), len({c.text for c in calls}), where), *time.render()])
 
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from shardc.artefact.folder import read_kernels, read_manifest
 from shardc.artefact.manifest import Manifest
 from shardc.cache.scratch import scratch
-from shardc.commands.folder_calls import predicted_run
+from shardc.compiler.profiling.conditions import conditions
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import LAUNCHER, OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
 from shardc.text_files import check_writable, writing
+from shardc.tuner.database.place import database_path
+from shardc.tuner.database.profiles import read_program
 
 SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
@@ -51,19 +53,26 @@ def run_artefact(
     arguments = ["--steps", str(steps)]
     if (folder / "runtime" / "report" / "measured.py").is_file():  # compiled by this version, or a later one
         arguments += ["--report"]
-        arguments += _predicted(folder, manifest)
+        arguments += _predicted(manifest, nproc)
     for name, path in given.items():
         arguments += [f"--{name}", str(path.absolute())]
     launch(folder, nproc, arguments, libraries)
     return 0
 
 
-def _predicted(folder: Path, manifest: Manifest) -> list[str]:
-    found = predicted_run(folder, manifest)
+def _predicted(manifest: Manifest, nproc: int) -> list[str]:
+    """What ``shardc profile`` said of this program, as arguments; none where it was not asked."""
+    if not database_path().is_file():
+        return []
+    found = read_program(conditions(nproc), program_hash(manifest))
     if found is None:
         return []
-    seconds = [] if found.seconds is None else ["--predicted-s", str(found.seconds)]
-    return [*seconds, "--planned-bytes", str(found.peak_bytes)]
+    return ["--predicted-s", str(found.seconds), "--planned-bytes", str(found.peak_bytes)]
+
+
+def program_hash(manifest: Manifest) -> str:
+    """What tells the program of a folder from others."""
+    return manifest["files"]["program.py"]["sha256"]
 
 
 def launch(folder: Path, nproc: int, arguments: Sequence[str], libraries: Sequence[str] = ()) -> None:

@@ -35,6 +35,14 @@ class ProgramCall:
 
 
 @dataclass(frozen=True)
+class PredictedStep:
+    """What a step is expected to take: seconds, and bytes of tensors at the peak of the fullest rank."""
+
+    seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
 class Profile:
     """Seconds by the text of a call, under ``conditions``."""
 

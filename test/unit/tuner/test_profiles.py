@@ -4,10 +4,10 @@ import sqlite3
 
 import pytest
 
-from shardc.cost.profile import Conditions
+from shardc.cost.profile import Conditions, PredictedStep
 from shardc.tuner.database.database import open_database
 from shardc.tuner.database.place import database_path
-from shardc.tuner.database.profiles import read_profile, record_profile
+from shardc.tuner.database.profiles import read_profile, read_program, record_profile, record_program
 
 HERE = Conditions("a machine, 2 cores", 4, 1)
 
@@ -44,5 +44,12 @@ def test_a_row_that_is_no_figure_is_refused():
 def test_a_database_without_profiles_gets_them():
     with open_database() as made:
         made.connection.execute("DROP TABLE profiles")
+        made.connection.execute("DROP TABLE programs")
         made.connection.execute("PRAGMA user_version = 1")
     assert read_profile(HERE).seconds == {}
+
+
+def test_what_was_predicted_of_a_program():
+    record_program(HERE, "a hash", PredictedStep(0.5, 1 << 20))
+    assert read_program(HERE, "a hash") == PredictedStep(0.5, 1 << 20)
+    assert read_program(HERE, "another") is None

@@ -6,21 +6,13 @@ from collections.abc import Sequence
 
 from torch_mlir import ir
 
-from shardc.compiler.probe import machine
+from shardc.compiler.profiling.conditions import conditions
 from shardc.compiler.profiling.program_calls import Played, played_module
-from shardc.cost.profile import Conditions, Profile
+from shardc.cost.profile import Profile
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.passes.memory import PeakUnknown
-from shardc.environment import OMP_NUM_THREADS
 from shardc.tuner.database.place import database_path
 from shardc.tuner.database.profiles import read_profile
-
-
-def conditions(processes: int) -> Conditions:
-    """Those under which ``shardc run`` runs so many processes: a thread each, if nobody says otherwise."""
-    processor, cores, memory_bytes, _, torch_version = machine()
-    text = f"{processor}, {cores} cores, {memory_bytes} bytes, torch {torch_version}"
-    return Conditions(text, processes, int(OMP_NUM_THREADS.text() or 1))
 
 
 def known_profile(processes: int) -> Profile:

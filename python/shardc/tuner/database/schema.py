@@ -38,6 +38,11 @@ MIGRATIONS = (
         call TEXT NOT NULL, seconds REAL NOT NULL, made_at REAL NOT NULL,
         PRIMARY KEY (machine, processes, threads, call)
     );
+    CREATE TABLE programs (
+        machine TEXT NOT NULL, processes INTEGER NOT NULL, threads INTEGER NOT NULL,
+        program TEXT NOT NULL, seconds REAL NOT NULL, peak_bytes INTEGER NOT NULL, made_at REAL NOT NULL,
+        PRIMARY KEY (machine, processes, threads, program)
+    );
     """,
 )
 """Number n turns schema n into n + 1; schema 0 is an empty file. ``latest``: each point's last trial;
