@@ -5,10 +5,10 @@
 Each program runs in a process of its own, on one device, with kernels and without. ``planned`` is the peak of
 ``compiler/memory.py`` over what the step is given; ``measured`` are the bytes of PyTorch's allocator and of
 the pool in one step (``runtime/report/live_bytes.py``), over those before it. ``resident`` is how far the
-process's resident memory grows in a step, to the high-water mark, which Linux resets. Before it, free memory
-is given back (``malloc_trim``, the pool's release; what is free in segments that stay is not counted), and
-``MALLOC_MMAP_THRESHOLD_`` has large blocks of ``malloc`` mapped one by one: else its heap, in which gaps
-stay, has them. Goals: 3% of live bytes, 6% of resident memory.
+process's resident memory grows in a step, to the high-water mark, which Linux resets. Memory that is
+free before it is given back: by ``malloc_trim``, and by the pool, whose segments stay mapped.
+``MALLOC_MMAP_THRESHOLD_`` has large blocks of ``malloc`` mapped
+one by one: else its heap has them, in which gaps stay. Goals: 3% of live bytes, 6% of resident memory.
 """
 
 from __future__ import annotations
@@ -275,14 +275,11 @@ def measure(name: str, fuse: bool) -> dict[str, object]:
 
 
 def resident_growth(run: Callable[[], object]) -> int:
-    """Bytes of resident memory that a call needs beyond those before it, of which free parts of the pool's
-    segments are no part.
-    """
-    pool.release()
+    """Bytes of resident memory that a call needs beyond those before it."""
+    pool.trim()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
-    held = pool.statistics()
-    before = _status("VmRSS") - (held["mapped_bytes"] - held["used_bytes"])
+    before = _status("VmRSS")
     run()
     return _status("VmHWM") - before
 
