@@ -129,9 +129,6 @@ NAMES = {
     ),
     "default_store": Name(f"{_C10D}:_get_default_store", "signs of life of all ranks"),
     "process_group": Name(f"{_C10D}:_resolve_process_group", "the group of a traced collective"),
-    "EventType": Name(
-        "torch._C._profiler:_EventType", "bytes that live, as the allocator counts", "torch.cuda's, on a GPU"
-    ),
     # Functions of PyTorch's classes, called with the object
     "is_zero_tensor": Name(
         "torch:Tensor._is_zerotensor", "gradients without memory, which kernels can't read"

@@ -8,11 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from operator import itemgetter
 
 from torch.profiler import ProfilerActivity, profile
 
 from ..kernels import pool
-from ..torch_private import EventType
 
 Sample = tuple[int, int]
 """Nanoseconds since 1970, and bytes."""
@@ -51,22 +51,25 @@ def _peak(allocated: list[Sample], pooled: list[Sample]) -> tuple[int, int]:
     """The most of both at once, and in which call: there the pool has what it has before or behind it."""
     (start_ns, start), most = pooled[0], (0, 0)
     at = next((n for n, (at_ns, _) in enumerate(allocated) if at_ns > start_ns), len(allocated))
-    given = now = allocated[at - 1][1] if at else 0
+    given = now = allocated[max(at - 1, 0)][1] if allocated else 0
     for place, ((_, before), (end_ns, after)) in enumerate(pairwise(pooled)):
         here = now
         while at < len(allocated) and allocated[at][0] <= end_ns:
             now = allocated[at][1]
             here, at = max(here, now), at + 1
-        most = max(most, (here - given + max(before, after) - start, place // 2))
+        most = max(most, (here - given + max(before, after) - start, place // 2), key=itemgetter(0))
     return most
 
 
 def _allocated(profiled: profile) -> Iterator[Sample]:
-    """What PyTorch has allocated, behind each change. It may begin anywhere: differences count."""
+    """What PyTorch has allocated before and behind each change. It may begin anywhere: differences count."""
     assert profiled.profiler is not None and profiled.profiler.kineto_results is not None
     events = list(profiled.profiler.kineto_results.experimental_event_tree())
     while events:
         event = events.pop()
         events += event.children
-        if event.tag == EventType.Allocation:
-            yield event.start_time_ns, event.extra_fields.total_allocated
+        names = ("total_allocated", "alloc_size")  # others are no allocations
+        total, size = (getattr(event.extra_fields, name, None) for name in names)
+        if total is not None and size is not None:
+            yield event.start_time_ns - 1, total - size
+            yield event.start_time_ns, total
