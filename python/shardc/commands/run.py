@@ -153,5 +153,6 @@ def _rank_environment() -> dict[str, str | None]:
     import torch
 
     threads = OMP_NUM_THREADS.text() or (None if torch.cuda.is_available() else "1")
-    quiet = {"KINETO_LOG_LEVEL": "99"}  # PyTorch's profiler says when it starts
+    # PyTorch's profiler says when it starts, and that it met memory that was there before
+    quiet = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     return {**quiet, "PYTHONPATH": None, OMP_NUM_THREADS.name: threads, LAUNCHER.name: str(os.getpid())}
