@@ -54,6 +54,12 @@ class Log:
         self._bytes.append(size_bytes)
         self._lines.append(line)
 
+    def hold(self, size_bytes: int) -> None:
+        """Count memory that is there from the start to the end."""
+        if size_bytes:
+            self._bytes.insert(0, size_bytes)
+            self._lines.insert(0, ARGUMENTS)
+
     def curve(self, program: Sequence[str], moments: int = MOMENTS) -> Curve:
         """At most ``moments`` and the start, of a program with these lines."""
         table, kept = places_of(program), self._largest(moments)

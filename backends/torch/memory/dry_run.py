@@ -54,7 +54,7 @@ class Peak:
     ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the
     program's where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the
     largest tensors at that time, as bytes and the line that made each (empty for an argument). ``curve`` is
-    the memory over time.
+    the memory over time. ``kept_bytes`` of ``size_bytes`` are workspaces of kernels that stay between steps.
     """
 
     size_bytes: int
@@ -63,6 +63,7 @@ class Peak:
     where: str
     held: tuple[tuple[int, str], ...]
     curve: Curve = field(default=Curve(), repr=False)
+    kept_bytes: int = 0
 
 
 def dry_run(
@@ -91,7 +92,7 @@ def dry_run(
                 program[entry](*_emptied(given))
         except RuntimeError as error:
             raise PeakUnknown(problem=str(error).partition("\n")[0]) from error
-    return meter.peak()
+    return meter.peak(kernels.kept_bytes)
 
 
 def _emptied(given: list[object]) -> list[object]:
@@ -148,11 +149,14 @@ class _Meter(TorchDispatchMode):
             self.note(value)
         self._given = self._now
 
-    def peak(self) -> Peak:
+    def peak(self, kept_bytes: int) -> Peak:
+        """``kept_bytes``: of workspaces, which are there from the start."""
+        self._log.hold(kept_bytes)
         largest = sorted(self._held, key=lambda held: (-held[0], held[1]))[:LARGEST]
         held = tuple((size, self._text(line)) for size, line in largest)
         where, curve = self._source(self._line), self._log.curve(self._lines)
-        return Peak(self._most, self._given, self._text(self._line), where, held, curve)
+        size = self._most + kept_bytes
+        return Peak(size, self._given, self._text(self._line), where, held, curve, kept_bytes)
 
     def _gone(self, key: int) -> None:
         size, line, _ = self._live.pop(key)
@@ -189,7 +193,8 @@ class _Kernels:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._kept: Tensor | None = None
+        self.kept_bytes = 0
+        """What a thread keeps for later calls, and so has from the first step on."""
 
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
@@ -210,8 +215,8 @@ class _Kernels:
         """A thread keeps a small workspace for later calls (:mod:`shardc.runtime.kernels.kernel_call`)."""
         if size_bytes > KEPT_WORKSPACE_BYTES:
             _empty((size_bytes,), torch.uint8)
-        elif size_bytes and (self._kept is None or self._kept.nbytes < size_bytes):
-            self._kept = _empty((size_bytes,), torch.uint8)
+        else:
+            self.kept_bytes = max(self.kept_bytes, size_bytes)
 
 
 def _result(output: Output, given: Sequence[Tensor | int], numbers: Sequence[int]) -> Tensor:
