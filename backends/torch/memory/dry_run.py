@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
+from shardc.backends.torch.memory.call_workspace import call_workspace_bytes
 from shardc.backends.torch.memory.curve import Curve, Log
 from shardc.backends.torch.memory.replay import Replay
 from shardc.diagnostics.passes.memory import PeakUnknown
@@ -72,17 +73,19 @@ def dry_run(
     arguments: Callable[[], Sequence[object]],
     workspace: Workspace | None = None,
     around: Callable[[dict[str, Any]], AbstractContextManager[object]] = nullcontext,
+    on_cpu: bool = False,
 ) -> Peak:
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
     Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels
-    have none. ``around``: a context of the run, which is given the program's globals. Raises PeakUnknown for
-    an op that does not run without data.
+    have none. ``around``: a context of the run, which is given the program's globals. ``on_cpu``:
+    count what calls of ATen take inside of them there. Raises PeakUnknown for an op that does not run without
+    data.
     """
     kernels = _Kernels(workspace or (lambda *_: 0))
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
     exec(compile(text, FILE, "exec"), program)
-    meter = _Meter(text.splitlines())
+    meter = _Meter(text.splitlines(), on_cpu)
     # a compile goes on under fake tensors, which keep what they meet
     with torch.no_grad(), disable_current_modes():
         given = list(arguments())
@@ -105,8 +108,9 @@ def _emptied(given: list[object]) -> list[object]:
 class _Meter(TorchDispatchMode):
     """Counts the bytes of the memory that lives, from when it is noted until Python gives it up."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], on_cpu: bool) -> None:
         super().__init__()
+        self._on_cpu = on_cpu
         self._lines, self._replay, self._log = lines, Replay(), Log()
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[int, int, weakref.ref[torch.UntypedStorage]]] = {}
@@ -119,7 +123,16 @@ class _Meter(TorchDispatchMode):
         made = self._replay.call(self._meaning(func), args, kwargs or {})
         for value in made if isinstance(made, tuple | list) else (made,):
             self.note(value)
+        if self._on_cpu:
+            self._use(call_workspace_bytes(str(func), args, made))
         return made
+
+    def _use(self, size: int) -> None:
+        """Count memory that a call has inside of it, beside its results."""
+        if size:
+            workspace = _empty((size,), torch.uint8)
+            self.note(workspace)
+            del workspace
 
     def _meaning(self, func: OpOverload) -> Callable[..., Any]:
         """Libraries have no kernels for tensors without data."""
