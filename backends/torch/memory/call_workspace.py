@@ -1,7 +1,8 @@
 """What calls of ATen take inside of them on a CPU, beside their results, and give back before they end.
 
 oneDNN convolves in blocked layouts: operands are copied into one, and a result out of it. Measured by
-PyTorch's allocator on an AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many channels.
+PyTorch's allocator on an AVX-512 CPU (torch 2.13; ``test/bench/peak_cpu.py``), for plain layouts and many
+channels.
 """
 
 from __future__ import annotations
