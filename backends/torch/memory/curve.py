@@ -15,6 +15,8 @@ LARGEST_PLACES = 8
 """How many places each moment names."""
 ARGUMENTS = 0
 """The line of what the program was given."""
+HELD = -1
+"""The block of what is there from the start to the end."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,13 @@ class Log:
     def given(self) -> int:
         """How many of the requests are arguments."""
         return self._start() + 1
+
+    def hold(self, size_bytes: int) -> None:
+        """Count memory that is there from the start to the end."""
+        if size_bytes:
+            self._bytes.insert(0, size_bytes)
+            self._lines.insert(0, ARGUMENTS)
+            self._blocks.insert(0, HELD)
 
     def curve(self, program: Sequence[str], moments: int = MOMENTS) -> Curve:
         """At most ``moments`` and the start, of a program with these lines."""

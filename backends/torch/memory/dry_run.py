@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import prod
 from types import FrameType
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
+from shardc.backends.torch.memory.call_workspace import call_workspace_bytes
 from shardc.backends.torch.memory.curve import Curve, Height, Log
 from shardc.backends.torch.memory.kinds import Alive, Block, alive_at_peak
 from shardc.backends.torch.memory.replay import Replay
@@ -56,6 +58,7 @@ class Peak:
     largest tensors at that time, as bytes and the line that made each (empty for an argument). ``curve`` is
     the memory over time. ``alive``: what the program itself made that lives at the peak, by kind and line.
     ``log``: what was made and given up, in order. ``heights``: what is alive as each tensor is made.
+    ``kept_bytes`` of ``size_bytes`` are workspaces of kernels that stay between steps.
     """
 
     size_bytes: int
@@ -67,30 +70,38 @@ class Peak:
     alive: tuple[Alive, ...] = field(default=(), repr=False)
     log: Log = field(default_factory=Log, repr=False, compare=False)
     heights: Sequence[Height] = field(default=(), repr=False, compare=False)
+    kept_bytes: int = 0
 
 
 def dry_run(
-    text: str, entry: str, arguments: Callable[[], Sequence[object]], workspace: Workspace | None = None
+    text: str,
+    entry: str,
+    arguments: Callable[[], Sequence[object]],
+    workspace: Workspace | None = None,
+    around: Callable[[dict[str, Any]], AbstractContextManager[object]] = nullcontext,
+    on_cpu: bool = False,
 ) -> Peak:
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
     Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels
-    have none. Raises PeakUnknown for an op that does not run without data.
+    have none. ``around``: a context of the run, which is given the program's globals. ``on_cpu``:
+    count what calls of ATen take inside of them there. Raises PeakUnknown for an op that does not run without
+    data.
     """
     kernels = _Kernels(workspace or (lambda *_: 0))
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
     exec(compile(text, FILE, "exec"), program)
-    meter = _Meter(text.splitlines())
+    meter = _Meter(text.splitlines(), on_cpu)
     # a compile goes on under fake tensors, which keep what they meet
     with torch.no_grad(), disable_current_modes():
         given = list(arguments())
         meter.start(given)
         try:
-            with meter:
+            with meter, around(program):
                 program[entry](*_emptied(given))
         except RuntimeError as error:
             raise PeakUnknown(problem=str(error).partition("\n")[0]) from error
-    return meter.peak()
+    return meter.peak(kernels.kept_bytes)
 
 
 def _emptied(given: list[object]) -> list[object]:
@@ -103,8 +114,9 @@ def _emptied(given: list[object]) -> list[object]:
 class _Meter(TorchDispatchMode):
     """Counts the bytes of the memory that lives, from when it is noted until Python gives it up."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], on_cpu: bool) -> None:
         super().__init__()
+        self._on_cpu = on_cpu
         self._lines, self._replay, self._log = lines, Replay(), Log()
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[Block, weakref.ref[torch.UntypedStorage]]] = {}
@@ -118,7 +130,16 @@ class _Meter(TorchDispatchMode):
         self._read(args)
         for value in made if isinstance(made, tuple | list) else (made,):
             self.note(value)
+        if self._on_cpu:
+            self._use(call_workspace_bytes(str(func), args, made))
         return made
+
+    def _use(self, size: int) -> None:
+        """Count memory that a call has inside of it, beside its results."""
+        if size:
+            workspace = _empty((size,), torch.uint8)
+            self.note(workspace)
+            del workspace
 
     def _meaning(self, func: OpOverload) -> Callable[..., Any]:
         """Libraries have no kernels for tensors without data."""
@@ -159,13 +180,22 @@ class _Meter(TorchDispatchMode):
             self.note(value)
         self._given = self._now
 
-    def peak(self) -> Peak:
+    def peak(self, kept_bytes: int) -> Peak:
+        """``kept_bytes``: of workspaces, which are there from the start."""
+        self._log.hold(kept_bytes)
         largest = sorted(self._held, key=lambda block: (-block.size_bytes, block.made))[:LARGEST]
-        held = tuple((block.size_bytes, self._text(block.made)) for block in largest)
-        where, curve = self._source(self._line), self._log.curve(self._lines)
-        alive, heights = alive_at_peak(self._held, self._lines), self._log.heights(self._lines)
-        at = self._text(self._line)
-        return Peak(self._most, self._given, at, where, held, curve, alive, self._log, heights)
+        return Peak(
+            self._most + kept_bytes,
+            self._given,
+            self._text(self._line),
+            self._source(self._line),
+            tuple((block.size_bytes, self._text(block.made)) for block in largest),
+            self._log.curve(self._lines),
+            alive_at_peak(self._held, self._lines),
+            self._log,
+            self._log.heights(self._lines),
+            kept_bytes,
+        )
 
     def _gone(self, key: int) -> None:
         block, _ = self._live.pop(key)
@@ -202,7 +232,8 @@ class _Kernels:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        self._kept: Tensor | None = None
+        self.kept_bytes = 0
+        """What a thread keeps for later calls, and so has from the first step on."""
 
     def kernel(
         self, name: str, outputs: Outputs, size: int | None = None, checks: Checks | None = None
@@ -223,8 +254,8 @@ class _Kernels:
         """A thread keeps a small workspace for later calls (:mod:`shardc.runtime.kernels.kernel_call`)."""
         if size_bytes > KEPT_WORKSPACE_BYTES:
             _empty((size_bytes,), torch.uint8)
-        elif size_bytes and (self._kept is None or self._kept.nbytes < size_bytes):
-            self._kept = _empty((size_bytes,), torch.uint8)
+        else:
+            self.kept_bytes = max(self.kept_bytes, size_bytes)
 
 
 def _result(output: Output, given: Sequence[Tensor | int], numbers: Sequence[int]) -> Tensor:

@@ -11,6 +11,7 @@ from shardc.cli.doctor import doctor
 from shardc.cli.explain import explain
 from shardc.cli.opt import opt
 from shardc.cli.plan import plan
+from shardc.cli.profile import profile
 from shardc.cli.run import run
 from shardc.cli.schedule import schedule
 from shardc.cli.trials import trials
@@ -56,6 +57,7 @@ app.command("check", short_help="Prove a compiled folder equal to the single-dev
 app.command("explain", short_help="Say where shardings came from, and what the collectives cost.")(explain)
 app.command("doctor", short_help="Say what this machine has and what works.")(doctor)
 app.command("plan", short_help="Say what plans cost on a cluster, before anything runs.")(plan)
+app.command("profile", short_help="Measure a compiled folder's calls on this machine.")(profile)
 app.command("schedule", short_help="Play a pipeline schedule through, and draw it.")(schedule)
 app.command("tune", short_help="Search the tile configurations of a model's kernels.")(tune)
 app.add_typer(trials, name="trials", short_help="Export, import, prune and sum up what tuning measured.")

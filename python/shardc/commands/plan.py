@@ -12,8 +12,8 @@ from typing import Literal
 import torch
 
 from shardc.commands.script import read_script
+from shardc.compiler.local_cluster import cluster_of
 from shardc.cost.cluster.cluster import Cluster
-from shardc.cost.cluster.names import find_cluster
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.planning import BatchDoesNotDivide, NotAModel, SizesOfScript
 from shardc.planning.candidates import Candidate, meshes_of, micro_batches, plans_of
@@ -78,7 +78,7 @@ def plan(request: PlanRequest) -> str:
     """The answer in words. Raises errors of ``shardc.diagnostics.planning`` and ``cluster``, and what a
     compile raises where a single plan is asked about.
     """
-    clusters = [find_cluster(name) for name in request.clusters]
+    clusters = [cluster_of(name) for name in request.clusters]
     what_if = [read_what_if(text) for text in request.what_if]
     asked = _Asked(request, clusters[0])
     candidates = list(asked.candidates())

@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shardc.artefact.folder import read_kernels, read_manifest
+from shardc.artefact.manifest import Manifest
 from shardc.cache.scratch import scratch
 from shardc.commands.run_trace import predicted_run, write_run_trace
+from shardc.compiler.profiling.conditions import conditions
 from shardc.diagnostics.runtime import BadCheckpointFolder, MeshSizeMismatch, RankFailed, RankRefused
 from shardc.environment import LAUNCHER, OMP_NUM_THREADS, changed
 from shardc.runtime.comm.mesh import Mesh
 from shardc.text_files import check_writable, writing
+from shardc.tuner.database.place import database_path
+from shardc.tuner.database.profiles import read_program
 
 SEEN = "look at what that rank printed above"
 KILLED = "look at the machine's memory first: a killed process is most often one that took too much of it"
@@ -51,21 +55,45 @@ def run_artefact(
     _check_checkpoints(given.get("load"), given.get("save"))
     trace = given.pop("trace", None)
     check_writable(trace)
-    predicted = [] if trace is None else predicted_run(folder, cluster, nproc)
-    run = str(folder / "run.py")
-    arguments = ["--standalone", "--nproc-per-node", str(nproc), run, "--steps", str(steps)]
+    foreseen = [] if trace is None else predicted_run(folder, cluster, nproc)
+    arguments = ["--steps", str(steps)]
+    if (folder / "runtime" / "report" / "measured.py").is_file():  # compiled by this version, or a later one
+        arguments += ["--report"]
+        arguments += _predicted(manifest, nproc)
     for name, path in given.items():
         arguments += [f"--{name}", str(path.absolute())]
-    for library in libraries:
-        arguments += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
-    with changed(_rank_environment()), scratch() as logs:
-        recorded = Path(logs) / "recorded.json"
+    with scratch() as made:
+        recorded = Path(made) / "recorded.json"
         if trace is not None:
             arguments += ["--trace", str(recorded)]
-        _launch(["--log-dir", logs, *arguments])  # else torchrun leaves a folder behind, each time
+        launch(folder, nproc, arguments, libraries)
         if trace is not None:
-            write_run_trace(predicted, recorded, trace)
+            write_run_trace(foreseen, recorded, trace)
     return 0
+
+
+def _predicted(manifest: Manifest, nproc: int) -> list[str]:
+    """What ``shardc profile`` said of this program, as arguments; none where it was not asked."""
+    if not database_path().is_file():
+        return []
+    found = read_program(conditions(nproc), program_hash(manifest))
+    if found is None:
+        return []
+    return ["--predicted-s", str(found.seconds), "--planned-bytes", str(found.peak_bytes)]
+
+
+def program_hash(manifest: Manifest) -> str:
+    """What tells the program of a folder from others."""
+    return manifest["files"]["program.py"]["sha256"]
+
+
+def launch(folder: Path, nproc: int, arguments: Sequence[str], libraries: Sequence[str] = ()) -> None:
+    """Start a folder's own program on ``nproc`` processes. Raises RankFailed, RankRefused."""
+    whole = ["--standalone", "--nproc-per-node", str(nproc), str(folder / "run.py"), *arguments]
+    for library in libraries:
+        whole += ["--import", str(Path(library).absolute()) if library.endswith(".py") else library]
+    with changed(_rank_environment()), scratch() as logs:
+        _launch(["--log-dir", logs, *whole])  # else torchrun leaves a folder behind, each time
 
 
 def _check_checkpoints(load: Path | None, save: Path | None) -> None:
@@ -137,4 +165,6 @@ def _rank_environment() -> dict[str, str | None]:
     import torch
 
     threads = OMP_NUM_THREADS.text() or (None if torch.cuda.is_available() else "1")
-    return {"PYTHONPATH": None, OMP_NUM_THREADS.name: threads, LAUNCHER.name: str(os.getpid())}
+    # PyTorch's profiler says when it starts, and that it met memory that was there before
+    quiet = {"KINETO_LOG_LEVEL": "99", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    return {**quiet, "PYTHONPATH": None, OMP_NUM_THREADS.name: threads, LAUNCHER.name: str(os.getpid())}

@@ -65,10 +65,13 @@ def _hints(sizes: Sequence[int | torch.SymInt]) -> list[int]:
     return [n.node.hint if isinstance(n, torch.SymInt) else n for n in sizes]
 
 
-def step_peaks(module: ir.Module, library: Kernels | None = None) -> list[Peak | PeakUnknown]:
+def step_peaks(
+    module: ir.Module, library: Kernels | None = None, on_cpu: bool = False
+) -> list[Peak | PeakUnknown]:
     """The peak of the program of a module of level 3 or 4 on rank 0; of a pipeline one for each stage's rank.
 
-    Without the ``library`` of its kernels what they work in is not counted.
+    Without the ``library`` of its kernels what they work in is not counted. ``on_cpu``: it runs on one, where
+    some calls of ATen take memory inside of them.
     """
     described, text = describe_program(module), emit_program(module)
     mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
@@ -78,34 +81,40 @@ def step_peaks(module: ir.Module, library: Kernels | None = None) -> list[Peak |
         parts.setdefault(part.number, (rank, part))
     entry = "step_{}" if described["pipeline"] else "step"
     workspace = None if library is None else library.workspace_bytes
-    return [_rank_peak(text, entry.format(n), mesh, *parts[n], workspace) for n in sorted(parts)]
+    return [_rank_peak(text, entry.format(n), mesh, *parts[n], workspace, on_cpu) for n in sorted(parts)]
 
 
-def step_peak(module: ir.Module, library: Kernels | None = None) -> Peak:
+def step_peak(module: ir.Module, library: Kernels | None = None, on_cpu: bool = False) -> Peak:
     """:func:`step_peaks` of a step that is no pipeline. Raises PeakUnknown."""
-    (peak,) = step_peaks(module, library)
+    (peak,) = step_peaks(module, library, on_cpu)
     if isinstance(peak, PeakUnknown):
         raise peak
     return peak
 
 
 def _rank_peak(
-    text: str, entry: str, mesh: Mesh, rank: int, part: Part, workspace: Workspace | None
+    text: str,
+    entry: str,
+    mesh: Mesh,
+    rank: int,
+    part: Part,
+    workspace: Workspace | None,
+    on_cpu: bool,
 ) -> Peak | PeakUnknown:
     lasting: list[torch.Tensor] = []
 
     def arguments() -> list[object]:
         shapes = ((leaf.local_shape(mesh), leaf.dtype) for leaf in part.arguments)
         lasting.extend(torch.empty(shape, dtype=dtype, device=META) for shape, dtype in shapes)
-        return [Rank(mesh, rank, META, _AloneGroups(mesh, rank)), *lasting]
+        return [Rank(mesh, rank, META, AloneGroups(mesh, rank)), *lasting]
 
     try:
-        return dry_run(text, entry, arguments, workspace)
+        return dry_run(text, entry, arguments, workspace, on_cpu=on_cpu)
     except PeakUnknown as unknown:
         return unknown
 
 
-class _AloneGroups(Groups):
+class AloneGroups(Groups):
     """The groups of a rank whose collectives and messages send nothing."""
 
     def __init__(self, mesh: Mesh, rank: int) -> None:

@@ -91,3 +91,12 @@ class NotATuningExport(ShardcError):
 
 class TuningDatabaseWarning(ShardcWarning):
     """A tuning database was damaged, or could not be read, and is not used."""
+
+
+class NotProfiled(ShardcError):
+    """A call of a program was not seen when its steps were measured: on this machine it runs otherwise than
+    on tensors without data.
+    """
+
+    template = "a call of the program was not measured: {left}"
+    hint = "report it; shardc run --steps 20 says what a step takes"

@@ -88,6 +88,10 @@ class GraphNotCaptured(RuntimeFailure):
     """A CUDA graph was asked for where there are none."""
 
 
+class CallsNotSeen(RuntimeFailure):
+    """The calls of a step were asked for where they cannot be noted: its first, or one on a GPU."""
+
+
 class OutOfDeviceMemory(RuntimeFailure):
     """The GPU has less memory than the step needs."""
 

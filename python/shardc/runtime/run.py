@@ -17,6 +17,7 @@ from .environment import DEBUG, FAULT, RANK
 from .errors import BatchMismatch, RankStopped, RuntimeFailure
 from .operators.registered import import_library
 from .outputs import StepResult
+from .report.measured import Measured, write_calls
 from .step import TrainStep
 from .tensor_file import TensorFile
 
@@ -56,6 +57,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--cuda-graph", action="store_true", help="capture the step as a CUDA graph")
     trace_help = "where to write when what ran in the last step, as a Chrome trace"
     parser.add_argument("--trace", type=Path, help=trace_help)
+    calls_help = "a folder for each rank's calls with their seconds, of every step but the first two"
+    parser.add_argument("--calls", type=Path, help=calls_help)
+    report_help = "say what a step took, in time and memory, beside what was predicted"
+    parser.add_argument("--report", action="store_true", help=report_help)
+    parser.add_argument("--predicted-s", type=float, help="seconds that a step was predicted to take")
+    planned_help = "bytes of tensors that a rank was planned to have at its peak"
+    parser.add_argument("--planned-bytes", type=int, default=0, help=planned_help)
     many = {"dest": "libraries", "action": "append", "default": [], "metavar": "MODULE"}
     import_help = "a module, or a .py file, that registers the custom operators of the program"
     parser.add_argument("--import", help=import_help, **many)
@@ -75,22 +83,30 @@ def _train(folder: Path, options: argparse.Namespace) -> int:
     if step.rank == 0 and step.device.type != "cpu":
         for line in step.collectives:
             print(f"collectives of {line}", flush=True)
-    batches = _batches(options.batches or folder / "batches.safetensors")
+    batches = batches_of(options.batches or folder / "batches.safetensors")
+    if options.calls is not None:
+        write_calls(step, batches, options.steps, options.calls)
+        return 0
+    measured = Measured(step, options.steps) if options.report and step.device.type == "cpu" else None
     for number in range(options.steps):
         _drill(step.rank, number)
         start_s = time.perf_counter()
         trace: Path | None = options.trace if number == options.steps - 1 else None
         batch = next(batches)
-        loss, *numbers = _numbers(
-            step.step_leaves(batch) if trace is None else step.trace_leaves(batch, trace)
-        )
+        run = step.step_leaves if measured is None else measured.runner(number)
+        loss, *numbers = _numbers(run(batch) if trace is None else step.trace_leaves(batch, trace))
         if step.rank == 0:
             elapsed_ms = (time.perf_counter() - start_s) * 1e3
             if number == 0 and (counts := step.symmetric_collectives()):
                 taken = ", ".join(f"{n} {name}" for name, n in counts.items())
                 print(f"by symmetric memory: {taken}", flush=True)
-            said = "".join(f"  {name} {value:.6g}" for name, value in numbers)
-            print(f"step {step.steps_done}  loss {loss[1]:.6g}{said}  {elapsed_ms:.1f} ms", flush=True)
+            words = "".join(f"  {name} {value:.6g}" for name, value in numbers)
+            print(f"step {step.steps_done}  loss {loss[1]:.6g}{words}  {elapsed_ms:.1f} ms", flush=True)
+            if measured is not None:
+                measured.took(number, elapsed_ms / 1e3)
+    said = "" if measured is None else measured.report(options.predicted_s, options.planned_bytes)
+    if said and step.rank == 0:
+        print(said, flush=True)
     if options.save:
         step.save_checkpoint(options.save)
     if dist.is_initialized():
@@ -105,7 +121,7 @@ def _numbers(made: Tensor | StepResult) -> list[tuple[str, float]]:
     return [(name, float(value)) for name, value in {"loss": loss, **scalars}.items()]
 
 
-def _batches(path: Path) -> Iterator[dict[str, Tensor]]:
+def batches_of(path: Path) -> Iterator[dict[str, Tensor]]:
     """The batches of a file, in order, over and over."""
     file = TensorFile(path)
     batches: dict[int, dict[str, str]] = {}

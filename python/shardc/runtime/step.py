@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from pathlib import Path
 from typing import NoReturn, Protocol, SupportsIndex
 
@@ -27,7 +29,14 @@ from .comm.symmetric import taken, use_symmetric_memory
 from .comm.watch import Watch
 from .cuda_graph import GraphedStep
 from .environment import LOCAL_RANK, LOCAL_WORLD_SIZE, WORLD_SIZE
-from .errors import BadSeed, BatchMismatch, GraphNotCaptured, NothingToTrace, StepNotCopied
+from .errors import (
+    BadSeed,
+    BatchMismatch,
+    CallsNotSeen,
+    GraphNotCaptured,
+    NothingToTrace,
+    StepNotCopied,
+)
 from .hyper import Hyperparameters
 from .memory import check_memory, told
 
@@ -37,12 +46,15 @@ from .operators.registered import check_operators
 from .outputs import Outputs, Result
 from .program import Program, check_device, device_of, library_of, part_of
 from .report import logs, progress
+from .report.calls import AROUND, Call, Calls
+from .report.live_bytes import LiveBytes
 from .report.timeline import recorded, write_timeline
 from .same_batch import SameBatch
 from .state import Shared, Source, State
 from .tensor_file import TensorFile
 
 MOST_SEED = 2**62
+CALLS_HINT = "run one step first, on a CPU and not as a CUDA graph"
 COPY_HINT = "make another step of a copy of the model, or write one with save_checkpoint() and load it there"
 
 
@@ -146,6 +158,12 @@ class TrainStep:
     def device(self) -> torch.device:
         return self._place.device
 
+    @property
+    def given_bytes(self) -> int:
+        """Of this rank's arguments: state, constants, its part of the batch."""
+        shapes = ((leaf.local_shape(self._mesh), leaf.dtype) for leaf in self._arguments)
+        return sum(prod(shape) * dtype.itemsize for shape, dtype in shapes)
+
     def symmetric_collectives(self) -> dict[str, int]:
         """How many collectives of this rank went through symmetric memory until now, by name."""
         return dict(taken(self._groups))
@@ -169,6 +187,10 @@ class TrainStep:
         mapping_given(values, "values", "tensors")
         with self._watch.guard(self.steps_done):
             return self._step_whole(values)
+
+    def leaves(self, batch: object) -> dict[str, Tensor]:
+        """A global batch as its tensors by leaf name. Raises BatchMismatch."""
+        return leaves_of(batch, self._manifest["batch"])
 
     def trace(self, batch: object, path: Path | str) -> Result:
         """Run ``step``; rank 0 writes when what ran on each rank to ``path``, as a Chrome trace.
@@ -194,6 +216,39 @@ class TrainStep:
                 self._function = plain
             write_timeline(recorder, self._part, self._mesh, self._place, path)
             return loss
+
+    def calls_leaves(self, values: Mapping[str, Tensor]) -> tuple[Result, Calls]:
+        """``step_leaves``, and each call of this rank's program with its seconds. Not the first step.
+
+        Raises CallsNotSeen at the first step and for a step that is captured as a CUDA graph.
+        """
+        calls = Calls()
+        start_s = time.perf_counter()
+        made = self._noted(values, calls)
+        rest_s = time.perf_counter() - start_s - sum(call.seconds for call in calls.found)
+        calls.found.append(Call(AROUND, rest_s))
+        return made, calls
+
+    def live_leaves(self, values: Mapping[str, Tensor], live: LiveBytes) -> Result:
+        """``step_leaves`` with ``live``, which was started before the step before this one, and ends.
+
+        Raises CallsNotSeen as ``calls_leaves``.
+        """
+        live.sample()
+        made = self._noted(values, Calls(seen=live.sample))
+        live.stop()
+        return made
+
+    def _noted(self, values: Mapping[str, Tensor], calls: Calls) -> Result:
+        if self._is_first or self._graphed is not None or self._place.device.type != "cpu":
+            raise CallsNotSeen("calls are seen from the second step on, on a CPU", "the step", CALLS_HINT)
+        plain = self._rank, self._function
+        self._rank, self._function = calls.rank(self._rank), calls.program(self._function)
+        try:
+            with calls.of(self._program.names):
+                return self.step_leaves(values)
+        finally:
+            self._rank, self._function = plain
 
     def check_traceable(self) -> None:
         """Raises NothingToTrace if ``trace`` would."""

@@ -14,7 +14,9 @@ from torch_mlir import ir
 from shardc.backends.base import Target
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.emit import emit_program
+from shardc.compiler.profiling.known import predicted_time
 from shardc.cost.cluster.cluster import Cluster
+from shardc.cost.cluster.names import is_local
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.base import Remarks, collect_remarks
 from shardc.diagnostics.passes.pipeline import NotAPipeline
@@ -142,8 +144,15 @@ class Compiled:
 
     @cached_property
     def time(self) -> StepTime | None:
-        """What a step is estimated to take on the cluster that it is for, before ops are fused."""
-        return None if self.cluster is None else step_time(self.unfused, self.cluster)
+        """What a step is estimated to take on its cluster, before ops are fused; on this machine
+        by its calls, where all of them were measured.
+        """
+        if self.cluster is None:
+            return None
+        measured = None
+        if is_local(self.cluster.name) and (self.target is None or self.target.runs_on_host):
+            measured = predicted_time(self.program, self.mesh.world_size)
+        return measured or step_time(self.unfused, self.cluster)
 
     @cached_property
     def work(self) -> DeviceWork:

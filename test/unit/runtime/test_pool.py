@@ -102,3 +102,12 @@ def test_many_threads(in_four_threads: Callable[..., None]) -> None:
             assert all(bool((tensor == number).all()) for tensor in made), turn
 
     in_four_threads(work)
+
+
+def test_trim_clears_what_no_tensor_is_in_and_keeps_tensors():
+    kept = pool.contiguous((1 << 18,), torch.float32).fill_(3.0)
+    pool.contiguous((1 << 18,), torch.float32).fill_(4.0)
+    mapped = pool.statistics()["mapped_bytes"]
+    pool.trim()
+    assert kept.eq(3.0).all() and pool.statistics()["mapped_bytes"] == mapped
+    assert pool.contiguous((1 << 18,), torch.float32).fill_(5.0).eq(5.0).all()

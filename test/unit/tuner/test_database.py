@@ -180,7 +180,7 @@ def test_a_later_schema_is_refused_and_an_earlier_one_migrated(tmp_path: Path, t
         assert database.connection.execute("SELECT colour FROM tasks").fetchall() == [("grey",)]
         assert database.best(task).ratio == 0.5
     monkeypatch.undo()
-    with pytest.raises(TuningDatabaseNewer, match=r"schema 2; this shardc knows schemas up to 1"):
+    with pytest.raises(TuningDatabaseNewer, match=r"schema 3; this shardc knows schemas up to 2"):
         open_database(path)
     assert path.exists()
 

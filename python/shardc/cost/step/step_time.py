@@ -33,13 +33,15 @@ class StepTime:
 
     ``causes``: seconds by kind of kernel (``matmul``, ``attention``, ``memory``, ``optimizer``) and by what
     is waited for: a mesh axis, ``host``, ``bubble``. They add up to ``seconds``. ``flops``: of a device of
-    that rank; of them ``again_flops`` are of recomputation.
+    that rank; of them ``again_flops`` are of recomputation. ``is_measured``: whether calls that were measured
+    on this machine were added up.
     """
 
     seconds: float
     causes: Mapping[str, float] = field(default_factory=dict)
     flops: float = 0.0
     again_flops: float = 0.0
+    is_measured: bool = False
 
     def model_flop_utilization(self, rates: DeviceRates) -> float:
         """Part of the peak that goes into the model, recomputation aside (MFU; PaLM, 2022, appendix B)."""
@@ -50,7 +52,8 @@ class StepTime:
         rows = [("", "ms", "of the step")]
         for cause, seconds in sorted(self.causes.items(), key=lambda pair: -pair[1]):
             rows.append((cause, f"{1e3 * seconds:.1f}", f"{seconds / self.seconds:.1%}"))
-        return [f"step: {1e3 * self.seconds:.1f} ms", *table(rows, right=(1, 2))]
+        how = ", by calls that were measured on this machine" if self.is_measured else ""
+        return [f"step: {1e3 * self.seconds:.1f} ms{how}", *table(rows, right=(1, 2))]
 
 
 def step_time_of(work: StepWork, costs: Costs, schedule: Schedule | None = None) -> StepTime:

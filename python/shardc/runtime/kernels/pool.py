@@ -82,6 +82,16 @@ class Pool:
             self._collect()
             return self._unmap(self.mapped_bytes)
 
+    def trim(self) -> None:
+        """Give the pages of free pieces back to the system; what is mapped stays mapped."""
+        with self._lock:
+            self._collect()
+            for segment in self._segments:
+                end = segment.address + segment.size
+                for address, size in self._starts.items():
+                    if segment.address <= address < end:
+                        segment.clear(address, size)
+
     def _collect(self) -> None:
         """Empty the bins. Threads without the lock may add and take meanwhile: pop and append are atomic."""
         for size, bin_ in list(self._bins.items()):
@@ -145,6 +155,15 @@ class _Segment:
     address: int
     size: int
 
+    def clear(self, address: int, size: int) -> None:
+        """Give back the whole pages of a piece."""
+        base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        first, end = (
+            n // mmap.PAGESIZE * mmap.PAGESIZE for n in (address + mmap.PAGESIZE - 1, address + size)
+        )
+        if end > first and hasattr(mmap, "MADV_DONTNEED"):
+            self.memory.madvise(mmap.MADV_DONTNEED, first - base, end - first)
+
     @staticmethod
     def map(size: int) -> _Segment:
         """Raises MemoryError if the system has no more."""
@@ -203,6 +222,11 @@ def _form(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[tuple[int, ...], 
 def statistics() -> dict[str, int]:
     """Bytes in tensors now and at most so far, and bytes mapped."""
     return {name: getattr(_pool, name) for name in ("used_bytes", "peak_bytes", "mapped_bytes")}
+
+
+def trim() -> None:
+    """Gives the pages of memory that no tensor is in back to the system, and keeps their addresses."""
+    _pool.trim()
 
 
 def release() -> int:

@@ -32,6 +32,18 @@ MIGRATIONS = (
         SELECT id, task, generator, sketch, point, outcome, min(ratio) AS ratio, seconds, spread, said, figures, made_at
         FROM latest WHERE outcome = 'measured' GROUP BY task, generator;
     """,  # noqa: E501
+    """
+    CREATE TABLE profiles (
+        machine TEXT NOT NULL, processes INTEGER NOT NULL, threads INTEGER NOT NULL,
+        call TEXT NOT NULL, seconds REAL NOT NULL, made_at REAL NOT NULL,
+        PRIMARY KEY (machine, processes, threads, call)
+    );
+    CREATE TABLE programs (
+        machine TEXT NOT NULL, processes INTEGER NOT NULL, threads INTEGER NOT NULL,
+        program TEXT NOT NULL, seconds REAL NOT NULL, peak_bytes INTEGER NOT NULL, made_at REAL NOT NULL,
+        PRIMARY KEY (machine, processes, threads, program)
+    );
+    """,
 )
 """Number n turns schema n into n + 1; schema 0 is an empty file. ``latest``: each point's last trial;
 ``best``: that of the smallest ratio (SQLite takes the columns beside a ``min`` from its row).

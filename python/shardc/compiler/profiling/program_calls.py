@@ -1,0 +1,97 @@
+"""The calls of a rank's program, in order, and its memory: it is played on tensors without data."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch_mlir import ir
+
+from shardc.backends.body.extract import extract_kernels, kernels
+from shardc.backends.torch.description import describe_program
+from shardc.backends.torch.emit import emit_program
+from shardc.backends.torch.memory.dry_run import META, Peak, Workspace, dry_run
+from shardc.compiler.memory import AloneGroups
+from shardc.cost.profile import ProgramCall
+from shardc.dialects.kern.kernel import kernel_name
+from shardc.runtime.check import Json
+from shardc.runtime.comm.collectives import Rank
+from shardc.runtime.comm.layout import Leaf
+from shardc.runtime.comm.mesh import Mesh
+from shardc.runtime.kernels.loaders import Kernels
+from shardc.runtime.program import Part, part_of
+from shardc.runtime.report.calls import AROUND, Calls
+
+_KERNEL = re.compile(r"^kernel (\w+)\(")
+
+
+@dataclass(frozen=True)
+class Played:
+    """A rank's program, played: its calls, and the most memory that its tensors take."""
+
+    calls: Sequence[ProgramCall]
+    peak: Peak
+
+
+def played_module(module: ir.Module) -> list[Played]:
+    """Each different program of a module of level 3 or 4. Raises PeakUnknown."""
+    return played_programs(emit_program(module), describe_program(module), kernel_names(module))
+
+
+def played_programs(
+    text: str, described: Json, names: Mapping[str, str], library: Kernels | None = None
+) -> list[Played]:
+    """The same of a program's text. ``described``: its mesh, arguments and pipeline, as in a manifest.
+
+    ``names``: what kernels are called by in a profile. Without the ``library`` of its kernels what they work
+    in is not counted. Raises PeakUnknown for a call that does not run without data.
+    """
+    mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
+    parts: dict[int, tuple[int, Part]] = {}
+    for rank in range(mesh.world_size):
+        part = part_of(described["pipeline"], leaves, mesh, rank)
+        parts.setdefault(part.number, (rank, part))
+    entry = "step_{}" if described["pipeline"] else "step"
+    workspace = None if library is None else library.workspace_bytes
+    return [_played(text, entry.format(n), mesh, *parts[n], names, workspace) for n in sorted(parts)]
+
+
+def kernel_names(module: ir.Module) -> dict[str, str]:
+    """What a profile calls each kernel of a program by: what it computes and how, not its name there."""
+    return {kernel_name(kernel): _digest(kernel) for kernel in kernels(module)}
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """A call by what a profile calls it."""
+    found = _KERNEL.match(text)
+    name = None if found is None else names.get(found[1])
+    return text if found is None or name is None else f"kernel {name}({text[found.end() :]}"
+
+
+def _digest(kernel: ir.Operation) -> str:
+    text = extract_kernels([kernel]).operation.get_asm(enable_debug_info=False)
+    return hashlib.sha256(text.replace(kernel_name(kernel), "kernel").encode()).hexdigest()[:32]
+
+
+def _played(
+    text: str,
+    entry: str,
+    mesh: Mesh,
+    rank: int,
+    part: Part,
+    names: Mapping[str, str],
+    workspace: Workspace | None,
+) -> Played:
+    calls = Calls()
+
+    def arguments() -> Sequence[object]:
+        shapes = ((leaf.local_shape(mesh), leaf.dtype) for leaf in part.arguments)
+        given = [torch.empty(shape, dtype=dtype, device=META) for shape, dtype in shapes]
+        return [calls.rank(Rank(mesh, rank, META, AloneGroups(mesh, rank))), *given]
+
+    peak = dry_run(text, entry, arguments, workspace, around=calls.of, on_cpu=True)
+    found = [ProgramCall(renamed(call.text, names), call.axes) for call in calls.found]
+    return Played([*found, ProgramCall(AROUND)], peak)

@@ -1,0 +1,80 @@
+"""What steps take on a CPU: time and memory beside what was predicted, and the seconds of their calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..outputs import Result
+from ..step import TrainStep
+from .live_bytes import LiveBytes
+
+WARM = 2
+"""So many steps come first: memory is mapped, and checks of the first run end."""
+Batches = Iterator[dict[str, Tensor]]
+
+
+class Measured:
+    """The time of a run's steps, and the memory of the one after the first WARM, which is slower."""
+
+    def __init__(self, step: TrainStep, steps: int) -> None:
+        self._step, self._seconds = step, list[float]()
+        self._live = LiveBytes() if steps > WARM + 1 else None
+
+    def runner(self, number: int) -> Callable[[Mapping[str, Tensor]], Result]:
+        """What runs step ``number``."""
+        if self._live is None or number not in (WARM - 1, WARM):
+            return self._step.step_leaves
+        if number == WARM:
+            return partial(self._step.live_leaves, live=self._live)
+        self._live.start()
+        return self._step.step_leaves
+
+    def took(self, number: int, seconds: float) -> None:
+        """Note how long a step took."""
+        if number > WARM:
+            self._seconds.append(seconds)
+
+    def report(self, predicted_s: float | None, planned_bytes: int) -> str:
+        """Predicted and measured, in words; empty for a run that is too short. All ranks ask together."""
+        if self._live is None:
+            return ""
+        live = torch.tensor([self._live.peak_bytes + self._step.given_bytes])
+        if dist.is_initialized():
+            dist.all_reduce(live, dist.ReduceOp.MAX)
+        return "\n".join([_time(predicted_s, self._seconds), _memory(planned_bytes, int(live.item()))])
+
+
+def _time(predicted_s: float | None, seconds: list[float]) -> str:
+    took = f"measured {1e3 * median(seconds):.1f} ms (median of {len(seconds)})" if seconds else ""
+    said = "no prediction" if predicted_s is None else f"predicted {1e3 * predicted_s:.1f} ms"
+    return f"time of a step: {said}, {took}"
+
+
+def _memory(planned: int, live: int) -> str:
+    said = f"planned {planned / 1e6:.1f} MB" if planned else "not planned"
+    return f"tensors at the peak: {said}, measured {live / 1e6:.1f} MB"
+
+
+def write_calls(step: TrainStep, batches: Batches, steps: int, folder: Path) -> None:
+    """Run steps, and write the calls of those after the first WARM to a file of each rank."""
+    rounds = []
+    for number in range(WARM + steps):
+        batch = next(batches)
+        if dist.is_initialized():
+            dist.barrier()
+        if number < WARM:
+            step.step_leaves(batch)
+        else:
+            rounds.append([call[:2] for call in step.calls_leaves(batch)[1].found])
+    held = {"threads": torch.get_num_threads(), "rounds": rounds}
+    (folder / f"{step.rank}.json").write_text(json.dumps(held))
+    if dist.is_initialized():
+        dist.barrier()
