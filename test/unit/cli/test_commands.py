@@ -121,7 +121,9 @@ def test_run_gives_the_exit_code_of_the_processes(install, tmp_path: Path, code:
         main(["run", str(tmp_path), "--nproc", "4", "--steps", "2", "--save", "there", "--import", "ops"])
         == code
     )
-    assert driver.calls == [(tmp_path, 4, 2, {"load": None, "save": Path("there"), "trace": None}, ["ops"])]
+    assert driver.calls == [
+        (tmp_path, 4, 2, {"load": None, "save": Path("there"), "trace": None}, ["ops"], None)
+    ]
 
 
 @pytest.mark.parametrize(("passed", "code"), [(True, 0), (False, 1)])
