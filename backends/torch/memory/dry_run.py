@@ -121,7 +121,9 @@ class _Meter(TorchDispatchMode):
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[Block, weakref.ref[torch.UntypedStorage]]] = {}
         self._now = self._most = self._given = self._line = 0
-        self._held: list[Block] = []
+        self._blocks: list[Block] = []
+        self._made_by_then = 0
+        """How many blocks had been made when most memory lived."""
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -155,13 +157,14 @@ class _Meter(TorchDispatchMode):
         key = storage_address(storage)
         if key in self._live:
             return
-        block = Block(storage.nbytes(), self._position())
+        block = Block(storage.nbytes(), self._position(), number=len(self._blocks))
+        self._blocks.append(block)
         self._live[key] = (block, weakref.ref(storage, lambda _: self._gone(key)))
         self._log.add(block.size_bytes, block.made, id(block))
         self._now += block.size_bytes
         if self._now > self._most:
             self._most, self._line = self._now, block.made
-            self._held = [held for held, _ in self._live.values()]
+            self._made_by_then = len(self._blocks)
 
     def _read(self, args: Sequence[Any]) -> None:
         """Note where the memory of a call's tensors is read."""
@@ -183,7 +186,9 @@ class _Meter(TorchDispatchMode):
     def peak(self, kept_bytes: int) -> Peak:
         """``kept_bytes``: of workspaces, which are there from the start."""
         self._log.hold(kept_bytes)
-        largest = sorted(self._held, key=lambda block: (-block.size_bytes, block.made))[:LARGEST]
+        then = self._made_by_then
+        blocks = [block for block in self._blocks[:then] if block.outlived >= then]
+        largest = sorted(blocks, key=lambda block: (-block.size_bytes, block.made))[:LARGEST]
         return Peak(
             self._most + kept_bytes,
             self._given,
@@ -191,7 +196,7 @@ class _Meter(TorchDispatchMode):
             self._source(self._line),
             tuple((block.size_bytes, self._text(block.made)) for block in largest),
             self._log.curve(self._lines),
-            alive_at_peak(self._held, self._lines),
+            alive_at_peak(blocks, self._lines),
             self._log,
             self._log.heights(self._lines),
             kept_bytes,
@@ -199,6 +204,7 @@ class _Meter(TorchDispatchMode):
 
     def _gone(self, key: int) -> None:
         block, _ = self._live.pop(key)
+        block.outlived = len(self._blocks)
         self._log.add(-block.size_bytes, block.made, id(block))
         self._now -= block.size_bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,14 @@ _SHARED = ("all_gather", "wait")
 @dataclass(slots=True, eq=False)
 class Block:
     """Memory that a program made at the line ``made`` and read at the line ``read`` last; lines from 1, 0 is
-    outside of the program.
+    outside of the program. It was the ``number``-th, and ``outlived`` so many had been made when it ended.
     """
 
     size_bytes: int
     made: int
     read: int = 0
+    number: int = 0
+    outlived: float = math.inf
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ def assert_same(foretold: Priced, whole: Priced) -> None:
     assert whole.is_whole and not foretold.is_whole
     assert dict(foretold.fullest.given) == dict(whole.fullest.given)
     assert foretold.fullest.peak_bytes == whole.fullest.peak_bytes
+    assert foretold.fullest.kinds == whole.fullest.kinds
+    assert isclose(foretold.fullest.reserved_bytes, whole.fullest.reserved_bytes, rel_tol=0.05)
     assert totals(list(foretold.transfers)) == totals(list(whole.transfers))
     for mine, theirs in ((foretold.work.own, whole.work.own), (foretold.work.single, whole.work.single)):
         assert isclose(sum(w.flops for w in mine), sum(w.flops for w in theirs))

@@ -93,8 +93,9 @@ class Blend:
         arguments = [*shallow.arguments, *chain.from_iterable(added)]
         peak = self._peak(shallow.peak, [rank.peak for rank in deeper])
         found = replace(shallow, given=held, peak=peak, arguments=arguments)
-        slack = max(rank.reserved_bytes / rank.peak_bytes for rank in (shallow, *deeper))
-        return replace(found, reserved=int(slack * found.peak_bytes))
+        # what an allocator cannot use lies around the largest tensors, which are as large in each model
+        slack = max(rank.reserved_bytes - rank.peak_bytes for rank in (shallow, *deeper))
+        return replace(found, reserved=found.peak_bytes + slack)
 
     def _peak(self, shallow: Peak | PeakUnknown, deeper: Sequence[Peak | PeakUnknown]) -> Peak | PeakUnknown:
         known = [peak for peak in (shallow, *deeper) if isinstance(peak, Peak)]
@@ -113,14 +114,25 @@ class Blend:
         the others lies between.
         """
         held = _by_phase(shallow.heights)
-        others = [_by_phase(peak.heights) for peak in deeper]
+        phases = [_by_phase(peak.heights) for peak in deeper]
+        highest = max(shallow.heights, key=lambda height: height.fixed_bytes + height.moving_bytes)
         for phase, made in held.items():
-            found = [list(_aligned(made, other.get(phase, []))) for other in others]
+            found = [list(_aligned(made, other.get(phase, []))) for other in phases]
             for height, *more in zip([*made, *made], *found, strict=True):
-                fixed = self.of(height.fixed_bytes, [other.fixed_bytes for other in more])
-                moving = self.of(height.moving_bytes, [other.moving_bytes for other in more])
-                most = max(WINDOW_BYTES, *(other.moving_bytes for other in (height, *more)))
-                yield height.place, int(fixed + min(moving, most))
+                others = [other for other in more if other is not None]
+                if len(others) == len(more):
+                    yield height.place, self._height(height, others)
+                elif height is highest:
+                    raise NotAffine(
+                        f"a deeper model does not make what this one makes at {height.place.where}"
+                    )
+
+    def _height(self, shallow: Height, deeper: Sequence[Height]) -> int:
+        """The bytes that are alive in the whole program, where collectives under way take no more."""
+        fixed = self.of(shallow.fixed_bytes, [other.fixed_bytes for other in deeper])
+        moving = self.of(shallow.moving_bytes, [other.moving_bytes for other in deeper])
+        most = max(WINDOW_BYTES, *(other.moving_bytes for other in (shallow, *deeper)))
+        return int(fixed + min(moving, most))
 
 
 def _summed(items: Iterable[T], key: Callable[[T], Key], number: Callable[[T], float]) -> dict[Key, float]:
@@ -149,27 +161,24 @@ def _by_phase(heights: Sequence[Height]) -> dict[str, list[Height]]:
     return found
 
 
-def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Height]:
+def _aligned(made: Sequence[Height], deeper: Sequence[Height]) -> Iterator[Height | None]:
     """What is alive in the deeper program when it makes the tensors that the shallow one makes: with its
-    additional layer behind the others, and then with it before them.
-
-    Raises NotAffine if it makes them in another order.
+    additional layer behind the others, and then with it before them. None for what it does not make.
     """
     places, others = [height.place for height in made], [height.place for height in deeper]
-    yield from (deeper[at] for at in _places(places, others))
-    yield from (deeper[-1 - at] for at in reversed(list(_places(places[::-1], others[::-1]))))
+    yield from (None if at is None else deeper[at] for at in _places(places, others))
+    behind = reversed(list(_places(places[::-1], others[::-1])))
+    yield from (None if at is None else deeper[-1 - at] for at in behind)
 
 
-def _places(items: Sequence[Place], longer: Sequence[Place]) -> Iterator[int]:
+def _places(items: Sequence[Place], longer: Sequence[Place]) -> Iterator[int | None]:
     """Where in a longer sequence each item is; between them it may have others, as few as can be."""
     at = 0
     for number, item in enumerate(items):
+        found: int | None = at
         if longer[at : at + 1] != [item]:
             rest = items[number : number + ALIKE]
             starts = range(at + 1, len(longer) - len(rest) + 1)
             found = next((n for n in starts if longer[n : n + len(rest)] == rest), None)
-            if found is None:
-                raise NotAffine("a deeper model makes its tensors in another order")
-            at = found
-        yield at
-        at += 1
+        yield found
+        at = at if found is None else found + 1
