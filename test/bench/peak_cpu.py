@@ -257,7 +257,7 @@ def measure(name: str, fuse: bool) -> dict[str, object]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     step = shardc.compile_step(model, optimizer, batch, mesh={"data": 1}, plan="data", fuse=fuse, loss=loss)
     library = step.compiled.library
-    peak = step_peak(step.compiled.program, None if library is None else Library(library), on_cpu=True)
+    peak = step_peak(step.compiled.program, None if library is None else Library(library), in_calls=True)
     running = step.running
     values = running.leaves(batch)
     live = LiveBytes()

@@ -79,19 +79,19 @@ def dry_run(
     arguments: Callable[[], Sequence[object]],
     workspace: Workspace | None = None,
     around: Callable[[dict[str, Any]], AbstractContextManager[object]] = nullcontext,
-    on_cpu: bool = False,
+    in_calls: bool = False,
 ) -> Peak:
     """The peak of the function ``entry`` of a program's ``text``, called with what ``arguments`` makes.
 
     Arguments that nobody else refers to die when the program has freed them. Without ``workspace`` kernels
-    have none. ``around``: a context of the run, which is given the program's globals. ``on_cpu``:
-    count what calls of ATen take inside of them there. Raises PeakUnknown for an op that does not run without
-    data.
+    have none. ``around``: a context of the run, which is given the program's globals. ``in_calls``:
+    count what calls of ATen take inside of them on a CPU. Raises PeakUnknown for an op that does not run
+    without data.
     """
     kernels = _Kernels(workspace or (lambda *_: 0))
     program: dict[str, Any] = {"kernel": kernels.kernel, "kernels": kernels.batch, "empty": _empty}
     exec(compile(text, FILE, "exec"), program)
-    meter = _Meter(text.splitlines(), on_cpu)
+    meter = _Meter(text.splitlines(), in_calls)
     # a compile goes on under fake tensors, which keep what they meet
     with torch.no_grad(), disable_current_modes():
         given = list(arguments())
@@ -114,9 +114,9 @@ def _emptied(given: list[object]) -> list[object]:
 class _Meter(TorchDispatchMode):
     """Counts the bytes of the memory that lives, from when it is noted until Python gives it up."""
 
-    def __init__(self, lines: list[str], on_cpu: bool) -> None:
+    def __init__(self, lines: list[str], in_calls: bool) -> None:
         super().__init__()
-        self._on_cpu = on_cpu
+        self._in_calls = in_calls
         self._lines, self._replay, self._log = lines, Replay(), Log()
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[Block, weakref.ref[torch.UntypedStorage]]] = {}
@@ -132,7 +132,7 @@ class _Meter(TorchDispatchMode):
         self._read(args)
         for value in made if isinstance(made, tuple | list) else (made,):
             self.note(value)
-        if self._on_cpu:
+        if self._in_calls:
             self._use(call_workspace_bytes(str(func), args, made))
         return made
 

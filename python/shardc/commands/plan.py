@@ -23,7 +23,7 @@ from shardc.planning.price import Price, Priced
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config, tokens_of
 from shardc.planning.traces import chakra_files, trace_of
-from shardc.planning.verdict import changes, ranking, verdict
+from shardc.planning.verdict import changes, fitting, lacking, ranking, verdict
 from shardc.planning.what_if import WhatIf, read_what_if
 from shardc.planning.write_json import prices_json
 from shardc.report.traces.file import write_files, write_trace_file
@@ -35,6 +35,8 @@ LENGTHS = 128
 """Lengths that are tried are multiples of this."""
 MOST_BATCHES = 1 << 16
 """Batches are sought up to so many times the least one."""
+REMEDIES = ("recompute=selective", "recompute=full", "batch=0.5x", "batch=0.25x", "batch=0.125x")
+"""What is tried for a plan that does not fit, the least change of a training first."""
 PRECISIONS: Mapping[str, tuple[torch.dtype, str | None]] = {
     "bf16": (torch.bfloat16, None),
     "mixed": (torch.float32, "bfloat16"),
@@ -94,6 +96,8 @@ def plan(request: PlanRequest) -> str:
         lines.append("\n".join(ranking(prices, clusters=len(clusters) > 1)))
     if refused:
         lines.append("\n".join(["not possible:", *(f"  {c.text}: {why}" for c, why in refused)]))
+    if not best.fits and not request.largest:
+        lines.append(asked.remedy(best))
     if what_if:
         changed = [(change.text, asked.changed(best, change)) for change in what_if]
         lines.append("\n".join(changes(best, changed)))
@@ -123,16 +127,22 @@ class _Asked:
     def _devices(self) -> int:
         return max((prod(mesh.values()) for mesh in self._request.meshes), default=self._cluster.size)
 
-    def _read(self, batch: int, length: int | None) -> tuple[Question, str | None]:
+    def _read(
+        self, batch: int, length: int | None, precision: str | None = None
+    ) -> tuple[Question, str | None]:
         request = self._request
+        precision = precision or request.precision
         if request.source.suffix == ".json":
-            dtype, autocast = PRECISIONS[request.precision or "bf16"]
+            dtype, autocast = PRECISIONS[precision or "bf16"]
             return read_config(request.source, Sizes(batch, length), dtype), autocast
         if request.source.suffix != ".py":
             raise NotAModel(path=request.source, where=str(request.source))
-        for option in ("batch", "length", "precision"):
-            if getattr(request, option) is not None:
-                raise SizesOfScript(option=f"--{option}", where=str(request.source))
+        given = {"batch": request.batch, "length": length, "precision": precision}
+        if batch != self.batch:
+            given["batch"] = batch
+        for option, value in given.items():
+            if value is not None:
+                raise SizesOfScript(option=option, where=str(request.source))
         t = read_script(request.source)
         made = Question(type(t.model).__name__, t.model, t.optimizer, t.batch, t.loss, tokens_of(t.batch))
         self.batch = made.samples
@@ -182,24 +192,39 @@ class _Asked:
         """The same plan's price after a change. A change of the batch takes another compile."""
         if change.is_of_cluster:
             return price.priced.on(change.cluster(price.cluster))
-        candidate, request = price.priced.candidate, self._request
-        if change.name == "micro-batches":
-            pricer = self._pricer
+        candidate, name = price.priced.candidate, change.name
+        if name == "micro-batches":
             candidate = replace(candidate, micro_batches=change.count(candidate.micro_batches))
-        else:
-            batch = change.count(self.batch) if change.name == "batch" else self.batch
-            length = change.count(self.question.length) if change.name == "length" else request.length
-            return self._of_size(price, batch, length)
-        return self._priced(pricer, candidate).on(price.cluster)
+            return self._priced(self._pricer, candidate).on(price.cluster)
+        if name == "precision":
+            pricer = Pricer(*self._read(self.batch, self._request.length, change.word))
+            return self._priced(pricer, candidate).on(price.cluster)
+        if change.word:
+            option = {name.replace("-", "_"): change.word}
+            return self._priced(self._pricer, candidate, **option).on(price.cluster)
+        batch = change.count(self.batch) if name == "batch" else self.batch
+        length = change.count(self.question.length) if name == "length" else self._request.length
+        return self._of_size(price, batch, length)
+
+    def remedy(self, price: Price) -> str:
+        """Of a plan that does not fit, the first change of REMEDIES with which it does, in words."""
+        for text in REMEDIES:
+            try:
+                changed = self.changed(price, read_what_if(text))
+            except ShardcError:  # no such change of this model, or of a script
+                continue
+            if changed.fits:
+                return fitting(changed, text)
+        return lacking(price)
 
     def _of_size(self, price: Price, batch: int, length: int | None) -> Price:
         """The same plan's price for another batch."""
         pricer = Pricer(*self._read(batch, length))
         return self._priced(pricer, price.priced.candidate).on(price.cluster)
 
-    def _priced(self, pricer: Pricer, candidate: Candidate) -> Priced:
+    def _priced(self, pricer: Pricer, candidate: Candidate, **changed: object) -> Priced:
         request = self._request
-        return pricer.price(candidate, whole=request.every_layer, **(request.options or {}))
+        return pricer.price(candidate, whole=request.every_layer, **{**(request.options or {}), **changed})
 
     def whole(self, price: Price) -> Price:
         """The same price with each layer compiled: where each argument lies, and memory over the step."""

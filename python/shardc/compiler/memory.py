@@ -66,12 +66,12 @@ def _hints(sizes: Sequence[int | torch.SymInt]) -> list[int]:
 
 
 def step_peaks(
-    module: ir.Module, library: Kernels | None = None, on_cpu: bool = False
+    module: ir.Module, library: Kernels | None = None, in_calls: bool = False
 ) -> list[Peak | PeakUnknown]:
     """The peak of the program of a module of level 3 or 4 on rank 0; of a pipeline one for each stage's rank.
 
-    Without the ``library`` of its kernels what they work in is not counted. ``on_cpu``: it runs on one, where
-    some calls of ATen take memory inside of them.
+    Without the ``library`` of its kernels what they work in is not counted. ``in_calls``: count what some
+    calls of ATen take inside of them on a CPU.
     """
     described, text = describe_program(module), emit_program(module)
     mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
@@ -81,12 +81,12 @@ def step_peaks(
         parts.setdefault(part.number, (rank, part))
     entry = "step_{}" if described["pipeline"] else "step"
     workspace = None if library is None else library.workspace_bytes
-    return [_rank_peak(text, entry.format(n), mesh, *parts[n], workspace, on_cpu) for n in sorted(parts)]
+    return [_rank_peak(text, entry.format(n), mesh, *parts[n], workspace, in_calls) for n in sorted(parts)]
 
 
-def step_peak(module: ir.Module, library: Kernels | None = None, on_cpu: bool = False) -> Peak:
+def step_peak(module: ir.Module, library: Kernels | None = None, in_calls: bool = False) -> Peak:
     """:func:`step_peaks` of a step that is no pipeline. Raises PeakUnknown."""
-    (peak,) = step_peaks(module, library, on_cpu)
+    (peak,) = step_peaks(module, library, in_calls)
     if isinstance(peak, PeakUnknown):
         raise peak
     return peak
@@ -99,7 +99,7 @@ def _rank_peak(
     rank: int,
     part: Part,
     workspace: Workspace | None,
-    on_cpu: bool,
+    in_calls: bool,
 ) -> Peak | PeakUnknown:
     lasting: list[torch.Tensor] = []
 
@@ -109,7 +109,7 @@ def _rank_peak(
         return [Rank(mesh, rank, META, AloneGroups(mesh, rank)), *lasting]
 
     try:
-        return dry_run(text, entry, arguments, workspace, on_cpu=on_cpu)
+        return dry_run(text, entry, arguments, workspace, in_calls=in_calls)
     except PeakUnknown as unknown:
         return unknown
 

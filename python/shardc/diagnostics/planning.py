@@ -42,9 +42,10 @@ class SizesOfScript(ShardcError):
     """A script makes its batch itself."""
 
     template = (
-        "{option} is for a config.json: a script's build() gives the batch, and its model the precision"
+        "--{option} and --what-if {option}= are for a config.json: a script's build() gives the batch, "
+        "and its model the precision"
     )
-    hint = "change build(), or leave {option} out"
+    hint = "change build(), or leave it out"
 
 
 class NoHostMemory(ShardcError):

@@ -57,6 +57,18 @@ def changes(price: Price, changed: Sequence[tuple[str, Price]]) -> list[str]:
     return [f"{price.priced.candidate.text}, after one change:", *table(rows, right=(1, 2, 3, 4, 5))]
 
 
+def fitting(changed: Price, change: str) -> str:
+    """What to change of a plan that does not fit."""
+    needed, seconds = size_text(changed.needed_bytes), time_text(changed.time.seconds)
+    return f"the smallest change that fits, of those that were tried: {change} ({needed}, {seconds} a step)"
+
+
+def lacking(price: Price) -> str:
+    """The same where no change fits that was tried."""
+    needed = size_text(price.needed_bytes)
+    return f"no change that was tried fits: more devices, or devices of {needed}, with this plan"
+
+
 def bound(price: Price) -> str:
     """What takes the largest part of a step."""
     cause, seconds = max(price.time.causes.items(), key=lambda item: item[1])

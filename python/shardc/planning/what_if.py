@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.device import Device
 from shardc.diagnostics.planning import BadWhatIf
+from shardc.options.recompute import POLICIES
 
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _VALUE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[kMGT]?)(B|B/s|FLOP/s)?")
@@ -28,11 +29,14 @@ class Amount:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A change, as text, and what is asked for: a part of the cluster, or a field of the question."""
+    """A change, as text, and what is asked for: a part of the cluster, a number of the question, or a choice
+    of the plan, which is a ``word``.
+    """
 
     text: str
     name: str
-    amount: Amount
+    amount: Amount = Amount(1, is_factor=True)
+    word: str = ""
 
     @property
     def is_of_cluster(self) -> bool:
@@ -54,9 +58,14 @@ class WhatIf:
 def read_what_if(text: str) -> WhatIf:
     """``links=2x``. Raises BadWhatIf."""
     name, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or name not in (*OF_CLUSTER, *OF_QUESTION):
+    if not equals or name not in (*OF_CLUSTER, *OF_QUESTION, *OF_PLAN):
         problem = f"there is no {name!r} to change" if equals else "it has no value"
         raise BadWhatIf(text=text, problem=problem, known=KNOWN)
+    if name in OF_PLAN:
+        if value not in OF_PLAN[name]:
+            problem = f"{name} is one of {', '.join(OF_PLAN[name])}"
+            raise BadWhatIf(text=text, problem=problem, known=KNOWN)
+        return WhatIf(text, name, word=value)
     factor, absolute = _FACTOR.fullmatch(value), _VALUE.fullmatch(value)
     found = factor or absolute
     if found is None or not float(found["number"]):
@@ -103,4 +112,11 @@ OF_CLUSTER: Mapping[str, Callable[[Cluster, Amount], Cluster]] = {
 """Parts of a cluster that can be other ones."""
 OF_QUESTION = ("batch", "length", "micro-batches")
 """Numbers of a question that can be other ones; they take another compile."""
-KNOWN = ", ".join((*OF_CLUSTER, *OF_QUESTION))
+PRECISIONS = ("bf16", "mixed", "f32")
+OF_PLAN: Mapping[str, Sequence[str]] = {
+    "recompute": POLICIES,
+    "precision": PRECISIONS,
+    "reduce-dtype": ("float32",),
+}
+"""Choices that can be other ones; they take another compile."""
+KNOWN = ", ".join((*OF_CLUSTER, *OF_QUESTION, *OF_PLAN))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from planned import write_config
 
+import shardc
 from shardc.commands.plan import PlanRequest, plan
 from shardc.cost.cluster import names
 from shardc.diagnostics.base import ShardcError
@@ -102,3 +103,36 @@ def test_a_page_of_the_best_plan(tmp_path: Path) -> None:
     plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data", "zero3"], length=32, html_file=out))
     text = out.read_text()
     assert text.startswith("<!doctype html>") and "LlamaForCausalLM: shardc plan" in text
+
+
+def test_choices_that_could_be_others(tmp_path: Path) -> None:
+    asked = ["recompute=full", "precision=f32", "reduce-dtype=float32", "micro-batches=2"]
+    config = write_config(tmp_path)
+    text = plan(PlanRequest(config, ["h100"], [{"data": 4}], ["zero3"], batch=8, length=32, what_if=asked))
+    assert [line.split()[0] for line in text.splitlines()[-4:]] == asked
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "said"),
+    [
+        (120, "the smallest change that fits, of those that were tried: recompute=selective ("),
+        (80, "the smallest change that fits, of those that were tried: recompute=full ("),
+        (40, "the smallest change that fits, of those that were tried: batch=0.125x ("),
+        (10, "no change that was tried fits: more devices, or devices of 125.8 MB, with this plan"),
+    ],
+)
+def test_what_does_not_fit_is_told_the_smallest_change_that_does(
+    megabytes: int, said: str, tmp_path: Path
+) -> None:
+    ready, small = Path(shardc.__file__).parent / "cost/cluster/ready/h100.yaml", tmp_path / "small.yaml"
+    small.write_text(re.sub(r"(memory_bytes:) \S+", rf"\1 {megabytes}e6", ready.read_text(), count=1))
+    config = write_config(tmp_path, num_hidden_layers=4)
+    text = plan(PlanRequest(config, [str(small)], [{"data": 2}], ["data"], batch=256, length=64))
+    assert said in text
+
+
+def test_a_script_keeps_its_batch_under_what_if(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    with pytest.raises(SizesOfScript, match="--what-if batch="):
+        plan(PlanRequest(path, ["h100"], [{"data": 2}], ["data"], what_if=["batch=2x"]))

@@ -92,6 +92,6 @@ def _played(
         given = [torch.empty(shape, dtype=dtype, device=META) for shape, dtype in shapes]
         return [calls.rank(Rank(mesh, rank, META, AloneGroups(mesh, rank))), *given]
 
-    peak = dry_run(text, entry, arguments, workspace, around=calls.of, on_cpu=True)
+    peak = dry_run(text, entry, arguments, workspace, around=calls.of, in_calls=True)
     found = [ProgramCall(renamed(call.text, names), call.axes) for call in calls.found]
     return Played([*found, ProgramCall(AROUND)], peak)
