@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -37,30 +38,35 @@ class DistInsertReshards(ReadingPass):
 
     Afterwards every operand's sharding is what its user's rule needs (the level-2 contract). Reshards of one
     value to one layout are shared. Parameters that are stored in pieces (ZeRO-3) are gathered again in each
-    phase, and in each iteration of a time loop; everything else is kept from forward for backward.
+    phase, and in each iteration of a time loop; everything else is kept from forward for backward. Without
+    ``reshard_after_forward`` parameters are gathered once and kept, too.
     """
 
     name: ClassVar[str] = "dist-insert-reshards"
+    reshard_after_forward: bool = True
 
     def apply(self, reading: Reading) -> bool:
         module = reading.module
         mesh, program = reading.sharded(level=2)
         codec = ShardingCodec(module.context, mesh)
-        program = split_by_phase(module, program)
+        program = split_by_phase(module, program) if self.reshard_after_forward else program
         demands = DemandAnalysis(program, codec, mesh).run()
         if reassociate(program, demands):
             again = read_program(module)
             assert again is not None
             program, demands = again, DemandAnalysis(again, codec, mesh).run()
-        share_views(program, demands, stored_parameters(program), mesh)
-        _Inserter(program, codec, mesh, demands).run()
+        stored = stored_parameters(program) if self.reshard_after_forward else {}
+        share_views(program, demands, stored, mesh)
+        _Inserter(program, codec, mesh, demands, stored).run()
         return True
 
 
 class _Inserter:
-    def __init__(self, program: Program, codec: ShardingCodec, mesh: Mesh, demands: Demands) -> None:
-        self._program, self._codec, self._demands = program, codec, demands
-        self._stored = stored_parameters(program)
+    def __init__(
+        self, program: Program, codec: ShardingCodec, mesh: Mesh, demands: Demands, stored: Collection[int]
+    ) -> None:
+        """``stored``: the values that are gathered again in each phase."""
+        self._program, self._codec, self._demands, self._stored = program, codec, demands, stored
         self._loops = any(a.kind == "time" for a in mesh.axes)
         refined = [node for node in program.nodes if "dist.refine" in node.op.attributes]
         self._refined = {v for node in refined for v in node.results}

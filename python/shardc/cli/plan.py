@@ -13,7 +13,15 @@ from shardc.options.pipeline import Pipeline
 from shardc.runtime.report.progress import work
 from shardc.text_files import check_writable
 
-OPTIONS = ("schedule", "recompute", "memory_limit", "gather", "reduce_dtype", "offload")
+OPTIONS = (
+    "schedule",
+    "recompute",
+    "memory_limit",
+    "gather",
+    "reduce_dtype",
+    "offload",
+    "reshard_after_forward",
+)
 """Options of compile_step that a price depends on."""
 
 

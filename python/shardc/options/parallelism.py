@@ -11,6 +11,7 @@ from shardc.cost.cluster.mapping import Placement
 from shardc.cost.cluster.names import find_cluster, is_local
 from shardc.diagnostics.cli import BadMesh
 from shardc.diagnostics.passes.accumulate import OneMicroBatch
+from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
@@ -96,10 +97,17 @@ class Parallelism(Group):
         "What lies in the host's memory between its uses: the optimizer's state. shardc plan estimates it; "
         "no step runs so yet.",
     )
+    reshard_after_forward: bool = option(
+        True,
+        "Free parameters that are gathered for a forward (ZeRO-3), and gather them again in backward. "
+        "Without, fewer bytes are sent and more memory is needed, as in FSDP.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_mesh(self.mesh, self.micro_batches)
+        if not self.reshard_after_forward and self.pipeline_axis():
+            raise ReshardOfStages()
         if self.per_micro_batch and self.micro_batches == 1:
             raise OneMicroBatch(count=self.micro_batches)
         if self.cluster is not None and not is_local(self.cluster):

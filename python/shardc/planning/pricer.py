@@ -79,6 +79,7 @@ class Pricer:
             pipeline=pipeline,
             recompute=chosen.parallelism.recompute,
             reduce_dtype=chosen.numerics.reduce_dtype,
+            reshard_after_forward=chosen.parallelism.reshard_after_forward,
         )
 
     def _whole(self) -> Periods:

@@ -108,7 +108,9 @@ class Request:
         model_plan = list((self.model_plan or {}).items())
         cut = self.micro_batches and (self.micro_batches.count, self.micro_batches.whole)
         step = self.mesh, chosen, content, model_plan, cut, self.pipeline, self.held, self.cluster
-        return *step, options.kernels, options.numerics, options.parallelism.recompute
+        parallelism = options.parallelism
+        kept = parallelism.recompute, parallelism.reshard_after_forward
+        return *step, options.kernels, options.numerics, *kept
 
     @cached_property
     def cluster(self) -> Cluster | None:
@@ -142,6 +144,7 @@ class Request:
             held=self.held,
             recompute=options.parallelism.recompute,
             reduce_dtype=options.numerics.reduce_dtype,
+            reshard_after_forward=options.parallelism.reshard_after_forward,
         )
         if not options.kernels.fuse or self.target is None:
             return found, True

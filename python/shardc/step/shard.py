@@ -32,6 +32,7 @@ from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
+from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
 from shardc.passes.partition.dist_partition import DistPartition
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.stages.held import Held
@@ -52,14 +53,18 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
-_SHARD = (
-    "dist-interleave,dist-pad,torch-split-softmax,dist-propagate,dist-insert-reshards,verify-level{level=2}"
-)
+_PROPAGATE = "dist-interleave,dist-pad,torch-split-softmax,dist-propagate"
 
 
-def _passes(has_pipeline: bool, micro_batches: MicroBatches | None, cluster: Cluster | None) -> list[Pass]:
+def _passes(
+    has_pipeline: bool,
+    micro_batches: MicroBatches | None,
+    cluster: Cluster | None,
+    reshard_after_forward: bool,
+) -> list[Pass]:
     """The passes from a plan's shardings to level 3."""
-    steps = [*build(_SHARD), DistPartition(cluster)]
+    steps = [*build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
+    steps += [*build("verify-level{level=2}"), DistPartition(cluster)]
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
     # What dist-combine packs together may be of several stages.
@@ -222,13 +227,15 @@ def compile_capture(
     held: Held | None = None,
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
+    reshard_after_forward: bool = True,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
     ``micro_batches``: those of which the first was captured, each a program of its own. ``cluster``: whose
     links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
     reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages.
-    ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32.
+    ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
+    parameters in backward again.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -259,7 +266,7 @@ def compile_capture(
         saved = plan_to_json(chosen, planned, arguments_of(program), name)
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
-        passes = _passes(bool(chosen.pipeline), micro_batches, cluster)
+        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, reshard_after_forward)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)

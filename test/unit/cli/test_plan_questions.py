@@ -38,7 +38,8 @@ QUESTIONS: dict[str, tuple[list[str], str]] = {
         ["-m", "replica=2,data=2", "-p", "data:replica*zero3:data", "-p", "zero3:replica*zero3:data"],
         "2 of 2 plans fit",
     ),
-    "parameters kept after forward": (
+    "parameters kept after forward": (["-m", "data=4", "-p", "zero3", "--no-reshard-after-forward"], "fits:"),
+    "parameters kept after forward of stages": (
         ["-m", "pipe=2,data=2", "-p", "pipeline*zero3", "--batch", "16", "--gather", "step"],
         r"gathered, or on its way",
     ),

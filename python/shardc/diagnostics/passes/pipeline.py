@@ -245,6 +245,17 @@ class NotAPipeline(PipelineError):
     hint = 'add one, as in plan="pipeline*data" with mesh={{"pipe": 2, "data": 2}}'
 
 
+class ReshardOfStages(PipelineError):
+    """Parameters of a pipeline are to be kept after forward by the option for plans without one.
+
+    Fails: ``plan="pipeline*zero3", reshard_after_forward=False``.
+    Works: ``plan="pipeline*zero3", gather="step"``.
+    """
+
+    template = "stages of a pipeline keep what they gather by gather=, not by reshard_after_forward="
+    hint = 'pass gather="step"'
+
+
 class BadScheduleFile(PipelineError):
     """A schedule's file is missing or cannot be read."""
 
