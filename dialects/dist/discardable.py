@@ -13,6 +13,9 @@ from shardc.dialects.dist.regions.loop_values import TUPLES
 from shardc.dialects.dist.verifier import Illegal, LeftToMlir, Site
 from shardc.dialects.inner_ops import inner_ops
 
+TEXTS = ("dist.phase", "dist.name", "dist.module", "dist.reduce")
+"""Attributes of any op that are texts."""
+
 
 def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
     """The first sharding that does not fit its value or the mesh: the problem and its place, or None."""
@@ -22,10 +25,14 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
             for problem in _no_texts(op.operation):
                 return problem, op.operation.location
             for inner in inner_ops(op.operation):
-                if "dist.phase" in inner.attributes and not isinstance(
-                    phase := inner.attributes["dist.phase"], ir.StringAttr
-                ):
-                    return f"dist.phase is {phase}, not a text", inner.location
+                for name in TEXTS:
+                    if name in inner.attributes and not isinstance(
+                        said := inner.attributes[name], ir.StringAttr
+                    ):
+                        return f"{name} is {said}, not a text", inner.location
+            for attribute, value, location in _refined(op.operation):
+                if problem := _refinement_problem(attribute, value):
+                    return problem, location
             for inner, values, attributes, what in _annotated(op.operation):
                 try:
                     _check(Site(inner), values, attributes, what)
@@ -34,6 +41,31 @@ def first_problem(module: ir.Module) -> tuple[str, ir.Location] | None:
                 except LeftToMlir:
                     return None
     return None
+
+
+def _refined(function: ir.Operation) -> Iterator[tuple[ir.Attribute, ir.Value, ir.Location]]:
+    """Each ``dist.refine``, and a value that it is of."""
+    if "arg_attrs" in function.attributes:
+        rows = map(ir.DictAttr, function.attributes["arg_attrs"])
+        for row, value in zip(rows, function.regions[0].blocks[0].arguments, strict=True):
+            if "dist.refine" in row:
+                yield row["dist.refine"], value, function.location
+    for op in inner_ops(function):
+        if "dist.refine" in op.attributes and len(op.results):
+            yield op.attributes["dist.refine"], op.results[0], op.location
+
+
+def _refinement_problem(attribute: ir.Attribute, value: ir.Value) -> str:
+    """What is wrong with a ``dist.refine``; empty if nothing is."""
+    type_ = read_type(value.type)
+    rank = 0 if type_ is None else len(type_.shape)
+    for row in attribute if isinstance(attribute, ir.ArrayAttr) else [attribute]:
+        kinds = [type(part) for part in row] if isinstance(row, ir.ArrayAttr) else []
+        if kinds != [ir.IntegerAttr, ir.StringAttr, ir.IntegerAttr]:
+            return f"dist.refine has {row}, which is no round, mesh axis and dim"
+        if row[2].value >= max(rank, 1):
+            return f"dist.refine names dim {row[2].value} of a tensor of {rank} dims"
+    return ""
 
 
 def _no_texts(function: ir.Operation) -> Iterator[str]:

@@ -62,8 +62,10 @@ def _widen(builder: CallBuilder, op: ir.Operation, number: int, names: list[str]
         return
     if type_.dtype in NARROW:
         _cast_around(builder, value, names)
-    elif type_.dtype == WIDE and _is_cast(op) and type_of(op.operands[0]).dtype in NARROW:
-        set_place(op, "after")
+    elif type_.dtype == WIDE and _is_cast(op):
+        source = read_type(op.operands[0].type)
+        if source is not None and source.dtype in NARROW:
+            set_place(op, "after")
 
 
 def _is_cast(op: ir.Operation) -> bool:
