@@ -115,7 +115,7 @@ def library_of(folder: Path, manifest: Json) -> Kernels | None:
         raise BadLibrary(failure.what, str(path), ANYWHERE) from None
 
 
-def _shared(*_: object) -> None:
+def _shared(*_: object, **__: object) -> None:
     """In the place of a kernel that a program has loaded already."""
 
 
