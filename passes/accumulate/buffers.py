@@ -17,8 +17,9 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.dialects.dist.slice import slice_block
 from shardc.dialects.location import source_line
 from shardc.passes.accumulate.copies import Copies, erase
-from shardc.passes.accumulate.step_parts import StepParts, reads
+from shardc.passes.accumulate.step_parts import StepParts
 from shardc.passes.manager.attributes import edge_key
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.partition.local_call import CallWriter, type_of
 from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
 

@@ -18,7 +18,7 @@ from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.dist.slice import slice_block
 from shardc.options.parallelism import MICRO
 from shardc.passes.accumulate.buffers import Buffers
-from shardc.passes.accumulate.step_parts import SEED_STRIDE, StepParts, read_parts, reads, replace
+from shardc.passes.accumulate.step_parts import SEED_STRIDE, StepParts, read_parts, replace
 from shardc.passes.accumulate.torch_accumulate import grow_batch, write_function_type
 from shardc.passes.manager.attributes import (
     PER_MICRO_BATCH,
@@ -29,6 +29,7 @@ from shardc.passes.manager.attributes import (
     set_edge_attributes,
 )
 from shardc.passes.manager.base import Pass
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.manager.sum_place import sum_is
 from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import CallWriter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from torch_mlir import ir
@@ -12,6 +12,7 @@ from shardc.dialects.aten.call import is_constant
 from shardc.dialects.aten.types import read_type
 from shardc.dialects.location import source_line
 from shardc.passes.manager.attributes import edge_key, observed, phase_of
+from shardc.passes.manager.copy_ops import reads
 from shardc.passes.manager.program import find_function
 from shardc.passes.partition.operands import set_operand
 
@@ -124,15 +125,6 @@ def read_parts(module: ir.Module, whole: Collection[str]) -> StepParts:
     parts.varying = _depend(parts, [*parts.batch, *parts.seeds])
     parts.state = _depend(parts, parts.buffers)
     return parts
-
-
-def reads(op: ir.Operation) -> Iterator[ir.Value]:
-    """The values that an op reads, those in lists too; no constants."""
-    for value in op.operands:
-        if isinstance(value, ir.OpResult) and is_constant(value.owner.operation):
-            yield from reads(value.owner.operation)
-        else:
-            yield value
 
 
 def replace(op: ir.Operation, value: ir.Value, new: ir.Value) -> None:

@@ -17,6 +17,7 @@ from shardc.backends.torch.memory.dry_run import META, Peak, Workspace, dry_run
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.frontend.importing.recorder import FORWARD
 from shardc.frontend.nodes import placeholders
+from shardc.runtime.check import Json
 from shardc.runtime.comm.collectives import Rank
 from shardc.runtime.comm.groups import Group, Groups, place_of
 from shardc.runtime.comm.layout import Leaf
@@ -74,14 +75,20 @@ def step_peaks(
     calls of ATen take inside of them on a CPU.
     """
     described, text = describe_program(module), emit_program(module)
+    mesh, parts = distinct_parts(described)
+    entry = "step_{}" if described["pipeline"] else "step"
+    workspace = None if library is None else library.workspace_bytes
+    return [_rank_peak(text, entry.format(n), mesh, *parts[n], workspace, in_calls) for n in sorted(parts)]
+
+
+def distinct_parts(described: Json) -> tuple[Mesh, dict[int, tuple[int, Part]]]:
+    """The mesh of a described program, and by the number of its function each part and its first rank."""
     mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
     parts: dict[int, tuple[int, Part]] = {}
     for rank in range(mesh.world_size):
         part = part_of(described["pipeline"], leaves, mesh, rank)
         parts.setdefault(part.number, (rank, part))
-    entry = "step_{}" if described["pipeline"] else "step"
-    workspace = None if library is None else library.workspace_bytes
-    return [_rank_peak(text, entry.format(n), mesh, *parts[n], workspace, in_calls) for n in sorted(parts)]
+    return mesh, parts
 
 
 def step_peak(module: ir.Module, library: Kernels | None = None, in_calls: bool = False) -> Peak:

@@ -14,15 +14,14 @@ from shardc.backends.body.extract import extract_kernels, kernels
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.emit import emit_program
 from shardc.backends.torch.memory.dry_run import META, Peak, Workspace, dry_run
-from shardc.compiler.memory import AloneGroups
+from shardc.compiler.memory import AloneGroups, distinct_parts
 from shardc.cost.profile import ProgramCall
 from shardc.dialects.kern.kernel import kernel_name
 from shardc.runtime.check import Json
 from shardc.runtime.comm.collectives import Rank
-from shardc.runtime.comm.layout import Leaf
 from shardc.runtime.comm.mesh import Mesh
 from shardc.runtime.kernels.loaders import Kernels
-from shardc.runtime.program import Part, part_of
+from shardc.runtime.program import Part
 from shardc.runtime.report.calls import AROUND, Calls
 
 _KERNEL = re.compile(r"^kernel (\w+)\(")
@@ -49,11 +48,7 @@ def played_programs(
     ``names``: what kernels are called by in a profile. Without the ``library`` of its kernels what they work
     in is not counted. Raises PeakUnknown for a call that does not run without data.
     """
-    mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
-    parts: dict[int, tuple[int, Part]] = {}
-    for rank in range(mesh.world_size):
-        part = part_of(described["pipeline"], leaves, mesh, rank)
-        parts.setdefault(part.number, (rank, part))
+    mesh, parts = distinct_parts(described)
     entry = "step_{}" if described["pipeline"] else "step"
     workspace = None if library is None else library.workspace_bytes
     return [_played(text, entry.format(n), mesh, *parts[n], names, workspace) for n in sorted(parts)]
