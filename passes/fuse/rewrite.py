@@ -77,9 +77,10 @@ class Rewrite:
         terminator = list(self._block.operations)[-1].operation
         kept = {unit.step.number for unit in staying if unit.step is not None}
         dead = [step.op for step in self._read.steps if step.number not in kept]
+        lists: set[ir.Operation] = set()
         for unit in ordered([*staying, *kernels], self._sources(staying, kernels), early):
             if unit.step is not None:
-                move(unit.step.op, terminator)
+                move(unit.step.op, terminator, lists)
             elif results[unit]:
                 self._write(unit, results[unit], ir.InsertionPoint(terminator))
         check_unread(dead)

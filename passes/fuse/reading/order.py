@@ -39,11 +39,13 @@ def place(unit: Unit) -> int:
     return unit.step.number if unit.step else max(unit.calls)
 
 
-def move(op: ir.Operation, terminator: ir.Operation) -> None:
-    """To the end of the block, with the lists of values that it reads."""
+def move(op: ir.Operation, terminator: ir.Operation, moved: set[ir.Operation]) -> None:
+    """To the end of the block, behind the lists of values that it reads; a list in ``moved`` stays."""
     for owner in map(owner_of, op.operands):
-        if owner is not None and owner.name == LIST and not all(map(_is_static, owner.operands)):
-            move(owner, terminator)
+        if owner is None or owner.name != LIST or owner in moved or all(map(_is_static, owner.operands)):
+            continue
+        moved.add(owner)
+        move(owner, terminator, moved)
     op.move_before(terminator)
 
 

@@ -9,20 +9,26 @@ import torch
 from torch import nn
 
 from shardc.backends.eager.proof.compare import prove_step
+from shardc.dialects.aten.call import target_name
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
-from shardc.passes.fuse.kern_fuse import KernFuse
+from shardc.passes.fuse.kern_fuse import KernFuse, fuse_module
+from shardc.passes.manager.pass_pipelines import build, run
+from shardc.passes.manager.program import program_functions
 from shardc.step.shard import compile_capture, make_mesh
 from shardc.step.values import example_inputs
 
 
 class _Block(nn.Module):
+    """Has draws of one shape in two places."""
+
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+        self.drop = nn.Dropout(0.1)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return input + self.down(nn.functional.gelu(self.up(self.norm(input))))
+        return self.drop(input) + self.drop(self.down(nn.functional.gelu(self.up(self.norm(input)))))
 
 
 @pytest.mark.parametrize(
@@ -125,3 +131,20 @@ def test_gradients_beside_the_flag_of_a_bounds_check_keep_their_layout() -> None
     proof = prove_step(compiled.global_module, module, example_inputs(capture, optimizer, batch), steps=2)
     assert proof.passed, proof.render()
     assert "grad:experts" in {f"{row.role}:{row.name}".removeprefix("observed:") for row in proof.exact.rows}
+
+
+def test_a_list_that_two_calls_read_stays_ahead_of_both() -> None:
+    model = _Block()
+    optimizer = torch.optim.AdamW(model.parameters())
+    capture = capture_step(
+        model, optimizer, {"input": torch.randn(8, 8)}, loss=lambda out, _: out.sum(), context=new_context()
+    )
+    module = compile_capture(capture, make_mesh({"data": 2}, 1), "data").rank_module
+    run(module, build("cse"))
+    (function,) = program_functions(module)
+    ops = [op.operation for op in function.regions[0].blocks[0].operations]
+    draws = [op for op in ops if op.name == "torch.operator" and target_name(op) == "shardc.uniform"]
+    lists = {op.operands[3] for op in draws}
+    assert len(draws) == 2 and len(lists) == 1
+    fuse_module(module, exclude=frozenset(op.results[0] for op in draws))
+    module.operation.verify()
