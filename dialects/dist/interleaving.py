@@ -24,6 +24,11 @@ class Parts:
     def size(self) -> int:
         return sum(self.sizes)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether elements are stored as they should be: one part is."""
+        return len(self.sizes) == 1
+
     def between(self, start: int, end: int) -> Parts | None:
         """The parts from element ``start`` to ``end`` of the dim; None where these are no parts' ends."""
         ends = (0, *itertools.accumulate(self.sizes))

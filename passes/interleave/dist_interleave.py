@@ -16,7 +16,7 @@ from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.interleave.fused import find_fused
 from shardc.passes.interleave.moves import PartsMove
-from shardc.passes.interleave.spread import CallLayouts, Layout, LayoutSpread
+from shardc.passes.interleave.spread import CallLayouts, Layout, LayoutSpread, stored
 from shardc.passes.interleave.writer import PartsWriter
 from shardc.passes.manager.attributes import (
     copy_attributes,
@@ -39,6 +39,9 @@ class DistInterleave(ReadingPass):
     device's block. All that hangs together with the dim is stored so too (bias, gradient, optimizer state),
     and ``dist.interleaved`` on an argument or result says it: the dim, the ways, the sizes of the parts. Does
     nothing where a part does not divide between its heads.
+
+    So are the rows of a batch of sequences of which the plan cuts the sequence: a linear layer merges [b, s]
+    to b parts, one behind the other. Stored by blocks they are cut where the sequence is, and nothing moves.
     """
 
     name: ClassVar[str] = "dist-interleave"
@@ -58,6 +61,8 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
     found: dict[int, Layout] = {}
     for position, value in enumerate(program.arguments):
         role, name = program.argument_key(position)
+        if role == "input":
+            found.update(_sequences(program, position, codec, mesh))
         for dim, axes in enumerate(program.annotated(position, codec).dims if role == "param" else ()):
             ways = prod(a.size for a in axes if not mesh.is_time(a))
             fused = find_fused(program, value, dim) if ways > 1 else None
@@ -67,6 +72,18 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
                 remark("Interleaved", f"dim {dim} of {name} is {parts}, each cut in {ways}")
                 break
     return found
+
+
+def _sequences(
+    program: Program, position: int, codec: ShardingCodec, mesh: Mesh
+) -> dict[int, Layout]:
+    """The dims of an input behind the first that devices share out evenly: reshapes may merge them."""
+    value, layout = program.arguments[position], {}
+    for dim, axes in enumerate(program.annotated(position, codec).dims):
+        ways, size = prod(a.size for a in axes if not mesh.is_time(a)), program.types[value].shape[dim]
+        if dim and ways > 1 and size % ways == 0:
+            layout[dim] = Parts(ways, (size,))
+    return {value: layout} if layout else {}
 
 
 class _Interleaver:
@@ -90,17 +107,20 @@ class _Interleaver:
     def _rewrite(self, node: Node, call: CallLayouts) -> None:
         reads = [self._as(v, layout, node.op) for v, layout in zip(node.operands, call.operands, strict=True)]
         if call.move is not None and call.whole is not None:
-            self._move(node, call.move, call.whole, reads)
+            writer = PartsWriter.at(self._builder, node.op)
+            self._replace(node, writer.moved(call.move, call.whole, reads, node.spec.args))
+        elif call.rows:
+            writer = PartsWriter.at(self._builder, node.op)
+            self._replace(node, writer.reshaped(reads[0], node.spec.result.shape, call.rows))
         else:
             for position, (value, new) in enumerate(zip(node.operands, reads, strict=True)):
                 if new != self._values[value]:
                     set_operand(node.op, position, new)
         for value, layout in zip(node.results, call.results, strict=True):
-            if layout != self._spread.layout(value):
+            if stored(layout) != stored(self._spread.layout(value)):
                 self._give(node, value, layout)
 
-    def _move(self, node: Node, move: PartsMove, whole: Parts, reads: list[ir.Value]) -> None:
-        made = PartsWriter.at(self._builder, node.op).moved(move, whole, reads, node.spec.args)
+    def _replace(self, node: Node, made: ir.Value) -> None:
         copy_attributes(node.op, made.owner)
         node.op.results[0].replace_all_uses_with(made)
         self._values[node.results[0]] = made
@@ -121,7 +141,7 @@ class _Interleaver:
     def _as(self, value: int, layout: Layout, before: ir.Operation) -> ir.Value:
         """A value as ``layout`` has it; in each phase one."""
         have, ssa = self._spread.layout(value), self._values[value]
-        if have == layout:
+        if stored(have) == stored(layout):
             return ssa
         key = (ssa, tuple(layout.items()), phase_of(before))
         if key not in self._converted:
@@ -129,6 +149,7 @@ class _Interleaver:
         return self._converted[key]
 
     def _between(self, writer: PartsWriter, value: ir.Value, have: Layout, want: Layout) -> ir.Value:
+        have, want = stored(have), stored(want)
         for dim, parts in have.items():
             if want.get(dim) != parts:
                 value = writer.restored(value, dim, parts)
@@ -148,7 +169,7 @@ class _Interleaver:
         function, rows = self._program.function, []
         for position, value in enumerate(values):
             row = edge_attributes(function, which, position)
-            for dim, parts in self._spread.layout(value).items() if value is not None else ():
+            for dim, parts in stored(self._spread.layout(value)).items() if value is not None else ():
                 row[ATTRIBUTE] = Interleaving(dim, parts).write(function.context)
             rows.append(row)
         set_edge_attributes(function, which, rows)

@@ -8,23 +8,34 @@ from dataclasses import dataclass
 
 from shardc.dialects.dist.interleaving import Parts
 from shardc.passes.interleave.moves import PartsMove, read_move
+from shardc.passes.interleave.rows import RowsMove, read_rows
 from shardc.passes.manager.attributes import observed
 from shardc.passes.manager.program import Node, Program, carried_values
 from shardc.passes.pad.call import placed_factors
 from shardc.runtime.check import STATE_ROLES
 
 Layout = dict[int, Parts]
-"""The dims of a value that are stored as parts; none, for most values."""
+"""The dims of a value that are stored as parts; none, for most values. One part is a dim that a plan cuts, in
+its order: of interest where a reshape merges it with another."""
+
+
+def stored(layout: Layout) -> Layout:
+    """The dims that are not in order."""
+    return {dim: parts for dim, parts in layout.items() if not parts.in_order}
 
 
 @dataclass(frozen=True)
 class CallLayouts:
-    """What a call reads and makes, and the move that it is of parts of its large tensor, ``whole``."""
+    """What a call reads and makes, and the move that it is of parts of its large tensor, ``whole``.
+
+    ``rows``: for a reshape of what is not in order, the dims that it merges or takes apart, and their ways.
+    """
 
     operands: list[Layout]
     results: list[Layout]
     move: PartsMove | None = None
     whole: Parts | None = None
+    rows: tuple[tuple[RowsMove, int], ...] = ()
 
 
 class LayoutSpread:
@@ -63,9 +74,10 @@ class LayoutSpread:
             ]
             for tensors in (node.rule.operands, node.rule.results)
         )
+        rows = self._rows(node, operands, results)
         move = read_move(node)
         if move is None:
-            return CallLayouts(operands, results)
+            return CallLayouts(operands, results, rows=rows)
         whole = self._now[(node.operands if move.takes else node.results)[0]].get(move.dim)
         parts = None if whole is None else move.parts(whole)
         if whole is None or parts is None:
@@ -76,6 +88,22 @@ class LayoutSpread:
             if len(part.sizes) > 1:
                 layout[move.dim] = part
         return CallLayouts(operands, results, move, whole)
+
+    def _rows(
+        self, node: Node, operands: list[Layout], results: list[Layout]
+    ) -> tuple[tuple[RowsMove, int], ...]:
+        """The merged dims of a reshape whose sequences are cut; writes their layouts."""
+        found = []
+        for move in read_rows(node):
+            large, small = (node.operands[0], node.results[0])[:: 1 if move.takes else -1]
+            whole = self._now[large].get(move.dim) or move.merged(self._now[small].get(move.last))
+            part = move.apart(whole)
+            if whole is None or part is None:
+                continue
+            of_large, of_small = (operands[0], results[0])[:: 1 if move.takes else -1]
+            of_large[move.dim], of_small[move.last] = whole, part
+            found.append((move, part.ways))
+        return tuple(found)
 
     def _factors(self, node: Node) -> dict[str, Parts]:
         """The factors of a call that are stored as parts; what it does with them depends on no position."""
@@ -89,8 +117,8 @@ class LayoutSpread:
             return {}
         # Elements of factors that share a dim do not lie in it as they do in one of their own.
         joined = {f for dims in tensors for dim in dims if len(dim) > 1 for f in dim}
-        fixed = node.rule.replicate | placed_factors(node.spec) | joined
-        return {f: parts for f, parts in found.items() if f not in fixed}
+        fixed, placed = node.rule.replicate | joined, placed_factors(node.spec)
+        return {f: p for f, p in found.items() if f not in fixed and (p.in_order or f not in placed)}
 
     def _run(self, changed: list[int]) -> None:
         producer, users = self._program.producer, self._program.users
@@ -104,11 +132,17 @@ class LayoutSpread:
                 queue.extend(v for v, layout in layouts if self._take(v, layout))
 
     def _take(self, value: int, layout: Layout) -> bool:
-        """Give a value what it lacks, one dim at most, as edges say no more. Return whether it took any."""
-        if not layout or self._now[value] or value in self._plain:
-            return False
-        self._now[value] = dict(list(layout.items())[:1])
-        return True
+        """Give a value the dims that it lacks; state one that is not in order at most, as edges say no more.
+
+        Return whether it took any.
+        """
+        now, taken = self._now[value], False
+        for dim, parts in layout.items():
+            full = value in self._plain or (value in self._same and bool(stored(now)))
+            if dim not in now and (parts.in_order or not full):
+                now[dim] = parts
+                taken = True
+        return taken
 
 
 def _gradients(program: Program) -> list[tuple[int, str]]:

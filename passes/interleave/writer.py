@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from math import prod
 
 from torch_mlir import ir
 
 from shardc.dialects.dist.interleaving import Parts
 from shardc.passes.interleave.moves import PartsMove
+from shardc.passes.interleave.rows import RowsMove
 from shardc.passes.partition.local_call import CallWriter, type_of
 
 
@@ -39,6 +41,23 @@ class PartsWriter(CallWriter):
         pads = (*(0, 0) * after, start // ways, (whole.size - end) // ways)
         padded = self.call("aten.constant_pad_nd", self._split(operands[0], dim, ways), pads, args[-1])
         return self._merged(padded, dim)
+
+    def reshaped(self, value: ir.Value, shape: tuple[int, ...], moves: list[tuple[RowsMove, int]]) -> ir.Value:
+        """A value reshaped to ``shape``; for each move, the ways that the last of the merged dims is cut in.
+
+        [b, s] is merged as [b, w, s / w], [w, b, s / w], [w b s / w]: a block of all sequences for each way.
+        """
+        for move, ways in reversed(moves):
+            *batch, size = move.shape
+            have, rows = type_of(value).shape, (prod(batch), size // ways)
+            at = move.at
+            rest = have[at + (1 if move.takes else len(move.shape)) :]
+            lead = (ways, rows[0]) if move.takes else (rows[0], ways)
+            value = self.call("aten.reshape", value, (*have[:at], *lead, rows[1], *rest))
+            value = self.call("aten.transpose.int", value, at, at + 1)
+            made = move.shape if move.takes else (prod(move.shape),)
+            value = self.call("aten.reshape", value, (*have[:at], *made, *rest))
+        return value if type_of(value).shape == shape else self.call("aten.reshape", value, shape)
 
     def _taken(self, value: ir.Value, dim: int, ways: int, elements: tuple[int, int]) -> ir.Value:
         start, end = (n // ways for n in elements)

@@ -10,6 +10,7 @@ from torch_mlir import ir
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 from shardc.dialects.dist.time_part import join_time, space_part
+from shardc.dialects.rules.rule import representable
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.sum_place import sum_is
@@ -77,7 +78,12 @@ class DemandAnalysis:
             demands.made.append(layout)
             return
         through, axes = self._passing(demands, node)
-        needs, results = self._layouts(number, node, axes)
+        layouts = self._layouts(number, node, axes)
+        if layouts is None:
+            through, axes = frozenset(), ()
+            layouts = self._layouts(number, node, axes)
+            assert layouts is not None, "an assignment is representable"
+        needs, results = layouts
         terms = tuple(("sum", a) for a in axes)
         for position, (value, need) in enumerate(zip(node.operands, needs, strict=True)):
             if position in through:
@@ -86,8 +92,13 @@ class DemandAnalysis:
         for result in results:
             demands.made.append(result.with_partial((*result.partial, *terms)).normal() if terms else result)
 
-    def _layouts(self, number: int, node: Node, partial: Axes) -> tuple[list[Sharding], list[Sharding]]:
-        """What a call needs and makes, where sums over ``partial`` pass through it."""
+    def _layouts(
+        self, number: int, node: Node, partial: Axes
+    ) -> tuple[list[Sharding], list[Sharding]] | None:
+        """What a call needs and makes, where sums over ``partial`` pass through it.
+
+        None where blocks cannot say the other cuts without that axis: the sum is reduced before, then.
+        """
         whole = self._views.get(number, frozenset())
         wanted = tuple(self._wanted[v] for v in node.values)
         rounds = tuple(self._rounds[v] for v in node.values)
@@ -96,6 +107,9 @@ class DemandAnalysis:
             sizes = [self._program.types[v].size_bytes for v in node.values]
             uncut = [_without(sharding, whole) for sharding in wanted]
             chosen = without(assign(node.rule, list(map(Request, uncut, rounds, sizes))), partial)
+            tensors, factors = node.rule.operands + node.rule.results, node.rule.sizes
+            if not all(representable(dims, chosen, factors) for dims in tensors):
+                return None
             needs = [s.normal() for s in node.rule.operand_shardings(chosen)]
             self._memo[key] = needs, [s.normal() for s in node.rule.result_shardings(chosen)]
         return self._memo[key]

@@ -119,6 +119,17 @@ def sequence(plan: Plan, setting: Setting, axis: str) -> None:
             plan.refine(argument.key, 1, axis, 1, why="sequence")
 
 
+def context(plan: Plan, setting: Setting, axis: str) -> None:
+    """Cut the sequence, dim 1 of inputs, from the embedding to the loss; attention gathers keys and values.
+
+    Gradients of parameters come out partial, as under ``data``.
+    """
+    length = _common_size(setting, 1)
+    for argument in setting.of_role("input"):
+        if len(argument.shape) > 1 and argument.shape[1] == length:
+            plan.say(argument.key, _one_dim(argument, 1, (axis,)), closed=True, why="context")
+
+
 def pipeline(plan: Plan, setting: Setting, axis: str) -> None:
     """Nothing is cut along the axis: ``pipe-cut`` gives each of its ranks a part of the program."""
     plan.pipeline = axis
@@ -132,6 +143,7 @@ APPLY: dict[str, Preset] = {
     "zero3": partial(zero, stage=3),
     "tensor": tensor,
     "sequence": sequence,
+    "context": context,
     "pipeline": pipeline,
     "experts": experts,
 }

@@ -14,6 +14,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "zero3": _DATA,
     "tensor": _TENSOR,
     "sequence": _TENSOR,
+    "context": ("context", "cp", "seq"),
     "pipeline": ("pipe", "pp", "pipeline", "stage"),
     "experts": ("experts", "expert", "ep"),
 }
