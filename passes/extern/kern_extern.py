@@ -15,12 +15,11 @@ from shardc.dialects.kern.extern import extern
 from shardc.dialects.kern.strides import argument_strides
 from shardc.passes.extern.contraction import LIBRARIES, Contraction, LibraryCall, forms
 from shardc.passes.extern.match import Matched, find_contractions
-from shardc.passes.fuse.kern_fuse import step_blocks
 from shardc.passes.fuse.reading.values import owner_of, type_of
 from shardc.passes.ingest.torch_share import drop_unread
 from shardc.passes.manager.attributes import copy_attributes, drop_attributes
 from shardc.passes.manager.base import Pass
-from shardc.passes.manager.program import program_functions
+from shardc.passes.manager.program import program_functions, step_blocks
 from shardc.runtime.torch_private import disable_current_modes
 
 Choose = Callable[[Contraction], str]

@@ -36,7 +36,7 @@ from shardc.passes.fuse.structured.candidates import Candidates, find_scatters
 from shardc.passes.fuse.structured.losses import Losses
 from shardc.passes.fuse.structured.single_calls import SingleCalls
 from shardc.passes.manager.base import Pass
-from shardc.passes.manager.program import program_functions
+from shardc.passes.manager.program import program_blocks, program_functions
 
 
 @dataclass(frozen=True)
@@ -171,17 +171,3 @@ def kernels_of(module: ir.Module) -> list[ir.Operation]:
     """The kernels of a program, in order."""
     ops = (view.operation for block in program_blocks(module) for view in block.operations)
     return [op for op in ops if op.name == KernelOp.OPERATION_NAME]
-
-
-def program_blocks(module: ir.Module) -> list[ir.Block]:
-    """The blocks of a program's functions and of the loops in them."""
-    bodies = (function.regions[0].blocks[0] for function in program_functions(module))
-    return [block for body in bodies for block in step_blocks(body)]
-
-
-def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
-    """A block and those of the loops in it."""
-    for op in block.operations:
-        if op.operation.name == "dist.loop":
-            yield from step_blocks(op.operation.regions[0].blocks[0])
-    yield block

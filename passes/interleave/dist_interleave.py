@@ -15,7 +15,6 @@ from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving, Parts
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.interleave.fused import find_fused
-from shardc.passes.interleave.moves import PartsMove
 from shardc.passes.interleave.spread import CallLayouts, Layout, LayoutSpread, stored
 from shardc.passes.interleave.writer import PartsWriter
 from shardc.passes.manager.attributes import (
@@ -74,9 +73,7 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
     return found
 
 
-def _sequences(
-    program: Program, position: int, codec: ShardingCodec, mesh: Mesh
-) -> dict[int, Layout]:
+def _sequences(program: Program, position: int, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layout]:
     """The dims of an input behind the first that devices share out evenly: reshapes may merge them."""
     value, layout = program.arguments[position], {}
     for dim, axes in enumerate(program.annotated(position, codec).dims):

@@ -42,7 +42,9 @@ class PartsWriter(CallWriter):
         padded = self.call("aten.constant_pad_nd", self._split(operands[0], dim, ways), pads, args[-1])
         return self._merged(padded, dim)
 
-    def reshaped(self, value: ir.Value, shape: tuple[int, ...], moves: list[tuple[RowsMove, int]]) -> ir.Value:
+    def reshaped(
+        self, value: ir.Value, shape: tuple[int, ...], moves: list[tuple[RowsMove, int]]
+    ) -> ir.Value:
         """A value reshaped to ``shape``; for each move, the ways that the last of the merged dims is cut in.
 
         [b, s] is merged as [b, w, s / w], [w, b, s / w], [w b s / w]: a block of all sequences for each way.

@@ -5,7 +5,7 @@ Reading MLIR from Python takes microseconds an access: a pass reads the function
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -118,6 +118,20 @@ def program_functions(module: ir.Module) -> list[ir.Operation]:
         return [*(op for op in ops if op.name == StageOp.OPERATION_NAME), *ranks]
     function = find_function(module)
     return [] if function is None else [function]
+
+
+def program_blocks(module: ir.Module) -> list[ir.Block]:
+    """The blocks of a program's functions and of the loops in them."""
+    bodies = (function.regions[0].blocks[0] for function in program_functions(module))
+    return [block for body in bodies for block in step_blocks(body)]
+
+
+def step_blocks(block: ir.Block) -> Iterator[ir.Block]:
+    """A block and those of the loops in it."""
+    for op in block.operations:
+        if op.operation.name == "dist.loop":
+            yield from step_blocks(op.operation.regions[0].blocks[0])
+    yield block
 
 
 def read_program(module: ir.Module) -> Program | None:

@@ -16,10 +16,11 @@ from shardc.passes.fuse.grouping.capabilities import Capabilities
 from shardc.passes.fuse.grouping.constraints import FusionConstraints
 from shardc.passes.fuse.grouping.group import Decision
 from shardc.passes.fuse.grouping.region import Choose, EveryRegion, Region, Verdict
-from shardc.passes.fuse.kern_fuse import fuse_module, kernels_of, program_blocks
+from shardc.passes.fuse.kern_fuse import fuse_module, kernels_of
 from shardc.passes.fuse.lower.matmul import TARGETS, matmul_calls
 from shardc.passes.fuse.reading.graph import Step
 from shardc.passes.fuse.reading.read import read_block
+from shardc.passes.manager.program import program_blocks
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
 from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
 from shardc.passes.partition.dist_partition import DistPartition
+from shardc.passes.partition.fold_rows import without_rows
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
@@ -137,10 +138,10 @@ class Compiled:
         """What runs on each rank: level 4, or 3 where nothing was fused; a pipeline's programs."""
         return self.kernel_module or self.unfused
 
-    @property
+    @cached_property
     def unfused(self) -> ir.Module:
         """What runs on each rank at level 3."""
-        return self.pipeline_module or self.rank_module
+        return without_rows(self.pipeline_module or self.rank_module)
 
     @cached_property
     def global_module(self) -> ir.Module:
