@@ -29,6 +29,11 @@ MESHES: dict[str, tuple[dict[str, int], str]] = {
     "data2-tensor2": ({"data": 2, "tensor": 2}, "data*tensor"),
     "zero3-4": ({"data": 4}, "zero3"),
 }
+CUTS: dict[str, tuple[dict[str, int], str]] = {
+    "context2": ({"context": 2}, "context"),
+    "context4": ({"context": 4}, "context"),
+}
+"""Meshes on which also counts what part of the work a device has (``cuts.py``)."""
 NARROW_MESH = "data2-tensor2"
 """The mesh on which the program is also run in f32."""
 BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-5}
@@ -49,7 +54,8 @@ class Outcome:
     Seconds of CPU, which other processes hardly change: ``trace_s`` of the capture (once a model),
     ``compile_s`` of all passes for this mesh. ``f32_bound`` is what errors in f32 were held to.
     ``replicated`` are the ops without a rule; ``torch_refuses`` says why PyTorch by itself cannot trace a
-    model that we cannot.
+    model that we cannot. ``work``: the part of the step's floating-point operations that a device computes;
+    ``repeated``: the lines of those that all do.
     """
 
     model: str
@@ -64,6 +70,8 @@ class Outcome:
     f32_bound: float = 0.0
     replicated: list[str] = field(default_factory=list)
     torch_refuses: str = ""
+    work: float = 0.0
+    repeated: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -110,6 +118,8 @@ def try_model(
             outcome.replicated = sorted(
                 {r.message.split()[0] for r in compiled.remarks if r.name == "ReplicatedOp"}
             )
+            outcome.work = compiled.work.share
+            outcome.repeated = [f"{r.message} {r.where}" for r in compiled.work.remarks()]
             outcome.stage = "run"
             for dtype in BOUNDS if name == NARROW_MESH else [torch.float64]:
                 ranks = Ranks(step, compiled.rank_module, widen=dtype is torch.float64)

@@ -87,11 +87,11 @@ def _work(name: str, pipe: int, meshes: Sequence[str]) -> None:
         import warnings
 
         from subjects import SUBJECTS
-        from trial import MESHES, try_model
+        from trial import CUTS, MESHES, try_model
 
         warnings.simplefilter("ignore")
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        for outcome in try_model(SUBJECTS[name], {mesh: MESHES[mesh] for mesh in meshes}):
+        for outcome in try_model(SUBJECTS[name], {mesh: (MESHES | CUTS)[mesh] for mesh in meshes}):
             os.write(pipe, (json.dumps(outcome.as_json()) + "\n").encode())
         status = 0
     finally:
