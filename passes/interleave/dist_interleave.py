@@ -27,6 +27,7 @@ from shardc.passes.manager.attributes import (
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.partition.operands import set_operand
+from shardc.passes.propagate.refinement import read_refinements
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,11 @@ def _seeds(program: Program, codec: ShardingCodec, mesh: Mesh) -> dict[int, Layo
                 parts = f"{len(fused.sizes)} parts ({', '.join(map(str, fused.sizes))})"
                 remark("Interleaved", f"dim {dim} of {name} is {parts}, each cut in {ways}")
                 break
+    for refined in read_refinements(program):
+        if program.producer[refined.value] >= 0 and refined.dim > 0:
+            ways, size = mesh.size(refined.axis), program.types[refined.value].shape[refined.dim]
+            if size % ways == 0:
+                found[refined.value] = {refined.dim: Parts(ways, (size,))}
     return found
 
 

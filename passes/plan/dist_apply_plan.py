@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch_mlir import ir
 
 from shardc.diagnostics.cli import BadPassOption
@@ -15,7 +16,7 @@ from shardc.passes.manager.attributes import edge_attributes, observed, set_edge
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Program, read_program
 from shardc.passes.plan.column_row import column_row_cuts
-from shardc.passes.plan.plan import Argument, Entry, Plan
+from shardc.passes.plan.plan import ATTENTION, Argument, Entry, Plan
 from shardc.passes.plan.presets import Setting, read_preset
 from shardc.passes.propagate.refinement import refinement_attribute
 
@@ -62,7 +63,11 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
 def arguments_of(program: Program) -> list[Argument]:
     """The step's arguments as presets see them."""
     pairs = zip(program.argument_keys(), program.arguments, strict=True)
-    return [Argument(*key, program.types[v].shape) for key, v in pairs]
+    return [Argument(*key, (t := program.types[v]).shape, not _is_real(t.dtype)) for key, v in pairs]
+
+
+def _is_real(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
@@ -77,8 +82,11 @@ def apply_plan(program: Program, mesh: Mesh, plan: Plan) -> None:
             row |= _attributes(entry, len(program.types[value].shape), mesh, codec, context)
         rows.append(row)
     set_edge_attributes(program.function, "arg_attrs", rows)
+    rows_of = plan.entries.get(ATTENTION)
     for node in program.nodes:
         _annotate_gradient(node.op, plan, context)
+        if rows_of is not None and node.spec.target == "shardc.attention":
+            node.op.attributes["dist.refine"] = refinement_attribute(context, rows_of.refine)
 
 
 def _attributes(

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 Key = tuple[str, str]
-"""(role, name) of an argument; gradients go by role ``grad`` and their parameter's name."""
+"""(role, name) of an argument; gradients go by role ``grad`` and their parameter's name, what all attention
+makes by :data:`ATTENTION`.
+"""
+
+ATTENTION: Key = ("activation", "attention")
 
 DimNames = tuple[tuple[str, ...], ...]
 """For each dim the names of the mesh axes that cut it, the most major first."""
@@ -61,6 +65,8 @@ class Argument:
     role: str
     name: str
     shape: tuple[int, ...]
+    counts: bool = False
+    """Whether its elements are integers, as tokens and labels are, or say yes and no."""
 
     @property
     def key(self) -> Key:

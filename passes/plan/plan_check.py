@@ -10,12 +10,16 @@ from pathlib import Path
 from shardc.diagnostics.base import ShardcError
 from shardc.diagnostics.passes.plan import AxisUsedTwice, BadPlanFile, TooManyDims, TooManyWays, UnknownAxis
 from shardc.dialects.dist.mesh import Mesh
-from shardc.passes.plan.plan import Argument, DimNames, Entry, Plan
+from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
+
+
+_ATTENTION = Argument(*ATTENTION, (0, 0, 0, 0))
+"""[batch, heads, sequence, head]: refined alone, so of no known sizes."""
 
 
 def check_plan(plan: Plan, arguments: Sequence[Argument], mesh: Mesh, file: Path | None = None) -> None:
     """Raise AxisUsedTwice, UnknownAxis, TooManyDims or TooManyWays; BadPlanFile for a plan from ``file``."""
-    known = {argument.key: argument for argument in arguments}
+    known = {argument.key: argument for argument in (*arguments, _ATTENTION)}
     for (role, name), entry in plan.entries.items():
         argument = known.get(("param", name) if role == "grad" else (role, name))
         if argument is None:

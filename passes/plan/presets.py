@@ -12,7 +12,7 @@ from shardc.diagnostics.styles import NoPlanOfModel
 from shardc.dialects.dist.mesh import Mesh
 from shardc.options.presets import plan_terms
 from shardc.passes.plan.column_row import Cut
-from shardc.passes.plan.plan import Argument, DimNames, Entry, Plan
+from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
 from shardc.passes.plan.plan_check import ways_problem
 
 
@@ -120,14 +120,17 @@ def sequence(plan: Plan, setting: Setting, axis: str) -> None:
 
 
 def context(plan: Plan, setting: Setting, axis: str) -> None:
-    """Cut the sequence, dim 1 of inputs, from the embedding to the loss; attention gathers keys and values.
+    """Cut the sequence from the embedding to the loss; attention gathers keys and values.
 
-    Gradients of parameters come out partial, as under ``data``.
+    Sequences are dim 1 of inputs of integers [batch, sequence] and of inputs as long, and the rows of
+    attention behind inputs that are none. Gradients of parameters come out partial, as under ``data``.
     """
-    length = _common_size(setting, 1)
-    for argument in setting.of_role("input"):
-        if len(argument.shape) > 1 and argument.shape[1] == length:
+    inputs, ways = setting.of_role("input"), setting.mesh.size(axis)
+    lengths = {a.shape[1] for a in inputs if a.counts and len(a.shape) == 2 and a.shape[1] >= ways}
+    for argument in inputs:
+        if len(argument.shape) > 1 and argument.shape[1] in lengths:
             plan.say(argument.key, _one_dim(argument, 1, (axis,)), closed=True, why="context")
+    plan.refine(ATTENTION, 1, axis, 2, why="context")
 
 
 def pipeline(plan: Plan, setting: Setting, axis: str) -> None:

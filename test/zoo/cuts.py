@@ -1,4 +1,4 @@
-"""The zoo under cuts of the sequence: what is equal to eager training, and what part of the work a device has.
+"""The zoo under cuts of the sequence: what equals eager training, and what part of the work a device has.
 
     python test/zoo/cuts.py [-o results.jsonl] [--sample N] [NAME ...]
 
