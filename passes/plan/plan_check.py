@@ -12,7 +12,6 @@ from shardc.diagnostics.passes.plan import AxisUsedTwice, BadPlanFile, TooManyDi
 from shardc.dialects.dist.mesh import Mesh
 from shardc.passes.plan.plan import ATTENTION, Argument, DimNames, Entry, Plan
 
-
 _ATTENTION = Argument(*ATTENTION, (0, 0, 0, 0))
 """[batch, heads, sequence, head]: refined alone, so of no known sizes."""
 

@@ -1,0 +1,67 @@
+"""A sequence that devices share out: equal to eager training, and a device's part of the work."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+import torch
+from models import TRAININGS, Training, llama
+from training import capture, check_equal, train_eagerly
+
+import shardc
+
+
+def _llama(batch: int, length: int) -> Training:
+    def tokens() -> dict[str, torch.Tensor]:
+        ids = torch.randint(0, 64, (batch, length))
+        return {"input_ids": ids, "labels": ids.clone()}
+
+    return Training(llama, tokens)
+
+
+CASES = [
+    ("context", {"context": 4}, (4, 16), 1),
+    ("context", {"context": 2}, (1, 16), 1),
+    ("context", {"context": 2}, (3, 15), 1),
+    ("data*context", {"data": 2, "context": 2}, (3, 14), 1),
+    ("zero3*context", {"data": 2, "context": 2}, (4, 16), 2),
+    ("zero2*context*sequence", {"data": 2, "context": 2, "tensor": 2}, (4, 16), 1),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("plan", "mesh", "sizes", "micro_batches"), CASES)
+def test_a_sequence_is_cut_in_any_batch(
+    plan: str, mesh: dict[str, int], sizes: tuple[int, int], micro_batches: int
+) -> None:
+    training = _llama(*sizes)
+    step = capture(training, clip=0.5)
+    compiled = step.compile(mesh, plan, micro_batches)
+    check_equal(step, compiled, training, train_eagerly(training, clip=0.5))
+    padded = [
+        -(-size // ways) * ways
+        for size, ways in zip(sizes, (mesh.get("data", 1), mesh["context"]), strict=True)
+    ]
+    assert compiled.work.share <= 1.05 * prod(padded) / prod(sizes) / prod(mesh.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "vit"])
+def test_of_any_model(name: str) -> None:
+    """ViT has five patches, computed as six."""
+    training = TRAININGS[name]
+    step = capture(training)
+    compiled = step.compile({"context": 2}, "context")
+    check_equal(step, compiled, training, train_eagerly(training))
+    assert compiled.work.share <= (0.56 if name == "vit" else 0.5001)
+
+
+@pytest.mark.slow
+def test_in_a_pipeline() -> None:
+    training = _llama(4, 16)
+    model = training.fresh()
+    (batch,) = training.batches(1)
+    optimizer, mesh = training.optimizer(model), {"context": 2, "pipe": 2}
+    step = shardc.compile_step(model, optimizer, batch, mesh=mesh, plan="context*pipeline", micro_batches=2)
+    assert step.check().passed
