@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
-DATA, TENSOR, PIPE = "data", "tensor", "pipe"
+DATA, TENSOR, CONTEXT, PIPE = "data", "tensor", "context", "pipe"
 DATA_PRESETS = ("data", "zero1", "zero2", "zero3")
 CUTS = ("tensor", "sequence")
 
@@ -29,12 +29,12 @@ class Candidate:
 
 
 def plans_of(mesh: Mapping[str, int], batch: int) -> Iterator[Candidate]:
-    """Every product of presets over the axes ``data``, ``tensor`` and ``pipe`` that ``mesh`` has.
+    """Every product of presets over the axes ``data``, ``tensor``, ``context``, ``pipe`` that ``mesh`` has.
 
     ``batch``: samples of the global batch. With a pipeline, a rank's batch is cut into as many micro-batches
     as it has samples, at most :data:`PER_STAGE` for each stage.
     """
-    choices = {DATA: DATA_PRESETS, TENSOR: CUTS, PIPE: ("pipeline",)}
+    choices = {DATA: DATA_PRESETS, TENSOR: CUTS, CONTEXT: ("context",), PIPE: ("pipeline",)}
     presets = [choices[axis] for axis in mesh if axis in choices]
     parts = 1 if PIPE not in mesh else micro_batches(batch // mesh.get(DATA, 1), mesh[PIPE])
     for chosen in itertools.product(*presets):
