@@ -15,8 +15,12 @@ from shardc.passes.plan.presets import Setting, close_inputs
 PLANNED_ROLES = frozenset(("param", "input", "opt_state", "buffer"))
 
 
+WHOLE = "whole"
+"""In the place of a sharding: no dim is cut."""
+
+
 def read_patterns(patterns: Mapping[str, object], arguments: Sequence[Argument], mesh: Mesh) -> Plan:
-    """The plan of ``{"*.q_proj.weight": ["tensor", None], "input_ids": ["data"]}``.
+    """The plan of ``{"*.q_proj.weight": ["tensor", None], "input_ids": ["data"], "*.norm.weight": "whole"}``.
 
     Patterns are shell-style (``*``, ``?``, ``[...]``) and match parameters, inputs and buffers by name, and
     optimizer state (``w/exp_avg``) if they have a slash; optimizer state that nobody names lies as its
@@ -42,6 +46,8 @@ def read_patterns(patterns: Mapping[str, object], arguments: Sequence[Argument],
 
 def read_dims(argument: Argument, entries: object, mesh: Mesh) -> DimNames:
     """One sharding as the user wrote it, checked against the argument's shape and the mesh."""
+    if entries == WHOLE:
+        entries = ()
     if isinstance(entries, str) or not isinstance(entries, Sequence):
         raise BadShardingEntry(name=argument.name, entry=entries)
     if len(entries) > len(argument.shape):

@@ -15,7 +15,7 @@ from shardc.diagnostics.passes.pipeline import ReshardOfStages
 from shardc.diagnostics.passes.plan import BadMeshSpec
 from shardc.options.field import Group, Hint, option, required
 from shardc.options.plan_file import load_plan_file, named_file
-from shardc.options.presets import PRESETS, plan_terms, product_of
+from shardc.options.presets import PRESETS, PRODUCTS, plan_terms, product_of
 from shardc.options.recompute import Recompute, read_recompute
 
 PlanLike = str | Path | Mapping[str, object]
@@ -49,8 +49,8 @@ class Parallelism(Group):
     )
     plan: PlanLike = option(
         "data",
-        f"What is sharded: a preset ({', '.join(PRESETS)}), a product of presets over different axes "
-        "(data*tensor), a saved plan.json, or, in Python, a mapping from name patterns to shardings or to "
+        f"What is sharded: a preset ({', '.join((*PRESETS, *PRODUCTS))}), a product of presets over "
+        "different axes (data*tensor), a saved plan.json, or, in Python, a mapping from name patterns to shardings or to "
         "styles (of parallelize_module, of transformers' tp_plan), or from presets to such mappings.",
         Hint(
             "a preset's name, the path of a saved plan, or a mapping with name patterns as keys",

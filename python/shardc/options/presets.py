@@ -20,6 +20,11 @@ PRESETS: dict[str, tuple[str, ...]] = {
 }
 """Preset -> the axes that it takes if none is named, the first that the mesh has."""
 
+PRODUCTS: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
+    "hybrid": (("data", ("replica", "dp_replicate")), ("zero3", ("data", "dp", "fsdp", "dp_shard"))),
+}
+"""A word for several presets, each with the axes that it takes: HSDP keeps a whole copy in each replica."""
+
 TENSOR_PRESETS = ("tensor", "sequence")
 """Those that cut weights as a plan of styles says."""
 
@@ -50,17 +55,18 @@ def plan_terms(text: str, axes: Mapping[str, int]) -> list[tuple[str, str]]:
         name, given = match.groups() if match else (word, None)
         if name == "auto":
             raise AutoPlanNotYet()
-        if name not in PRESETS:
-            raise UnknownPreset(word=word.strip(), plan=text, known=", ".join(PRESETS))
-        axis = _axis(name, given, axes)
-        if axis in users:
-            raise AxisOfTwoPresets(axis=axis, plan=text, first=users[axis], second=name)
-        users[axis] = name
+        if name not in PRESETS and (name not in PRODUCTS or given):
+            raise UnknownPreset(word=word.strip(), plan=text, known=", ".join((*PRESETS, *PRODUCTS)))
+        wanted = PRODUCTS.get(name) or ((name, (given,) if given else PRESETS[name]),)
+        for preset, names in wanted:
+            axis = _axis(preset, names, axes)
+            if axis in users:
+                raise AxisOfTwoPresets(axis=axis, plan=text, first=users[axis], second=preset)
+            users[axis] = preset
     return [(name, axis) for axis, name in users.items()]
 
 
-def _axis(preset: str, given: str | None, axes: Mapping[str, int]) -> str:
-    wanted = (given,) if given else PRESETS[preset]
+def _axis(preset: str, wanted: tuple[str, ...], axes: Mapping[str, int]) -> str:
     found = next((name for name in wanted if name in axes), None)
     if found is None:
         known = ", ".join(f"{name} ({size})" for name, size in axes.items()) or "no axes"

@@ -42,6 +42,13 @@ def test_every_match_is_closed_and_says_which_pattern() -> None:
     assert ("param", "norm.weight") not in plan.entries
 
 
+def test_a_word_for_whole() -> None:
+    plan = read_patterns({"norm.weight": "whole", "*.weight": ["tensor"]}, ARGUMENTS, MESH)
+    assert plan.entries["param", "norm.weight"].dims == ((),)
+    with pytest.raises(BadShardingEntry, match="hole"):
+        read_patterns({"norm.weight": "hole"}, ARGUMENTS, MESH)
+
+
 def test_the_first_pattern_that_matches_counts() -> None:
     patterns = {"layers.0.*": ["tensor"], "layers.*": ["data", "tensor"]}
     plan = read_patterns(patterns, ARGUMENTS, MESH)

@@ -15,7 +15,7 @@ from shardc.diagnostics.passes.plan import (
 from shardc.dialects.dist.mesh import Mesh, MeshAxis
 from shardc.passes.interleave.fused import Fused
 from shardc.passes.plan.column_row import Cut
-from shardc.passes.plan.plan import Argument, Plan
+from shardc.passes.plan.plan import ATTENTION, Argument, Plan
 from shardc.passes.plan.presets import Setting, read_preset
 
 MESH = Mesh((MeshAxis("data", 2), MeshAxis("tensor", 2)))
@@ -103,6 +103,31 @@ def test_an_axis_by_name() -> None:
     entries = _plan(" zero1 : rows * tensor:columns ", mesh).entries
     assert entries["input", "ids"].dims == (("rows",), ())
     assert entries["param", "up"].dims == (("columns",), ())
+
+
+def test_hybrid_cuts_state_within_a_replica() -> None:
+    """Zhao et al., PyTorch FSDP, VLDB 2023, hybrid sharding."""
+    entries = _plan("hybrid", Mesh((MeshAxis("replica", 2), MeshAxis("data", 4)))).entries
+    assert entries["input", "ids"].dims == (("replica", "data"), ())
+    assert entries["param", "up"].refine == ((1, "data", -1),)
+    with pytest.raises(UnknownAxis, match="replica"):
+        _plan("hybrid")
+
+
+def test_context_cuts_sequences_and_attention_behind_others() -> None:
+    mesh = Mesh((MeshAxis("data", 2), MeshAxis("context", 4)))
+    tokens = Argument("input", "ids", (8, 64), counts=True)
+    features = Argument("input", "features", (8, 64, 16))
+    image, classes = (
+        Argument("input", "image", (8, 3, 32, 32)),
+        Argument("input", "classes", (8, 3), counts=True),
+    )
+    plan = read_preset("data*context", Setting([tokens, features, image, classes], mesh, {}))
+    assert plan.entries[tokens.key].dims == (("data",), ("context",))
+    assert plan.entries[features.key].dims == (("data",), ("context",), ())
+    assert plan.entries[image.key].dims == (("data",), (), (), ())
+    assert plan.entries[classes.key].dims == (("data",), ())
+    assert plan.entries[ATTENTION].refine == ((1, "context", 2),)
 
 
 @pytest.mark.parametrize("name", ["dp", "fsdp", "batch", "replica"])
