@@ -51,7 +51,8 @@ class Parallelism(Group):
         "data",
         f"What is sharded: a preset ({', '.join((*PRESETS, *PRODUCTS))}), a product of presets over "
         "different axes (data*tensor), a saved plan.json, or, in Python, a mapping from name patterns to "
-        "shardings or to styles (of parallelize_module, of transformers' tp_plan), or from presets to such mappings.",
+        "shardings or to styles (of parallelize_module, of transformers' tp_plan), or from presets to such "
+        "mappings.",
         Hint(
             "a preset's name, the path of a saved plan, or a mapping with name patterns as keys",
             'as in plan="data*tensor", plan="plan.json" or plan={"*.q_proj.weight": ["tensor", None]}',
