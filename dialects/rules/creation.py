@@ -55,7 +55,7 @@ def _arange_local(factor: str, local: Local) -> Sequence[object]:
     For an integer dtype PyTorch cuts fractions off start and step before it counts.
     """
     made = results_of(local)[0]
-    if local.size(factor) == local.spec.result.shape[0]:
+    if local.ways(factor) == 1 and local.size(factor) == local.spec.result.shape[0]:
         return [local.emit(local.spec.target, *local.args)]
     target = local.spec.target
     start = 0 if target == "aten.arange" else local.spec["start"]

@@ -109,16 +109,30 @@ def _works(module: ir.Module, mesh: Mesh | None) -> Iterator[Work]:
 
 
 def _walk(block: ir.Block, reader: CallReader, codec: ShardingCodec | None, times: int) -> Iterator[Work]:
+    waiting: list[ir.Operation] = []
     for op in (view.operation for view in block.operations):
         if op.name == "dist.loop" and codec is not None:
             turns = codec.read_axes(ir.ArrayAttr.get([op.attributes["axis"]], op.context))[0].size
             yield from _walk(op.regions[0].blocks[0], reader, codec, times * turns)
         elif _is_call(op):
-            call = reader.read(op).spec
-            phase = op.attributes["dist.phase"].value if "dist.phase" in op.attributes else "forward"
-            axes = None if codec is None else _axes(op, codec)
-            size = times * moved_bytes(call)
-            yield Work(phase, source_line(op.location), times * flops(call), size, axes)
+            waiting.append(op)
+            # Ops that a rule's local version adds stand before the one that has the call's layouts.
+            if codec is None or "dist.shardings" in op.attributes:
+                for part in waiting:
+                    same = part.location == op.location
+                    yield _work(part, op if same else part, reader, codec, times)
+                waiting = []
+    yield from (_work(op, op, reader, codec, times) for op in waiting)
+
+
+def _work(
+    op: ir.Operation, said: ir.Operation, reader: CallReader, codec: ShardingCodec | None, times: int
+) -> Work:
+    """The work of a call, in the phase and along the axes of ``said``."""
+    call = reader.read(op).spec
+    phase = said.attributes["dist.phase"].value if "dist.phase" in said.attributes else "forward"
+    axes = None if codec is None else _axes(said, codec)
+    return Work(phase, source_line(op.location), times * flops(call), times * moved_bytes(call), axes)
 
 
 def _is_call(op: ir.Operation) -> bool:
