@@ -103,7 +103,8 @@ class _Partitioner:
             made = self._builder.call(node.spec.target, args, results, *place).results
         else:
             call = (node.spec, node.rule, args, results, assignment)
-            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call))
+            phase = attributes_of(node.op, "dist.phase")
+            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call, phase))
         self._label(node, list(made))
         return made
 
