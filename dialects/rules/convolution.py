@@ -1,10 +1,10 @@
 """Rules of convolutions and their backward, transposed ones and grouped ones included.
 
 Input channels are ``(g i)`` and output channels ``(g o)``: g groups, each of i input and o output channels.
-Pixels may be cut where as many of them as the stride says make one of the output: an input dim is ``(y s)``, y
-windows that begin s pixels apart, an output dim y. Windows that reach into neighbouring blocks get a halo of
-them; of a transposed convolution it is the output that is ``(y s)``. Windows that neither overlap nor leave
-gaps (patch embeddings, 1x1 convolutions) need none: an input dim is ``(y z)``. Other pixels stay whole.
+Pixels may be cut where as many of them as the stride says make one of the output: an input dim is ``(y s)``,
+y windows that begin s pixels apart, an output dim y. Windows that reach into neighbouring blocks get a halo
+of them; of a transposed convolution it is the output that is ``(y s)``. Windows that neither overlap nor
+leave gaps (patch embeddings, 1x1 convolutions) need none: an input dim is ``(y z)``. Other pixels stay whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.matmul import on_first
-from shardc.dialects.rules.neighbours import Halo, part
+from shardc.dialects.rules.neighbours import Halo, Windows, part, setting_at
 from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
 
 LINEAR_WITHOUT_BIAS = (frozenset({0}), frozenset({1}))
@@ -26,46 +26,12 @@ FIRST_PIXELS = 2
 """The first dim of pixels: behind images and channels."""
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """The windows of one spatial dim: of ``x`` pixels (of the output, if ``transposed``), y windows of z."""
-
-    x: int
-    y: int
-    z: int
-    step: int
-    margin: int
-    hole: int
-    transposed: bool
-
-    @property
-    def reach(self) -> int:
-        """From the first pixel of a window to its last."""
-        return self.hole * (self.z - 1)
-
-    @property
-    def patch(self) -> bool:
-        """Whether windows neither overlap nor leave gaps."""
-        dense = self.hole == 1 or self.z == 1
-        return (self.step, self.margin) == (self.z, 0) and dense and self.x == self.y * self.z
-
-    @property
-    def aligned(self) -> bool:
-        """Whether equal blocks of pixels go with equal blocks of windows."""
-        return self.x == self.y * self.step and self.margin <= self.reach and self.y > 1
-
-    @property
-    def after(self) -> int:
-        """How many pixels behind a block its last window reaches; below 0, how many it leaves out."""
-        return self.reach + 1 - self.step - self.margin
-
-
 @dataclass
 class _Factors:
     """The factors of one convolution of ``image`` [N, C, pixels...] to ``made`` [N, C', pixels...]."""
 
     sizes: dict[str, int]
-    windows: tuple[_Windows, ...]
+    windows: tuple[Windows, ...]
     transposed: bool
 
     @staticmethod
@@ -75,8 +41,8 @@ class _Factors:
         sizes = {"n": image.shape[0], "g": groups, "o": o, "i": image.shape[1] // groups}
         windows = []
         for d, (x, z, y) in enumerate(zip(image.shape[2:], weight.shape[2:], made.shape[2:], strict=True)):
-            settings = (_at(call[a], d) for a in ("stride", "padding", "dilation"))
-            found = _Windows(*((y, x) if transposed else (x, y)), z, *settings, transposed)
+            settings = (setting_at(call[a], d) for a in ("stride", "padding", "dilation"))
+            found = Windows(*((y, x) if transposed else (x, y)), z, *settings)
             windows.append(found)
             sizes |= {f"y{d}": found.y, f"z{d}": z}
             if found.aligned and not (found.patch and not transposed):
@@ -134,27 +100,16 @@ class _Factors:
         """Pixels that must not be cut."""
         return frozenset({f for f in self.sizes if f[0] in "xyzs"} - set(self.cut))
 
-    def near(self, local: Local) -> list[tuple[int, _Windows, int]]:
+    def near(self, local: Local) -> list[tuple[int, Windows, int]]:
         """The dims whose windows ranks share and that reach into others' blocks, with a rank's windows."""
         found = ((d, w, f"y{d}") for d, w in enumerate(self.windows))
         return [(d, w, local.size(f)) for d, w, f in found if f in self.traded and local.ways(f) > 1]
 
 
-def _at(values: Sequence[int], d: int) -> int:
-    """A setting of spatial dim ``d``; a single value stands for all dims."""
-    return values[d] if len(values) > 1 else values[0]
-
-
 def _setting(local: Local, name: str, changed: dict[int, int]) -> tuple[int, ...]:
     """A setting of all spatial dims, with other values for some."""
     count = len(local.spec["weight"].shape) - FIRST_PIXELS
-    return tuple(changed.get(d, _at(local.spec[name], d)) for d in range(count))
-
-
-def _large_halo(d: int, windows: _Windows, count: int) -> Halo:
-    """Of a block of ``count`` windows on the side that has more pixels."""
-    size, after = count * windows.step, max(windows.after, 0)
-    return Halo(f"y{d}", d + FIRST_PIXELS, size, windows.margin, after)
+    return tuple(changed.get(d, setting_at(local.spec[name], d)) for d in range(count))
 
 
 def _groups_and_bias(local: Local) -> dict[str, object]:
@@ -172,12 +127,12 @@ def _local_convolution(factors: _Factors, local: Local) -> Sequence[object]:
     if near:
         x = local.args[0]
         for d, windows, count in near:
-            x = _large_halo(d, windows, count).extended(local, x)
+            x = windows.halo(f"y{d}", d + FIRST_PIXELS, count).extended(local, x)
         changed |= {"input": x, "padding": _setting(local, "padding", {d: 0 for d, *_ in near})}
     return [emit_with(local, **changed)]
 
 
-def _local_transposed(local: Local, near: list[tuple[int, _Windows, int]], changed: dict[str, object]) -> Any:
+def _local_transposed(local: Local, near: list[tuple[int, Windows, int]], changed: dict[str, object]) -> Any:
     """The input with its halo makes more than the block: padding takes off the beginning, and the end."""
     if not near:
         return emit_with(local, **changed)
@@ -223,9 +178,11 @@ def _local_backward(factors: _Factors, local: Local) -> Sequence[object]:
     near = factors.near(local)
     if not near:
         return emit_with(local, **changed)
-    halos = [_large_halo(*each) for each in near]
+    halos = [windows.halo(f"y{d}", d + FIRST_PIXELS, count) for d, windows, count in near]
     large = "grad_output" if factors.transposed else "input"
-    changed[large] = reduce(lambda x, halo: halo.extended(local, x), halos, local.args[0 if factors.transposed else 1])
+    changed[large] = reduce(
+        lambda x, halo: halo.extended(local, x), halos, local.args[0 if factors.transposed else 1]
+    )
     changed["padding"] = _setting(local, "padding", {d: 0 for d, *_ in near})
     if factors.transposed:
         return _local_transposed_backward(local, near, changed)
@@ -236,7 +193,7 @@ def _local_backward(factors: _Factors, local: Local) -> Sequence[object]:
 
 
 def _local_transposed_backward(
-    local: Local, near: list[tuple[int, _Windows, int]], changed: dict[str, object]
+    local: Local, near: list[tuple[int, Windows, int]], changed: dict[str, object]
 ) -> Sequence[object]:
     """The bias is added to the block alone, so its gradient does not see the halo."""
     rest = {d: max(-windows.after, 0) for d, windows, _ in near}

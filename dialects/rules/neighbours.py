@@ -6,11 +6,13 @@ zeros, which nobody sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any
+
+import torch
 
 from shardc.dialects.dist.collectives.exchange import ZEROS
 from shardc.dialects.rules.rule import Local
@@ -68,11 +70,26 @@ class Halo:
     before: int
     after: int
 
-    def extended(self, local: Local, x: Any) -> Any:
-        """The block between its neighbours' edges: ``before + size + after`` elements."""
-        first = [self._edge(local, x, hop, self.size - n, self.size) for hop, n in hops(self.before, self.size)]
-        last = [self._edge(local, x, -hop, 0, n) for hop, n in hops(self.after, self.size)]
-        return joined(local, [*reversed(first), x, *last], self.dim)
+    def extended(self, local: Local, x: Any, outside: float = 0.0) -> Any:
+        """The block between its neighbours' edges: ``before + size + after`` elements.
+
+        ``outside``: what stands beyond the outer edge.
+        """
+        first = [(hop, self.size - n, self.size) for hop, n in hops(self.before, self.size)]
+        last = [(-hop, 0, n) for hop, n in hops(self.after, self.size)]
+        edges = [self._edge(local, x, *each) for each in (*reversed(first), *last)]
+        if outside:
+            sides = (by for by, *_ in (*reversed(first), *last))
+            edges = [self._filled(local, e, by, outside) for e, by in zip(edges, sides, strict=True)]
+        return joined(local, [*edges[: len(first)], x, *edges[len(first) :]], self.dim)
+
+    def _filled(self, local: Local, edge: Any, by: int, outside: float) -> Any:
+        """``edge`` of the rank ``by`` places before this one; ``outside`` where there is none."""
+        size, ways = local.size(self.factor), local.ways(self.factor)
+        first = local.emit("aten.scalar_tensor", local.offset(self.factor), torch.int64, None, None, None)
+        bound = ("aten.ge.Scalar", by * size) if by > 0 else ("aten.lt.Scalar", (ways + by) * size)
+        inside = local.emit(bound[0], first, bound[1])
+        return local.emit("aten.where.ScalarOther", inside, edge, outside)
 
     def _edge(self, local: Local, x: Any, by: int, start: int, end: int) -> Any:
         return shift_in(local, part(local, x, self.dim, start, end), self.factor, by)
@@ -94,6 +111,53 @@ class Halo:
         pieces = []
         for low, high in pairwise(borders):
             here = [(s, e, x) for s, e, x in terms if s <= low and high <= e]
-            cut = [x if (s, e) == (low, high) else part(local, x, self.dim, low - s, high - s) for s, e, x in here]
+            cut = [
+                x if (s, e) == (low, high) else part(local, x, self.dim, low - s, high - s)
+                for s, e, x in here
+            ]
             pieces.append(reduce(lambda a, b: local.emit("aten.add.Tensor", a, b, 1), cut))
         return joined(local, pieces, self.dim)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of one spatial dim: of ``x`` pixels, ``y`` windows of ``z``, with their stride, padding and
+    dilation.
+    """
+
+    x: int
+    y: int
+    z: int
+    step: int
+    margin: int
+    hole: int = 1
+
+    @property
+    def reach(self) -> int:
+        """From the first pixel of a window to its last."""
+        return self.hole * (self.z - 1)
+
+    @property
+    def patch(self) -> bool:
+        """Whether windows neither overlap nor leave gaps."""
+        dense = self.hole == 1 or self.z == 1
+        return (self.step, self.margin) == (self.z, 0) and dense and self.x == self.y * self.z
+
+    @property
+    def aligned(self) -> bool:
+        """Whether equal blocks of pixels go with equal blocks of windows."""
+        return self.x == self.y * self.step and self.margin <= self.reach and self.y > 1
+
+    @property
+    def after(self) -> int:
+        """How many pixels behind a block its last window reaches; below 0, how many it leaves out."""
+        return self.reach + 1 - self.step - self.margin
+
+    def halo(self, factor: str, dim: int, count: int) -> Halo:
+        """What ``count`` windows need beyond their own block of the ``x`` pixels."""
+        return Halo(factor, dim, count * self.step, self.margin, max(self.after, 0))
+
+
+def setting_at(values: Sequence[int], d: int) -> int:
+    """A setting of spatial dim ``d``; a single value stands for all dims."""
+    return values[d] if len(values) > 1 else values[0]
