@@ -187,7 +187,7 @@ def _local_backward(factors: _Factors, local: Local) -> Sequence[object]:
     if factors.transposed:
         return _local_transposed_backward(local, near, changed)
     first, *others = emit_with(local, **changed)
-    if first is not None:
+    if local.spec["output_mask"][0]:
         first = reduce(lambda x, halo: halo.returned(local, x), reversed(halos), first)
     return [first, *others]
 
@@ -199,9 +199,9 @@ def _local_transposed_backward(
     rest = {d: max(-windows.after, 0) for d, windows, _ in near}
     changed["output_padding"] = _setting(local, "output_padding", rest)
     changed["output_mask"] = (*local.spec["output_mask"][:2], False)
-    image, weight, _ = emit_with(local, **changed)
+    image, weight, bias = emit_with(local, **changed)
     if not local.spec["output_mask"][2]:
-        return image, weight, None
+        return image, weight, bias
     grad = local.args[0]
     dims = tuple(d for d in range(len(local.spec["weight"].shape)) if d != 1)
     return image, weight, local.emit("aten.sum.dim_IntList", grad, dims, False, None)
