@@ -1,13 +1,12 @@
 """Bytes of convolutions, pooling and moves along pixels that are cut 8 ways, beside XLA's partitioner.
 
-The image is [4, 8, 64, 64] in f32, cut along its rows: a row of it is 8,192 bytes on each device. XLA's figures
-are of the forward (issue 21); what goes back are the gradients of what came, and the halo once more.
+The image is [4, 8, 64, 64] in f32, cut along its rows: a row of it is 8,192 bytes on each device. XLA's
+figures are of the forward (issue 21); what goes back are the gradients of what came, and the halo once more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
 from typing import Any
 
 import pytest
