@@ -103,7 +103,8 @@ class _Partitioner:
             made = self._builder.call(node.spec.target, args, results, *place).results
         else:
             call = (node.spec, node.rule, args, results, assignment)
-            phase = attributes_of(node.op, "dist.phase")
+            # Elsewhere masks and positions of several phases are shared.
+            phase = attributes_of(node.op, "dist.phase") if node.rule.traded else {}
             made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call, phase))
         self._label(node, list(made))
         return made
