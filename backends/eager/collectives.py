@@ -14,6 +14,7 @@ from torch import Tensor
 
 from shardc.diagnostics.dialects.sharding import ReplicasDiffer
 from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.collectives.exchange import ZEROS
 from shardc.dialects.dist.collectives.permute import senders
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Axes, Sharding
@@ -56,6 +57,15 @@ def all_to_all(values: Values, mesh: Mesh, split_dim: int, concat_dim: int, axes
 def permute(values: Values, mesh: Mesh, source: Sharding, target: Sharding) -> list[Tensor]:
     """To each rank the block that ``target`` gives it, from a rank that has it in ``source``."""
     return [values[sender] for sender in _senders(source, target, mesh)]
+
+
+def exchange(values: Values, mesh: Mesh, axes: Axes, sources: Sequence[int]) -> list[Tensor]:
+    """To each rank the tensor of the member of its group that its place's source names; zeros for -1."""
+
+    def trade(tensors: list[Tensor]) -> list[Tensor]:
+        return [torch.zeros_like(tensors[0]) if s == ZEROS else tensors[s] for s in sources]
+
+    return _by_group(values, mesh, axes, trade)
 
 
 def broadcast(values: Values, mesh: Mesh, axes: Axes, root: int) -> list[Tensor]:

@@ -12,6 +12,7 @@ from torch_mlir import ir
 
 from shardc.backends.eager import collectives
 from shardc.backends.eager.ranks import Ranks, once_per
+from shardc.dialects.dist.collectives.exchange import read_sources
 from shardc.dialects.dist.sharding import Axes, Sharding
 
 Values = list[Any]
@@ -33,11 +34,13 @@ def _collective(work: Callable[..., Values], *names: str) -> Handler:
     return handle
 
 
-def _attribute(ranks: Ranks, op: ir.Operation, name: str) -> int | str | Axes | Sharding:
+def _attribute(ranks: Ranks, op: ir.Operation, name: str) -> int | str | Axes | Sharding | tuple[int, ...]:
     if name == "axes":
         return ranks.axes(op)
     if name in ("source", "target"):
         return ranks.codec.read(op.attributes[name])
+    if name == "sources":
+        return read_sources(op)
     return op.attributes[name].value
 
 
@@ -83,6 +86,7 @@ HANDLERS: dict[str, Handler] = {
     "dist.all_to_all": _collective(collectives.all_to_all, "split_dim", "concat_dim", "axes"),
     "dist.broadcast": _collective(collectives.broadcast, "axes", "root"),
     "dist.constraint": _identity,
+    "dist.exchange": _collective(collectives.exchange, "axes", "sources"),
     "dist.offset": _offset,
     "dist.partial": _partial,
     "dist.permute": _collective(collectives.permute, "source", "target"),

@@ -6,6 +6,7 @@ from torch_mlir import ir
 
 from shardc.backends.torch.axes import AxesTable, union
 from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.collectives.exchange import read_sources
 from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
 
 
@@ -44,6 +45,8 @@ class DistText:
             return self.axes.group(self.spanned(op))
         if key in ("source", "target"):
             return self._dims(self._layout(op, key))
+        if key == "sources":
+            return str(read_sources(op))
         value = op.attributes[key].value
         return str(value) if key != "reduction" else "" if value == "sum" else f'"{value}"'
 
@@ -85,5 +88,6 @@ _ARGUMENTS = {
     "all_to_all": ("split_dim", "concat_dim", "axes"),
     "broadcast": ("axes", "root"),
     "permute": ("source", "target", "axes"),
+    "exchange": ("sources", "axes"),
 }
 """The arguments of the collectives of a rank, in order."""

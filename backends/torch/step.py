@@ -11,12 +11,8 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import Call
 from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.collectives.names import COLLECTIVES
 from shardc.dialects.dist.regions.loop_values import LoopValues
-
-COLLECTIVES = frozenset(
-    f"dist.{name}"
-    for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
-)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from shardc.dialects.dist.collectives import (
     all_reduce,
     all_to_all,
     broadcast,
+    exchange,
     permute,
     reduce_scatter,
 )

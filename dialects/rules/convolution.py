@@ -1,23 +1,29 @@
 """Rules of convolutions and their backward, transposed ones and grouped ones included.
 
 Input channels are ``(g i)`` and output channels ``(g o)``: g groups, each of i input and o output channels.
-Pixels stay whole (neighbouring blocks would need a halo), but for convolutions whose windows neither overlap
-nor leave gaps (patch embeddings, 1x1 convolutions): there an input dim is ``(y z)``, y windows of z pixels,
-and y may be cut.
+Pixels may be cut where as many of them as the stride says make one of the output: an input dim is ``(y s)``,
+y windows that begin s pixels apart, an output dim y. Windows that reach into neighbouring blocks get a halo
+of them; of a transposed convolution it is the output that is ``(y s)``. Windows that neither overlap nor
+leave gaps (patch embeddings, 1x1 convolutions) need none: an input dim is ``(y z)``. Other pixels stay whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.rules.matmul import on_first
+from shardc.dialects.rules.neighbours import Halo, Windows, part, setting_at
 from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
 
 LINEAR_WITHOUT_BIAS = (frozenset({0}), frozenset({1}))
 LINEAR_WITH_BIAS = (frozenset({0, 2}), frozenset({1, 2}))
+FIRST_PIXELS = 2
+"""The first dim of pixels: behind images and channels."""
 
 
 @dataclass
@@ -25,20 +31,25 @@ class _Factors:
     """The factors of one convolution of ``image`` [N, C, pixels...] to ``made`` [N, C', pixels...]."""
 
     sizes: dict[str, int]
-    patches: tuple[bool, ...]
+    windows: tuple[Windows, ...]
+    transposed: bool
 
     @staticmethod
     def of(call: OpCall, image: TensorType, weight: TensorType, made: TensorType) -> _Factors:
         groups, transposed = call["groups"], call["transposed"]
         o = made.shape[1] // groups
         sizes = {"n": image.shape[0], "g": groups, "o": o, "i": image.shape[1] // groups}
-        patches = []
+        windows = []
         for d, (x, z, y) in enumerate(zip(image.shape[2:], weight.shape[2:], made.shape[2:], strict=True)):
-            step, margin, hole = (_at(call[a], d) for a in ("stride", "padding", "dilation"))
-            dense = (step, margin) == (z, 0) and (hole == 1 or z == 1) and x == y * z
-            patches.append(dense and not transposed)
-            sizes |= {f"y{d}": y, f"z{d}": z} | ({} if patches[-1] else {f"x{d}": x})
-        return _Factors({f: n for f, n in sizes.items() if n > 1}, tuple(patches))
+            settings = (setting_at(call[a], d) for a in ("stride", "padding", "dilation"))
+            found = Windows(*((y, x) if transposed else (x, y)), z, *settings)
+            windows.append(found)
+            sizes |= {f"y{d}": found.y, f"z{d}": z}
+            if found.aligned and not (found.patch and not transposed):
+                sizes[f"s{d}"] = found.step
+            elif not found.patch or transposed:
+                sizes[f"x{d}"] = found.x
+        return _Factors({f: n for f, n in sizes.items() if n > 1}, tuple(windows), transposed)
 
     def dim(self, *factors: str) -> Dim:
         return tuple(f for f in factors if f in self.sizes)
@@ -46,40 +57,98 @@ class _Factors:
     def kinds(self, factors: Sequence[str]) -> dict[str, str]:
         return {f: "sum" for f in factors if f in self.sizes}
 
+    def _pixels(self, large: bool) -> Dims:
+        """The pixels on the side that has as many as windows, or on the other, the ``large`` one."""
+        if not large:
+            return tuple(self.dim(f"y{d}") for d in range(len(self.windows)))
+        return tuple(map(self._large, range(len(self.windows))))
+
+    def _large(self, d: int) -> Dim:
+        windows = self.windows[d]
+        if windows.patch and not self.transposed:
+            return self.dim(f"y{d}", f"z{d}")
+        return self.dim(f"y{d}", f"s{d}") if windows.aligned else self.dim(f"x{d}")
+
     @property
     def image(self) -> Dims:
-        pixels = (self.dim(f"y{d}", f"z{d}") if p else self.dim(f"x{d}") for d, p in enumerate(self.patches))
-        return (self.dim("n"), self.dim("g", "i"), *pixels)
+        return (self.dim("n"), self.dim("g", "i"), *self._pixels(large=not self.transposed))
 
     @property
     def made(self) -> Dims:
-        return (self.dim("n"), self.dim("g", "o"), *(self.dim(f"y{d}") for d in range(len(self.patches))))
-
-    def weight(self, transposed: bool) -> Dims:
-        channels = (self.dim("g", "i"), self.dim("o")) if transposed else (self.dim("g", "o"), self.dim("i"))
-        return (*channels, *(self.dim(f"z{d}") for d in range(len(self.patches))))
+        return (self.dim("n"), self.dim("g", "o"), *self._pixels(large=self.transposed))
 
     @property
-    def windows(self) -> tuple[str, ...]:
-        """The output pixels that may be cut."""
-        return tuple(f"y{d}" for d, patch in enumerate(self.patches) if patch)
+    def weight(self) -> Dims:
+        channels = self.dim("g", "i"), self.dim("o")
+        if not self.transposed:
+            channels = self.dim("g", "o"), self.dim("i")
+        return (*channels, *(self.dim(f"z{d}") for d in range(len(self.windows))))
+
+    @property
+    def traded(self) -> frozenset[str]:
+        """The windows that reach into neighbouring blocks if they are cut."""
+        near = (f"y{d}" for d, w in enumerate(self.windows) if w.aligned and (self.transposed or not w.patch))
+        return frozenset(f for f in near if f in self.sizes)
+
+    @property
+    def cut(self) -> tuple[str, ...]:
+        """The windows that may be cut."""
+        free = (f"y{d}" for d, w in enumerate(self.windows) if w.patch and not self.transposed)
+        return tuple(f for f in (*self.traded, *free) if f in self.sizes)
 
     def whole(self) -> frozenset[str]:
         """Pixels that must not be cut."""
-        return frozenset({f for f in self.sizes if f[0] in "xyz"} - set(self.windows))
+        return frozenset({f for f in self.sizes if f[0] in "xyzs"} - set(self.cut))
+
+    def near(self, local: Local) -> list[tuple[int, Windows, int]]:
+        """The dims whose windows ranks share and that reach into others' blocks, with a rank's windows."""
+        found = ((d, w, f"y{d}") for d, w in enumerate(self.windows))
+        return [(d, w, local.size(f)) for d, w, f in found if f in self.traded and local.ways(f) > 1]
 
 
-def _at(values: Sequence[int], d: int) -> int:
-    """A setting of spatial dim ``d``; a single value stands for all dims."""
-    return values[d] if len(values) > 1 else values[0]
+def _setting(local: Local, name: str, changed: dict[int, int]) -> tuple[int, ...]:
+    """A setting of all spatial dims, with other values for some."""
+    count = len(local.spec["weight"].shape) - FIRST_PIXELS
+    return tuple(changed.get(d, setting_at(local.spec[name], d)) for d in range(count))
 
 
-def _local_convolution(local: Local) -> Sequence[object]:
-    """The call with this rank's groups; of ranks that share input channels the first add the bias."""
+def _groups_and_bias(local: Local) -> dict[str, object]:
+    """This rank's groups; of ranks that share input channels the first add the bias."""
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.spec["bias"] is not None and local.ways("i") > 1:
         changed["bias"] = on_first(local, "i", local.args[2])
+    return changed
+
+
+def _local_convolution(factors: _Factors, local: Local) -> Sequence[object]:
+    changed, near = _groups_and_bias(local), factors.near(local)
+    if factors.transposed:
+        return [_local_transposed(local, near, changed)]
+    if near:
+        x = local.args[0]
+        for d, windows, count in near:
+            x = windows.halo(f"y{d}", d + FIRST_PIXELS, count).extended(local, x)
+        changed |= {"input": x, "padding": _setting(local, "padding", {d: 0 for d, *_ in near})}
     return [emit_with(local, **changed)]
+
+
+def _local_transposed(local: Local, near: list[tuple[int, Windows, int]], changed: dict[str, object]) -> Any:
+    """The input with its halo makes more than the block: padding takes off the beginning, and the end."""
+    if not near:
+        return emit_with(local, **changed)
+    x, padding, rest, cut = local.args[0], {}, {}, []
+    for d, w, count in near:
+        before, after = (w.reach - w.margin) // w.step, -(-w.margin // w.step)
+        x = Halo(f"y{d}", d + FIRST_PIXELS, count, before, after).extended(local, x)
+        padding[d] = w.margin + before * w.step
+        lacking = w.step * (1 - after + before) + 2 * w.margin - w.reach - 1
+        rest[d] = max(lacking, 0)
+        cut += [(d + FIRST_PIXELS, count * w.step)] if lacking < 0 else []
+    settings = _setting(local, "padding", padding), _setting(local, "output_padding", rest)
+    made = emit_with(local, **changed, input=x, padding=settings[0], output_padding=settings[1])
+    for dim, size in cut:
+        made = part(local, made, dim, 0, size)
+    return made
 
 
 @rule_for("aten.convolution")
@@ -87,7 +156,8 @@ def convolution(call: OpCall) -> Rule:
     """``(input, weight, bias) -> output``, a sum over input channels."""
     image, weight, bias = call["input"], call["weight"], call["bias"]
     factors = _Factors.of(call, image, weight, call.result)
-    operands = (factors.image, factors.weight(call["transposed"]))
+    operands = (factors.image, factors.weight)
+    special = bool(factors.traded) or "g" in factors.sizes or bias is not None
     return Rule(
         operands if bias is None else (*operands, (factors.dim("g", "o"),)),
         (factors.made,),
@@ -95,16 +165,46 @@ def convolution(call: OpCall) -> Rule:
         reduce=factors.kinds("i"),
         replicate=factors.whole(),
         linear=LINEAR_WITHOUT_BIAS if bias is None else LINEAR_WITH_BIAS,
-        lower=_local_convolution if "g" in factors.sizes or bias is not None else None,
+        lower=partial(_local_convolution, factors) if special else None,
+        traded=factors.traded,
     )
 
 
-def _smaller_backward(local: Local) -> Sequence[object]:
-    """The local gradient's arguments: how many output channels and groups this rank has."""
+def _local_backward(factors: _Factors, local: Local) -> Sequence[object]:
+    """What the large side lacks of its windows comes from the neighbours, whose gradients go back."""
     changed: dict[str, object] = {"groups": local.size("g")} if local.spec["groups"] > 1 else {}
     if local.results[2] is not None:
         changed["bias_sizes"] = local.results[2].shape
-    return emit_with(local, **changed)
+    near = factors.near(local)
+    if not near:
+        return emit_with(local, **changed)
+    halos = [windows.halo(f"y{d}", d + FIRST_PIXELS, count) for d, windows, count in near]
+    large = "grad_output" if factors.transposed else "input"
+    changed[large] = reduce(
+        lambda x, halo: halo.extended(local, x), halos, local.args[0 if factors.transposed else 1]
+    )
+    changed["padding"] = _setting(local, "padding", {d: 0 for d, *_ in near})
+    if factors.transposed:
+        return _local_transposed_backward(local, near, changed)
+    first, *others = emit_with(local, **changed)
+    if local.spec["output_mask"][0]:
+        first = reduce(lambda x, halo: halo.returned(local, x), reversed(halos), first)
+    return [first, *others]
+
+
+def _local_transposed_backward(
+    local: Local, near: list[tuple[int, Windows, int]], changed: dict[str, object]
+) -> Sequence[object]:
+    """The bias is added to the block alone, so its gradient does not see the halo."""
+    rest = {d: max(-windows.after, 0) for d, windows, _ in near}
+    changed["output_padding"] = _setting(local, "output_padding", rest)
+    changed["output_mask"] = (*local.spec["output_mask"][:2], False)
+    image, weight, bias = emit_with(local, **changed)
+    if not local.spec["output_mask"][2]:
+        return image, weight, bias
+    grad = local.args[0]
+    dims = tuple(d for d in range(len(local.spec["weight"].shape)) if d != 1)
+    return image, weight, local.emit("aten.sum.dim_IntList", grad, dims, False, None)
 
 
 @rule_for("aten.convolution_backward")
@@ -115,14 +215,14 @@ def convolution_backward(call: OpCall) -> Rule:
     """
     image, weight = call["input"], call["weight"]
     factors = _Factors.of(call, image, weight, call["grad_output"])
-    kernel, channels = factors.weight(call["transposed"]), (factors.dim("g", "o"),)
-    asked = zip((factors.image, kernel, channels), call.results, strict=True)
+    asked = zip((factors.image, factors.weight, (factors.dim("g", "o"),)), call.results, strict=True)
     return Rule(
-        (factors.made, factors.image, kernel),
+        (factors.made, factors.image, factors.weight),
         tuple(dims if type_ is not None else () for dims, type_ in asked),
         factors.sizes,
-        reduce=factors.kinds(("n", "o", *factors.windows)),
+        reduce=factors.kinds(("n", "o", *factors.cut)),
         replicate=factors.whole(),
         linear=(frozenset({0}),),
-        lower=_smaller_backward,
+        lower=partial(_local_backward, factors),
+        traded=factors.traded,
     )

@@ -1,15 +1,26 @@
 """Rules of pooling and resampling: images [..., pixels] whose leading dims (batch, channels) may be cut.
 
-Pixels stay whole: neighbouring blocks would need each other's edges.
+Pixels may be cut where as many of them as the stride says make one of the pooled image: a dim is ``(y s)``
+there, and y here. Windows that overlap get a halo of the neighbouring blocks. Where each pixel is one window
+(``upsample_nearest`` by a whole factor, adaptive averages of equal windows) nothing is traded. Other pixels
+stay whole.
 """
 
-from collections.abc import Sequence
-from functools import partial
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from math import inf, prod
+from typing import Any
+
+import torch
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.schema import parameters
+from shardc.dialects.rules.neighbours import Halo, Windows, setting_at
 from shardc.dialects.rules.pointwise import results_of
-from shardc.dialects.rules.rule import Dims, Local, Rule, emit_with, plain, rule_for
+from shardc.dialects.rules.rule import Dim, Dims, Local, Rule, emit_with, rule_for
 
 # Spatial dims -> operators that are linear in their first operand: averages, resampling, all gradients.
 LINEAR = {
@@ -35,32 +46,177 @@ LINEAR = {
 MAXIMA = {2: "max_pool2d_with_indices adaptive_max_pool2d", 3: "max_pool3d_with_indices adaptive_max_pool3d"}
 
 
+@dataclass(frozen=True)
+class _Pixels:
+    """One spatial dim ``d`` of a call: ``large`` pixels on one side, ``small`` on the other."""
+
+    d: int
+    large: int
+    small: int
+    windows: Windows | None
+    """None where blocks of pixels do not go with equal blocks of the other side."""
+
+    @property
+    def factors(self) -> tuple[Dim, Dim]:
+        """The factors of the large side and of the small one."""
+        if self.windows is not None:
+            made = [f"y{self.d}"] if self.small > 1 else []
+            return (*made, *([f"s{self.d}"] if self.windows.step > 1 else [])), tuple(made)
+        same = self.large == self.small
+        return (f"a{self.d}",), (f"a{self.d}" if same else f"b{self.d}",)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        if self.windows is None:
+            (large,), (small,) = self.factors
+            return {large: self.large, small: self.small}
+        return dict(zip((f"y{self.d}", f"s{self.d}"), (self.small, self.windows.step), strict=True))
+
+    @property
+    def trades(self) -> bool:
+        return self.windows is not None and not self.windows.patch
+
+
+def _pixels(call: OpCall, spatial: int) -> tuple[_Pixels, ...]:
+    shapes = [t.shape[-spatial:] for t in (*call.tensors, *results_of(call))]
+    pairs = [(max(sizes), min(sizes)) for sizes in zip(*shapes, strict=True)]
+    return tuple(_Pixels(d, *pair, _windows(call, d, *pair)) for d, pair in enumerate(pairs))
+
+
+def _windows(call: OpCall, d: int, large: int, small: int) -> Windows | None:
+    """The windows of a dim whose blocks fit; None for others."""
+    name = call.target.removeprefix("aten.")
+    if name.startswith(("avg_pool", "max_pool")):
+        given = {n: a for (n, *_), a in zip(parameters(call.target), call.args, strict=True)}
+        size = setting_at(given["kernel_size"], d)
+        step = setting_at(given["stride"] or given["kernel_size"], d)
+        margin = setting_at(given["padding"], d)
+        found = Windows(large, small, size, step, margin, setting_at(given.get("dilation", (1,)), d))
+        uneven = margin and not given.get("count_include_pad", True) and not given.get("divisor_override")
+        return found if (found.patch or found.aligned) and not uneven else None
+    copies = name.startswith(("upsample_nearest", "_upsample_nearest", "_adaptive_avg_pool"))
+    if copies and small and large % small == 0:
+        return Windows(large, small, large // small, large // small, 0)
+    return None
+
+
 def _rule(call: OpCall, spatial: int, linear: tuple[frozenset[int], ...]) -> Rule:
-    """Every tensor is ``[n0, n1, ..., pixels]``; each size of image has a letter of its own."""
+    """Every tensor is ``[n0, n1, ..., pixels]``: those of the ``large`` image, or of the small one."""
     tensors = (*call.tensors, *results_of(call))
-    letters: dict[tuple[int, ...], str] = {}
+    pixels = _pixels(call, spatial)
     sizes: dict[str, int] = {}
     dims: list[Dims] = []
     for tensor in tensors:
-        letter = letters.setdefault(tensor.shape[-spatial:], "abc"[len(letters)])
-        leading = [f"n{i}" for i in range(len(tensor.shape) - spatial)]
-        names = [*leading, *(f"{letter}{i}" for i in range(spatial))]
-        sizes.update(zip(names, tensor.shape, strict=True))
-        dims.append(plain(names))
+        leading = tensor.shape[:-spatial]
+        sizes |= {f"n{i}": size for i, size in enumerate(leading)}
+        sides = zip(pixels, tensor.shape[-spatial:], strict=True)
+        own = (p.factors[0 if size == p.large else 1] for p, size in sides)
+        dims.append((*((f"n{i}",) for i in range(len(leading))), *own))
+    used = {f for each in dims for dim in each for f in dim}
+    sizes |= {f: size for p in pixels for f, size in p.sizes.items() if f in used}
+    free = {f"y{p.d}" for p in pixels if p.windows is not None}
     count = len(call.tensors)
     return Rule(
         tuple(dims[:count]),
         tuple(dims[count:]),
         sizes,
-        replicate=frozenset(f for f in sizes if not f.startswith("n")),
+        replicate=frozenset(f for f in sizes if not f.startswith("n") and f not in free),
         linear=linear,
-        lower=_local_size if any(name == "input_size" for name, _, _ in parameters(call.target)) else None,
+        lower=partial(_local, pixels),
+        neutral=dict.fromkeys(free & used) if "max_pool" in call.target else {},
+        traded=frozenset(f"y{p.d}" for p in pixels if p.trades) & used,
     )
 
 
-def _local_size(local: Local) -> Sequence[object]:
-    """A gradient that is told the shape of what it makes."""
-    return [emit_with(local, input_size=results_of(local)[0].shape)]
+def _local(pixels: tuple[_Pixels, ...], local: Local) -> Sequence[object]:
+    """The call on blocks: told local sizes, and between halos where windows reach into other blocks."""
+    names = [name for name, _, _ in parameters(local.spec.target)]
+    cut = [p for p in pixels if p.windows is not None and p.small > 1 and local.ways(f"y{p.d}") > 1]
+    if "kernel_size" in names and cut:
+        return _Pooling(pixels, cut, local).made()
+    changed: dict[str, object] = {}
+    if "input_size" in names:
+        changed["input_size"] = results_of(local)[0].shape
+    if cut and "output_size" in names and local.spec["output_size"] is not None:
+        blocks = {p.d: local.size(f"y{p.d}") for p in cut}
+        backward = local.spec.target.endswith("_backward")
+        side = (local.spec.tensors[0] if backward else results_of(local.spec)[0]).shape[-len(pixels) :]
+        sizes = zip(pixels, side, strict=True)
+        changed["output_size"] = tuple(blocks.get(p.d, n) * _copies(p, n, blocks) for p, n in sizes)
+    made = emit_with(local, **changed)
+    return list(made) if isinstance(made, tuple) else [made]
+
+
+def _copies(p: _Pixels, size: int, cut: Mapping[int, int]) -> int:
+    """How many pixels of a side of this size stand for each that is cut."""
+    return size // p.small if p.d in cut else 1
+
+
+class _Pooling:
+    """A rank's call where pixels are ``cut``. Gradients make what its halo adds to neighbours, too."""
+
+    def __init__(self, pixels: tuple[_Pixels, ...], cut: Sequence[_Pixels], local: Local) -> None:
+        self._local, self._rank = local, len(results_of(local)[0].shape)
+        self._large = [p.large for p in pixels]
+        self._extended = list(self._large)
+        self._halos: dict[int, Halo] = {}
+        for p in cut:
+            assert p.windows is not None
+            dim = self._rank - len(pixels) + p.d
+            halo = self._halos[p.d] = p.windows.halo(f"y{p.d}", dim, local.size(f"y{p.d}"))
+            self._extended[p.d] = halo.before + halo.size + halo.after
+        self._steps = {p.d: p.windows.step for p in cut if p.windows is not None}
+        padding = (setting_at(local.spec["padding"], d) for d in range(len(pixels)))
+        without = tuple(0 if d in self._halos else margin for d, margin in enumerate(padding))
+        self._changed: dict[str, object] = {"padding": without, "ceil_mode": False}
+
+    def made(self) -> Sequence[object]:
+        local, is_maximum = self._local, "max_pool" in self._local.spec.target
+        if local.spec.target.endswith("_backward"):
+            return [self._gradient()]
+        outside = _least(local.spec["self"].dtype) if is_maximum else 0.0
+        halos = self._halos.values()
+        x = reduce(lambda x, halo: halo.extended(local, x, outside), halos, local.args[0])
+        made = emit_with(local, **self._changed, self=x)
+        return [made[0], self._renumbered(made[1], self._extended, self._large, 1)] if is_maximum else [made]
+
+    def _gradient(self) -> object:
+        """Of the pooled image its operator reads the shape alone."""
+        local, changed = self._local, dict(self._changed)
+        if self._extended != [halo.size for halo in self._halos.values()]:
+            made = results_of(local)[0].shape[: -len(self._extended)]
+            options = (None, None, None, None)
+            changed["self"] = local.emit("aten.new_empty", local.args[1], (*made, *self._extended), *options)
+        if "indices" in (name for name, _, _ in parameters(local.spec.target)):
+            changed["indices"] = self._renumbered(local.args[-1], self._large, self._extended, -1)
+        grad = emit_with(local, **changed)
+        return reduce(lambda x, halo: halo.returned(local, x), reversed(self._halos.values()), grad)
+
+    def _renumbered(self, index: Any, have: list[int], want: list[int], sign: int) -> Any:
+        """Numbers of pixels in images of sizes ``have`` as numbers of the same ones in images of sizes
+        ``want``: of a rank's extended block and of the whole, or (``sign`` -1) the other way.
+        """
+        local = self._local
+        below = {d: sign * prod(want[d + 1 :]) for d in self._halos}
+        start: Any = -sum(halo.before * below[d] for d, halo in self._halos.items())
+        for d, halo in self._halos.items():
+            start = local.offset(halo.factor, self._steps[d] * below[d], start)
+        if have[1:] != want[1:]:
+            index = self._spread(index, have, want)
+        return local.emit("aten.add.Scalar", index, start, 1)
+
+    def _spread(self, index: Any, have: list[int], want: list[int]) -> Any:
+        """The numbers where rows have another length: each row, plane, ... before moves by the difference."""
+        local, made = self._local, index
+        for d in range(1, len(have)):
+            if more := (want[d] - have[d]) * prod(want[d + 1 :]):
+                rows = local.emit("aten.div.Scalar_mode", index, prod(have[d:]), "floor")
+                made = local.emit("aten.add.Tensor", made, rows, more)
+        return made
+
+
+def _least(dtype: torch.dtype) -> float:
+    return -inf if dtype.is_floating_point else torch.iinfo(dtype).min
 
 
 for _table, _linear in ((LINEAR, (frozenset({0}),)), (MAXIMA, ())):

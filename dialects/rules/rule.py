@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import import_module
 from math import inf, prod
@@ -60,6 +60,14 @@ class Local(Protocol):
         """``base + scale * (index of this rank's first element of the factor)``: an int, or a handle."""
         ...
 
+    def exchange(self, value: Any, factor: str, sources: Sequence[int]) -> Any:
+        """``value`` of the rank whose place over the factor is ``sources[i]``, for the rank at place ``i``.
+
+        Zeros where the source is -1. Each place sends to one other at most. A factor that ranks trade over is
+        one of the rule's ``traded``.
+        """
+        ...
+
     def emit(self, target: str, *args: object) -> Any:
         """Run or build one operator; arguments in schema order (trailing ones may be left to defaults)."""
         ...
@@ -102,6 +110,7 @@ class Rule:
     - ``neutral``: for a factor the numbers, by operand, that its padding must hold for results not to depend
       on it; None where any will do, and for all where none will. Others follow :meth:`neutral_of`.
     - ``lower``: builds the local call where it is more than the same operator on local tensors.
+    - ``traded``: factors over which ``lower`` exchanges values between ranks. Iterations can't cut them.
     """
 
     operands: tuple[Dims, ...]
@@ -112,6 +121,7 @@ class Rule:
     linear: Linear = ()
     lower: Lower | None = None
     neutral: Mapping[str, tuple[float | None, ...] | None] = field(default_factory=dict)
+    traded: frozenset[str] = frozenset()
 
     def neutral_of(self, factor: str) -> tuple[float | None, ...] | None:
         """What padding of ``factor`` must hold in each operand, None where any will do; None if it can't be
@@ -122,7 +132,7 @@ class Rule:
         """
         if factor in self.neutral:
             return self.neutral[factor]
-        if factor in self.replicate:
+        if factor in self.replicate or factor in self.traded:
             return None
         lacking = any(all(factor not in dim for dim in dims) for dims in self.results)
         number = _NEUTRAL.get(self.reduce.get(factor, "")) if lacking else None
@@ -152,8 +162,9 @@ class Rule:
         for kind in sorted(set(self.reduce.values())):
             name = "reduce" if kind == "sum" else f"reduce_{kind}"
             text += f" {name}={{{','.join(f for f in self.sizes if self.reduce.get(f) == kind)}}}"
-        if self.replicate:
-            text += f" replicate={{{','.join(f for f in self.sizes if f in self.replicate)}}}"
+        for name, factors in (("replicate", self.replicate), ("trade", self.traded)):
+            if factors:
+                text += f" {name}={{{','.join(f for f in self.sizes if f in factors)}}}"
         return text
 
 
@@ -269,6 +280,7 @@ def add_rule(target: str, function: RuleFunction, *, replace: type) -> None:
     rule_for(target)(function)
     added.add(target)
     find_rule.cache_clear()
+    find_rule_in_loops.cache_clear()
 
 
 def why_no_rule(call: OpCall) -> str:
@@ -281,6 +293,15 @@ def find_rule(call: OpCall) -> Rule | None:
     """The rule of a call, None if there is none. Equal calls share one rule object."""
     function = load_rules().get(call.target)
     return function(call) if function else None
+
+
+@lru_cache(maxsize=65536)
+def find_rule_in_loops(call: OpCall) -> Rule | None:
+    """The rule of a call in a program with time axes: an iteration can't trade with one that is not yet."""
+    rule = find_rule(call)
+    if rule is None or not rule.traded:
+        return rule
+    return replace(rule, replicate=rule.replicate | rule.traded, traded=frozenset())
 
 
 def replicated_rule(call: OpCall) -> Rule:

@@ -5,12 +5,14 @@ first. Dims of which only a part is taken, or which are joined, stay whole; the 
 linear.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import gcd
 from typing import TypeVar
 
 from shardc.dialects.aten.call import OpCall
+from shardc.dialects.rules.neighbours import rolled
 from shardc.dialects.rules.pointwise import FIRST, Factors, Sets, aligned, local_sizes, pointwise, results_of
 from shardc.dialects.rules.rule import Dim, Dims, Local, Lower, Rule, emit_with, rule_for
 
@@ -225,11 +227,49 @@ def cat(call: OpCall) -> Rule:
     return aligned(call, sets=(tuple(range(len(call.tensors))),))
 
 
-@rule_for("aten.flip", "aten.roll")
+@rule_for("aten.flip")
 def flip(call: OpCall) -> Rule:
-    """``roll`` without dims moves elements across all of them."""
-    everything = range(len(call["self"].shape)) if call.target == "aten.roll" else ()
-    return aligned(call, whole=call["dims"] or everything, sets=FIRST)
+    """Ranks trade blocks with those as far from the other end."""
+    return _traded(aligned(call, sets=FIRST), call["dims"], _flip_local)
+
+
+def _flip_local(dims: Dims, local: Local) -> Sequence[object]:
+    made = local.emit("aten.flip", local.args[0], local.spec["dims"])
+    for d in local.spec["dims"]:
+        for f in _cut(local, dims[d]):
+            made = local.exchange(made, f, tuple(reversed(range(local.ways(f)))))
+    return [made]
+
+
+@rule_for("aten.roll")
+def roll(call: OpCall) -> Rule:
+    """Ranks hand on what leaves their blocks. Without dims elements move across all of them."""
+    if not call["dims"]:
+        return aligned(call, whole=range(len(call["self"].shape)), sets=FIRST)
+    return _traded(aligned(call, sets=FIRST), call["dims"], _roll_local)
+
+
+def _roll_local(dims: Dims, local: Local) -> Sequence[object]:
+    """Dims that are whole, or by which nothing moves, roll on their own."""
+    shape, shifts = local.spec["self"].shape, zip(local.spec["shifts"], local.spec["dims"], strict=True)
+    moves = [(by, d) for by, d in shifts if not _cut(local, dims[d]) or by % shape[d] == 0]
+    made = local.emit("aten.roll", local.args[0], *zip(*moves, strict=True)) if moves else local.args[0]
+    for by, d in zip(local.spec["shifts"], local.spec["dims"], strict=True):
+        if (by, d) not in moves:
+            made = rolled(local, made, d % len(shape), *_cut(local, dims[d]), by % shape[d])
+    return [made]
+
+
+def _traded(rule: Rule, along: Sequence[int], lower: Callable[[Dims, Local], Sequence[object]]) -> Rule:
+    """``rule`` of one operand where ranks trade along some dims."""
+    (dims,) = rule.operands
+    traded = frozenset(f for d in along if dims for f in dims[d])
+    return replace(rule, traded=traded, lower=partial(lower, dims))
+
+
+def _cut(local: Local, dim: Dim) -> Dim:
+    """A dim's factor if ranks share it."""
+    return tuple(f for f in dim if local.ways(f) > 1)
 
 
 _PADS = tuple(f"aten.{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))

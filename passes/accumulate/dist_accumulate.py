@@ -35,7 +35,8 @@ from shardc.passes.partition.form_loops import form_loops
 from shardc.passes.partition.local_call import CallWriter
 from shardc.passes.partition.reshard_lower import EDGE, EDGE_KIND
 
-_LINEAR = ("dist.all_gather", "dist.slice", "dist.permute", "dist.all_to_all", "dist.partial")
+_MOVES = ("all_gather", "slice", "permute", "exchange", "all_to_all", "partial")
+_LINEAR = tuple(f"dist.{name}" for name in _MOVES)
 _SUMS = ("dist.all_reduce", "dist.reduce_scatter")
 _PAD = "torch.aten.constant_pad_nd"
 

@@ -16,11 +16,20 @@ from shardc.diagnostics.dialects.levels import ManualRegionNotYet, UnknownOperat
 from shardc.dialects.aten.call import Call, CallReader, OpCall, is_constant
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.mesh import read_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.dialects.location import source_line
 from shardc.dialects.pipe.rank_function import rank_functions
 from shardc.dialects.pipe.stage import StageOp
-from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule, why_no_rule
+from shardc.dialects.rules.rule import (
+    Dim,
+    Rule,
+    RuleFunction,
+    find_rule,
+    find_rule_in_loops,
+    replicated_rule,
+    why_no_rule,
+)
 from shardc.passes.manager.attributes import PER_MICRO_BATCH, edge_attribute, edge_key
 
 STEP = "step"
@@ -142,12 +151,12 @@ def read_program(module: ir.Module) -> Program | None:
     block = function.regions[0].blocks[0]
     *ops, terminator = [op.operation for op in block.operations]
     program = Program(module, function, block, terminator)
-    reader = CallReader()
+    reader, find = CallReader(), _finder(module)
     for argument in block.arguments:
         program.arguments.append(_add_value(program, argument, reader.tensor_type(argument.type), -1))
     for op in ops:
         if not is_constant(op):
-            _add_node(program, reader, op)
+            _add_node(program, reader, op, find)
     program.returns = [program.index[v] for v in terminator.operands]
     return program
 
@@ -161,9 +170,17 @@ def _add_value(program: Program, value: ir.Value, type_: TensorType | None, prod
     return number
 
 
-def _add_node(program: Program, reader: CallReader, op: ir.Operation) -> None:
+def _finder(module: ir.Module) -> RuleFunction:
+    """What finds the rules of a module's calls."""
+    mesh = read_mesh(module)
+    timed = mesh is not None and any(axis.kind == "time" for axis in mesh.axes)
+    return find_rule_in_loops if timed else find_rule
+
+
+def _add_node(program: Program, reader: CallReader, op: ir.Operation, find: RuleFunction) -> None:
     call = _read_call(op, reader)
-    rule = _rule(call.spec)
+    dist = call.spec.target.startswith("dist.")
+    rule = same_rule(call.spec.tensors[0]) if dist else find(call.spec)
     number = len(program.nodes)
     operands = [program.index[v] for v in call.operands]
     results = [_add_value(program, r, t, number) for r, t in zip(op.results, call.spec.results, strict=True)]
@@ -200,10 +217,6 @@ def _read_dist(op: ir.Operation) -> Call:
     type_ = read_type(op.operands[0].type)
     assert type_ is not None
     return Call(op, OpCall(op.name, (type_,), (type_,)), [op.operands[0]])
-
-
-def _rule(spec: OpCall) -> Rule | None:
-    return same_rule(spec.tensors[0]) if spec.target.startswith("dist.") else find_rule(spec)
 
 
 def same_rule(type_: TensorType) -> Rule:

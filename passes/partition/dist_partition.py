@@ -103,7 +103,9 @@ class _Partitioner:
             made = self._builder.call(node.spec.target, args, results, *place).results
         else:
             call = (node.spec, node.rule, args, results, assignment)
-            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call))
+            # Elsewhere masks and positions of several phases are shared.
+            phase = attributes_of(node.op, "dist.phase") if node.rule.traded else {}
+            made = node.rule.lower(MlirLocal(self._builder, self._codec, *place, *call, phase))
         self._label(node, list(made))
         return made
 
@@ -117,7 +119,9 @@ class _Partitioner:
         for op in owners.values():
             copy_attributes(node.op, op, "dist.phase")
             here = {i: made.index(r) for i, r in enumerate(op.results) if r in made}
-            lie = [Sharding.replicated(len(t.shape) if (t := read_type(r.type)) else 0) for r in op.results]
+            said = {_shape(op.results[i]): self._shardings[node.results[at]] for i, at in here.items()}
+            # What the rule's local version alone reads lies as a result of its shape.
+            lie = [said.get(_shape(r)) or Sharding.replicated(len(_shape(r))) for r in op.results]
             for i, at in here.items():
                 lie[i] = self._shardings[node.results[at]]
             op.attributes["dist.shardings"] = self._codec.array(lie)
@@ -134,3 +138,8 @@ class _Partitioner:
         kept = attributes_of(node.op, "dist.phase", "dist.in_loop")
         value = self._values[node.operands[0]]
         return self._reshards.build(value, type_, steps, source, node.op.location, self._ip, kept)
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    type_ = read_type(value.type)
+    return () if type_ is None else type_.shape

@@ -15,6 +15,7 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import DEVICE, INT_VALUE, IntValue, OpCall, replace_leaves
 from shardc.dialects.aten.schema import overload, parameters
 from shardc.dialects.aten.types import TensorType, read_type
+from shardc.dialects.dist.collectives.exchange import exchange
 from shardc.dialects.dist.sharding import Axes, ShardingCodec
 from shardc.dialects.rules.rule import Rule
 from shardc.passes.manager.attributes import attributes_of, i64
@@ -66,6 +67,8 @@ class MlirLocal:
     args: tuple[object, ...]
     results: Types
     assignment: Mapping[str, Axes] = field(default_factory=dict)
+    attributes: Mapping[str, ir.Attribute] = field(default_factory=dict)
+    """What every op that it builds is given: the call's phase."""
 
     def size(self, factor: str) -> int:
         return self.rule.sizes[factor] // self.ways(factor)
@@ -80,15 +83,25 @@ class MlirLocal:
         operands, start = ([base], 0) if isinstance(base, ir.Value) else ([], base)
         numbers = {"extent": self.size(factor), "scale": scale, "base": start}
         attributes = {name: i64(number, self.ip.block.owner.context) for name, number in numbers.items()}
-        given, types = {"axes": self.codec.axes(axes), **attributes}, [self.builder.type("!torch.int")]
+        given, types = (
+            {"axes": self.codec.axes(axes), **attributes, **self.attributes},
+            [self.builder.type("!torch.int")],
+        )
         return ir.Operation.create("dist.offset", types, operands, given, loc=self.loc, ip=self.ip).result
+
+    def exchange(self, value: ir.Value, factor: str, sources: Sequence[int]) -> ir.Value:
+        axes = self.assignment[factor]
+        made = exchange(value, axes, sources, self.codec, loc=self.loc, ip=self.ip)
+        for name, attribute in self.attributes.items():
+            made.owner.attributes[name] = attribute
+        return made
 
     def emit(self, target: str, *args: object) -> ir.Value | tuple[ir.Value, ...]:
         full = with_defaults(target, args)
         types = infer_types(target, replace_leaves(full, _leaf_type))
         if target == self.spec.target and len(types) == len(self.spec.results):
             types = self._corrected(types)
-        op = self.builder.call(target, full, types, self.loc, self.ip)
+        op = self.builder.call(target, full, types, self.loc, self.ip, self.attributes)
         return op.results[0] if len(types) == 1 else tuple(op.results)
 
     def _corrected(self, types: Types) -> Types:

@@ -3,7 +3,7 @@
 A coordinate says where a rank stands on each axis; a placement, which axes cut which factor.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
@@ -16,6 +16,7 @@ from shardc.dialects.aten.call import DEVICE, Device, OpCall, leaves, replace_le
 from shardc.dialects.aten.schema import overload, parameters
 from shardc.dialects.aten.types import TensorType
 from shardc.dialects.dist.axis import Axis
+from shardc.dialects.dist.collectives.exchange import ZEROS
 from shardc.dialects.dist.sharding import Sharding
 from shardc.dialects.rules.rule import Assignment
 from shardc.runtime.torch_private import schema_of
@@ -24,6 +25,14 @@ Coordinate = Mapping[Axis, int]
 """Where a rank stands on each axis."""
 
 _FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
+
+
+class HandedOver(Exception):
+    """Ends a rank's local call at an exchange."""
+
+    def __init__(self, value: Tensor) -> None:
+        super().__init__()
+        self.value = value
 
 
 @dataclass
@@ -36,6 +45,12 @@ class EagerLocal:
     sizes: Mapping[str, int]
     assignment: Assignment
     coordinate: Coordinate
+    peer: Callable[[Coordinate, int], Tensor] | None = None
+    """What the rank at a coordinate hands over in its exchange of this number."""
+    until: int = -1
+    """The exchange in which this rank hands over its value to ``peer``'s caller, and is run no further."""
+    exchanges: int = 0
+    """How many there were so far."""
 
     def size(self, factor: str) -> int:
         return self.sizes[factor] // self.ways(factor)
@@ -45,6 +60,17 @@ class EagerLocal:
 
     def offset(self, factor: str, scale: int = 1, base: Any = 0) -> Any:
         return base + scale * index_over(self.assignment.get(factor, ()), self.coordinate) * self.size(factor)
+
+    def exchange(self, value: Tensor, factor: str, sources: Sequence[int]) -> Tensor:
+        axes, number = self.assignment[factor], self.exchanges
+        self.exchanges += 1
+        if number == self.until:
+            raise HandedOver(value)
+        source = sources[index_over(axes, self.coordinate)]
+        if source == ZEROS:
+            return torch.zeros_like(value)
+        assert self.peer is not None, "an exchange with nobody"
+        return self.peer({**self.coordinate, **place_over(axes, source)}, number)
 
     def emit(self, target: str, *args: object) -> Any:
         return run_operator(target, args)
@@ -96,6 +122,14 @@ def sample(*shape: int, dtype: torch.dtype = torch.float64, below: int = 5, seed
 def index_over(axes: Sequence[Axis], coordinate: Coordinate) -> int:
     """A rank's number over ``axes``, the first the most major."""
     return reduce(lambda place, axis: place * axis.size + coordinate[axis], axes, 0)
+
+
+def place_over(axes: Sequence[Axis], index: int) -> Coordinate:
+    """The part of a coordinate that has this number over ``axes``: the way back from :func:`index_over`."""
+    place: dict[Axis, int] = {}
+    for axis in reversed(axes):
+        index, place[axis] = divmod(index, axis.size)
+    return place
 
 
 def block(tensor: Tensor, sharding: Sharding, place: Coordinate | tuple[int, ...]) -> Tensor:

@@ -18,6 +18,7 @@ from shardc.dialects.rules.proving.cuts import over_own_axes
 from shardc.dialects.rules.proving.execution import (
     Coordinate,
     EagerLocal,
+    HandedOver,
     block,
     index_over,
     relative_error,
@@ -70,8 +71,8 @@ class Trial:
             for i, (tensor, type_) in enumerate(zip(dims, types, strict=True)):
                 self._check_tensor(f"{kind} {i}", tensor, type_)
         known = {f for dims in (*rule.operands, *rule.results) for dim in dims for f in dim}
-        for place, names in (("sizes", rule.sizes), ("reduce", rule.reduce), ("replicate", rule.replicate)):
-            for name in names:
+        for place in ("sizes", "reduce", "replicate", "traded"):
+            for name in getattr(rule, place):
                 if name not in known:
                     raise self.fail(f"{place} names the factor {name!r}, which no tensor has")
         for name, kind in rule.reduce.items():
@@ -121,16 +122,35 @@ class Trial:
         pairs = zip(self.call.results, self.rule.result_shardings(assignment), strict=True)
         local_types = tuple(type_ and type_.with_shape(s.local_shape(type_.shape)) for type_, s in pairs)
         made: list[OfRanks] = [[] for _ in self.call.results]
+        handed_over: dict[tuple[tuple[int, ...], int], Tensor] = {}
+
+        def local_at(coordinate: Coordinate, until: int = -1) -> EagerLocal:
+            tensors = [block(t, s, coordinate) for t, s in zip(tensor_leaves(args), operands, strict=True)]
+            whole = (self.call, fill(self.call.args, tensors), local_types, self.rule.sizes, assignment)
+            return EagerLocal(*whole, coordinate, peer, until)
+
+        def peer(coordinate: Coordinate, number: int) -> Tensor:
+            key = (tuple(coordinate[axis] for axis in axes), number)
+            if key not in handed_over:
+                handed_over[key] = self._handed_over(local_at(coordinate, number))
+            return handed_over[key]
+
         for place in itertools.product(*(range(axis.size) for axis in axes)):
             coordinate = dict(zip(axes, place, strict=True))
-            tensors = [block(t, s, coordinate) for t, s in zip(tensor_leaves(args), operands, strict=True)]
-            local_args = fill(self.call.args, tensors)
-            local = EagerLocal(self.call, local_args, local_types, self.rule.sizes, assignment, coordinate)
+            local = local_at(coordinate)
             values = self._run_local(local)
             self._check_types(values, local_types, assignment)
             for r, value in enumerate(values):
                 made[r].append((coordinate, value))
         return made
+
+    def _handed_over(self, local: EagerLocal) -> Tensor:
+        """What a rank hands over in its exchange ``until``: its call is run up to there."""
+        try:
+            self.made_by(local)
+        except HandedOver as found:
+            return found.value
+        raise self.fail("a rank waits for an exchange that another does not make", local.assignment)
 
     def made_by(self, local: EagerLocal) -> list[Any]:
         """The results of one rank's call."""

@@ -28,5 +28,6 @@ def sent_bytes(kind: str, ways: int, local_bytes: float) -> float:
         "reduce_scatter": share * local_bytes,
         "all_to_all": share * local_bytes,
         "permute": local_bytes,
+        "exchange": local_bytes,
         "broadcast": local_bytes,
     }[kind]

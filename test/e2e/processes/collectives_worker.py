@@ -105,6 +105,19 @@ def check_permute(rank: Rank, layouts: list[tuple]) -> None:
         same(got, number(rank.number, target), f"permute {source} -> {target}")
 
 
+def check_exchange(rank: Rank, axes: tuple) -> None:
+    """A ring, mirrored places, and a chain in whose first place nobody sends; of every kind of tensor."""
+    members, count = next(p for p in rank.mesh.partition(axes) if rank.number in p), ways(axes)
+    place = members.index(rank.number)
+    ring, chain = [(i - 1) % count for i in range(count)], [i - 1 for i in range(count)]
+    for sources, dtype in product((ring, chain, list(reversed(range(count)))), DTYPES):
+        value = lambda r, dtype=dtype: (torch.arange(6).view(2, 3).t() + r + 1).to(dtype)  # noqa: E731
+        got = rank.exchange(value(rank.number), sources=sources, axes=axes).wait()
+        source = sources[place]
+        expected = torch.zeros_like(value(0)) if source < 0 and count > 1 else value(members[source])
+        same(got, expected, f"exchange {sources} over {axes}")
+
+
 def check_pending(rank: Rank, axes: tuple) -> None:
     """Many at once, waited for in another order, while their operands get new values."""
     members = next(p for p in rank.mesh.partition(axes) if rank.number in p)
@@ -129,6 +142,7 @@ def main() -> None:
         for axes in lists:
             check_small(rank, axes)
             check_pending(rank, axes)
+            check_exchange(rank, axes)
         a, b = ((DATA,), (TENSOR,)) if mesh.space[0][0] == "data" else ((MAJOR,), (MINOR,))
         both, turned = (*a, *b), (*b, *a)
         check_permute(

@@ -152,7 +152,7 @@ ALGORITHMS: dict[str, tuple[Seconds, tuple[str, ...]]] = {
     "torus": (torus, ("all_reduce", "all_gather", "reduce_scatter")),
     "halving-doubling": (halving_doubling, ("all_reduce", "all_gather", "reduce_scatter")),
     "pairwise": (pairwise, ("all_to_all",)),
-    "point-to-point": (point_to_point, ("permute",)),
+    "point-to-point": (point_to_point, ("permute", "exchange")),
 }
 """Algorithm -> its seconds, and the kinds of collectives that it does."""
 

@@ -21,8 +21,8 @@ class Choice:
 def seconds(kind: str, links: Links, local_bytes: float, algorithm: str | None = None) -> float:
     """Seconds of a collective on ``local_bytes`` in each member, as ``collective.sent_bytes`` counts them.
 
-    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, permute, broadcast. Nothing is sent, in no
-    time, in a group of one. Raises UnknownAlgorithm.
+    ``kind``: all_reduce, all_gather, reduce_scatter, all_to_all, permute, exchange, broadcast. Nothing is
+    sent, in no time, in a group of one. Raises UnknownAlgorithm.
     """
     if links.ways == 1:
         return 0.0

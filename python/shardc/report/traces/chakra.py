@@ -23,6 +23,7 @@ COMM_TYPES = {
     "all_gather": 2,
     "broadcast": 5,
     "all_to_all": 6,
+    "exchange": 6,
     "permute": 6,  # as programs do it: all_to_all_single with one block
     "reduce_scatter": 7,
 }

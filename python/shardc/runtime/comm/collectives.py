@@ -26,6 +26,9 @@ from .mesh import Axes, Mesh
 
 REDUCE = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
+NOBODY = -1
+"""The sender of a rank to which nothing is sent."""
+
 
 class Done:
     """The handle of a collective that had nothing to do: one rank alone."""
@@ -224,15 +227,32 @@ class Rank:
     def permute(self, x: Tensor, *, source: Layout, target: Layout, axes: Axes) -> Handle:
         """The block that layout ``target`` gives this rank, from the rank that has it in ``source``."""
         group = self._groups[axes]
-        senders = self._senders(group, source, target)
+        work, pack, out = self._trade(group, x, self._senders(group, source, target))
+        return self._pending("permute", group, work, pack, out, _typed(x))
+
+    def exchange(self, x: Tensor, *, sources: Sequence[int], axes: Axes) -> Handle:
+        """The ``x`` of the rank with index ``sources[i]`` over ``axes``, for the rank with index ``i``; zeros
+        where that is -1.
+        """
+        group = self._groups[axes]
+        if group.size == 1:
+            return Done(x)
+        senders = {r: group.ranks[s] if s >= 0 else NOBODY for r, s in zip(group.ranks, sources, strict=True)}
+        work, pack, out = self._trade(group, x, senders)
+        return self._pending("exchange", group, work, pack, out, _typed(x))
+
+    def _trade(
+        self, group: Group, x: Tensor, senders: Mapping[int, int]
+    ) -> tuple[Started | None, Tensor, Tensor]:
+        """Start giving each rank of the group the ``x`` of its sender: what is sent, and what it becomes."""
         sends = [int(senders[to] == self.number) for to in sorted(group.ranks)]
         receives = [int(senders[self.number] == r) for r in sorted(group.ranks)]
         block = _plain(x).contiguous()
         pack = block.expand(sum(sends), *block.shape).contiguous().view(-1)
-        out = torch.empty_like(block)
+        out = torch.zeros_like(block) if senders[self.number] == NOBODY else torch.empty_like(block)
         sizes = [[n * block.numel() for n in counts] for counts in (receives, sends)]
-        work = group.all_to_all(out.view(-1), pack, *sizes)
-        return self._pending("permute", group, work, pack, out, _typed(x))
+        received = out.view(-1) if any(receives) else out.view(-1)[:0]
+        return group.all_to_all(received, pack, *sizes), pack, out
 
     def _pending(
         self, name: str, group: Group, work: Started | None, kept: Tensor, out: Tensor, finish: Finish | None

@@ -19,9 +19,8 @@ from ..comm.collectives import Handle, Message, Rank
 from ..first_run import type_text
 from ..torch_private import OpOverload
 
-COLLECTIVES = frozenset(
-    ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "permute", "send", "receive")
-)
+_BETWEEN_ALL = "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"
+COLLECTIVES = frozenset((*_BETWEEN_ALL, "permute", "exchange", "send", "receive"))
 AROUND = "around a step"
 """What a step does before and after its program."""
 _FACTORIES = ("kernel", "kernels", "empty")

@@ -63,6 +63,10 @@ CASES = {
         ),
         lambda r: BLOCKS[(0, 2, 1, 3)[r]],
     ),
+    "exchange": (
+        one("exchange", 'axes = ["b", "a"], sources = [3, 0, -1, 1]'),
+        lambda r: (BLOCKS[3], 0 * BLOCKS[0], BLOCKS[0], BLOCKS[2])[r],
+    ),
     "broadcast": (one("broadcast", 'axes = ["a"], root = 1'), lambda r: BLOCKS[2 + r % 2]),
     "slice": (one("slice", 'axes = ["a", "b"], dim = 0', rows(1)), lambda r: BLOCKS[r][r : r + 1]),
     "partial": (one("partial", 'axes = ["b"]'), lambda r: BLOCKS[r] * (r % 2 == 0)),

@@ -14,7 +14,8 @@
     %turned = "dist.all_to_all"(%scattered) {axes = ["tensor"], split_dim = 0 : i64, concat_dim = 1 : i64} : (!torch.vtensor<[4,8],f32>) -> !torch.vtensor<[1,32],f32>
     %sent = "dist.broadcast"(%turned) {axes = ["data", "tensor"], root = 3 : i64} : (!torch.vtensor<[1,32],f32>) -> !torch.vtensor<[1,32],f32>
     %moved = "dist.permute"(%sent) {source = #dist.sharding<@mesh, [["data"], [#dist.axis<"tensor", 1 : i64, 2 : i64>]], []>, target = #dist.sharding<@mesh, [[#dist.axis<"tensor", 1 : i64, 2 : i64>], ["data"]], []>} : (!torch.vtensor<[1,32],f32>) -> !torch.vtensor<[1,32],f32>
-    %kept = "dist.slice"(%moved) {axes = ["data", "tensor"], dim = 1 : i64} : (!torch.vtensor<[1,32],f32>) -> !torch.vtensor<[1,4],f32>
+    %handed = "dist.exchange"(%moved) {axes = ["tensor"], sources = [-1, 0, 1, 2]} : (!torch.vtensor<[1,32],f32>) -> !torch.vtensor<[1,32],f32>
+    %kept = "dist.slice"(%handed) {axes = ["data", "tensor"], dim = 1 : i64} : (!torch.vtensor<[1,32],f32>) -> !torch.vtensor<[1,4],f32>
     %term = "dist.partial"(%kept) {axes = ["tensor"]} : (!torch.vtensor<[1,4],f32>) -> !torch.vtensor<[1,4],f32>
     %start = "dist.offset"() {axes = ["data"], base = 0 : i64, extent = 4 : i64, scale = 1 : i64} : () -> !torch.int
     %column = "dist.offset"(%start) {axes = ["tensor"], base = 2 : i64, extent = 8 : i64, scale = 3 : i64} : (!torch.int) -> !torch.int

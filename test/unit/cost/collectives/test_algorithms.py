@@ -14,7 +14,7 @@ from shardc.cost.collectives.seconds import best, seconds
 from shardc.diagnostics.cluster import UnknownAlgorithm
 
 MB = 1e6
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast")
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "exchange", "broadcast")
 
 
 def switch(ways: int, rate: float = 1e9, latency_s: float = 0.0) -> Links:

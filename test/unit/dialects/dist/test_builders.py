@@ -18,6 +18,7 @@ from shardc.dialects.dist.collectives.all_gather import all_gather
 from shardc.dialects.dist.collectives.all_reduce import all_reduce
 from shardc.dialects.dist.collectives.all_to_all import all_to_all
 from shardc.dialects.dist.collectives.broadcast import broadcast
+from shardc.dialects.dist.collectives.exchange import exchange
 from shardc.dialects.dist.collectives.permute import permute, senders
 from shardc.dialects.dist.collectives.reduce_scatter import reduce_scatter
 from shardc.dialects.dist.constraint import constraint
@@ -70,6 +71,7 @@ Build = Callable[[Function], ir.Value]
         ((4, 1), lambda f: reduce_scatter(f.x, 1, (DATA, TENSOR), "sum", f.codec, **f.at)),
         ((2, 16), lambda f: all_to_all(f.x, 0, 1, (HALF,), f.codec, **f.at)),
         ((4, 8), lambda f: broadcast(f.x, (DATA,), 1, f.codec, **f.at)),
+        ((4, 8), lambda f: exchange(f.x, (DATA,), (-1, 0), f.codec, **f.at)),
         ((4, 8), lambda f: permute(f.x, ROWS, Sharding(((HALF,), ())), f.codec, **f.at)),
         ((1, 8), lambda f: slice_block(f.x, 0, (MICRO,), f.codec, **f.at)),
         ((4, 8), lambda f: to_partial(f.x, (DATA,), f.codec, **f.at)),

@@ -178,7 +178,8 @@ class _Search:
             for d, dim in enumerate(dims):
                 for f in dim:
                     cuts.setdefault(f, set()).add(placement == f"dim {d}")
-        return all(len(c) == 1 and (c == {False} or f not in self.rule.replicate) for f, c in cuts.items())
+        never = self.rule.replicate | self.rule.traded
+        return all(len(c) == 1 and (c == {False} or f not in never) for f, c in cuts.items())
 
     def results(self, operands: tuple[Placement, ...]) -> tuple[Placement, ...] | None:
         """How the results lie, on several samples alike; None if some result is none of what can be said."""

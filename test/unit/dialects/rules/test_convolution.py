@@ -1,4 +1,6 @@
-"""Rules of convolutions and their gradients: plain, strided, grouped, depthwise, patches, transposed."""
+"""Rules of convolutions and their gradients: plain, strided, grouped, depthwise, patches, transposed; pixels
+that are cut, with halos of every width.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,8 @@ from shardc.dialects.rules.proving.proof import prove
 
 IMAGE = sample(4, 6, 8, 8)
 WHOLE = " replicate={y0,z0,x0,y1,z1,x1}"
+NEAR = " replicate={z0,z1} trade={y0,y1}"
+STRIDED = " replicate={z0,s0,z1,s1} trade={y0,y1}"
 
 
 def conv(
@@ -44,15 +48,15 @@ def conv(
 CONVOLUTIONS = {
     "3x3": (
         conv(sample(8, 6, 3, 3)),
-        "([n,i,x0,x1],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i}" + WHOLE,
+        "([n,i,y0,y1],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i}" + NEAR,
     ),
     "3x3 with bias": (
         conv(sample(8, 6, 3, 3), bias=True, stride=(2, 2)),
-        "([n,i,x0,x1],[o,i,z0,z1],[o])->([n,o,y0,y1]) reduce={i}" + WHOLE,
+        "([n,i,(y0 s0),(y1 s1)],[o,i,z0,z1],[o])->([n,o,y0,y1]) reduce={i}" + STRIDED,
     ),
     "grouped": (
         conv(sample(8, 3, 3, 3), groups=2),
-        "([n,(g i),x0,x1],[(g o),i,z0,z1])->([n,(g o),y0,y1]) reduce={i}" + WHOLE,
+        "([n,(g i),y0,y1],[(g o),i,z0,z1])->([n,(g o),y0,y1]) reduce={i}" + NEAR,
     ),
     "grouped with bias, dilated": (
         conv(sample(12, 2, 3, 3), bias=True, dilation=(2, 2), groups=3),
@@ -76,7 +80,7 @@ CONVOLUTIONS = {
     ),
     "patches in one dim": (
         conv(sample(8, 6, 3, 2), stride=(1, 2), padding=(1, 0)),
-        "([n,i,x0,(y1 z1)],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i} replicate={y0,z0,x0,z1}",
+        "([n,i,y0,(y1 z1)],[o,i,z0,z1])->([n,o,y0,y1]) reduce={i} replicate={z0,z1} trade={y0}",
     ),
     "pixels left over": (
         conv(sample(8, 6, 3, 3), stride=(3, 3), padding=(0, 0)),
@@ -88,11 +92,11 @@ CONVOLUTIONS = {
     ),
     "transposed": (
         conv(sample(6, 4, 3, 3), stride=(2, 2), transposed=True),
-        "([n,i,x0,x1],[i,o,z0,z1])->([n,o,y0,y1]) reduce={i}" + WHOLE,
+        "([n,i,y0,y1],[i,o,z0,z1])->([n,o,(y0 s0),(y1 s1)]) reduce={i}" + STRIDED,
     ),
     "transposed, grouped, with bias": (
         conv(sample(6, 4, 3, 3), bias=True, transposed=True, groups=3),
-        "([n,(g i),x0,x1],[(g i),o,z0,z1],[(g o)])->([n,(g o),y0,y1]) reduce={i}" + WHOLE,
+        "([n,(g i),y0,y1],[(g i),o,z0,z1],[(g o)])->([n,(g o),y0,y1]) reduce={i}" + NEAR,
     ),
     "3d": (
         conv(
@@ -118,13 +122,14 @@ def test_convolution(args: tuple[Any, ...], einsum: str) -> None:
 
 # id: factors over which gradients are summed
 GRADIENTS = {
-    "3x3": "n,o",
-    "grouped": "n,o",
+    "3x3": "n,o,y0,y1",
+    "grouped": "n,o,y0,y1",
     "depthwise 1d": "n",
     "patches": "n,o,y0,y1",
     "1x1": "n,o,y0,y1",
-    "transposed": "n,o",
-    "transposed, grouped, with bias": "n,o",
+    "transposed": "n,o,y0,y1",
+    "transposed, grouped, with bias": "n,o,y0,y1",
+    "pixels left over": "n,o",
     "3d": "n,o,y0,y1,y2",
 }
 MASKS = {"all": (True, True, True), "no input": (False, True, True), "no bias": (True, True, False)}
@@ -142,3 +147,35 @@ def test_convolution_backward(case: str, mask: tuple[bool, bool, bool]) -> None:
     assert [bool(dims) for dims in proof.rule.results] == list(mask)
     assert proof.unreached == ()
     assert list(proof.rule.linear) == [{0}]
+
+
+ROWS = sample(2, 2, 8)
+# id: kernel, stride, padding, dilation of windows on 8 pixels, cut into blocks of 4, 2 and 1
+HALOS = {
+    "wider than a block": (7, 1, 3, 1),
+    "farther than all blocks": (15, 1, 7, 1),
+    "dilated": (3, 1, 4, 4),
+    "even": (4, 2, 1, 1),
+    "one side": (3, 2, 1, 1),
+    "three pixels apart in two": (6, 2, 2, 1),
+    "gaps": (1, 2, 0, 1),
+    "a gap behind": (2, 4, 0, 1),
+}
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
+@pytest.mark.parametrize("setting", HALOS.values(), ids=HALOS)
+def test_halos(setting: tuple[int, int, int, int], transposed: bool) -> None:
+    """Every block's windows, and the gradients that go back to the neighbours."""
+    kernel, stride, padding, dilation = setting
+    weight = sample(2, 2, kernel)
+    settings = ((stride,), (padding,), (dilation,), transposed)
+    reach = dilation * (kernel - 1)
+    rest = (stride - 1 + 2 * padding - reach,) if transposed else (0,)
+    args = (ROWS, weight, sample(2), *settings, rest, 1)
+    proof = prove("aten.convolution", args, ways=(2, 4, 8), pairs=False)
+    assert "y0" in proof.rule.traded
+    assert proof.unreached == ()
+    made = torch.ops.aten.convolution(*args)
+    given = (sample(*made.shape, seed=3), ROWS, weight, [2], *settings, rest, 1, (True, True, True))
+    assert prove("aten.convolution_backward", given, ways=(2, 4, 8), pairs=False).unreached == ()

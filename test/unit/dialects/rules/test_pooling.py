@@ -84,22 +84,86 @@ EVERY = [
 ]
 
 
+FREE = ("avg_pool", "max_pool", "upsample_nearest", "_upsample_nearest", "_adaptive_avg_pool")
+"""What makes each pixel of one side of a whole number of the other side's."""
+
+
 @pytest.mark.parametrize(("name", "spatial"), EVERY, ids=[name for name, _ in EVERY])
 def test_every_operator(name: str, spatial: int) -> None:
     proof = prove(f"aten.{name}", CALLS[spatial][name])
-    assert proof.rule.factors == ("n0", "n1")
+    small = IMAGES[spatial].shape[2:] if "upsample" in name else halves(spatial)
+    pixels = tuple(f"y{d}" for d, size in enumerate(small) if size > 1)
+    # A kernel of 2 with a padding of 1 makes a pixel more than half.
+    padded = name.startswith("avg_pool") or "max_pool" in name
+    free = name.startswith(FREE) and (name.endswith("backward") or not padded)
+    assert proof.rule.factors == ("n0", "n1", *(pixels if free else ()))
     assert proof.unreached == ()
     assert list(proof.rule.linear) == ([{0}] if name in LINEAR[spatial].split() else [])
+
+
+# id: spatial dims, kernel, stride, padding, and more of the call
+WINDOWS = {
+    "2x2": (2, 2, 2, 0),
+    "overlapping": (2, 3, 1, 1),
+    "overlapping, strided": (2, 3, 2, 1),
+    "strided, rounded up": (2, 3, 2, 1, True),
+    "3d": (3, 3, 1, 1),
+    "farther than a block": (2, 5, 1, 2),
+    "gaps": (2, 2, 4, 0),
+}
+
+
+def _image(spatial: int) -> torch.Tensor:
+    """Below 0, so that zeros beyond the edge would win."""
+    return -1 - sample(*((2, 2, 8, 4) if spatial == 2 else (2, 2, 4, 4, 2))).abs()
+
+
+@pytest.mark.parametrize("case", WINDOWS)
+def test_maxima_of_windows_that_are_cut(case: str) -> None:
+    spatial, *sizes = WINDOWS[case]
+    image, rounded = _image(spatial), sizes[3:] == [True]
+    settings = [(size,) * spatial for size in (*sizes[:3], 1)]
+    name = f"aten.max_pool{spatial}d_with_indices"
+    proof = prove(name, (image, *settings, rounded), ways=(2, 4))
+    made, index = getattr(aten, f"max_pool{spatial}d_with_indices")(image, *settings, rounded)
+    args = (sample(*made.shape, seed=3), image, *settings, rounded, index)
+    back = prove(f"{name}_backward", args, ways=(2, 4))
+    assert [p.unreached for p in (proof, back)] == [(), ()]
+    assert ("y0" in proof.rule.factors) == ("up" not in case)
+
+
+AVERAGES = {
+    "overlapping": (3, 1, 1, False, True, None),
+    "strided": (3, 2, 1, False, True, None),
+    "padding not counted": (3, 1, 1, False, False, None),
+    "its own divisor": (3, 1, 1, False, False, 7),
+    "no padding to count": (2, 2, 0, True, False, None),
+}
+
+
+@pytest.mark.parametrize("case", AVERAGES)
+def test_averages_of_windows_that_are_cut(case: str) -> None:
+    kernel, stride, padding, *more = AVERAGES[case]
+    image = sample(2, 2, 8, 4)
+    settings = ((kernel,) * 2, (stride,) * 2, (padding,) * 2, *more)
+    proof = prove("aten.avg_pool2d", (image, *settings), ways=(2, 4))
+    grad = sample(*aten.avg_pool2d(image, *settings).shape, seed=3)
+    back = prove("aten.avg_pool2d_backward", (grad, image, *settings), ways=(2, 4))
+    assert [p.unreached for p in (proof, back)] == [(), ()]
+    assert ("y0" in proof.rule.factors) == (case != "padding not counted")
 
 
 def test_rule_prints_each_size_of_image_as_a_letter() -> None:
     calls = CALLS[2]
     forward = prove("aten.max_pool2d_with_indices", calls["max_pool2d_with_indices"]).rule
-    assert str(forward) == "([n0,n1,a0,a1])->([n0,n1,b0,b1],[n0,n1,b0,b1]) replicate={a0,a1,b0,b1}"
+    assert str(forward) == "([n0,n1,a0,a1])->([n0,n1,b0,b1],[n0,n1,b0,b1]) replicate={a0,b0,a1,b1}"
     backward = prove("aten.avg_pool2d_backward", calls["avg_pool2d_backward"]).rule
-    assert str(backward) == "([n0,n1,a0,a1],[n0,n1,b0,b1])->([n0,n1,b0,b1]) replicate={a0,a1,b0,b1}"
+    assert (
+        str(backward)
+        == "([n0,n1,y0,y1],[n0,n1,(y0 s0),(y1 s1)])->([n0,n1,(y0 s0),(y1 s1)]) replicate={s0,s1}"
+    )
 
 
 def test_image_without_batch() -> None:
     rule = prove("aten.avg_pool2d", (IMAGES[2][0], (2, 2))).rule
-    assert str(rule) == "([n0,a0,a1])->([n0,b0,b1]) replicate={a0,a1,b0,b1}"
+    assert str(rule) == "([n0,(y0 s0),(y1 s1)])->([n0,y0,y1]) replicate={s0,s1}"

@@ -1,0 +1,163 @@
+"""What local calls of neighbouring ranks trade: shifts, halos, and what is added back to a halo's owner.
+
+A halo is the part of the neighbouring blocks that a rank's windows reach into. Beyond the outer edge it holds
+zeros, which nobody sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from shardc.dialects.dist.collectives.exchange import ZEROS
+from shardc.dialects.rules.rule import Local
+
+
+def shift(local: Local, value: Any, factor: str, by: int) -> Any:
+    """``value`` of the rank ``by`` places before this one over the factor, cyclically."""
+    ways = local.ways(factor)
+    if by % ways == 0:
+        return value
+    return local.exchange(value, factor, tuple((place - by) % ways for place in range(ways)))
+
+
+def shift_in(local: Local, value: Any, factor: str, by: int) -> Any:
+    """``value`` of the rank ``by`` places before this one over the factor; zeros where there is none."""
+    ways = local.ways(factor)
+    if abs(by) >= ways:
+        return local.emit("aten.zeros_like", value, None, None, None, None, None)
+    sources = ((place - by) if 0 <= place - by < ways else ZEROS for place in range(ways))
+    return local.exchange(value, factor, tuple(sources))
+
+
+def part(local: Local, x: Any, dim: int, start: int, end: int) -> Any:
+    """Elements ``start`` to ``end`` of a dim."""
+    return local.emit("aten.slice.Tensor", x, dim, start, end, 1)
+
+
+def joined(local: Local, parts: list[Any], dim: int) -> Any:
+    return parts[0] if len(parts) == 1 else local.emit("aten.cat", tuple(parts), dim)
+
+
+def hops(reach: int, size: int) -> Iterator[tuple[int, int]]:
+    """(how many blocks away, how many elements of it) for a reach beyond the edge of blocks of ``size``."""
+    for hop in range(1, -(-reach // size) + 1):
+        yield hop, min(size, reach - (hop - 1) * size)
+
+
+def rolled(local: Local, x: Any, dim: int, factor: str, by: int) -> Any:
+    """This rank's block of the whole tensor rolled by ``by`` along a dim that is the cut factor alone."""
+    size = local.size(factor)
+    blocks, rest = divmod(by, size)
+    own = shift(local, part(local, x, dim, 0, size - rest) if rest else x, factor, blocks)
+    if not rest:
+        return own
+    return joined(local, [shift(local, part(local, x, dim, size - rest, size), factor, blocks + 1), own], dim)
+
+
+@dataclass(frozen=True)
+class Halo:
+    """How far windows reach beyond the edges of blocks of ``size`` elements along a dim."""
+
+    factor: str
+    dim: int
+    size: int
+    before: int
+    after: int
+
+    def extended(self, local: Local, x: Any, outside: float = 0.0) -> Any:
+        """The block between its neighbours' edges: ``before + size + after`` elements.
+
+        ``outside``: what stands beyond the outer edge.
+        """
+        first = [(hop, self.size - n, self.size) for hop, n in hops(self.before, self.size)]
+        last = [(-hop, 0, n) for hop, n in hops(self.after, self.size)]
+        edges = [self._edge(local, x, *each) for each in (*reversed(first), *last)]
+        if outside:
+            sides = (by for by, *_ in (*reversed(first), *last))
+            edges = [self._filled(local, e, by, outside) for e, by in zip(edges, sides, strict=True)]
+        return joined(local, [*edges[: len(first)], x, *edges[len(first) :]], self.dim)
+
+    def _filled(self, local: Local, edge: Any, by: int, outside: float) -> Any:
+        """``edge`` of the rank ``by`` places before this one; ``outside`` where there is none."""
+        size, ways = local.size(self.factor), local.ways(self.factor)
+        first = local.emit("aten.scalar_tensor", local.offset(self.factor), torch.int64, None, None, None)
+        bound = ("aten.ge.Scalar", by * size) if by > 0 else ("aten.lt.Scalar", (ways + by) * size)
+        inside = local.emit(bound[0], first, bound[1])
+        return local.emit("aten.where.ScalarOther", inside, edge, outside)
+
+    def _edge(self, local: Local, x: Any, by: int, start: int, end: int) -> Any:
+        return shift_in(local, part(local, x, self.dim, start, end), self.factor, by)
+
+    def returned(self, local: Local, x: Any) -> Any:
+        """The block of ``x``, which is extended, with what neighbours have of it added: a halo's gradient."""
+        terms = [(0, self.size, part(local, x, self.dim, self.before, self.before + self.size))]
+        for hop, n in hops(self.before, self.size):
+            end = self.before - (hop - 1) * self.size
+            terms.append((self.size - n, self.size, self._edge(local, x, -hop, end - n, end)))
+        for hop, n in hops(self.after, self.size):
+            start = self.before + hop * self.size
+            terms.append((0, n, self._edge(local, x, hop, start, start + n)))
+        return self._sum(local, terms) if len(terms) > 1 else terms[0][2]
+
+    def _sum(self, local: Local, terms: list[tuple[int, int, Any]]) -> Any:
+        """The sum of parts (start, end, elements) of the block, of which the first is all of it."""
+        borders = sorted({border for start, end, _ in terms for border in (start, end)})
+        pieces = []
+        for low, high in pairwise(borders):
+            here = [(s, e, x) for s, e, x in terms if s <= low and high <= e]
+            cut = [
+                x if (s, e) == (low, high) else part(local, x, self.dim, low - s, high - s)
+                for s, e, x in here
+            ]
+            pieces.append(reduce(lambda a, b: local.emit("aten.add.Tensor", a, b, 1), cut))
+        return joined(local, pieces, self.dim)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of one spatial dim: of ``x`` pixels, ``y`` windows of ``z``, with their stride, padding and
+    dilation.
+    """
+
+    x: int
+    y: int
+    z: int
+    step: int
+    margin: int
+    hole: int = 1
+
+    @property
+    def reach(self) -> int:
+        """From the first pixel of a window to its last."""
+        return self.hole * (self.z - 1)
+
+    @property
+    def patch(self) -> bool:
+        """Whether windows neither overlap nor leave gaps."""
+        dense = self.hole == 1 or self.z == 1
+        return (self.step, self.margin) == (self.z, 0) and dense and self.x == self.y * self.z
+
+    @property
+    def aligned(self) -> bool:
+        """Whether equal blocks of pixels go with equal blocks of windows."""
+        return self.x == self.y * self.step and self.margin <= self.reach and self.y > 1
+
+    @property
+    def after(self) -> int:
+        """How many pixels behind a block its last window reaches; below 0, how many it leaves out."""
+        return self.reach + 1 - self.step - self.margin
+
+    def halo(self, factor: str, dim: int, count: int) -> Halo:
+        """What ``count`` windows need beyond their own block of the ``x`` pixels."""
+        return Halo(factor, dim, count * self.step, self.margin, max(self.after, 0))
+
+
+def setting_at(values: Sequence[int], d: int) -> int:
+    """A setting of spatial dim ``d``; a single value stands for all dims."""
+    return values[d] if len(values) > 1 else values[0]

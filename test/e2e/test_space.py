@@ -1,0 +1,68 @@
+"""A convolutional network whose images are cut along rows and columns: every rank trades halos alone.
+
+Two steps, gradients included, are those of one device, in f64 and as compiled; nothing is gathered, and a
+device computes its share.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import shardc
+from shardc.report.traffic import transfers
+
+ROWS = {"0": [None, None, "rows"]}
+CUTS = {
+    "rows 2": (ROWS, {"rows": 2}),
+    "rows 4": (ROWS, {"rows": 4}),
+    "data x rows": ({"0": ["data", None, "rows"]}, {"data": 2, "rows": 2}),
+    "rows x columns": ({"0": [None, None, "rows", "columns"]}, {"rows": 2, "columns": 2}),
+    "one dim over two axes": ({"0": [None, None, ["rows", "more"]]}, {"rows": 2, "more": 2}),
+}
+
+
+class Network(nn.Module):
+    """Every kind of window, strides, dilation and groups, and images that grow again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.down = nn.Sequential(
+            nn.Conv2d(8, 16, 3, 2, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()
+        )
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        self.middle = nn.Conv2d(16, 16, 3, padding=2, dilation=2, groups=2)
+        self.up = nn.ConvTranspose2d(16, 8, 4, 2, padding=1)
+        self.last = nn.Conv2d(8, 4, 5, padding=2, bias=False)
+        self.head = nn.Linear(4, 10)
+
+    def forward(self, image: Tensor) -> Tensor:
+        x = F.gelu(self.middle(self.pool(self.down(self.first(image)))))
+        x = F.interpolate(self.up(x), scale_factor=2.0).roll(3, 2).flip(3)
+        x = F.avg_pool2d(self.last(x), 2)
+        return self.head(x.mean((2, 3)))
+
+
+def loss(output: Tensor, batch: tuple[Tensor]) -> Tensor:
+    return (output - torch.arange(10.0)).square().mean()
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_network_whose_pixels_are_cut(cut: str) -> None:
+    plan, mesh = CUTS[cut]
+    torch.manual_seed(0)
+    model = Network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step = shardc.compile_step(
+        model, optimizer, (torch.randn(4, 3, 32, 32),), loss=loss, mesh=mesh, plan=plan
+    )
+    proof = step.check()
+    assert proof.passed, proof.render()
+    assert {t.kind for t in transfers(step.compiled.rank_module)} == {"exchange", "all_reduce"}
+    assert step.compiled.work is not None
+    devices = 2 if cut == "rows 2" else 4
+    # A transposed convolution computes its halo's output, too; here blocks have two rows of what it reads.
+    assert step.compiled.work.share < 1.05 / devices
