@@ -53,7 +53,7 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
-_PROPAGATE = "dist-interleave,dist-pad,torch-split-softmax,dist-propagate"
+_PROPAGATE = "dist-interleave,dist-pad,torch-split-reductions,dist-propagate"
 
 
 def _passes(

@@ -1,4 +1,4 @@
-// RUN: shardc-opt --split-input-file --torch-split-softmax %s | filecheck %s
+// RUN: shardc-opt --split-input-file --torch-split-reductions %s | filecheck %s
 
 // A softmax whose normalised dim will be cut over devices becomes maxima and sums, which may be partial.
 

@@ -1,0 +1,64 @@
+"""The operators that have another form for dims that are cut, and how each is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import OpCall
+from shardc.passes.propagate.split import extrema, norms, scans, softmax, topk
+
+Write = Callable[..., Sequence[ir.Value]]
+"""``(writer, *arguments of the call) -> its results``."""
+Fits = Callable[[OpCall, int], bool]
+"""Whether a call that is cut so many ways gains by its form."""
+
+
+def _always(call: OpCall, ways: int) -> bool:
+    return True
+
+
+def _over_a_dim(call: OpCall, ways: int) -> bool:
+    return call["dim"] is not None
+
+
+@dataclass(frozen=True)
+class Form:
+    """How an operator is written where the dim along which it works is cut.
+
+    ``widens``: its floats are computed in f32 at least, as the native operators do inside. ``takes_blocks``:
+    its calls see the devices' blocks, so nothing but devices may cut the dim. ``scans``: it can be written from
+    the end (``backwards``).
+    """
+
+    write: Write
+    widens: bool = True
+    takes_blocks: bool = False
+    fits: Fits = _always
+    scans: bool = False
+
+
+_SCANS = {
+    "aten.cumsum": scans.cumsum,
+    "aten.cumprod": scans.cumprod,
+    "aten.logcumsumexp": scans.logcumsumexp,
+}
+_EXTREMA = {"aten.max.dim": extrema.max_dim, "aten.min.dim": extrema.min_dim}
+_PLACES = {"aten.argmax": extrema.argmax, "aten.argmin": extrema.argmin}
+FORMS: dict[str, Form] = {
+    "aten._log_softmax": Form(softmax.log_softmax),
+    "aten._log_softmax_backward_data": Form(softmax.log_softmax_backward),
+    "aten._softmax": Form(softmax.softmax),
+    "aten._softmax_backward_data": Form(softmax.softmax_backward),
+    "aten.logsumexp": Form(softmax.logsumexp),
+    "aten.native_layer_norm": Form(norms.layer_norm),
+    "aten.native_layer_norm_backward": Form(norms.layer_norm_backward),
+    "aten.native_group_norm": Form(norms.group_norm),
+    "aten.native_group_norm_backward": Form(norms.group_norm_backward),
+    "aten.topk": Form(topk.topk, widens=False, takes_blocks=True, fits=topk.saves),
+    **{target: Form(write, widens=False) for target, write in _EXTREMA.items()},
+    **{target: Form(write, widens=False, fits=_over_a_dim) for target, write in _PLACES.items()},
+    **{target: Form(write, takes_blocks=True, scans=True) for target, write in _SCANS.items()},
+}

@@ -1,0 +1,29 @@
+"""The k largest of a row: those of each device's block, then those of all blocks' candidates."""
+
+from __future__ import annotations
+
+import torch
+from torch_mlir import ir
+
+from shardc.dialects.aten.call import OpCall
+from shardc.passes.propagate.split.writer import SplitWriter
+
+
+def topk(
+    w: SplitWriter, x: ir.Value, k: int, dim: int, largest: bool, sorted_: bool
+) -> tuple[ir.Value, ir.Value]:
+    """``(values, indices)``. Which of several equal elements it takes is open, as PyTorch leaves it."""
+    dim = w.dim(x, dim)
+    parts = w.blocks(x, dim)
+    shape = w.shape(parts)
+    each = min(k, shape[dim + 1])
+    values, places = w.calls("aten.topk", parts, each, dim + 1, largest, True)
+    starts = w.positions(w.ways, dim, len(shape), shape[dim + 1])
+    places = w.add(w.cast(places, torch.int32), starts)
+    best, chosen = w.calls("aten.topk", w.joined(values, dim), k, dim, largest, sorted_)
+    return best, w.cast(w.call("aten.gather", w.joined(places, dim), dim, chosen), torch.int64)
+
+
+def saves(call: OpCall, ways: int) -> bool:
+    """Whether blocks have fewer candidates than elements."""
+    return call["k"] * ways < call["self"].shape[call["dim"]]
