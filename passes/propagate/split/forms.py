@@ -29,8 +29,8 @@ class Form:
     """How an operator is written where the dim along which it works is cut.
 
     ``widens``: its floats are computed in f32 at least, as the native operators do inside. ``takes_blocks``:
-    its calls see the devices' blocks, so nothing but devices may cut the dim. ``scans``: it can be written from
-    the end (``backwards``).
+    its calls see the devices' blocks, so nothing but devices may cut the dim. ``scans``: it can be
+    written from the end (``backwards``). ``beats_move``: where another dim could be cut meanwhile.
     """
 
     write: Write
@@ -38,6 +38,7 @@ class Form:
     takes_blocks: bool = False
     fits: Fits = _always
     scans: bool = False
+    beats_move: Fits = _always
 
 
 _SCANS = {
@@ -57,7 +58,7 @@ FORMS: dict[str, Form] = {
     "aten.native_layer_norm_backward": Form(norms.layer_norm_backward),
     "aten.native_group_norm": Form(norms.group_norm),
     "aten.native_group_norm_backward": Form(norms.group_norm_backward),
-    "aten.topk": Form(topk.topk, widens=False, takes_blocks=True, fits=topk.saves),
+    "aten.topk": Form(topk.topk, False, True, fits=topk.saves, beats_move=topk.beats_move),
     **{target: Form(write, widens=False) for target, write in _EXTREMA.items()},
     **{target: Form(write, widens=False, fits=_over_a_dim) for target, write in _PLACES.items()},
     **{target: Form(write, takes_blocks=True, scans=True) for target, write in _SCANS.items()},

@@ -5,7 +5,6 @@ What comes before a block is a scan over the blocks' totals, one number a row an
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import inf
 
@@ -13,14 +12,16 @@ from torch_mlir import ir
 
 from shardc.passes.propagate.split.writer import Number, SplitWriter
 
-Scan = Callable[[ir.Value, int], ir.Value]
 
-
-def cumsum(w: SplitWriter, x: ir.Value, dim: int, dtype: object, *, backwards: bool = False) -> tuple[ir.Value]:
+def cumsum(
+    w: SplitWriter, x: ir.Value, dim: int, dtype: object, *, backwards: bool = False
+) -> tuple[ir.Value]:
     return (_scan(w, x, dim, "aten.cumsum", "aten.add.Tensor", 0, backwards),)
 
 
-def cumprod(w: SplitWriter, x: ir.Value, dim: int, dtype: object, *, backwards: bool = False) -> tuple[ir.Value]:
+def cumprod(
+    w: SplitWriter, x: ir.Value, dim: int, dtype: object, *, backwards: bool = False
+) -> tuple[ir.Value]:
     return (_scan(w, x, dim, "aten.cumprod", "aten.mul.Tensor", 1, backwards),)
 
 
@@ -30,7 +31,7 @@ def logcumsumexp(w: SplitWriter, x: ir.Value, dim: int, *, backwards: bool = Fal
 
 def _scan(
     w: SplitWriter, x: ir.Value, dim: int, scan: str, combine: str, neutral: Number, backwards: bool
-) -> tuple[ir.Value]:
+) -> ir.Value:
     """``scan`` along ``dim``, from its end if ``backwards``."""
     dim = w.dim(x, dim)
     run = partial(_run, w, scan, backwards)

@@ -27,3 +27,11 @@ def topk(
 def saves(call: OpCall, ways: int) -> bool:
     """Whether blocks have fewer candidates than elements."""
     return call["k"] * ways < call["self"].shape[call["dim"]]
+
+
+def beats_move(call: OpCall, ways: int) -> bool:
+    """Whether candidates of all blocks but one, which are gathered, are fewer than a block's elements.
+
+    Where another dim is cut meanwhile, a device sends its block, and in the end the k largest.
+    """
+    return saves(call, ways) and call["k"] * (ways - 2) < call["self"].shape[call["dim"]] // ways

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import ClassVar
@@ -18,6 +18,8 @@ from shardc.dialects.dist.sharding import ShardingCodec
 from shardc.passes.manager.attributes import copy_attributes, drop_attributes, observed
 from shardc.passes.manager.reading import Reading, ReadingPass
 from shardc.passes.propagate.split.cuts import Cut, find_cuts
+from shardc.passes.propagate.split.foresight import foresee
+from shardc.passes.propagate.split.moves import Move, Mover, find_moves
 from shardc.passes.propagate.split.writer import SplitWriter
 
 
@@ -37,11 +39,26 @@ class TorchSplitReductions(ReadingPass):
         mesh, program = read_mesh(reading.module), reading.program
         if mesh is None or program is None:
             return False
-        cuts = find_cuts(program, ShardingCodec(reading.module.context, mesh), mesh)
+        codec = ShardingCodec(reading.module.context, mesh)
+        seen = foresee(program, codec, mesh)
+        if seen is None:
+            return False
+        moves = dict(find_moves(seen))
+        cuts = list(find_cuts(seen, moves))
+        _move(moves, cuts, Mover(codec))
         builder = CallBuilder(program.block)
         for cut in cuts:
             _rewrite(cut, builder)
-        return bool(cuts)
+        return bool(cuts or moves)
+
+
+def _move(moves: Mapping[int, Move], cuts: Sequence[Cut], mover: Mover) -> None:
+    """Write the moves of calls that have no form that is better."""
+    better = {id(cut.node) for cut in cuts}
+    for move in moves.values():
+        if id(move.node) not in better:
+            mover.write(move)
+    mover.erase_unread()
 
 
 def _rewrite(cut: Cut, builder: CallBuilder) -> None:
