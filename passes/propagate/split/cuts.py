@@ -1,4 +1,4 @@
-"""Which calls are written in their form for blocks: those that devices will cut along the dim they work on."""
+"""Which calls are written in their other form: those that devices will cut along the dim they work on."""
 
 from __future__ import annotations
 

@@ -16,8 +16,10 @@ from shardc.passes.propagate.state import PropagationState
 
 MOVED = frozenset(
     f"aten.{name}"
-    for name in "sort sort.stable argsort argsort.stable topk cummax cummin scatter.src scatter_add"
-    " _fft_c2c _fft_r2c _fft_c2r".split()
+    for name in (
+        *("sort", "sort.stable", "argsort", "argsort.stable", "topk", "cummax", "cummin"),
+        *("scatter.src", "_fft_c2c", "_fft_r2c", "_fft_c2r"),
+    )
 )
 """Operators that need a dim whole and have no form for blocks of it: another dim can be cut meanwhile."""
 

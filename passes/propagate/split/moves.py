@@ -1,4 +1,4 @@
-"""Calls that need a dim whole which devices cut: another dim is cut meanwhile, by an all-to-all there and back.
+"""Calls that need a dim whole which devices cut: all-to-alls cut another dim while they run.
 
 A sort of [4, 8, 64, 64] along dim 2, cut 8 ways: 1/8 of the 8 rows each, all elements of them. An all-gather
 sends 8 times what an all-to-all does. Written as constraints, which propagation and reshards follow.
