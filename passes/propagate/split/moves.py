@@ -92,18 +92,27 @@ def _moved(sharding: Sharding, dims: Dims, axes: Axes, factor: str) -> Sharding:
 
 
 def _saves(seen: Foresight, move: Move, axes: Axes) -> bool:
-    """Whether all-to-alls of operands and results send less than all-gathers of the operands."""
-    ways = prod(a.size for a in axes)
+    """Whether all-to-alls of operands and results send no more than all-gathers of the operands.
+
+    What one moved call makes for another (a sort its places for the gradient) is not sent.
+    """
+    ways, program = prod(a.size for a in axes), seen.program
     gathered = moved = 0.0
     for position, (value, layouts) in enumerate(zip(move.node.operands, move.operands, strict=True)):
-        if position not in move.made_here and seen.axes(move.node, position):
+        if position not in move.made_here and seen.axes(move.node, position) and not _is_moved(seen, value):
             gathered += _sent(seen, "all_gather", ways, value, layouts.outside)
             moved += _sent(seen, "all_to_all", ways, value, layouts.outside)
     for value, layouts in zip(move.node.results, move.results, strict=True):
-        if seen.program.users[value] or value in seen.program.returns:
+        readers = {program.nodes[n].spec.target for n in program.users[value]}
+        if not readers <= MOVED or value in program.returns:
             kind = "all_to_all" if layouts.goes_back else "all_gather"
             moved += _sent(seen, kind, ways, value, layouts.inside)
-    return moved < gathered
+    return moved <= gathered
+
+
+def _is_moved(seen: Foresight, value: int) -> bool:
+    producer = seen.program.producer[value]
+    return producer >= 0 and seen.program.nodes[producer].spec.target in MOVED
 
 
 def _sent(seen: Foresight, kind: str, ways: int, value: int, sharding: Sharding) -> float:
