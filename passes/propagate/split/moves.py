@@ -6,7 +6,7 @@ sends 8 times what an all-to-all does. Written as constraints, which propagation
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
@@ -39,24 +39,36 @@ class Layouts:
 
 @dataclass(frozen=True)
 class Move:
-    """A call that works while another dim is cut. ``made_here``: operands that a call without any makes."""
+    """A call that works while another dim is cut ``ways`` ways.
+
+    ``made_here``: operands that a call without operands makes.
+    """
 
     node: Node
     operands: tuple[Layouts, ...]
     results: tuple[Layouts, ...]
     made_here: frozenset[int]
+    ways: int
 
 
-def find_moves(seen: Foresight) -> Iterator[tuple[int, Move]]:
-    """The calls that send fewer bytes so than with a gather, by their numbers."""
-    for number, node in enumerate(seen.program.nodes):
-        if node.spec.target in MOVED and node.known:
-            cuts = {axes for p in range(len(node.operands)) if (axes := seen.axes(node, p))}
-            axes = cuts.pop() if len(cuts) == 1 else ()
-            if axes and not any(map(seen.mesh.is_time, axes)) and not _refined(seen, node):
-                moves = (_move(seen, node, axes, factor) for factor in node.rule.factors)
-                if move := next((m for m in moves if m and _saves(seen, m, axes)), None):
-                    yield number, move
+def find_moves(seen: Foresight) -> dict[int, Move]:
+    """The calls that send no more bytes so than with a gather, by their numbers."""
+    moves = {n: move for n, node in enumerate(seen.program.nodes) if (move := _possible(seen, node))}
+    while dear := [n for n, move in moves.items() if not _saves(seen, move, moves)]:
+        for number in dear:
+            del moves[number]
+    return moves
+
+
+def _possible(seen: Foresight, node: Node) -> Move | None:
+    """The call along the first other dim that can be cut; None if there is none, or if nothing cuts it."""
+    if node.spec.target not in MOVED or not node.known or _refined(seen, node):
+        return None
+    cuts = {axes for p in range(len(node.operands)) if (axes := seen.axes(node, p))}
+    axes = cuts.pop() if len(cuts) == 1 else ()
+    if not axes or any(map(seen.mesh.is_time, axes)):
+        return None
+    return next((move for f in node.rule.factors if (move := _move(seen, node, axes, f))), None)
 
 
 def _refined(seen: Foresight, node: Node) -> bool:
@@ -81,7 +93,7 @@ def _move(seen: Foresight, node: Node, axes: Axes, factor: str) -> Move | None:
     count = len(node.operands)
     producers = [seen.program.producer[v] for v in node.operands]
     here = frozenset(p for p, n in enumerate(producers) if n >= 0 and not seen.program.nodes[n].operands)
-    return Move(node, tuple(layouts[:count]), tuple(layouts[count:]), here)
+    return Move(node, tuple(layouts[:count]), tuple(layouts[count:]), here, ways)
 
 
 def _moved(sharding: Sharding, dims: Dims, axes: Axes, factor: str) -> Sharding:
@@ -91,28 +103,23 @@ def _moved(sharding: Sharding, dims: Dims, axes: Axes, factor: str) -> Sharding:
     return Sharding(tuple(kept))
 
 
-def _saves(seen: Foresight, move: Move, axes: Axes) -> bool:
+def _saves(seen: Foresight, move: Move, moves: Collection[int]) -> bool:
     """Whether all-to-alls of operands and results send no more than all-gathers of the operands.
 
-    What one moved call makes for another (a sort its places for the gradient) is not sent.
+    What one of ``moves`` makes for another (a sort its places for the gradient) is not sent.
     """
-    ways, program = prod(a.size for a in axes), seen.program
+    program, node = seen.program, move.node
     gathered = moved = 0.0
-    for position, (value, layouts) in enumerate(zip(move.node.operands, move.operands, strict=True)):
-        if position not in move.made_here and seen.axes(move.node, position) and not _is_moved(seen, value):
-            gathered += _sent(seen, "all_gather", ways, value, layouts.outside)
-            moved += _sent(seen, "all_to_all", ways, value, layouts.outside)
-    for value, layouts in zip(move.node.results, move.results, strict=True):
-        readers = {program.nodes[n].spec.target for n in program.users[value]}
-        if not readers <= MOVED or value in program.returns:
+    for position, (value, layouts) in enumerate(zip(node.operands, move.operands, strict=True)):
+        here = position in move.made_here or program.producer[value] in moves
+        if seen.axes(node, position) and not here:
+            gathered += _sent(seen, "all_gather", move.ways, value, layouts.outside)
+            moved += _sent(seen, "all_to_all", move.ways, value, layouts.outside)
+    for value, layouts in zip(node.results, move.results, strict=True):
+        if value in program.returns or any(n not in moves for n in program.users[value]):
             kind = "all_to_all" if layouts.goes_back else "all_gather"
-            moved += _sent(seen, kind, ways, value, layouts.inside)
+            moved += _sent(seen, kind, move.ways, value, layouts.inside)
     return moved <= gathered
-
-
-def _is_moved(seen: Foresight, value: int) -> bool:
-    producer = seen.program.producer[value]
-    return producer >= 0 and seen.program.nodes[producer].spec.target in MOVED
 
 
 def _sent(seen: Foresight, kind: str, ways: int, value: int, sharding: Sharding) -> float:
@@ -134,9 +141,9 @@ class Mover:
         tensors = [v for v in op.operands if read_type(v.type) is not None]
         for position, (value, layouts) in enumerate(zip(tensors, move.operands, strict=True)):
             set_operand(op, position, self._inside(value, layouts, op, position in move.made_here))
+        place = ir.InsertionPoint.after(op)
         for result, layouts in zip(op.results, move.results, strict=True):
             uses = [(use.owner, use.operand_number) for use in result.uses]
-            place = ir.InsertionPoint.after(op)
             inside = self._constraint(result, layouts.inside, op, place)
             outside = inside
             if layouts.goes_back:

@@ -43,7 +43,7 @@ class TorchSplitReductions(ReadingPass):
         seen = foresee(program, codec, mesh)
         if seen is None:
             return False
-        moves = dict(find_moves(seen))
+        moves = find_moves(seen)
         cuts = list(find_cuts(seen, moves))
         _move(moves, cuts, Mover(codec))
         builder = CallBuilder(program.block)
