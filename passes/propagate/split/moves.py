@@ -73,7 +73,8 @@ def _possible(seen: Foresight, node: Node) -> Move | None:
 
 def _refined(seen: Foresight, node: Node) -> bool:
     """Whether a later round of propagation cut a tensor: such cuts give way, constraints do not."""
-    return any(value in node.values for value, _ in seen.state.priority)
+    later = seen.state.priority
+    return any((v, axis.name) in later for v in node.values for axis in seen.sharding(v).used)
 
 
 def _move(seen: Foresight, node: Node, axes: Axes, factor: str) -> Move | None:
