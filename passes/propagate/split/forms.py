@@ -9,6 +9,7 @@ from torch_mlir import ir
 
 from shardc.dialects.aten.call import OpCall
 from shardc.passes.propagate.split import extrema, norms, scans, softmax, topk
+from shardc.passes.propagate.split.writer import has_places
 
 Write = Callable[..., Sequence[ir.Value]]
 """``(writer, *arguments of the call) -> its results``."""
@@ -21,7 +22,8 @@ def _always(call: OpCall, ways: int) -> bool:
 
 
 def _over_a_dim(call: OpCall, ways: int) -> bool:
-    return call["dim"] is not None
+    """Whether a call has a dim, whose places are numbers of 32 bits."""
+    return call["dim"] is not None and has_places(call)
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,12 @@ _SCANS = {
     "aten.cumprod": scans.cumprod,
     "aten.logcumsumexp": scans.logcumsumexp,
 }
-_EXTREMA = {"aten.max.dim": extrema.max_dim, "aten.min.dim": extrema.min_dim}
-_PLACES = {"aten.argmax": extrema.argmax, "aten.argmin": extrema.argmin}
+_EXTREMA = {
+    "aten.max.dim": extrema.max_dim,
+    "aten.min.dim": extrema.min_dim,
+    "aten.argmax": extrema.argmax,
+    "aten.argmin": extrema.argmin,
+}
 FORMS: dict[str, Form] = {
     "aten._log_softmax": Form(softmax.log_softmax),
     "aten._log_softmax_backward_data": Form(softmax.log_softmax_backward),
@@ -59,7 +65,6 @@ FORMS: dict[str, Form] = {
     "aten.native_group_norm": Form(norms.group_norm),
     "aten.native_group_norm_backward": Form(norms.group_norm_backward),
     "aten.topk": Form(topk.topk, False, True, fits=topk.saves, beats_move=topk.beats_move),
-    **{target: Form(write, widens=False) for target, write in _EXTREMA.items()},
-    **{target: Form(write, widens=False, fits=_over_a_dim) for target, write in _PLACES.items()},
+    **{target: Form(write, widens=False, fits=_over_a_dim) for target, write in _EXTREMA.items()},
     **{target: Form(write, takes_blocks=True, scans=True) for target, write in _SCANS.items()},
 }

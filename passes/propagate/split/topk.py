@@ -6,7 +6,7 @@ import torch
 from torch_mlir import ir
 
 from shardc.dialects.aten.call import OpCall
-from shardc.passes.propagate.split.writer import SplitWriter
+from shardc.passes.propagate.split.writer import PLACE, SplitWriter, has_places
 
 
 def topk(
@@ -19,14 +19,14 @@ def topk(
     each = min(k, shape[dim + 1])
     values, places = w.calls("aten.topk", parts, each, dim + 1, largest, True)
     starts = w.positions(w.ways, dim, len(shape), shape[dim + 1])
-    places = w.add(w.cast(places, torch.int32), starts)
+    places = w.add(w.cast(places, PLACE), starts)
     best, chosen = w.calls("aten.topk", w.joined(values, dim), k, dim, largest, sorted_)
     return best, w.cast(w.call("aten.gather", w.joined(places, dim), dim, chosen), torch.int64)
 
 
 def saves(call: OpCall, ways: int) -> bool:
     """Whether blocks have fewer candidates than elements."""
-    return call["k"] * ways < call["self"].shape[call["dim"]]
+    return has_places(call) and call["k"] * ways < call["self"].shape[call["dim"]]
 
 
 def beats_move(call: OpCall, ways: int) -> bool:

@@ -25,12 +25,13 @@ from shardc.passes.propagate.split.writer import SplitWriter
 
 @dataclass(frozen=True)
 class TorchSplitReductions(ReadingPass):
-    """Rewrites calls that will be cut along the dim that they normalise, reduce or scan.
+    """Rewrites calls that will be cut along the dim that they normalise, reduce, scan or sort.
 
     Softmax, logsumexp, layer and group norm, extrema with their places, top-k, cumulative sums, and their
-    gradients: what devices send is then a few numbers a row, not the rows. Runs before ``dist-propagate``,
-    and propagates on the side to see the cuts. Everything else stays: on one device the native operator is
-    faster.
+    gradients become reductions and scans of blocks: what devices send is then a few numbers a row, not the
+    rows. Sorts, Fourier transforms and scatters run while another dim is cut, if that sends no more. Runs
+    before ``dist-propagate``, and propagates on the side to see the cuts. Everything else stays: on one
+    device the native operator is faster.
     """
 
     name: ClassVar[str] = "torch-split-reductions"

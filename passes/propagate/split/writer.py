@@ -8,9 +8,18 @@ from dataclasses import dataclass, field
 import torch
 from torch_mlir import ir
 
+from shardc.dialects.aten.call import OpCall
 from shardc.passes.partition.local_call import CallWriter, type_of
 
 Number = int | float
+PLACE = torch.int32
+"""What places along a dim are sent as."""
+
+
+def has_places(call: OpCall) -> bool:
+    """Whether the places along a call's dim are such numbers."""
+    shape = call["self"].shape
+    return not shape or shape[call["dim"]] <= torch.iinfo(PLACE).max
 
 
 @dataclass
@@ -75,9 +84,9 @@ class SplitWriter(CallWriter):
         return self.view(value, [n for d, n in enumerate(self.shape(value)) if d not in dims])
 
     def positions(self, count: int, dim: int, rank: int, step: int = 1) -> ir.Value:
-        """``0, step, ..., (count - 1) * step`` along ``dim`` of ``rank`` dims, in 32 bits: they are sent."""
+        """``0, step, ..., (count - 1) * step`` along ``dim`` of ``rank`` dims, as they are sent."""
         given = ("aten.arange.start_step", 0, count * step, step) if step > 1 else ("aten.arange", count)
-        return self.view(self.call(*given, torch.int32), [count if d == dim else 1 for d in range(rank)])
+        return self.view(self.call(*given, PLACE), [count if d == dim else 1 for d in range(rank)])
 
     def blocks(self, value: ir.Value, dim: int) -> ir.Value:
         """``dim`` as two: the blocks, of which each device has one, and the elements of a block."""
