@@ -85,8 +85,11 @@ class SplitWriter(CallWriter):
 
     def positions(self, count: int, dim: int, rank: int, step: int = 1) -> ir.Value:
         """``0, step, ..., (count - 1) * step`` along ``dim`` of ``rank`` dims, as they are sent."""
-        given = ("aten.arange.start_step", 0, count * step, step) if step > 1 else ("aten.arange", count)
-        return self.view(self.call(*given, PLACE), [count if d == dim else 1 for d in range(rank)])
+        if step == 1:
+            count_up = self.call("aten.arange", count, PLACE)
+        else:
+            count_up = self.call("aten.arange.start_step", 0, count * step, step, PLACE)
+        return self.view(count_up, [count if d == dim else 1 for d in range(rank)])
 
     def blocks(self, value: ir.Value, dim: int) -> ir.Value:
         """``dim`` as two: the blocks, of which each device has one, and the elements of a block."""
