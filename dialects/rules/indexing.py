@@ -1,7 +1,7 @@
 """Rules of reads and writes by index: gather, scatter, index_select, advanced indexing and their relatives.
 
 The dim of ``self`` that an index points into stays whole, but where few elements are picked from it
-(``gather``) or one is set in each row (``scatter`` of a value). The index's own dims may be cut where results
+(``gather``) or one is set in each row (``scatter``). The index's own dims may be cut where results
 have them. Where they are summed into ``self`` (``scatter_add``, ``index_add``, ``index_put`` that
 accumulates) they are reduced: each rank adds its part, and all ranks but the first start from zeros instead
 of ``self``.
@@ -120,10 +120,15 @@ def scatter(call: OpCall) -> Rule | None:
 
 
 def _writes_one(call: OpCall, axis: int) -> bool:
-    """Whether at most one element of a row of ``self`` is set (one-hot targets): then rows may be cut."""
-    if call.target != "aten.scatter.value" or not call["self"].shape:
+    """Whether at most one element of a row of ``self`` is set (one-hot targets, the gradient of a maximum):
+    then rows may be cut.
+    """
+    if call.target not in ("aten.scatter.value", "aten.scatter.src") or not call["self"].shape:
         return False
-    exact = isinstance(call["value"], int) or call["self"].dtype.is_floating_point
+    if call.target == "aten.scatter.src":
+        exact = call["src"].shape == call["index"].shape
+    else:
+        exact = isinstance(call["value"], int) or call["self"].dtype.is_floating_point
     return exact and call["index"].shape[axis] == 1 < call["self"].shape[axis]
 
 
@@ -131,9 +136,13 @@ def _write_own(axis: int, local: Local) -> Sequence[object]:
     """A rank that does not have the element writes what is there already, to any of its own."""
     own, _, _, value = local.args
     if local.ways(f"s{axis}") == 1:
-        return [local.emit("aten.scatter.value", *local.args)]
+        return [local.emit(local.spec.target, *local.args)]
     rows, inside = _local_index(local, axis)
-    written = local.emit("aten.masked_fill.Scalar", local.emit("aten.gather", own, axis, rows), inside, value)
+    written = local.emit("aten.gather", own, axis, rows)
+    if local.spec.target == "aten.scatter.src":
+        written = local.emit("aten.where.self", inside, value, written)
+    else:
+        written = local.emit("aten.masked_fill.Scalar", written, inside, value)
     return [local.emit("aten.scatter.src", own, axis, rows, written)]
 
 

@@ -24,7 +24,7 @@ PASSES: dict[str, str] = {
     "torch-recompute": "shardc.passes.recompute.torch_recompute:TorchRecompute",
     "torch-reduce-dtype": "shardc.passes.reduce.torch_reduce_dtype:TorchReduceDtype",
     "torch-share": "shardc.passes.ingest.torch_share:TorchShare",
-    "torch-split-softmax": "shardc.passes.propagate.torch_split_softmax:TorchSplitSoftmax",
+    "torch-split-reductions": "shardc.passes.propagate.split.torch_split_reductions:TorchSplitReductions",
     "verify-level": "shardc.passes.manager.verify_level:VerifyLevel",
 }
 """Pass name -> ``module:ClassName``."""

@@ -5,7 +5,7 @@ A step decomposes losses as it is traced, and so is each ``nll_loss`` of a graph
 looked at: forward takes one class a row of a log_softmax by ``gather``, backward begins with a ``scatter``.
 Label smoothing adds the sum of all classes, and its gradient, which is expanded; weights of classes multiply
 both. A log_softmax is one call; or its steps; or these where devices have a part of the classes each
-(``torch-split-softmax``): ``tops`` and ``log`` are then combined over the devices of ``top`` and ``sum``.
+(``torch-split-reductions``): ``tops`` and ``log`` are then combined over the devices of ``top`` and ``sum``.
 """
 
 from __future__ import annotations

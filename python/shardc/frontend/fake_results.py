@@ -158,9 +158,12 @@ def _layer_norm_backward(
     bias: Maybe,
     *_: object,
 ) -> Made:
-    """Gradients of the parameters of an empty batch, predicted in the input's dtype."""
+    """Gradients of the parameters of an empty batch, predicted in the input's dtype; that of the input, which
+    is contiguous on a CPU, predicted as the input lies.
+    """
     dtypes = [None if parameter is None else parameter.dtype for parameter in (weight, bias)]
-    return made[0], *(m if d is None else _as(m, d) for m, d in zip(made[1:], dtypes, strict=True))
+    own = made[0] if made[0] is None or x.device.type != "cpu" else _contiguous(made[0])
+    return own, *(m if d is None else _as(m, d) for m, d in zip(made[1:], dtypes, strict=True))
 
 
 @_corrects(

@@ -54,7 +54,7 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
-_PROPAGATE = "dist-pad,dist-interleave,torch-split-softmax,dist-propagate"
+_PROPAGATE = "dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
 
 
 def _passes(

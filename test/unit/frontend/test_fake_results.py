@@ -141,6 +141,18 @@ def test_what_is_traced_after_a_call_sees_its_corrected_results() -> None:
     assert doubled.meta["val"].dtype == torch.float32
 
 
+def test_a_gradient_of_a_layer_norm_is_contiguous() -> None:
+    """What reads it transposed gets a copy where it needs one, such as the gradient of a group norm."""
+    x, mean = torch.randn(2, 8, 4).mT, torch.zeros(2, 4, 1)
+    given = (x, x, [8], mean, mean, torch.ones(8), torch.ones(8), [True] * 3)
+    graph = make_fx(
+        lambda x: aten.native_layer_norm_backward(x, x, *given[2:]), correction_table(), "fake", True
+    )(x)
+    (call,) = [n for n in graph.graph.nodes if n.target is aten.native_layer_norm_backward.default]
+    real = aten.native_layer_norm_backward(*given)
+    assert [t.stride() for t in call.meta["val"]] == [t.stride() for t in real]
+
+
 def test_a_gradient_of_a_sum_in_halves_is_traced_as_it_lies() -> None:
     graph = make_fx(lambda x: torch.ones((), dtype=x.dtype).expand(2, 3) * x, correction_table(), "fake")(
         TURNED

@@ -97,6 +97,12 @@ CASES = {
         "([n0,s1],[n0,i1])->([n0,s1]) replicate={i1}",
         {0},
     ),
+    "scatter the gradient of a maximum": (
+        "scatter.src",
+        (X, 1, at(4, 1, below=6), sample(4, 1)),
+        "([n0,s1],[n0,i1],[n0,u1])->([n0,s1]) replicate={i1,u1}",
+        {0, 2},
+    ),
     "scatter products": (
         "scatter.reduce",
         (X, 1, PLACES, sample(4, 4), "multiply"),

@@ -49,7 +49,7 @@ def _module(name: str, x: Tensor, dim: int, *, wide: bool = False, ways: int = 2
 
 
 def _split(module: ir.Module) -> ir.Module:
-    run(module, build("torch-split-softmax"))
+    run(module, build("torch-split-reductions"))
     assert "softmax" not in str(module)
     return module
 
@@ -103,5 +103,5 @@ def test_every_call_keeps_its_line(name: str) -> None:
 def test_an_axis_of_one_device_cuts_nothing() -> None:
     module = _module("softmax", torch.zeros(4, 8), 1, ways=1)
     before = str(module)
-    run(module, build("torch-split-softmax"))
+    run(module, build("torch-split-reductions"))
     assert str(module) == before

@@ -1,0 +1,99 @@
+"""How values will be cut, if calls that keep a dim whole let cuts of it through: propagation on the side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.rules.rule import Dims, Rule, factor_axes
+from shardc.passes.manager.program import Node, Program, same_rule
+from shardc.passes.propagate.dist_propagate import propagate
+from shardc.passes.propagate.split.forms import FORMS
+from shardc.passes.propagate.state import PropagationState
+
+MOVED = frozenset(
+    f"aten.{name}"
+    for name in (
+        *("sort", "sort.stable", "argsort", "argsort.stable", "topk", "cummax", "cummin"),
+        *("scatter.src", "_fft_c2c", "_fft_r2c", "_fft_c2r"),
+    )
+)
+"""Operators that need a dim whole and have no form for blocks of it: another dim can be cut meanwhile."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """What ``state`` says of a program, and its scans from the end: their numbers, and the flips around."""
+
+    program: Program
+    mesh: Mesh
+    state: PropagationState
+    flips: Mapping[int, tuple[Node, Node]]
+
+    def sharding(self, value: int) -> Sharding:
+        return self.state.sharding(value)
+
+    def axes(self, node: Node, position: int) -> Axes:
+        """The axes that cut what must be whole in one of a call's operands."""
+        rule, dims = node.rule, node.rule.operands[position]
+        cut = factor_axes(dims, self.sharding(node.operands[position]), rule.sizes)
+        return tuple(a for dim in dims for f in dim if f in rule.replicate for a in cut.get(f, ()))
+
+
+def foresee(program: Program, codec: ShardingCodec, mesh: Mesh) -> Foresight | None:
+    """None if no call of the program keeps a dim whole that it need not."""
+    if not any(node.spec.target in FORMS or node.spec.target in MOVED for node in program.nodes):
+        return None
+    flips = dict(_scans_from_the_end(program))
+    turned = {id(node) for pair in flips.values() for node in pair}
+    equal: dict[TensorType, Rule] = {}
+    free: dict[int, Rule] = {}
+
+    def freed(node: Node) -> Node:
+        """``node`` with a rule that its equals share."""
+        if id(node) in turned:
+            type_ = node.spec.tensors[0]
+            return replace(node, rule=equal.setdefault(type_, same_rule(type_)))
+        if node.known and (node.spec.target in FORMS or node.spec.target in MOVED):
+            return replace(node, rule=free.setdefault(id(node.rule), _free(node.rule)))
+        return node
+
+    state = propagate(replace(program, nodes=[*map(freed, program.nodes)]), codec, mesh)
+    return Foresight(program, mesh, state, flips)
+
+
+def _free(rule: Rule) -> Rule:
+    """``rule`` as if what must be whole could be cut, but by weights: they follow what they scale."""
+    whole = rule.replicate & {f for dim in rule.operands[0] for f in dim}
+
+    def without(dims: Dims) -> Dims:
+        if dims == rule.operands[0]:
+            return dims
+        return tuple(tuple(f for f in dim if f not in whole) for dim in dims)
+
+    operands, results = (tuple(map(without, tensors)) for tensors in (rule.operands, rule.results))
+    return replace(rule, operands=operands, results=results, replicate=rule.replicate - whole)
+
+
+def _scans_from_the_end(program: Program) -> Iterator[tuple[int, tuple[Node, Node]]]:
+    """``flip(scan(flip(x)))`` along one dim, where nobody else reads the scan: the gradient of a scan."""
+    for number, node in enumerate(program.nodes):
+        form = FORMS.get(node.spec.target)
+        if form is None or not form.scans:
+            continue
+        users, producer = program.users[node.results[0]], program.producer[node.operands[0]]
+        if len(users) != 1 or producer < 0 or node.results[0] in program.returns:
+            continue
+        around = program.nodes[producer], program.nodes[users[0]]
+        if all(_flips(other, node) for other in around):
+            yield number, around
+
+
+def _flips(node: Node, scan: Node) -> bool:
+    if node.spec.target != "aten.flip":
+        return False
+    rank = len(scan.spec.tensors[0].shape)
+    return [d % rank for d in node.spec["dims"]] == [scan.spec["dim"] % rank]

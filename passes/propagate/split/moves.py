@@ -1,0 +1,178 @@
+"""Calls that need a dim whole which devices cut: all-to-alls cut another dim while they run.
+
+A sort of [4, 8, 64, 64] along dim 2, cut 8 ways: 1/8 of the 8 rows each, all elements of them. An all-gather
+sends 8 times what an all-to-all does. Written as constraints, which propagation and reshards follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.cost.collective import sent_bytes
+from shardc.dialects.aten.types import read_type
+from shardc.dialects.dist.constraint import constraint
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.dialects.rules.rule import Dims
+from shardc.passes.manager.attributes import copy_attributes
+from shardc.passes.manager.program import Node
+from shardc.passes.partition.operands import set_operand
+from shardc.passes.propagate.split.foresight import MOVED, Foresight
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """How a tensor of a call lies outside of the call, and how in it."""
+
+    outside: Sharding
+    inside: Sharding
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether readers have it cut over the same axes."""
+        axes = set(self.inside.used)
+        return self.outside != self.inside and axes == set(self.outside.used)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A call that works while another dim is cut ``ways`` ways.
+
+    ``made_here``: operands that a call without operands makes.
+    """
+
+    node: Node
+    operands: tuple[Layouts, ...]
+    results: tuple[Layouts, ...]
+    made_here: frozenset[int]
+    ways: int
+
+
+def find_moves(seen: Foresight) -> dict[int, Move]:
+    """The calls that send no more bytes so than with a gather, by their numbers."""
+    moves = {n: move for n, node in enumerate(seen.program.nodes) if (move := _possible(seen, node))}
+    while dear := [n for n, move in moves.items() if not _saves(seen, move, moves)]:
+        for number in dear:
+            del moves[number]
+    return moves
+
+
+def _possible(seen: Foresight, node: Node) -> Move | None:
+    """The call along the first other dim that can be cut; None if there is none, or if nothing cuts it."""
+    if node.spec.target not in MOVED or not node.known or _refined(seen, node):
+        return None
+    cuts = {axes for p in range(len(node.operands)) if (axes := seen.axes(node, p))}
+    axes = cuts.pop() if len(cuts) == 1 else ()
+    if not axes or any(map(seen.mesh.is_time, axes)):
+        return None
+    return next((move for f in node.rule.factors if (move := _move(seen, node, axes, f))), None)
+
+
+def _refined(seen: Foresight, node: Node) -> bool:
+    """Whether a later round of propagation cut a tensor: such cuts give way, constraints do not."""
+    later = seen.state.priority
+    return any((v, axis.name) in later for v in node.values for axis in seen.sharding(v).used)
+
+
+def _move(seen: Foresight, node: Node, axes: Axes, factor: str) -> Move | None:
+    """The call with ``axes`` on the dim that is ``factor`` in all of its tensors; None if that can't be."""
+    rule = node.rule
+    if any(dims.count((factor,)) != 1 for dims in rule.operands + rule.results):
+        return None
+    layouts: list[Layouts] = []
+    ways = prod(a.size for a in axes)
+    for dims, value in zip(rule.operands + rule.results, node.values, strict=True):
+        outside = seen.sharding(value).closed()
+        inside = _moved(outside, dims, axes, factor)
+        at = dims.index((factor,))
+        if rule.sizes[factor] % (outside.ways(at) * ways if inside != outside else outside.ways(at)):
+            return None
+        layouts.append(Layouts(outside, inside))
+    count = len(node.operands)
+    producers = [seen.program.producer[v] for v in node.operands]
+    here = frozenset(p for p, n in enumerate(producers) if n >= 0 and not seen.program.nodes[n].operands)
+    return Move(node, tuple(layouts[:count]), tuple(layouts[count:]), here, ways)
+
+
+def _moved(sharding: Sharding, dims: Dims, axes: Axes, factor: str) -> Sharding:
+    kept = [tuple(a for a in dim if not any(a.overlaps(b) for b in axes)) for dim in sharding.dims]
+    at = dims.index((factor,))
+    kept[at] = (*kept[at], *axes)
+    return Sharding(tuple(kept))
+
+
+def _saves(seen: Foresight, move: Move, moves: Collection[int]) -> bool:
+    """Whether all-to-alls of operands and results send no more than all-gathers of the operands.
+
+    What one of ``moves`` makes for another (a sort its places for the gradient) is not sent.
+    """
+    program, node = seen.program, move.node
+    gathered = moved = 0.0
+    for position, (value, layouts) in enumerate(zip(node.operands, move.operands, strict=True)):
+        here = position in move.made_here or program.producer[value] in moves
+        if seen.axes(node, position) and not here:
+            gathered += _sent(seen, "all_gather", move.ways, value, layouts.outside)
+            moved += _sent(seen, "all_to_all", move.ways, value, layouts.outside)
+    for value, layouts in zip(node.results, move.results, strict=True):
+        if value in program.returns or any(n not in moves for n in program.users[value]):
+            kind = "all_to_all" if layouts.goes_back else "all_gather"
+            moved += _sent(seen, kind, move.ways, value, layouts.inside)
+    return moved <= gathered
+
+
+def _sent(seen: Foresight, kind: str, ways: int, value: int, sharding: Sharding) -> float:
+    """What each device sends of a tensor that lies as ``sharding``."""
+    return sent_bytes(kind, ways, seen.program.types[value].size_bytes / prod(a.size for a in sharding.used))
+
+
+class Mover:
+    """Writes moves."""
+
+    def __init__(self, codec: ShardingCodec) -> None:
+        self._codec = codec
+        self._back: dict[ir.Value, tuple[ir.Value, Sharding]] = {}
+        """Of what went back to its layout outside: what it was inside, and that layout."""
+        self._made: list[ir.Operation] = []
+
+    def write(self, move: Move) -> None:
+        op = move.node.op
+        tensors = [v for v in op.operands if read_type(v.type) is not None]
+        for position, (value, layouts) in enumerate(zip(tensors, move.operands, strict=True)):
+            set_operand(op, position, self._inside(value, layouts, op, position in move.made_here))
+        place = ir.InsertionPoint.after(op)
+        for result, layouts in zip(op.results, move.results, strict=True):
+            uses = [(use.owner, use.operand_number) for use in result.uses]
+            inside = self._constraint(result, layouts.inside, op, place)
+            outside = inside
+            if layouts.goes_back:
+                outside = self._constraint(inside, layouts.outside, op, place)
+                self._back[outside] = inside, layouts.inside
+            for owner, number in uses:
+                owner.operands[number] = outside
+
+    def erase_unread(self) -> None:
+        """Drop constraints on what is not read any more."""
+        for op in reversed(self._made):
+            if not list(op.results[0].uses):
+                op.erase()
+
+    def _inside(self, value: ir.Value, layouts: Layouts, op: ir.Operation, made_here: bool) -> ir.Value:
+        """An operand as the call reads it; what another moved call made comes from there as it is."""
+        before, sharding = self._back.get(value, (value, None))
+        if sharding == layouts.inside:
+            return before
+        place = ir.InsertionPoint(op)
+        if not made_here:
+            value = self._constraint(value, layouts.outside, op, place)
+        return self._constraint(value, layouts.inside, op, place)
+
+    def _constraint(
+        self, value: ir.Value, sharding: Sharding, op: ir.Operation, place: ir.InsertionPoint
+    ) -> ir.Value:
+        found = constraint(value, sharding, self._codec, loc=op.location, ip=place)
+        copy_attributes(op, found.owner, "dist.phase")
+        self._made.append(found.owner)
+        return found

@@ -1,0 +1,51 @@
+"""Cumulative sums and their like: a scan of each device's block, and what comes before it.
+
+What comes before a block is a scan over the blocks' totals, one number a row and device.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+
+from torch_mlir import ir
+
+from shardc.passes.propagate.split.writer import Number, SplitWriter
+
+
+def cumsum(
+    w: SplitWriter, x: ir.Value, dim: int, dtype: object, *, backwards: bool = False
+) -> tuple[ir.Value]:
+    return (_scan(w, x, dim, "aten.cumsum", "aten.add.Tensor", 0, backwards),)
+
+
+def cumprod(
+    w: SplitWriter, x: ir.Value, dim: int, dtype: object, *, backwards: bool = False
+) -> tuple[ir.Value]:
+    return (_scan(w, x, dim, "aten.cumprod", "aten.mul.Tensor", 1, backwards),)
+
+
+def logcumsumexp(w: SplitWriter, x: ir.Value, dim: int, *, backwards: bool = False) -> tuple[ir.Value]:
+    return (_scan(w, x, dim, "aten.logcumsumexp", "aten.logaddexp", -inf, backwards),)
+
+
+def _scan(
+    w: SplitWriter, x: ir.Value, dim: int, scan: str, combine: str, neutral: Number, backwards: bool
+) -> ir.Value:
+    """``scan`` along ``dim``, from its end if ``backwards``."""
+    dim = w.dim(x, dim)
+    run = partial(_run, w, scan, backwards)
+    inside = run(w.blocks(x, dim), dim + 1)
+    last = 0 if backwards else w.shape(inside)[dim + 1] - 1
+    totals = run(w.call("aten.slice.Tensor", inside, dim + 1, last, last + 1), dim)
+    # Shifted by one block, so that a block's own total is not among what comes before it.
+    unpadded = (0, 0) * (len(w.shape(totals)) - 1 - dim)
+    shift = (-1, 1) if backwards else (1, -1)
+    before = w.call("aten.constant_pad_nd", totals, (*unpadded, *shift), neutral)
+    return w.joined(w.call(combine, inside, before), dim)
+
+
+def _run(w: SplitWriter, scan: str, backwards: bool, x: ir.Value, dim: int) -> ir.Value:
+    if not backwards:
+        return w.call(scan, x, dim)
+    return w.call("aten.flip", w.call(scan, w.call("aten.flip", x, (dim,)), dim), (dim,))

@@ -1,0 +1,6 @@
+"""Makes this folder's own modules importable."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
