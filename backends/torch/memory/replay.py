@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -24,11 +24,14 @@ class _Made:
     view: int | None = None
 
 
-class Replay:
-    """What calls made, by operator and the forms of their tensors."""
+MOST = 1 << 14
+"""Calls that are known at once."""
 
-    def __init__(self) -> None:
-        self._known: dict[Hashable, list[_Made] | None] = {}
+
+class Replay:
+    """What calls made, by operator and the forms of their tensors: the same in each program of a process."""
+
+    _known: ClassVar[dict[Hashable, list[_Made] | None]] = {}
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> object:
         """What ``func`` makes on the meta device: computed, or made as an equal call made it before."""
@@ -44,6 +47,8 @@ class Replay:
         forms = [_form(tensor) for tensor in given]
         made = func(*args, **kwargs)
         if key not in self._known:
+            if len(self._known) >= MOST:
+                self._known.clear()
             unchanged = forms == [_form(tensor) for tensor in given]
             self._known[key] = _recorded(made, given) if unchanged else None
         return made
