@@ -17,9 +17,10 @@ from overrides import OVERRIDES
 
 VOCAB, WIDTH, INNER, HEADS, HEAD_DIM, LAYERS, POSITIONS, WINDOW = 64, 32, 64, 4, 8, 2, 64, 8
 
+
 @cache
 def rules(layers: int) -> tuple[tuple[str, int], ...]:
-    """(pattern of a field's name, its largest number) for models of ``layers`` layers, the first that fits."""
+    """(pattern of a field, its largest number) for models of ``layers`` layers; the first counts."""
     return (
         (r"(_token_id|_token_index|_token_ids|bos_index|eos_index|pad_index|unk_index|mask_index)$", VOCAB),
         (

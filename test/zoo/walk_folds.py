@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ from walk import Row, run_apart
 
 DEPTH = 4
 """Layers: the third and the fourth are copies."""
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 SHOWN = 3
 """Lines that are shown where programs differ."""
 
@@ -35,11 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.summary:
         print(summary(rows))
         return 0
-    import shardc.frontend.step.capture  # noqa: F401  # warm: each model's process is a fork of this one
     from subjects import SUBJECTS
+
+    import shardc.frontend.step.capture  # noqa: F401  # warm: each model's process is a fork of this one
 
     done = {row["model"] for row in rows}
     names = [name for name in options.only or SUBJECTS if name not in done]
+    random.Random(0).shuffle(names)  # a walk that is stopped has seen all kinds
     for number, name in enumerate(names):
         for row in run_apart(name, options.timeout, partial(_compared, name)):
             print(f"{number + 1}/{len(names)} {name} {row['stage']} {row['reason']}"[:300], flush=True)

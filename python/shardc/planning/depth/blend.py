@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from shardc.backends.torch.memory.curve import Height, Place
 from shardc.backends.torch.memory.dry_run import Peak
-from shardc.backends.torch.memory.kinds import Alive
+from shardc.backends.torch.memory.kinds import COLLECTIVES, Alive
 from shardc.cost.memory import IN_FLIGHT_BYTES, PREFETCH_BYTES
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.passes.memory import PeakUnknown
@@ -108,7 +108,9 @@ class Blend:
         given = int(self.of(known[0].given_bytes, [peak.given_bytes for peak in known[1:]]))
         then = [peak.record.alive(height.made) for peak, height in zip(known, moments, strict=True)]
         alive = self._sums_of(then, _kind_of_memory, lambda a: a.size_bytes)
-        held = tuple(replace(kind, size_bytes=int(bytes_alive)) for kind, bytes_alive in alive.items())
+        held = [replace(kind, size_bytes=int(bytes_alive)) for kind, bytes_alive in alive.items()]
+        excess = given + sum(kind.size_bytes for kind in held) - size
+        held = tuple(_without(held, excess) if excess > 0 else held)
         where = moments[0].place.where
         return replace(known[0], size_bytes=size, given_bytes=given, where=where, alive=held)
 
@@ -155,6 +157,14 @@ def _kind_of_memory(alive: Alive) -> Alive:
 
 def _kind(transfer: Transfer) -> Transfer:
     return replace(transfer, times=0, bytes_moved=0.0)
+
+
+def _without(held: Sequence[Alive], excess: int) -> Iterator[Alive]:
+    """What collectives hold is bounded in a deep model, and grows in programs of few layers."""
+    for alive in held:
+        less = min(excess, alive.size_bytes) if alive.kind == COLLECTIVES else 0
+        excess -= less
+        yield replace(alive, size_bytes=alive.size_bytes - less)
 
 
 def _by_phase(heights: Sequence[Height]) -> dict[str, list[Height]]:
