@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
 from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
@@ -35,10 +36,16 @@ Version = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 
 
 class Pricer:
-    """Prices of one question's plans. Each version of the model is captured once."""
+    """Prices of one question's plans. Each version of the model is captured once.
 
-    def __init__(self, question: Question, autocast: str | None = None) -> None:
-        self.question = question
+    ``cluster``: whose links decide which collectives change a layout, as in ``compile_step``; without one, the
+    bytes that devices send.
+    """
+
+    def __init__(
+        self, question: Question, autocast: str | None = None, cluster: Cluster | None = None
+    ) -> None:
+        self.question, self._cluster = question, cluster
         self._autocast = None if autocast is None else getattr(torch, autocast)
         self._captures: dict[Version, Capture] = {}
         self._single: dict[Version, list[Work]] = {}
@@ -95,6 +102,7 @@ class Pricer:
             plan,
             model_plan=model_plan_of(model),
             pipeline=pipeline,
+            cluster=self._cluster,
             recompute=chosen.parallelism.recompute,
             reduce_dtype=chosen.numerics.reduce_dtype,
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
