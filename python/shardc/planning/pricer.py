@@ -38,8 +38,8 @@ Version = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 class Pricer:
     """Prices of one question's plans. Each version of the model is captured once.
 
-    ``cluster``: whose links decide which collectives change a layout, as in ``compile_step``; without one, the
-    bytes that devices send.
+    ``cluster``: whose links decide which collectives change a layout, as in ``compile_step``; without one,
+    the bytes that devices send.
     """
 
     def __init__(
