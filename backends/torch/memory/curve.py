@@ -104,9 +104,12 @@ class Log:
                 found.append(Moment(kept[event], sum(held.values()), place, alive))
         return Curve(tuple(numbers), tuple(found))
 
-    def heights(self, program: Sequence[str]) -> list[Height]:
-        """What is alive as each tensor is made, in order; those that gathers make ahead are left out."""
-        table, moving = places_of(program), moving_lines(program)
+    def heights(self, program: Sequence[str], places: Sequence[Place]) -> list[Height]:
+        """What is alive as each tensor is made, in order; those that gathers make ahead are left out.
+
+        ``places``: of the program's lines.
+        """
+        moving = moving_lines(program)
         found: list[Height] = []
         fixed = on_the_way = made = 0
         for size, line, block in zip(self._bytes, self._lines, self._blocks, strict=True):
@@ -116,7 +119,7 @@ class Log:
             else:
                 fixed += size
                 if size > 0 and line != ARGUMENTS:
-                    found.append(Height(table[line], fixed, on_the_way, made))
+                    found.append(Height(places[line], fixed, on_the_way, made))
         return found
 
     def _largest(self, moments: int) -> dict[int, int]:

@@ -46,6 +46,8 @@ from shardc.runtime.torch_private import (
 
 META = torch.device("meta")
 FILE = "<dry run>"
+CALLS = Replay()
+"""The same in each program of a process."""
 
 Workspace = Callable[[str, Sequence[int]], int]
 """Bytes of a kernel's workspace, by its name and the integers that its symbolic sizes are in."""
@@ -123,7 +125,7 @@ class _Meter(TorchDispatchMode):
     def __init__(self, lines: list[str], in_calls: bool) -> None:
         super().__init__()
         self._in_calls = in_calls
-        self._lines, self._replay, self._log = lines, Replay(), Log()
+        self._lines, self._replay, self._log = lines, CALLS, Log()
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[Block, weakref.ref[torch.UntypedStorage]]] = {}
         self._now = self._most = self._given = self._line = 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from shardc.backends.torch.memory.curve import Curve, Height, Log
+from shardc.backends.torch.memory.curve import Curve, Height, Log, Place, places_of
 from shardc.backends.torch.memory.kinds import Alive, Block, alive_at_peak
 
 
@@ -18,13 +18,18 @@ class Record:
     log: Log = field(default_factory=Log)
     blocks: Sequence[Block] = ()
 
+    @cached_property
+    def places(self) -> list[Place]:
+        """Where each line of the program is from."""
+        return places_of(self.program)
+
     def living(self, made: int) -> list[Block]:
         """What is alive when the first ``made`` blocks have been made."""
         return [block for block in self.blocks[:made] if block.outlived >= made]
 
     def alive(self, made: int) -> tuple[Alive, ...]:
         """Of that what the program itself made, by kind and line."""
-        return alive_at_peak(self.living(made), self.program)
+        return alive_at_peak(self.living(made), self.program, self.places)
 
     def curve(self) -> Curve:
         """The memory over time."""
@@ -33,4 +38,4 @@ class Record:
     @cached_property
     def heights(self) -> list[Height]:
         """What is alive as each tensor is made, in order."""
-        return self.log.heights(self.program)
+        return self.log.heights(self.program, self.places)

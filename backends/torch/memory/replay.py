@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,9 +29,10 @@ MOST = 1 << 14
 
 
 class Replay:
-    """What calls made, by operator and the forms of their tensors: the same in each program of a process."""
+    """What calls made, by operator and the forms of their tensors."""
 
-    _known: ClassVar[dict[Hashable, list[_Made] | None]] = {}
+    def __init__(self) -> None:
+        self._known: dict[Hashable, list[_Made] | None] = {}
 
     def call(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> object:
         """What ``func`` makes on the meta device: computed, or made as an equal call made it before."""
