@@ -28,7 +28,8 @@ def program(layers: int) -> Iterator[str]:
     for n in reversed(range(layers)):
         yield from ("    # model.py:1", f"    grad_{n} = empty([12], torch.uint8)")
         yield from (f"    other_{n} = add(kept_{n}, 1)", f"    del kept_{n}, other_{n}")
-    yield from ("    # -- optimizer", "    # adam.py:1", "    first = empty([50], torch.uint8)")
+    yield from ("    # -- optimizer", "    # clip.py:1", "    first = empty([50], torch.uint8)")
+    yield "    # adam.py:1"
     for n in range(layers):
         yield f"    new_{n} = add(grad_{n}, 1)"
         yield f"    del grad_{n}, new_{n}"
