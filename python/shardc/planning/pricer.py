@@ -119,7 +119,7 @@ class Pricer:
         self, candidate: Candidate, periods: Periods, options: dict[str, object], verify: bool = True
     ) -> Priced:
         compiled = self.compiled(candidate, periods, verify=verify, **options)
-        key = _counts(periods), compiled.capture.noted
+        key = _counts(periods), tuple(compiled.capture.noted)
         if key not in self._single:
             self._single[key] = single_work(compiled.global_module)
         return price_of(candidate, self.question.tokens, compiled, self._single[key])
