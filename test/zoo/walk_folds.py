@@ -16,12 +16,16 @@ import logging
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from walk import Row, run_apart
+from walk import Row, run_apart  # sets the variables of each process, before torch is imported
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 DEPTH = 4
 """Layers: the third and the fourth are copies."""
@@ -77,7 +81,7 @@ def _compared(name: str) -> Iterator[Row]:
         yield row | {"reason": f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]}
 
 
-def _both(make, batch, loss) -> Row:
+def _both(make: Callable[[], nn.Module], batch: object, loss: Callable[..., Tensor]) -> Row:
     """The programs of both ways compared. ``why``: what the log says of layers that were not copied."""
     import torch
 
