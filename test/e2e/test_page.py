@@ -130,9 +130,28 @@ def test_sliders_and_plans_answer(
     answer = tab.value("document.getElementById('answer').textContent")
     assert "a step (+" in answer
     assert "0.5\u00d7" in tab.value("document.getElementById('what-if').textContent")
+    tab.click("#what-if input[data-name=memory-rate]", x=0.99)  # both are changed now
+    texts = "document.getElementById('what-if').textContent"
+    assert "0.5\u00d7" in tab.value(texts) and "2\u00d7" in tab.value(texts)
+    assert tab.value("document.getElementById('answer').textContent") != answer
+    tab.click("#what-if input[data-name=flops]", x=0.99)  # a third puts the first back
+    assert "0.5\u00d7" not in tab.value(texts)
     tab.click("#plans tbody tr:nth-child(3) button")
     other = prices[2].priced.candidate
     assert f"{other.plan} on" in tab.value("document.getElementById('diff').textContent")
+    assert tab.problems == []
+
+
+def test_collectives_are_hidden_or_not(
+    browser: Chromium, tmp_path: Path, question: Question, prices: list[Price]
+) -> None:
+    tab = opened(browser, tmp_path, question, only(prices, "zero3*tensor"), VIEWS[0])
+    heads = tab.value("[...document.querySelectorAll('#collectives th')].map(e => e.textContent)")
+    assert heads[-2:] == ["takes", "not hidden"]
+    cells = tab.value(
+        "[...document.querySelectorAll('#collectives tbody tr')].map(e => e.lastChild.textContent)"
+    )
+    assert any("s" in cell and cell != "hidden" for cell in cells) and all(cells)
     assert tab.problems == []
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import transformers
-from configs import tiny_config
+from configs import LAYERS, tiny_config
 from overrides import OVERRIDES
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -36,9 +36,9 @@ class Architecture:
     def model_class(self) -> Any:
         return getattr(transformers, self.name)
 
-    def config(self) -> Any:
+    def config(self, layers: int = LAYERS) -> Any:
         """Its tiny random configuration."""
-        config = tiny_config(self.model_class.config_class or CONFIG_MAPPING[self.model_type])
+        config = tiny_config(self.model_class.config_class or CONFIG_MAPPING[self.model_type], layers)
         for name, value in {"use_cache": False, **OVERRIDES.get(self.name, {})}.items():
             setattr(config, name, value)
         return config

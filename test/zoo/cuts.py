@@ -13,6 +13,7 @@ import json
 import sys
 import warnings
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -30,7 +31,7 @@ def main() -> int:
     parser.add_argument("--mesh", nargs="*", default=["context2", "context4"])
     options = parser.parse_args()
     from table import read_passing
-    from walk import run_apart, sample
+    from walk import outcomes_on, run_apart, sample
 
     names = options.names or sorted(read_passing())
     if options.sample:
@@ -39,7 +40,7 @@ def main() -> int:
     if options.output and options.output.exists():
         done = {json.loads(line)["model"] for line in options.output.read_text().splitlines()}
     for name in [n for n in names if n not in done]:
-        for row in run_apart(name, 240, options.mesh):
+        for row in run_apart(name, 240, partial(outcomes_on, name, options.mesh)):
             words = (row[k] for k in ("model", "mesh", "stage", "reason", "where"))
             print(*words, f"{row.get('work', 0):.3f}", *row.get("repeated", ())[:1], flush=True)
             if options.output:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from architectures import ARCHITECTURES, Architecture
 from batches import batch_for, loss_of
+from configs import LAYERS
 from nets import NETS
 from torch import Tensor, nn
 
@@ -34,9 +35,11 @@ class Subject:
         return [self.batch(model) for _ in range(count)]
 
 
-def _of_architecture(a: Architecture) -> Subject:
+def of_architecture(a: Architecture, layers: int = LAYERS) -> Subject:
+    """A class of ``transformers`` with so many layers."""
+
     def build() -> nn.Module:
-        model = a.model_class(a.config())
+        model = a.model_class(a.config(layers))
         if any("experts" in name for name, _ in model.named_modules()):
             model.set_experts_implementation("batched_mm")  # grouped matmuls have no f64
         return model
@@ -49,6 +52,6 @@ SUBJECTS: dict[str, Subject] = {
         name: Subject(name, "net", net.build, lambda model, net=net: net.batch())
         for name, net in NETS.items()
     },
-    **{name: _of_architecture(a) for name, a in ARCHITECTURES.items()},
+    **{name: of_architecture(a) for name, a in ARCHITECTURES.items()},
 }
 """Hand-written nets first, then the classes of ``transformers``."""

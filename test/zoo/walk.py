@@ -17,8 +17,9 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
     for name in names:
         meshes = [mesh for mesh in options.mesh or MESHES if not done & {(name, mesh), (name, "*")}]
-        for row in run_apart(name, options.timeout, meshes) if meshes else ():
+        for row in run_apart(name, options.timeout, partial(_outcomes, name, meshes)) if meshes else ():
             failed += row["stage"] != "equal"
             _show(row)
             if options.output:
@@ -60,13 +61,13 @@ def sample(count: int, day: date, names: Iterable[str]) -> list[str]:
     return random.Random(day.toordinal()).sample(sorted(names), count)
 
 
-def run_apart(name: str, timeout_s: float, meshes: Sequence[str]) -> list[Row]:
+def run_apart(name: str, timeout_s: float, outcomes: Callable[[], Iterable[Row]]) -> list[Row]:
     """The outcomes of one model, tried in a fork of this process; a crash or a time-out is an outcome too."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(read)
-        _work(name, write, meshes)
+        _work(write, outcomes)
     os.close(write)
     text, ended = _read_until(read, time.monotonic() + timeout_s)
     if not ended:
@@ -81,21 +82,26 @@ def run_apart(name: str, timeout_s: float, meshes: Sequence[str]) -> list[Row]:
     return rows
 
 
-def _work(name: str, pipe: int, meshes: Sequence[str]) -> None:
+def _work(pipe: int, outcomes: Callable[[], Iterable[Row]]) -> None:
     status = 1
     try:
         import warnings
 
-        from subjects import SUBJECTS
-        from trial import CUTS, MESHES, try_model
-
         warnings.simplefilter("ignore")
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-        for outcome in try_model(SUBJECTS[name], {mesh: (MESHES | CUTS)[mesh] for mesh in meshes}):
-            os.write(pipe, (json.dumps(outcome.as_json()) + "\n").encode())
+        for row in outcomes():
+            os.write(pipe, (json.dumps(row) + "\n").encode())
         status = 0
     finally:
         os._exit(status)
+
+
+def outcomes_on(name: str, meshes: Sequence[str]) -> Iterator[Row]:
+    from subjects import SUBJECTS
+    from trial import CUTS, MESHES, try_model
+
+    for outcome in try_model(SUBJECTS[name], {mesh: (MESHES | CUTS)[mesh] for mesh in meshes}):
+        yield outcome.as_json()
 
 
 def _read_until(pipe: int, deadline: float) -> tuple[bytes, bool]:

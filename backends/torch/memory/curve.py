@@ -50,11 +50,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Height:
-    """What is alive as a tensor is made at ``place``. ``moving_bytes``: of collectives that are under way."""
+    """What is alive as a tensor is made at ``place``. ``moving_bytes``: of collectives that are under way.
+    ``made``: how many have been made by then, arguments included.
+    """
 
     place: Place
     fixed_bytes: int
     moving_bytes: int
+    made: int = 0
 
 
 class Log:
@@ -101,18 +104,22 @@ class Log:
                 found.append(Moment(kept[event], sum(held.values()), place, alive))
         return Curve(tuple(numbers), tuple(found))
 
-    def heights(self, program: Sequence[str]) -> list[Height]:
-        """What is alive as each tensor is made, in order; those that gathers make ahead are left out."""
-        table, moving = places_of(program), moving_lines(program)
+    def heights(self, program: Sequence[str], places: Sequence[Place]) -> list[Height]:
+        """What is alive as each tensor is made, in order; those that gathers make ahead are left out.
+
+        ``places``: of the program's lines.
+        """
+        moving = moving_lines(program)
         found: list[Height] = []
-        fixed = on_the_way = 0
-        for size, line in zip(self._bytes, self._lines, strict=True):
+        fixed = on_the_way = made = 0
+        for size, line, block in zip(self._bytes, self._lines, self._blocks, strict=True):
+            made += size > 0 and block != HELD
             if line in moving:
                 on_the_way += size
             else:
                 fixed += size
                 if size > 0 and line != ARGUMENTS:
-                    found.append(Height(table[line], fixed, on_the_way))
+                    found.append(Height(places[line], fixed, on_the_way, made))
         return found
 
     def _largest(self, moments: int) -> dict[int, int]:

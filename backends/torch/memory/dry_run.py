@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from types import FrameType
 from typing import Any
@@ -21,8 +22,9 @@ from torch import Tensor
 
 from shardc.backends.eager.kern.libraries import MEANINGS
 from shardc.backends.torch.memory.call_workspace import call_workspace_bytes
-from shardc.backends.torch.memory.curve import Curve, Height, Log
-from shardc.backends.torch.memory.kinds import Alive, Block, alive_at_peak
+from shardc.backends.torch.memory.curve import Curve, Log
+from shardc.backends.torch.memory.kinds import Alive, Block
+from shardc.backends.torch.memory.record import Record
 from shardc.backends.torch.memory.replay import Replay
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.runtime.kernels.kernel_call import (
@@ -44,6 +46,8 @@ from shardc.runtime.torch_private import (
 
 META = torch.device("meta")
 FILE = "<dry run>"
+CALLS = Replay()
+"""The same in each program of a process."""
 
 Workspace = Callable[[str, Sequence[int]], int]
 """Bytes of a kernel's workspace, by its name and the integers that its symbolic sizes are in."""
@@ -55,10 +59,10 @@ class Peak:
 
     ``size_bytes`` are all of them, ``given_bytes`` what the arguments take at the start. ``line`` is the
     program's where it is reached, ``where`` the user's source line, empty if there is none; ``held`` the
-    largest tensors at that time, as bytes and the line that made each (empty for an argument). ``curve`` is
-    the memory over time. ``alive``: what the program itself made that lives at the peak, by kind and line.
-    ``log``: what was made and given up, in order. ``heights``: what is alive as each tensor is made.
-    ``kept_bytes`` of ``size_bytes`` are workspaces of kernels that stay between steps.
+    largest tensors at that time, as bytes and the line that made each (empty for an argument). ``alive``:
+    what the program itself made that lives at the peak, by kind and line. ``record``: all that was made.
+    ``kept_bytes`` of ``size_bytes`` are workspaces of kernels that stay between steps. ``make_curve``: the
+    memory over time, which most who ask for a peak do not read.
     """
 
     size_bytes: int
@@ -66,11 +70,15 @@ class Peak:
     line: str
     where: str
     held: tuple[tuple[int, str], ...]
-    curve: Curve = field(default=Curve(), repr=False)
     alive: tuple[Alive, ...] = field(default=(), repr=False)
-    log: Log = field(default_factory=Log, repr=False, compare=False)
-    heights: Sequence[Height] = field(default=(), repr=False, compare=False)
+    record: Record = field(default_factory=Record, repr=False, compare=False)
     kept_bytes: int = 0
+    make_curve: Callable[[], Curve] = field(default=Curve, repr=False, compare=False)
+
+    @cached_property
+    def curve(self) -> Curve:
+        """The memory over time."""
+        return self.make_curve()
 
 
 def dry_run(
@@ -117,7 +125,7 @@ class _Meter(TorchDispatchMode):
     def __init__(self, lines: list[str], in_calls: bool) -> None:
         super().__init__()
         self._in_calls = in_calls
-        self._lines, self._replay, self._log = lines, Replay(), Log()
+        self._lines, self._replay, self._log = lines, CALLS, Log()
         self._meanings: dict[OpOverload, Callable[..., Any]] = {}
         self._live: dict[int, tuple[Block, weakref.ref[torch.UntypedStorage]]] = {}
         self._now = self._most = self._given = self._line = 0
@@ -155,7 +163,7 @@ class _Meter(TorchDispatchMode):
             return
         storage = value.untyped_storage()
         key = storage_address(storage)
-        if key in self._live:
+        if key in self._live or not storage.nbytes():
             return
         block = Block(storage.nbytes(), self._position(), number=len(self._blocks))
         self._blocks.append(block)
@@ -186,8 +194,8 @@ class _Meter(TorchDispatchMode):
     def peak(self, kept_bytes: int) -> Peak:
         """``kept_bytes``: of workspaces, which are there from the start."""
         self._log.hold(kept_bytes)
-        then = self._made_by_then
-        blocks = [block for block in self._blocks[:then] if block.outlived >= then]
+        record = Record(self._lines, self._log, self._blocks)
+        blocks = record.living(self._made_by_then)
         largest = sorted(blocks, key=lambda block: (-block.size_bytes, block.made))[:LARGEST]
         return Peak(
             self._most + kept_bytes,
@@ -195,11 +203,10 @@ class _Meter(TorchDispatchMode):
             self._text(self._line),
             self._source(self._line),
             tuple((block.size_bytes, self._text(block.made)) for block in largest),
-            self._log.curve(self._lines),
-            alive_at_peak(blocks, self._lines),
-            self._log,
-            self._log.heights(self._lines),
+            record.alive(self._made_by_then),
+            record,
             kept_bytes,
+            record.curve,
         )
 
     def _gone(self, key: int) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shardc.backends.torch.memory.curve import ARGUMENTS, Place, places_of
+from shardc.backends.torch.memory.curve import ARGUMENTS, Place
 
 GRADIENTS, ACTIVATIONS, COLLECTIVES, TEMPORARIES = "gradients", "activations", "collectives", "temporaries"
 KINDS = (GRADIENTS, ACTIVATIONS, COLLECTIVES, TEMPORARIES)
@@ -41,14 +41,15 @@ class Alive:
     size_bytes: int
 
 
-def alive_at_peak(blocks: Iterable[Block], program: Sequence[str]) -> tuple[Alive, ...]:
-    """What the program itself holds, the most first.
+def alive_at_peak(
+    blocks: Iterable[Block], program: Sequence[str], places: Sequence[Place]
+) -> tuple[Alive, ...]:
+    """What the program itself holds, the most first. ``places``: of the program's lines.
 
     ``gradients`` are of parameters: made in backward, whole or in part. ``activations`` are made in the
     forward, or again in backward, and read in backward. ``collectives`` is what is gathered, and what is on
     its way. ``temporaries`` are all others.
     """
-    places = places_of(program)
     found: dict[tuple[str, Place], int] = {}
     for block in blocks:
         if block.made != ARGUMENTS:

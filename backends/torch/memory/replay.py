@@ -24,6 +24,10 @@ class _Made:
     view: int | None = None
 
 
+MOST = 1 << 14
+"""Calls that are known at once."""
+
+
 class Replay:
     """What calls made, by operator and the forms of their tensors."""
 
@@ -44,6 +48,8 @@ class Replay:
         forms = [_form(tensor) for tensor in given]
         made = func(*args, **kwargs)
         if key not in self._known:
+            if len(self._known) >= MOST:
+                self._known.clear()
             unchanged = forms == [_form(tensor) for tensor in given]
             self._known[key] = _recorded(made, given) if unchanged else None
         return made

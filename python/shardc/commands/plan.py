@@ -121,7 +121,11 @@ class _Asked:
         self._request, self._cluster = request, cluster
         self.batch = request.batch or self._devices
         self.question, autocast = self._read(self.batch, request.length)
-        self._pricer = Pricer(self.question, autocast)
+        self._pricer = self._pricer_of(self.question, autocast)
+
+    def _pricer_of(self, question: Question, autocast: str | None) -> Pricer:
+        """By the links of the one cluster; where several are compared they share compiles, by bytes."""
+        return Pricer(question, autocast, self._cluster if len(self._request.clusters) == 1 else None)
 
     @property
     def _devices(self) -> int:
@@ -197,7 +201,7 @@ class _Asked:
             candidate = replace(candidate, micro_batches=change.count(candidate.micro_batches))
             return self._priced(self._pricer, candidate).on(price.cluster)
         if name == "precision":
-            pricer = Pricer(*self._read(self.batch, self._request.length, change.word))
+            pricer = self._pricer_of(*self._read(self.batch, self._request.length, change.word))
             return self._priced(pricer, candidate).on(price.cluster)
         if change.word:
             option = {name.replace("-", "_"): change.word}
@@ -219,7 +223,7 @@ class _Asked:
 
     def _of_size(self, price: Price, batch: int, length: int | None) -> Price:
         """The same plan's price for another batch."""
-        pricer = Pricer(*self._read(batch, length))
+        pricer = self._pricer_of(*self._read(batch, length))
         return self._priced(pricer, price.priced.candidate).on(price.cluster)
 
     def _priced(self, pricer: Pricer, candidate: Candidate, **changed: object) -> Priced:

@@ -84,11 +84,9 @@ def step_peaks(
 def distinct_parts(described: Json) -> tuple[Mesh, dict[int, tuple[int, Part]]]:
     """The mesh of a described program, and by the number of its function each part and its first rank."""
     mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
-    parts: dict[int, tuple[int, Part]] = {}
-    for rank in range(mesh.world_size):
-        part = part_of(described["pipeline"], leaves, mesh, rank)
-        parts.setdefault(part.number, (rank, part))
-    return mesh, parts
+    stages = [(entry["name"], 1, dict(mesh.space)[entry["name"]]) for entry in described["pipeline"]]
+    found = [(rank, part_of(described["pipeline"], leaves, mesh, rank)) for rank in mesh.peers(0, (*stages,))]
+    return mesh, {part.number: (rank, part) for rank, part in found}
 
 
 def step_peak(module: ir.Module, library: Kernels | None = None, in_calls: bool = False) -> Peak:
@@ -128,7 +126,7 @@ class AloneGroups(Groups):
         self._mesh, self._rank = mesh, rank
 
     def __getitem__(self, axes: Axes) -> Group:
-        ranks = next(part for part in self._mesh.partition(axes) if self._rank in part)
+        ranks = self._mesh.peers(self._rank, axes)
         return _AloneGroup(ranks, None, place_of(ranks))
 
 

@@ -102,7 +102,7 @@ class CachingAllocator:
     def _best(self, size: int, small: bool) -> _Block | None:
         """The smallest free block that is large enough, the first of these in memory."""
         pool = self._free[small]
-        at = bisect_left(pool, size, key=lambda key: key[0])
+        at = bisect_left(pool, (size,))
         if at == len(pool):
             return None
         block = pool[at][2]
@@ -123,10 +123,10 @@ class CachingAllocator:
         self._number += 1
         key = self._keys[block] = (block.size, self._number, block)
         block.free = True
-        insort(self._free[block.small], key, key=lambda key: key[:2])
+        insort(self._free[block.small], key)
 
     def _take(self, block: _Block) -> None:
         key = self._keys.pop(block)
         pool = self._free[block.small]
-        del pool[bisect_left(pool, key[:2], key=lambda key: key[:2])]
+        del pool[bisect_left(pool, key)]
         block.free = False

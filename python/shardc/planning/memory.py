@@ -12,14 +12,11 @@ from torch_mlir import ir
 from shardc.backends.torch.description import describe_program
 from shardc.backends.torch.memory.dry_run import Peak
 from shardc.backends.torch.memory.kinds import ACTIVATIONS, COLLECTIVES, GRADIENTS, KINDS, TEMPORARIES, Alive
-from shardc.compiler.memory import step_peaks
+from shardc.compiler.memory import distinct_parts, step_peaks
 from shardc.cost.allocator import UNKNOWN_SLACK, reserved_bytes
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.diagnostics.text import size_text
 from shardc.runtime.check import STATE_ROLES
-from shardc.runtime.comm.layout import Leaf
-from shardc.runtime.comm.mesh import Mesh
-from shardc.runtime.program import part_of
 
 ROLE_WORDS = {"param": "parameters", "opt_state": "optimizer state", "buffer": "buffers", "input": "batch"}
 KIND_WORDS = {
@@ -94,7 +91,7 @@ class RankMemory:
             return self.reserved
         if isinstance(self.peak, PeakUnknown):
             return int(self.peak_bytes * (1 + UNKNOWN_SLACK))
-        return reserved_bytes(self.peak.log.requests, self.peak.log.given)
+        return reserved_bytes(self.peak.record.log.requests, self.peak.record.log.given)
 
     def rows(self) -> list[tuple[str, str]]:
         """What is alive at the peak, by kind."""
@@ -108,13 +105,7 @@ class RankMemory:
 
 def memory_of(module: ir.Module) -> Sequence[RankMemory]:
     """Of one rank of each program in a module of level 3 or 4: of a pipeline, each stage's first rank."""
-    described = describe_program(module)
-    mesh, leaves = Mesh.read(described["mesh"]), [Leaf.read(entry) for entry in described["arguments"]]
-    parts = {
-        part.number: (rank, part)
-        for rank in reversed(range(mesh.world_size))
-        for part in [part_of(described["pipeline"], leaves, mesh, rank)]
-    }
+    mesh, parts = distinct_parts(describe_program(module))
     found = []
     for number, peak in zip(sorted(parts), step_peaks(module), strict=True):
         rank, part = parts[number]

@@ -8,8 +8,10 @@ them. (Ren et al., ZeRO-Offload, 2021, update on the CPU instead, and send gradi
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from shardc.backends.torch.memory.curve import ARGUMENTS, Curve, Moment, Place
+from shardc.backends.torch.memory.dry_run import Peak
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.passes.memory import PeakUnknown
@@ -31,13 +33,14 @@ def offloaded(rank: RankMemory) -> RankMemory:
     if not isinstance(peak, PeakUnknown):
         less = moved - there
         sizes = {"size_bytes": peak.size_bytes - less, "given_bytes": peak.given_bytes - less}
-        peak = replace(peak, curve=_lowered(peak.curve, less), **sizes)
+        peak = replace(peak, make_curve=partial(_lowered_curve, peak, less), **sizes)
     reserved = rank.reserved_bytes - moved + there
     return replace(rank, given=given, peak=peak, host_bytes=moved, reserved=reserved)
 
 
-def _lowered(curve: Curve, less: int) -> Curve:
+def _lowered_curve(peak: Peak, less: int) -> Curve:
     """The memory over time where arguments take ``less`` bytes less."""
+    curve = peak.curve
     given = curve.places.index(Place()) if Place() in curve.places else ARGUMENTS
     return replace(curve, moments=tuple(_moment(moment, given, less) for moment in curve.moments))
 

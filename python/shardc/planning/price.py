@@ -19,7 +19,7 @@ from shardc.planning.depth.blend import Blend
 from shardc.planning.memory import RankMemory, memory_of
 from shardc.planning.offload import with_copies
 from shardc.planning.placement import ArgumentPlacement, placement_of
-from shardc.report.device_work import DeviceWork
+from shardc.report.device_work import DeviceWork, Work, device_work
 from shardc.report.step.read_step import read_step
 from shardc.report.traffic import Transfer, transfers
 from shardc.step.shard import Compiled
@@ -154,15 +154,15 @@ class Price:
         return not self.fits, self.time.seconds if self.fits else -self.free_bytes, -self.free_bytes
 
 
-def price_of(candidate: Candidate, tokens: int, compiled: Compiled) -> Priced:
-    """What a compiled plan's costs follow from."""
+def price_of(candidate: Candidate, tokens: int, compiled: Compiled, single: list[Work]) -> Priced:
+    """What a compiled plan's costs follow from. ``single``: the calls of the step on one device."""
     module = compiled.unfused
     written = find_schedule(module)
     return Priced(
         candidate,
         tokens,
         memory_of(module),
-        compiled.work,
+        device_work(single, compiled.rank_module, compiled.plan.pipeline),
         read_step(module),
         placement_of(compiled.rank_module, module),
         transfers(compiled.rank_module),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
+from shardc.cost.cluster.cluster import Cluster
 from shardc.diagnostics.base import ShardcError
+from shardc.dialects.collection import collection_paused
 from shardc.dialects.context import new_context
 from shardc.frontend.step.capture import capture_step
 from shardc.frontend.step.spec import Capture
@@ -15,31 +16,40 @@ from shardc.options.parallelism import Parallelism
 from shardc.options.step import StepOptions
 from shardc.passes.manager.program import copy_module
 from shardc.planning.candidates import Candidate
-from shardc.planning.depth.blend import Blend, NotAffine
+from shardc.planning.depth.blend import NotAffine
+from shardc.planning.depth.few import FEW, MORE, Few
 from shardc.planning.depth.runs import runs_of
 from shardc.planning.depth.shallow import Periods, shallow
 from shardc.planning.offload import offloaded
 from shardc.planning.price import Priced, price_of
 from shardc.planning.question import Question
+from shardc.report.device_work import Work, single_work
 from shardc.runtime.report.logs import TIMING
 from shardc.step.foreign.resolve import resolve_plan
 from shardc.step.recomputed import recomputed
 from shardc.step.shard import Compiled, compile_capture, make_mesh, model_plan_of
 
-FEW, MORE, CHECKED = 2, 3, 4
-"""Periods of equal layers: of the shallow program, of a deeper one, and of the one that both foretell."""
-TOLERANCE = 1e-3
-"""By how much of itself a foretold number may be off."""
+CHECKED = 4
+"""Periods of equal layers of the program that two and three of them have to foretell."""
+Version = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
+"""A version of the model: how many periods of equal layers there are, and the modules that are noted."""
 
 
 class Pricer:
-    """Prices of one question's plans. Each version of the model is captured once."""
+    """Prices of one question's plans. Each version of the model is captured once.
 
-    def __init__(self, question: Question, autocast: str | None = None) -> None:
-        self.question = question
+    ``cluster``: whose links decide which collectives change a layout, as in ``compile_step``; without one,
+    the bytes that devices send.
+    """
+
+    def __init__(
+        self, question: Question, autocast: str | None = None, cluster: Cluster | None = None
+    ) -> None:
+        self.question, self._cluster = question, cluster
         self._autocast = None if autocast is None else getattr(torch, autocast)
-        self._captures: dict[tuple[tuple[tuple[int, ...], ...], tuple[str, ...]], Capture] = {}
-        """By how many periods of equal layers there are, and the modules that are noted."""
+        self._captures: dict[Version, Capture] = {}
+        self._single: dict[Version, list[Work]] = {}
+        """What one device computes, which no plan changes."""
         self._runs = runs_of(question.model)
         self._is_checked = False
 
@@ -49,26 +59,41 @@ class Pricer:
 
         Raises what a compile raises.
         """
-        if not whole and self._is_affine(candidate, options):
-            try:
-                return _with_offload(self._foretold(candidate, self._whole(), options), options)
-            except NotAffine as error:
-                _log(str(error))
-        return _with_offload(self._price(candidate, self._whole(), options), options)
+        with collection_paused():
+            priced = None if whole else self._foretold(candidate, options)
+            if priced is None:
+                priced = self._price(candidate, self._whole(), options)
+        return _with_offload(priced, options)
 
-    def _is_affine(self, candidate: Candidate, options: dict[str, object]) -> bool:
-        """Whether equal layers may stand for others. Stages and plans of files speak of single layers."""
+    def _foretold(self, candidate: Candidate, options: dict[str, object]) -> Priced | None:
+        """The price from few layers; None where each is to be compiled: equal layers may not stand for others
+        in stages and plans of files, which speak of single layers, or costs are not affine.
+        """
         is_by_name = not isinstance(options.get("recompute", "none"), str)
-        if is_by_name or "pipeline" in candidate.plan or candidate.plan.endswith(".json"):
-            return False
-        if self._runs and not self._is_checked:
-            self._check(candidate, options)
-        return bool(self._runs)
+        if is_by_name or "pipeline" in candidate.plan or candidate.plan.endswith(".json") or not self._runs:
+            return None
+        is_first, self._is_checked = not self._is_checked, True
+        try:
+            few = self._few(candidate, options)
+            if is_first:
+                few.check(self._price(candidate, self._even(CHECKED), options), self._even(CHECKED))
+            return few.of(self._whole())
+        except NotAffine as error:
+            _log(str(error))
+        except ShardcError as error:
+            if not is_first:
+                raise
+            # the whole model, which is asked then, has its own errors
+            _log(next(iter(str(error).splitlines())))
+        if is_first:
+            self._runs = []
+        return None
 
-    def compiled(self, candidate: Candidate, periods: Periods | None = None, **options: object) -> Compiled:
+    def compiled(
+        self, candidate: Candidate, periods: Periods | None = None, *, verify: bool = True, **options: object
+    ) -> Compiled:
         """The rank program of one plan, at level 3; of ``periods`` equal layers where they are given."""
-        given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
-        chosen = StepOptions.of({**given, **options})
+        chosen = _chosen(candidate, options)
         model = self.question.model
         plan, pipeline = resolve_plan(chosen.parallelism, model, chosen.pipeline)
         return compile_capture(
@@ -77,9 +102,11 @@ class Pricer:
             plan,
             model_plan=model_plan_of(model),
             pipeline=pipeline,
+            cluster=self._cluster,
             recompute=chosen.parallelism.recompute,
             reduce_dtype=chosen.numerics.reduce_dtype,
             reshard_after_forward=chosen.parallelism.reshard_after_forward,
+            verify=verify,
         )
 
     def _whole(self) -> Periods:
@@ -88,54 +115,51 @@ class Pricer:
     def _even(self, count: int) -> list[list[int]]:
         return [[count] * len(run.stretches) for run in self._runs]
 
-    def _price(self, candidate: Candidate, periods: Periods, options: dict[str, object]) -> Priced:
-        return price_of(candidate, self.question.tokens, self.compiled(candidate, periods, **options))
+    def _price(
+        self, candidate: Candidate, periods: Periods, options: dict[str, object], verify: bool = True
+    ) -> Priced:
+        compiled = self.compiled(candidate, periods, verify=verify, **options)
+        key = _counts(periods), tuple(compiled.capture.noted)
+        if key not in self._single:
+            self._single[key] = single_work(compiled.global_module)
+        return price_of(candidate, self.question.tokens, compiled, self._single[key])
 
-    def _foretold(self, candidate: Candidate, counts: Periods, options: dict[str, object]) -> Priced:
-        """The costs of a model of so many periods, from two and three of each stretch."""
-        deeper, more = [], []
-        for r, run in enumerate(counts):
-            for s, count in enumerate(run):
+    def _few(self, candidate: Candidate, options: dict[str, object]) -> Few:
+        """The prices of two, and of three of each stretch."""
+        deeper = []
+        for r, run in enumerate(self._runs):
+            for s, _ in enumerate(run.stretches):
                 periods = self._even(FEW)
                 periods[r][s] = MORE
                 deeper.append(self._price(candidate, periods, options))
-                more.append((count - FEW) // (MORE - FEW))
-        return blended(self._price(candidate, self._even(FEW), options), deeper, Blend(tuple(more)))
-
-    def _check(self, candidate: Candidate, options: dict[str, object]) -> None:
-        """Compare what two and three periods foretell of four with these. What is not affine has no runs."""
-        self._is_checked = True
-        try:
-            periods = self._even(CHECKED)
-            found = self._price(candidate, periods, options)
-            foretold = self._foretold(candidate, periods, options)
-            problem = difference(foretold, found)
-        except NotAffine as error:
-            problem = str(error)
-        except ShardcError as error:
-            # the whole model, which is asked then, has its own errors
-            problem = next(iter(str(error).splitlines()))
-        if problem:
-            _log(problem)
-            self._runs = []
+        # the deeper programs have all that this one has, and were verified
+        return Few(self._price(candidate, self._even(FEW), options, verify=False), deeper)
 
     def _captured(self, periods: Periods, options: Parallelism) -> Capture:
         """The captured step, with a module of its own for the passes to change."""
-        counts = tuple(map(tuple, periods))
         with shallow(self.question, self._runs, periods) as q:
-            noted = recomputed(q.model, options)
-            if (counts, noted) not in self._captures:
-                self._captures[counts, noted] = capture_step(
+            key = _counts(periods), recomputed(q.model, options)
+            if key not in self._captures:
+                self._captures[key] = capture_step(
                     q.model,
                     q.optimizer,
                     q.batch,
                     loss=q.loss,
                     autocast=self._autocast,
                     context=new_context(),
-                    noted=noted,
+                    noted=key[1],
                 )
-        capture = self._captures[counts, noted]
+        capture = self._captures[key]
         return replace(capture, module=copy_module(capture.module))
+
+
+def _counts(periods: Periods) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, periods))
+
+
+def _chosen(candidate: Candidate, options: dict[str, object]) -> StepOptions:
+    given = {"mesh": candidate.mesh, "plan": candidate.plan, "micro_batches": candidate.micro_batches}
+    return StepOptions.of({**given, **options})
 
 
 def _with_offload(priced: Priced, options: dict[str, object]) -> Priced:
@@ -146,39 +170,3 @@ def _with_offload(priced: Priced, options: dict[str, object]) -> Priced:
 
 def _log(problem: str) -> None:
     TIMING.debug("plan: each layer is compiled: %s", problem)
-
-
-def blended(shallow: Priced, deeper: Sequence[Priced], blend: Blend) -> Priced:
-    """The price of a model with more layers. ``deeper``: with a period more of one stretch each."""
-    memory = [
-        blend.memory(rank, [other.memory[n] for other in deeper]) for n, rank in enumerate(shallow.memory)
-    ]
-    seconds = {}
-    for priced in (shallow, *deeper):
-        for name, taken in priced.seconds.items():
-            seconds[name] = seconds.get(name, 0.0) + taken
-    return replace(
-        shallow,
-        memory=memory,
-        work=blend.work(shallow.work, [other.work for other in deeper]),
-        transfers=blend.transfers(shallow.transfers, [other.transfers for other in deeper]),
-        seconds=seconds,
-        deeper=[other.step for other in deeper],
-        blend=blend,
-    )
-
-
-def difference(foretold: Priced, found: Priced) -> str:
-    """Which number was foretold wrongly, in words; empty if none was."""
-    numbers = {
-        "bytes at the peak": lambda priced: priced.fullest.peak_bytes,
-        "bytes of state": lambda priced: priced.fullest.state_bytes,
-        "operations": lambda priced: sum(work.flops for work in priced.work.own),
-        "bytes of passes over memory": lambda priced: sum(work.bytes_moved for work in priced.work.own),
-        "bytes sent": lambda priced: sum(priced.sent.values()),
-    }
-    for name, number in numbers.items():
-        expected, real = number(foretold), number(found)
-        if abs(expected - real) > TOLERANCE * max(real, 1):
-            return f"{name} are not affine in the number of layers ({expected:.6g} for {real:.6g})"
-    return ""

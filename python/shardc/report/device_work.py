@@ -94,11 +94,20 @@ class DeviceWork:
                 yield _remark(axes, prod(self.space[a] for a in axes), part, by_line)
 
 
-def device_work(single: ir.Module, rank: ir.Module, pipeline: str = "") -> DeviceWork:
-    """Of the program at levels 1 and 3, where it is not cut into stages; ``pipeline``: the axis of these."""
+def device_work(single: ir.Module | list[Work], rank: ir.Module, pipeline: str = "") -> DeviceWork:
+    """Of the program at levels 1 and 3, where it is not cut into stages; ``pipeline``: the axis of these.
+
+    ``single``: level 1, or the :func:`single_work` of it.
+    """
     mesh = read_mesh(rank)
     space = {a.name: a.size for a in mesh.space if a.name != pipeline} if mesh is not None else {}
-    return DeviceWork(list(_works(rank, mesh)), list(_works(single, None)), space)
+    alone = single if isinstance(single, list) else single_work(single)
+    return DeviceWork(list(_works(rank, mesh)), alone, space)
+
+
+def single_work(module: ir.Module) -> list[Work]:
+    """The calls of a program of level 1."""
+    return list(_works(module, None))
 
 
 def _works(module: ir.Module, mesh: Mesh | None) -> Iterator[Work]:

@@ -32,6 +32,7 @@ from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import Program, copy_module
 from shardc.passes.manager.reading import Reading
+from shardc.passes.manager.verify_level import VerifyLevel
 from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
 from shardc.passes.partition.dist_partition import DistPartition
 from shardc.passes.partition.fold_rows import without_rows
@@ -62,14 +63,17 @@ def _passes(
     micro_batches: MicroBatches | None,
     cluster: Cluster | None,
     reshard_after_forward: bool,
+    verify: bool,
 ) -> list[Pass]:
     """The passes from a plan's shardings to level 3."""
     steps = [*build(_PROPAGATE), DistInsertReshards(reshard_after_forward)]
-    steps += [*build("verify-level{level=2}"), DistPartition(cluster)]
+    steps += [VerifyLevel(2), DistPartition(cluster)]
     if micro_batches is not None:
         steps.append(DistAccumulate(micro_batches.count, micro_batches.whole))
-    # What dist-combine packs together may be of several stages.
-    return steps + build("verify-level{level=3}" if has_pipeline else "dist-combine,verify-level{level=3}")
+    if not has_pipeline:  # what dist-combine packs together may be of several stages
+        steps += build("dist-combine")
+    steps.append(VerifyLevel(3))
+    return [step for step in steps if verify or not isinstance(step, VerifyLevel)]
 
 
 def _recompute(recompute: Recompute) -> list[Pass]:
@@ -229,6 +233,7 @@ def compile_capture(
     recompute: Recompute = "none",
     reduce_dtype: str | None = None,
     reshard_after_forward: bool = True,
+    verify: bool = True,
 ) -> Compiled:
     """Run every pass on a captured step; of a plan with a pipeline, cut it as ``pipeline`` says.
 
@@ -236,7 +241,7 @@ def compile_capture(
     links decide which collectives change a layout. ``held``: what the pipeline holds whose tensors a forward
     reads. ``recompute``: what backward computes again, of modules that the capture noted or of stages.
     ``reduce_dtype``: ``float32`` for sums of 16-bit gradients in f32. ``reshard_after_forward``: gather
-    parameters in backward again.
+    parameters in backward again. ``verify``: check what each level promises.
 
     Raises NotAPipeline for such options where the plan has none.
     """
@@ -267,7 +272,7 @@ def compile_capture(
         saved = plan_to_json(chosen, planned, arguments_of(program), name)
         apply_plan(program, planned, chosen)
         passed("dist-apply-plan", module)
-        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, reshard_after_forward)
+        passes = _passes(bool(chosen.pipeline), micro_batches, cluster, reshard_after_forward, verify)
         run(module, passes, verify_each=False, after_pass=passed, reading=reading)
         levels.keep(RANK, module)
         compiled = Compiled(capture, mesh, chosen, saved, levels, remarks, seconds, cluster=cluster)

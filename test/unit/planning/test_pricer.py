@@ -72,6 +72,15 @@ def test_a_pipeline_and_whoever_asks_get_each_layer(tmp_path: Path) -> None:
     assert pricer.price(Candidate({"pipe": 2}, "pipeline", 2)).is_whole
 
 
+def test_links_of_a_cluster_decide_on_collectives(tmp_path: Path) -> None:
+    config = write_config(tmp_path, **COMMON, num_hidden_layers=2)
+    question, cluster = read_config(config, Sizes(16, 4096), torch.bfloat16), find_cluster("h100-8x2")
+    candidate = Candidate({"data": 8, "tensor": 2}, "zero1*tensor")
+    by_bytes, by_links = (Pricer(question, None, c).price(candidate).on(cluster) for c in (None, cluster))
+    assert by_links.time.seconds < by_bytes.time.seconds
+    assert by_links.priced.sent != by_bytes.priced.sent
+
+
 class Weighed(nn.Module):
     """Each layer's result is weighed by how many there are: nothing that layers add up to."""
 

@@ -26,6 +26,7 @@ LISTS = [axes for n in (1, 2, 3) for axes in permutations(PARTS[:4], n)] + [(PAR
 def test_index_and_groups(axes: tuple) -> None:
     theirs = tuple(Axis(*a) for a in axes)
     parts = MESH.partition(axes)
+    assert all(MESH.peers(rank, axes) == part for part in parts for rank in part)
     assert sorted(r for part in parts for r in part) == list(range(16))
     for rank in range(MESH.world_size):
         assert MESH.index(rank, axes) == COMPILER.index(rank, theirs)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from shardc.backends.torch.memory.curve import Height, Place
 from shardc.backends.torch.memory.dry_run import Peak
-from shardc.backends.torch.memory.kinds import Alive
+from shardc.backends.torch.memory.kinds import COLLECTIVES, Alive
 from shardc.cost.memory import IN_FLIGHT_BYTES, PREFETCH_BYTES
 from shardc.cost.step.step_time import StepTime
 from shardc.diagnostics.passes.memory import PeakUnknown
@@ -67,7 +67,10 @@ class Blend:
     def _calls(self, shallow: Sequence[Work], deeper: Sequence[Sequence[Work]]) -> list[Work]:
         flops = self._sums_of([shallow, *deeper], _call, lambda work: work.flops)
         sizes = self._sums_of([shallow, *deeper], _call, lambda work: work.bytes_moved)
-        return [replace(call, flops=count, bytes_moved=sizes[call]) for call, count in flops.items()]
+        return [
+            Work(phase, where, count, sizes[phase, where, axes], axes)
+            for (phase, where, axes), count in flops.items()
+        ]
 
     def transfers(self, shallow: Sequence[Transfer], deeper: Sequence[Sequence[Transfer]]) -> list[Transfer]:
         """Collectives; those that differ in nothing but their place are one, that runs more often."""
@@ -101,27 +104,29 @@ class Blend:
         known = [peak for peak in (shallow, *deeper) if isinstance(peak, Peak)]
         if len(known) <= len(deeper):
             return next(peak for peak in (shallow, *deeper) if isinstance(peak, PeakUnknown))
-        place, size = max(self._heights(known[0], known[1:]), key=lambda pair: pair[1])
-        if any(peak.where != place.where for peak in known):
-            raise NotAffine(f"a deeper model has its peak at {place.where}, this one at {known[0].where}")
+        moments, size = max(self._heights(known[0], known[1:]), key=lambda pair: pair[1])
         given = int(self.of(known[0].given_bytes, [peak.given_bytes for peak in known[1:]]))
-        alive = self._sums_of([peak.alive for peak in known], _kind_of_memory, lambda a: a.size_bytes)
-        held = tuple(replace(kind, size_bytes=int(bytes_alive)) for kind, bytes_alive in alive.items())
-        return replace(known[0], size_bytes=size, given_bytes=given, alive=held)
+        then = [peak.record.alive(height.made) for peak, height in zip(known, moments, strict=True)]
+        alive = self._sums_of(then, _kind_of_memory, lambda a: a.size_bytes)
+        held = [replace(kind, size_bytes=int(bytes_alive)) for kind, bytes_alive in alive.items()]
+        excess = given + sum(kind.size_bytes for kind in held) - size
+        held = tuple(_without(held, excess) if excess > 0 else held)
+        where = moments[0].place.where
+        return replace(known[0], size_bytes=size, given_bytes=given, where=where, alive=held)
 
-    def _heights(self, shallow: Peak, deeper: Sequence[Peak]) -> Iterator[tuple[Place, int]]:
-        """The bytes that are alive when the layers that were compiled make their tensors; what is alive in
-        the others lies between.
+    def _heights(self, shallow: Peak, deeper: Sequence[Peak]) -> Iterator[tuple[list[Height], int]]:
+        """The moments at which the layers that were compiled make their tensors, in each program, and the
+        bytes that are alive then in the whole one; what is alive in other layers lies between.
         """
-        held = _by_phase(shallow.heights)
-        phases = [_by_phase(peak.heights) for peak in deeper]
-        highest = max(shallow.heights, key=lambda height: height.fixed_bytes + height.moving_bytes)
+        held = _by_phase(shallow.record.heights)
+        phases = [_by_phase(peak.record.heights) for peak in deeper]
+        highest = max(shallow.record.heights, key=lambda height: height.fixed_bytes + height.moving_bytes)
         for phase, made in held.items():
             found = [list(_aligned(made, other.get(phase, []))) for other in phases]
             for height, *more in zip([*made, *made], *found, strict=True):
                 others = [other for other in more if other is not None]
                 if len(others) == len(more):
-                    yield height.place, self._height(height, others)
+                    yield [height, *others], self._height(height, others)
                 elif height is highest:
                     raise NotAffine(
                         f"a deeper model does not make what this one makes at {height.place.where}"
@@ -142,8 +147,8 @@ def _summed(items: Iterable[T], key: Callable[[T], Key], number: Callable[[T], f
     return found
 
 
-def _call(work: Work) -> Work:
-    return replace(work, flops=0.0, bytes_moved=0.0)
+def _call(work: Work) -> tuple[str, str | None, frozenset[str] | None]:
+    return work.phase, work.where, work.axes
 
 
 def _kind_of_memory(alive: Alive) -> Alive:
@@ -152,6 +157,14 @@ def _kind_of_memory(alive: Alive) -> Alive:
 
 def _kind(transfer: Transfer) -> Transfer:
     return replace(transfer, times=0, bytes_moved=0.0)
+
+
+def _without(held: Sequence[Alive], excess: int) -> Iterator[Alive]:
+    """What collectives hold is bounded in a deep model, and grows in programs of few layers."""
+    for alive in held:
+        less = min(excess, alive.size_bytes) if alive.kind == COLLECTIVES else 0
+        excess -= less
+        yield replace(alive, size_bytes=alive.size_bytes - less)
 
 
 def _by_phase(heights: Sequence[Height]) -> dict[str, list[Height]]:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 from shardc.backends.torch.memory.curve import Curve
 from shardc.cost.cluster.mapping import Placement
-from shardc.cost.collectives.seconds import seconds
 from shardc.cost.step.on_cluster import costs_on
-from shardc.cost.step.step_time import StepTime, stage_places, timeline_of_step
+from shardc.cost.step.step_time import stage_places, timeline_of_step
 from shardc.diagnostics.passes.memory import PeakUnknown
 from shardc.planning.memory import RankMemory
+from shardc.planning.page.collectives import collective_rows
+from shardc.planning.page.points import pair_points, slider_points
 from shardc.planning.page.tree import module_tree
 from shardc.planning.price import Price
 from shardc.planning.question import Question
 from shardc.planning.verdict import CAUSES
-from shardc.planning.what_if import Amount, WhatIf
 from shardc.planning.write_json import prices_json
 from shardc.report.source_lines import shown
-from shardc.report.traffic import Transfer
 from shardc.runtime.check import Json
 
 PAGE_SCHEMA = 1
-FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)
-"""Points of each slider."""
-SLIDERS = ("links", "flops", "memory-rate", "memory")
 PLANS = 100
 """How many plans are compared."""
 SPANS = 6000
@@ -46,9 +41,10 @@ def page_json(question: Question, prices: Sequence[Price]) -> Json:
         "remarks": [r.render() for r in (*best.priced.remarks, *best.priced.work.remarks())],
         "memory": [_curve(rank) for rank in best.priced.memory],
         "tree": module_tree(best.priced.placement),
-        "collectives": _collectives(best),
+        "collectives": collective_rows(best),
         "timeline": _timeline(best),
-        "what_if": {name: [_point(best, name, factor) for factor in FACTORS] for name in SLIDERS},
+        "what_if": slider_points(best),
+        "what_if_pairs": pair_points(best),
     }
 
 
@@ -104,30 +100,6 @@ def _messages_bytes(price: Price) -> float:
     return max(sums.values())
 
 
-def _collectives(price: Price) -> list[Json]:
-    """By phase, kind, axes and source line, those that send most first. ``seconds``: by themselves."""
-    placement = Placement.of(price.cluster, price.priced.candidate.mesh)
-    rows: dict[tuple[str, str, tuple[str, ...], str], Json] = {}
-    for t in price.priced.transfers:
-        key = (t.phase, t.kind, t.axes, shown(t.where))
-        names = dict(zip(("phase", "kind", "axes", "where"), key, strict=True))
-        row = rows.setdefault(key, {**names, "times": 0, "bytes": 0.0, "seconds": 0.0})
-        row["times"] += t.times
-        row["bytes"] += t.bytes_moved
-        taken = _seconds(t, placement)
-        row["seconds"] = None if taken is None or row["seconds"] is None else row["seconds"] + taken
-    return sorted(rows.values(), key=lambda row: -row["bytes"])
-
-
-def _seconds(transfer: Transfer, placement: Placement) -> float | None:
-    """None for a collective over a part of an axis, whose links its name does not say."""
-    sizes = dict(placement.axes)
-    if transfer.ways != prod(sizes.get(axis, 0) for axis in transfer.axes):
-        return None
-    links = placement.links(transfer.axes)
-    return transfer.times * seconds(transfer.kind, links, transfer.type.size_bytes)
-
-
 def _timeline(price: Price) -> Json | None:
     """What each rank of a pipeline does when: [kind, stage, micro-batch, start, end] in seconds."""
     priced = price.priced
@@ -147,17 +119,4 @@ def _timeline(price: Price) -> Json | None:
         "all_ranks": len(timeline.spans),
         "step_s": timeline.step_s,
         "bubble": timeline.bubble_rate,
-    }
-
-
-def _point(price: Price, name: str, factor: float) -> Json:
-    """The price where one part of the cluster is ``factor`` of what it is."""
-    change = WhatIf(f"{name}={factor:g}x", name, Amount(factor, True))
-    changed = price if factor == 1 else price.priced.on(change.cluster(price.cluster))
-    time: StepTime = changed.time
-    return {
-        "factor": factor,
-        "step_s": time.seconds,
-        "causes_s": dict(time.causes),
-        "capacity_bytes": changed.capacity_bytes,
     }

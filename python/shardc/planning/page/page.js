@@ -334,14 +334,15 @@
 
   // ---- collectives
 
+  const exposedText = (row) => (row.exposed_s < 1e-9 ? "hidden" : timeText(row.exposed_s));
   function collectives() {
     if (!data.collectives.length) return;
     const body = h("tbody"), total = data.collectives.reduce((sum, row) => sum + row.bytes, 0) || 1, FEW = 12;
     const show = (rows) => body.replaceChildren(...rows.map((row) => h("tr", {}, h("td", { class: "where mono" }, row.where || "—"), h("td", {}, row.phase), h("td", {}, row.kind.replaceAll("_", "-")), h("td", {}, row.axes.join(" × ")),
-      h("td", { class: "number" }, countText(row.times)), h("td", { class: "number" }, sizeText(row.bytes)), h("td", { class: "number" }, partText(row.bytes / total)), h("td", { class: "number" }, row.seconds === null ? "" : timeText(row.seconds)))));
+      h("td", { class: "number" }, countText(row.times)), h("td", { class: "number" }, sizeText(row.bytes)), h("td", { class: "number" }, partText(row.bytes / total)), h("td", { class: "number" }, row.seconds === null ? "" : timeText(row.seconds)), h("td", { class: "number" }, exposedText(row)))));
     const more = h("button", { style: { marginTop: "8px" }, onclick: () => { show(data.collectives); more.remove(); } }, `show all ${data.collectives.length}`);
     show(data.collectives.slice(0, FEW));
-    section("collectives", "Collectives by source line", data.mesh.pipe ? h("p", { class: "quiet" }, "Of all stages of the pipeline together.") : "", h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["line", "phase", "collective", "along"].map((text) => h("th", {}, text)), ["times", "bytes sent a device", "of all", "takes"].map((text) => h("th", { class: "number" }, text)))), body)),
+    section("collectives", "Collectives by source line", data.mesh.pipe ? h("p", { class: "quiet" }, "Of all stages of the pipeline together.") : "", h("div", { class: "wide" }, h("table", {}, h("thead", {}, h("tr", {}, ["line", "phase", "collective", "along"].map((text) => h("th", {}, text)), ["times", "bytes sent a device", "of all", "takes", "not hidden"].map((text) => h("th", { class: "number" }, text)))), body)),
       data.collectives.length > FEW ? more : "");
   }
 
@@ -372,26 +373,41 @@
 
   const SLIDERS = { links: "rate of the links", flops: "peak of products", "memory-rate": "rate of memory", memory: "memory of a device" };
   function whatIf() {
-    const answer = h("div", { id: "answer", "aria-live": "polite" }), inputs = {};
-    function show(name) {
-      for (const [other, [input, output]] of Object.entries(inputs)) {
-        if (other !== name) input.value = data.what_if[other].findIndex((point) => point.factor === 1);
-        output.textContent = `${data.what_if[other][input.value].factor}×`;
+    const answer = h("div", { id: "answer", "aria-live": "polite" }), inputs = {}, rates = Object.keys(data.what_if).filter((name) => name !== "memory"), moved = [];
+    const factorOf = (name) => data.what_if[name][inputs[name][0].value].factor;
+    /* Of what the time depends on, two may be changed at once: the one that was moved first goes back. */
+    function move(name) {
+      if (rates.includes(name)) {
+        if (moved.includes(name)) moved.splice(moved.indexOf(name), 1);
+        moved.push(name);
+        const changed = moved.filter((other) => factorOf(other) !== 1);
+        if (changed.length > 2) inputs[changed[0]][0].value = data.what_if[changed[0]].findIndex((point) => point.factor === 1);
       }
-      const point = data.what_if[name][inputs[name][0].value], longest = Math.max(...Object.values(data.what_if).flat().map((p) => p.step_s));
-      const peak = best.needed_bytes, fits = peak <= point.capacity_bytes;
-      answer.replaceChildren(h("p", {}, h("b", {}, timeText(point.step_s)), ` a step (${point.factor === 1 ? "as it is" : changeText(point.step_s, best.step_s)}); `,
-        h("span", { class: fits ? "good" : "bad" }, fits ? `✓ fits in ${sizeText(point.capacity_bytes)}` : `✗ ${sizeText(peak - point.capacity_bytes)} more than ${sizeText(point.capacity_bytes)}`)),
-        timeBar(point.causes_s, longest), causeList(point.causes_s, point.step_s, point.factor === 1 ? null : best.causes_s));
+      show();
+    }
+    function pointNow() {
+      const changed = rates.filter((name) => factorOf(name) !== 1);
+      if (changed.length === 2) return data.what_if_pairs[changed.join("*")][changed.map(factorOf).join("*")];
+      const name = changed[0] || rates[0];
+      return data.what_if[name][inputs[name][0].value];
+    }
+    const longest = Math.max(...[...Object.values(data.what_if).flat(), ...Object.values(data.what_if_pairs).flatMap((points) => Object.values(points))].map((p) => p.step_s));
+    function show() {
+      for (const [name, [, output]] of Object.entries(inputs)) output.textContent = `${factorOf(name)}×`;
+      const point = pointNow(), capacity = data.what_if.memory[inputs.memory[0].value].capacity_bytes;
+      const peak = best.needed_bytes, fits = peak <= capacity, isChanged = rates.some((name) => factorOf(name) !== 1);
+      answer.replaceChildren(h("p", {}, h("b", {}, timeText(point.step_s)), ` a step (${isChanged ? changeText(point.step_s, best.step_s) : "as it is"}); `,
+        h("span", { class: fits ? "good" : "bad" }, fits ? `✓ fits in ${sizeText(capacity)}` : `✗ ${sizeText(peak - capacity)} more than ${sizeText(capacity)}`)),
+        timeBar(point.causes_s, longest), causeList(point.causes_s, point.step_s, isChanged ? best.causes_s : null));
     }
     const labels = Object.keys(data.what_if).map((name) => {
-      const points = data.what_if[name], input = h("input", { type: "range", min: 0, max: points.length - 1, value: points.findIndex((point) => point.factor === 1), "data-name": name, oninput: () => show(name) });
+      const points = data.what_if[name], input = h("input", { type: "range", min: 0, max: points.length - 1, value: points.findIndex((point) => point.factor === 1), "data-name": name, oninput: () => move(name) });
       const output = h("output", {});
       inputs[name] = [input, output];
       return h("label", {}, SLIDERS[name] || name, output, input);
     });
-    section("what-if", "What if one of these were different", h("div", { class: "sliders" }, labels), answer);
-    show(Object.keys(data.what_if)[0]);
+    section("what-if", "What if these were different", h("p", { class: "quiet" }, "Two rates at once, and the memory beside them; a third rate puts the first back."), h("div", { class: "sliders" }, labels), answer);
+    show();
   }
 
   // ---- other plans

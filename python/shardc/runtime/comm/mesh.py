@@ -49,6 +49,25 @@ class Mesh:
             stride *= ways
         raise KeyError(name)
 
+    def peers(self, rank: int, axes: Axes) -> tuple[int, ...]:
+        """The group of ``rank`` in the :meth:`partition` over ``axes``, without the others."""
+        steps = [(self._step(axis), axis[2]) for axis in axes]
+        first = rank - sum(self.coordinate(rank, a) * step for a, (step, _) in zip(axes, steps, strict=True))
+        found = [first]
+        for step, size in steps:
+            found = [peer + place * step for peer in found for place in range(size)]
+        return tuple(found)
+
+    def _step(self, axis: Axis) -> int:
+        """By how much ranks differ that are neighbours on a (sub-)axis of space."""
+        name, pre, size = axis
+        stride = 1
+        for other, ways in reversed(self.space):
+            if other == name:
+                return stride * (ways // (pre * size))
+            stride *= ways
+        raise KeyError(name)
+
     def index(self, rank: int, axes: Axes) -> int:
         """The rank's place in the product of ``axes``, the first the most major."""
         place = 0

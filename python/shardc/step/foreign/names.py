@@ -25,10 +25,10 @@ def modules_named(model: nn.Module, pattern: str) -> list[tuple[str, nn.Module]]
     return found
 
 
-def matches_something(model: nn.Module, pattern: str) -> bool:
-    """Whether a pattern of ``transformers`` names a module or a parameter."""
+def matches_something(names: Iterable[str], pattern: str) -> bool:
+    """Whether a pattern of ``transformers`` is one of the names of modules and parameters."""
     is_named = name_pattern(pattern).fullmatch
-    return any(is_named(name) for name in names_of(model))
+    return any(is_named(name) for name in names)
 
 
 def names_of(model: nn.Module) -> list[str]:

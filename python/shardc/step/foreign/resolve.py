@@ -18,7 +18,7 @@ from shardc.options.presets import TENSOR_PRESETS, plan_terms, product_of
 from shardc.options.schedules import AUTO, named_rule
 from shardc.passes.plan.named_styles import EXPERT_STYLES, named_style
 from shardc.passes.plan.style_plan import StylePlan
-from shardc.step.foreign.names import class_line, matches_something, no_match
+from shardc.step.foreign.names import class_line, matches_something, names_of, no_match
 from shardc.step.foreign.stage_plans import stage_cuts
 from shardc.step.foreign.torch_styles import torch_cuts
 
@@ -125,9 +125,10 @@ def shipped_plan(model: nn.Module, which: str) -> dict[str, str]:
 
 def _check_names(model: nn.Module, plan: Mapping[str, str], where: str, shipped: bool = True) -> None:
     """Raise UnknownStyle; for a pattern that names nothing PatternMatchesNoModule, or remark on a model's."""
+    names = names_of(model) if plan else []
     for pattern, style in plan.items():
         named_style(pattern, style, where)
-        if matches_something(model, pattern):
+        if matches_something(names, pattern):
             continue
         if not shipped:
             raise no_match(model, pattern, style, where)

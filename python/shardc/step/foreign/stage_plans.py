@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from shardc.diagnostics.styles import BadStagePlan
-from shardc.step.foreign.names import matches_something, no_match
+from shardc.step.foreign.names import matches_something, names_of, no_match
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ def stage_cuts(model: nn.Module, plan: Mapping[str, object], stages: int, where:
     takes and gives is what flows from stage to stage. Raises BadStagePlan, PatternMatchesNoModule.
     """
     for name in plan:
-        if not matches_something(model, name):
+        if not matches_something(names_of(model), name):
             raise no_match(model, name, "stages", where)
     for name, ends in plan.items():
         layers = _layers(model, name)

@@ -14,13 +14,15 @@ from planned import write_config
 from shardc.backends.torch.memory.curve import Log
 from shardc.cost.cluster.names import find_cluster
 from shardc.planning.candidates import Candidate
-from shardc.planning.page.data import FACTORS, page_json
+from shardc.planning.page.data import page_json
 from shardc.planning.page.page import assembled, json_in_html, page
+from shardc.planning.page.points import FACTORS
 from shardc.planning.page.tree import module_tree
 from shardc.planning.placement import ArgumentPlacement, PlacedArgument
 from shardc.planning.price import Price
 from shardc.planning.pricer import Pricer
 from shardc.planning.question import Question, Sizes, read_config
+from shardc.planning.what_if import read_what_if
 from shardc.planning.write_json import prices_json
 from shardc.runtime.check import Json
 
@@ -77,6 +79,23 @@ def test_sliders_have_their_points(price: Price, data: Json) -> None:
         assert points[2]["step_s"] == price.time.seconds
     assert data["what_if"]["memory-rate"][0]["step_s"] > price.time.seconds
     assert data["what_if"]["memory"][4]["capacity_bytes"] == 2 * price.capacity_bytes
+
+
+def test_two_changes_at_once(price: Price, data: Json) -> None:
+    pairs = data["what_if_pairs"]
+    assert set(pairs) == {"links*flops", "links*memory-rate", "flops*memory-rate"}
+    both = read_what_if("links=2x").cluster(read_what_if("flops=0.5x").cluster(price.cluster))
+    assert pairs["links*flops"]["2*0.5"]["step_s"] == price.priced.on(both).time.seconds
+    assert sum(len(points) for points in pairs.values()) == 3 * 16
+
+
+def test_what_is_not_hidden_of_collectives_is_the_wait_for_axes(price: Price, data: Json) -> None:
+    waits = sum(
+        seconds for cause, seconds in price.time.causes.items() if {*cause.split("*")} <= {*ZERO.mesh}
+    )
+    assert sum(row["exposed_s"] for row in data["collectives"]) == pytest.approx(waits)
+    assert all(row["exposed_s"] >= 0 for row in data["collectives"]) and waits > 0
+    assert all(row["exposed_s"] <= row["seconds"] * 1.001 for row in data["collectives"] if row["seconds"])
 
 
 def test_a_pipeline_has_a_timeline_and_stages(pricer: Pricer) -> None:
