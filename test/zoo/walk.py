@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
     for name in names:
         meshes = [mesh for mesh in options.mesh or MESHES if not done & {(name, mesh), (name, "*")}]
-        for row in run_apart(name, options.timeout, partial(_outcomes, name, meshes)) if meshes else ():
+        for row in run_apart(name, options.timeout, partial(outcomes_on, name, meshes)) if meshes else ():
             failed += row["stage"] != "equal"
             _show(row)
             if options.output:
