@@ -42,7 +42,7 @@ def main() -> int:
     for name in [n for n in names if n not in done]:
         for row in run_apart(name, 240, partial(outcomes_on, name, options.mesh)):
             words = (row[k] for k in ("model", "mesh", "stage", "reason", "where"))
-            print(*words, f"{row.get('work', 0):.3f}", *row.get("repeated", ())[:1], flush=True)
+            print(*words, row.get("work", ""), row.get("repeated", ""), flush=True)
             if options.output:
                 with options.output.open("a") as file:
                     file.write(json.dumps(row) + "\n")
