@@ -15,10 +15,14 @@ class Parts:
     """Parts of ``sizes``, one behind the other, each in ``ways`` equal blocks: stored are the first blocks of
     all parts, then all second blocks, and so on. Queries, keys and values of [3 x 768] in 2 ways: heads 0 to
     5 of all three come first.
+
+    ``folded``: of equal parts in 2 ``ways`` blocks each, of which the first and the last come first, then the
+    second and the last but one: under a causal mask each pair has as much work as any other.
     """
 
     ways: int
     sizes: tuple[int, ...]
+    folded: bool = False
 
     @property
     def size(self) -> int:
@@ -27,7 +31,7 @@ class Parts:
     @property
     def in_order(self) -> bool:
         """Whether elements are stored as they should be: one part is."""
-        return len(self.sizes) == 1
+        return len(self.sizes) == 1 and not self.folded
 
     def between(self, start: int, end: int) -> Parts | None:
         """The parts from element ``start`` to ``end`` of the dim; None where these are no parts' ends."""

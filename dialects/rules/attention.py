@@ -6,7 +6,12 @@ too, and cutting ``g`` leaves them whole. Rows ``q`` may be cut; columns ``k`` m
 them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 from shardc.dialects.aten.call import OpCall
 from shardc.dialects.aten.types import TensorType
@@ -61,4 +66,136 @@ def attention_backward(call: OpCall) -> Rule:
         replicate=WHOLE,
         linear=(frozenset({0}),),
         lower=_shifted if call["causal"] else None,
+    )
+
+
+FOLDED_Q, FOLDED_OUT, FOLDED_LSE = (
+    tuple(("n", "r") if dim == ("q",) else dim for dim in dims) for dims in (Q, OUT, LSE)
+)
+
+
+def _folded_sizes(call: OpCall) -> dict[str, int]:
+    sizes = _sizes(call)
+    rows = sizes.pop("q")
+    return {**sizes, "n": call["ways"], "r": rows // call["ways"]}
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block of a rank's folded rows: the first of a pair, or the one that lies as far from the end."""
+
+    local: Local
+    pair: int
+    is_last: bool
+
+    @property
+    def rows(self) -> int:
+        return self.local.size("r") // 2
+
+    def cut(self, value: object) -> Any:
+        start = (2 * self.pair + self.is_last) * self.rows
+        return self.local.emit("aten.slice.Tensor", value, 2, start, start + self.rows, 1)
+
+    @property
+    def seen(self) -> int:
+        """How many columns some row of such a block sees, on any rank."""
+        columns = self.local.size("k")
+        return columns if self.is_last else columns // 2
+
+    def columns(self, value: object) -> Any:
+        if self.seen == self.local.size("k"):
+            return value
+        return self.local.emit("aten.slice.Tensor", value, 2, 0, self.seen, 1)
+
+    def padded(self, value: object) -> Any:
+        """The gradient of columns, with zeros for those that no row sees."""
+        more = self.local.size("k") - self.seen
+        return self.local.emit("aten.constant_pad_nd", value, (0, 0, 0, more), 0) if more else value
+
+    @property
+    def place(self) -> Any:
+        """Of the first row in its sequence."""
+        if not self.is_last:
+            return self.local.offset("n", scale=self.rows, base=self.pair * self.rows)
+        last = self.local.size("k") - (self.pair + 1) * self.rows
+        return self.local.offset("n", scale=-self.rows, base=last)
+
+
+def _blocks(local: Local) -> list[_Block]:
+    """In the order of a rank's rows; none where one device has all."""
+    pairs = range(local.size("n")) if local.ways("n") > 1 else ()
+    return [_Block(local, pair, is_last) for pair in pairs for is_last in (False, True)]
+
+
+def _in_order(local: Local, value: object, width: str) -> Any:
+    """Keys or values that are folded, in order; ``width``: the factor of a head's elements."""
+    ways, (b, h, s, d) = local.spec["ways"], (local.size(f) for f in ("b", "h", "k", width))
+    blocks = local.emit("aten.reshape", value, (b, h, ways, 2, s // (2 * ways), d))
+    first, last = (local.emit("aten.select.int", blocks, 3, n) for n in (0, 1))
+    return local.emit(
+        "aten.reshape", _joined(local, [first, local.emit("aten.flip", last, (2,))]), (b, h, s, d)
+    )
+
+
+def _folded(local: Local, value: object, width: str) -> Any:
+    """The other way round."""
+    ways, (b, h, s, d) = local.spec["ways"], (local.size(f) for f in ("b", "h", "k", width))
+    blocks = local.emit("aten.reshape", value, (b, h, 2, ways, s // (2 * ways), d))
+    first, last = (local.emit("aten.select.int", blocks, 2, n) for n in (0, 1))
+    pair = [local.emit("aten.unsqueeze", x, 3) for x in (first, local.emit("aten.flip", last, (2,)))]
+    return local.emit("aten.reshape", local.emit("aten.cat", pair, 3), (b, h, s, d))
+
+
+def _joined(local: Local, parts: Sequence[object]) -> Any:
+    return local.emit("aten.cat", list(parts), 2)
+
+
+def _folded_local(local: Local) -> Sequence[object]:
+    q, k, v, scale, ways = local.args
+    if not (blocks := _blocks(local)):
+        return local.emit(local.spec.target, q, k, v, scale, ways)
+    k, v = _in_order(local, k, "d"), _in_order(local, v, "e")
+    made = []
+    for block in blocks:
+        operands = (block.cut(q), block.columns(k), block.columns(v), None)
+        made.append(local.emit("shardc.attention", *operands, True, scale, block.place))
+    return [_joined(local, parts) for parts in zip(*made, strict=True)]
+
+
+def _folded_backward_local(local: Local) -> Sequence[object]:
+    grad, q, k, v, out, lse, scale, ways = local.args
+    if not (blocks := _blocks(local)):
+        return local.emit(local.spec.target, grad, q, k, v, out, lse, scale, ways)
+    k, v = _in_order(local, k, "d"), _in_order(local, v, "e")
+    queries, sums = [], []
+    for block in blocks:
+        grad_of, q_of, out_of, lse_of = map(block.cut, (grad, q, out, lse))
+        operands = (grad_of, q_of, block.columns(k), block.columns(v), None, out_of, lse_of)
+        dq, *keys = local.emit("shardc.attention_backward", *operands, True, scale, block.place)
+        queries.append(dq)
+        sums.append([block.padded(key) for key in keys])
+    dk, dv = (reduce(lambda a, b: local.emit("aten.add.Tensor", a, b, 1), x) for x in zip(*sums, strict=True))
+    return [_joined(local, queries), _folded(local, dk, "d"), _folded(local, dv, "e")]
+
+
+@rule_for("shardc.folded_attention")
+def folded_attention(call: OpCall) -> Rule:
+    """``(q, k, v) -> (out, lse)``; pairs of blocks ``n`` may be cut."""
+    whole = WHOLE | {"r"}
+    return Rule(
+        (FOLDED_Q, K, V), (FOLDED_OUT, FOLDED_LSE), _folded_sizes(call), replicate=whole, lower=_folded_local
+    )
+
+
+@rule_for("shardc.folded_attention_backward")
+def folded_attention_backward(call: OpCall) -> Rule:
+    """``(grad_out, q, k, v, out, lse) -> (dq, dk, dv)``; dk and dv are sums over ``n`` and ``g``."""
+    return Rule(
+        (FOLDED_OUT, FOLDED_Q, K, V, FOLDED_OUT, FOLDED_LSE),
+        (FOLDED_Q, K, V),
+        _folded_sizes(call),
+        reduce={"g": "sum", "n": "sum"},
+        replicate=WHOLE | {"r"},
+        linear=(frozenset({0}),),
+        lower=_folded_backward_local,
     )

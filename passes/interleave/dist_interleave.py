@@ -14,10 +14,12 @@ from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving, Parts
 from shardc.dialects.dist.mesh import Mesh, read_mesh
 from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.passes.interleave.folds import folded_rows
 from shardc.passes.interleave.fused import find_fused
 from shardc.passes.interleave.spread import CallLayouts, Layout, LayoutSpread, stored
 from shardc.passes.interleave.writer import PartsWriter
 from shardc.passes.manager.attributes import (
+    attributes_of,
     copy_attributes,
     edge_attributes,
     move_attributes,
@@ -50,10 +52,14 @@ class DistInterleave(ReadingPass):
         mesh, program = read_mesh(reading.module), reading.program
         if mesh is None or program is None:
             return False
-        seeds = _seeds(program, ShardingCodec(reading.module.context, mesh), mesh)
+        codec = ShardingCodec(reading.module.context, mesh)
+        seeds = _seeds(program, codec, mesh)
         if seeds:
+            spread = LayoutSpread(program, seeds)
+            folds = folded_rows(program, spread)
+            spread = LayoutSpread(program, folds, seeds) if folds else spread
             with reading.module.context, ir.Location.unknown():
-                _Interleaver(program, LayoutSpread(program, seeds)).run()
+                _Interleaver(program, spread).run()
         return bool(seeds)
 
 
@@ -112,6 +118,8 @@ class _Interleaver:
         if call.move is not None and call.whole is not None:
             writer = PartsWriter.at(self._builder, node.op)
             self._replace(node, writer.moved(call.move, call.whole, reads, node.spec.args))
+        elif call.folded:
+            self._attend(node, call.folded, reads)
         elif call.rows:
             writer = PartsWriter.at(self._builder, node.op)
             self._replace(node, writer.reshaped(reads[0], node.spec.result.shape, call.rows))
@@ -122,6 +130,18 @@ class _Interleaver:
         for value, layout in zip(node.results, call.results, strict=True):
             if stored(layout) != stored(self._spread.layout(value)):
                 self._give(node, value, layout)
+
+    def _attend(self, node: Node, ways: int, reads: list[ir.Value]) -> None:
+        """Attention on folded rows."""
+        spec, op = node.spec, node.op
+        target = spec.target.replace("shardc.", "shardc.folded_")
+        place = ir.InsertionPoint(op)
+        args = (*reads, spec["scale"], ways)
+        made = self._builder.call(target, args, spec.results, op.location, place, attributes_of(op))
+        for value, old, new in zip(node.results, op.results, made.results, strict=True):
+            old.replace_all_uses_with(new)
+            self._values[value] = new
+        op.erase()
 
     def _replace(self, node: Node, made: ir.Value) -> None:
         copy_attributes(node.op, made.owner)

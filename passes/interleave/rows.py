@@ -38,12 +38,14 @@ class RowsMove:
         """How the large dim is stored if the last of the small ones is cut in ``parts.ways``."""
         if parts is None or parts.sizes != self.shape[-1:]:
             return None
-        return Parts(parts.ways, parts.sizes * prod(self.shape[:-1]))
+        return Parts(parts.ways, parts.sizes * prod(self.shape[:-1]), parts.folded)
 
     def apart(self, parts: Parts | None) -> Parts | None:
         """The other way round; None where the large dim's parts are not the sequences."""
         last = self.shape[-1:]
-        return Parts(parts.ways, last) if parts and parts.sizes == last * prod(self.shape[:-1]) else None
+        if parts is None or parts.sizes != last * prod(self.shape[:-1]):
+            return None
+        return Parts(parts.ways, last, parts.folded)
 
 
 def read_rows(node: Node) -> list[RowsMove]:

@@ -24,6 +24,18 @@ def stored(layout: Layout) -> Layout:
     return {dim: parts for dim, parts in layout.items() if not parts.in_order}
 
 
+_ONE = Parts(1, (1,))
+
+
+def is_causal(node: Node) -> bool:
+    """Whether a node is attention, or its gradient, of whole sequences under a causal mask and no other."""
+    spec = node.spec
+    if spec.target not in ("shardc.attention", "shardc.attention_backward"):
+        return False
+    square = spec["q"].shape[2] == spec["k"].shape[2] and spec["q_offset"] == 0
+    return bool(square and spec["causal"] and spec["mask"] is None)
+
+
 @dataclass(frozen=True)
 class CallLayouts:
     """What a call reads and makes, and the move that it is of parts of its large tensor, ``whole``.
@@ -36,16 +48,21 @@ class CallLayouts:
     move: PartsMove | None = None
     whole: Parts | None = None
     rows: tuple[tuple[RowsMove, int], ...] = ()
+    folded: int = 0
+    """For causal attention on folded rows: the ways."""
 
 
 class LayoutSpread:
-    """The layout of every value, driven to a fixed point from ``seeds``; a dim keeps its first parts."""
+    """The layout of every value, driven to a fixed point from ``rounds`` of seeds, one after the other; a dim
+    keeps its first parts.
+    """
 
-    def __init__(self, program: Program, seeds: Mapping[int, Layout]) -> None:
+    def __init__(self, program: Program, *rounds: Mapping[int, Layout]) -> None:
         self._program = program
         self._now: list[Layout] = [{} for _ in program.types]
         keys = list(zip(program.argument_keys(), program.arguments, strict=True))
         self._plain = {v for (role, _), v in keys if role not in STATE_ROLES}
+        self._state = set(program.arguments) - self._plain
         named = {name: v for (role, name), v in keys if role == "param"}
         same = carried_values(program)
         for value, parameter in _gradients(program):
@@ -57,9 +74,10 @@ class LayoutSpread:
         for a, b in same:
             self._same[a].append(b)
             self._same[b].append(a)
-        for value, layout in seeds.items():
-            self._now[value] = dict(layout)
-        self._run(list(seeds))
+        for seeds in rounds:
+            for value, layout in seeds.items():
+                self._now[value] = {**layout, **self._now[value]}
+            self._run(list(seeds))
 
     def layout(self, value: int) -> Layout:
         return self._now[value]
@@ -74,6 +92,9 @@ class LayoutSpread:
             ]
             for tensors in (node.rule.operands, node.rule.results)
         )
+        if is_causal(node):
+            ways = self._fold(node, operands, results)
+            return CallLayouts(operands, results, folded=ways)
         rows = self._rows(node, operands, results)
         move = read_move(node)
         if move is None:
@@ -88,6 +109,14 @@ class LayoutSpread:
             if len(part.sizes) > 1:
                 layout[move.dim] = part
         return CallLayouts(operands, results, move, whole)
+
+    def _fold(self, node: Node, operands: list[Layout], results: list[Layout]) -> int:
+        """The ways in which rows of causal attention are folded, 0 if they are not; writes their layouts."""
+        found = [self._now[value].get(2) for value in node.values]
+        parts = next((p for p in found if p is not None and p.folded), None)
+        for layout in (*operands, *results) if parts is not None else ():
+            layout[2] = parts
+        return 0 if parts is None else parts.ways
 
     def _rows(
         self, node: Node, operands: list[Layout], results: list[Layout]
@@ -111,8 +140,8 @@ class LayoutSpread:
         tensors = (*node.rule.operands, *node.rule.results)
         for dims, value in zip(tensors, node.values, strict=True):
             for d, parts in self._now[value].items():
-                if len(dims[d]) == 1:
-                    found.setdefault(dims[d][0], parts)
+                if len(dims[d]) == 1 and found.get(dims[d][0], _ONE).in_order:
+                    found[dims[d][0]] = parts
         if not found or not node.known:
             return {}
         # Elements of factors that share a dim do not lie in it as they do in one of their own.
@@ -138,7 +167,8 @@ class LayoutSpread:
         """
         now, taken = self._now[value], False
         for dim, parts in layout.items():
-            full = value in self._plain or (value in self._same and bool(stored(now)))
+            is_state = value in self._same or value in self._state
+            full = value in self._plain or (is_state and (parts.folded or bool(stored(now))))
             if dim not in now and (parts.in_order or not full):
                 now[dim] = parts
                 taken = True

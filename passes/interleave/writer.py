@@ -18,15 +18,40 @@ class PartsWriter(CallWriter):
 
     def interleaved(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
         """A tensor whose dim is as it should be, as it is stored."""
+        if parts.folded:
+            return self._folded(value, dim, parts)
         ends = (0, *itertools.accumulate(parts.sizes))
         pieces = [self.call("aten.slice.Tensor", value, dim, a, b, 1) for a, b in itertools.pairwise(ends)]
         return self._joined([self._split(p, dim, parts.ways) for p in pieces], dim)
 
     def restored(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
         """The other way round."""
+        if parts.folded:
+            return self._in_order(value, dim, parts)
         ends = (0, *itertools.accumulate(parts.sizes))
         moved = [self._taken(value, dim, parts.ways, r) for r in itertools.pairwise(ends)]
         return self.call("aten.cat", moved, dim)
+
+    def _folded(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
+        """[b, 2 w, c], blocks of b sequences, as [w, b, 2, c]."""
+        shape, batch, ways = type_of(value).shape, len(parts.sizes), parts.ways
+        before, after = shape[:dim], (shape[dim] // (2 * batch * ways), *shape[dim + 1 :])
+        blocks = self.call("aten.reshape", value, (*before, batch, 2, ways, *after))
+        halves = [self.call("aten.select.int", blocks, dim + 1, n) for n in (0, 1)]
+        halves[1] = self.call("aten.flip", halves[1], (dim + 1,))
+        turned = [self.call("aten.transpose.int", half, dim, dim + 1) for half in halves]
+        apart = [self.call("aten.unsqueeze", half, dim + 2) for half in turned]
+        return self.call("aten.reshape", self.call("aten.cat", apart, dim + 2), shape)
+
+    def _in_order(self, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
+        """The other way round."""
+        shape, batch, ways = type_of(value).shape, len(parts.sizes), parts.ways
+        before, after = shape[:dim], (shape[dim] // (2 * batch * ways), *shape[dim + 1 :])
+        blocks = self.call("aten.reshape", value, (*before, ways, batch, 2, *after))
+        halves = [self.call("aten.select.int", blocks, dim + 2, n) for n in (0, 1)]
+        halves[1] = self.call("aten.flip", halves[1], (dim,))
+        turned = [self.call("aten.transpose.int", half, dim, dim + 1) for half in halves]
+        return self.call("aten.reshape", self.call("aten.cat", turned, dim + 1), shape)
 
     def moved(
         self, move: PartsMove, whole: Parts, operands: list[ir.Value], args: tuple[object, ...]

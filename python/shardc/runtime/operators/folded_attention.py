@@ -1,0 +1,78 @@
+"""``shardc::folded_attention`` and its backward: causal attention whose rows are stored folded.
+
+A sequence of 2 n blocks is folded where block w is followed by block 2 n - 1 - w, for w = 0 to n - 1: cut in
+n, each part sees as many columns as any other under a causal mask (zigzag ring attention, Zhu, 2024; after
+Li et al., "DISTFLASHATTN", 2023). All operands and results are folded along their sequences. Shapes are
+those of ``shardc::attention``, and Sq is Sk.
+
+A rank's part is two calls of ``shardc::attention``; the ops here are the program's meaning before it is cut.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .attention import attention, attention_backward
+from .define import define, wide
+
+SCHEMA = "(Tensor q, Tensor k, Tensor v, float scale, int ways) -> (Tensor out, Tensor lse)"
+BACKWARD_SCHEMA = (
+    "(Tensor grad_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, float scale, int ways) -> "
+    "(Tensor dq, Tensor dk, Tensor dv)"
+)
+
+
+def folded(x: Tensor, ways: int) -> Tensor:
+    """A tensor [B, H, S, ...] in order, with its rows folded."""
+    first, second = x.unflatten(2, (2, ways, -1)).unbind(2)
+    return torch.stack((first, second.flip(2)), 3).flatten(2, 4)
+
+
+def in_order(x: Tensor, ways: int) -> Tensor:
+    """The other way round."""
+    first, second = x.unflatten(2, (ways, 2, -1)).unbind(3)
+    return torch.cat((first, second.flip(2)), 2).flatten(2, 3)
+
+
+def folded_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
+    """Run ``shardc::folded_attention``. Raises ValueError for operands that do not fit."""
+    out, lse = attention(*(in_order(x, ways) for x in (q, k, v)), None, True, scale)
+    return folded(out, ways), folded(lse, ways)
+
+
+def folded_attention_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    ways: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Run ``shardc::folded_attention_backward``."""
+    grad_out, q, k, v, out, lse = (in_order(x, ways) for x in (grad_out, q, k, v, out, lse))
+    dq, dk, dv = attention_backward(grad_out, q, k, v, None, out, lse, True, scale, 0)
+    return folded(dq, ways), folded(dk, ways), folded(dv, ways)
+
+
+def _fake(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(q.shape[:3], dtype=wide(q.dtype))
+
+
+def _fake_backward(
+    grad_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    scale: float,
+    ways: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+define("folded_attention", SCHEMA, folded_attention, _fake)
+define("folded_attention_backward", BACKWARD_SCHEMA, folded_attention_backward, _fake_backward)
