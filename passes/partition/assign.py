@@ -37,13 +37,20 @@ def assign(rule: Rule, requests: Sequence[Request]) -> dict[str, Axes]:
                 old = claims.get(key, (priority, 0, order))
                 claims[key] = (min(old[0], priority), old[1] - request.size_bytes, old[2])
     chosen: dict[str, Axes] = {}
-    for f, axes in sorted(claims, key=lambda c: (claims[c][0], len(c[1]), claims[c][1], claims[c][2])):
-        if chosen.get(f, ()) != axes[:-1]:
-            continue
-        candidate = {**chosen, f: axes}
-        is_free = not any(axes[-1].overlaps(used) for cut in chosen.values() for used in cut)
-        if is_free and all(representable(dims, candidate, rule.sizes) for dims in tensors):
-            chosen = candidate
+    waiting = sorted(claims, key=lambda c: (claims[c][0], len(c[1]), claims[c][1], claims[c][2]))
+    while waiting:
+        before, later = chosen, []
+        for f, axes in waiting:
+            if chosen.get(f, ()) != axes[:-1]:
+                continue
+            candidate = {**chosen, f: axes}
+            if any(axes[-1].overlaps(used) for cut in chosen.values() for used in cut):
+                continue
+            if all(representable(dims, candidate, rule.sizes) for dims in tensors):
+                chosen = candidate
+            else:
+                later.append((f, axes))  # until a factor more major than it is cut
+        waiting = later if chosen != before else []
     return chosen
 
 

@@ -42,6 +42,7 @@ def test_a_layer_moves_keys_and_values_alone(llama: Callable, plan: str, mesh: d
 def test_a_device_does_its_part_of_the_work(
     llama: Callable, plan: str, mesh: dict[str, int], devices: int
 ) -> None:
+    """A little less: a folded sequence's first half sees half of the columns."""
     compiled = llama(2, plan, mesh).compiled
-    assert compiled.work.share == pytest.approx(1 / devices)
+    assert 0.9 / devices <= compiled.work.share <= 1 / devices
     assert not list(compiled.work.remarks())
