@@ -130,7 +130,7 @@ def context(plan: Plan, setting: Setting, axis: str) -> None:
     for argument in inputs:
         if len(argument.shape) > 1 and argument.shape[1] in lengths:
             plan.say(argument.key, _one_dim(argument, 1, (axis,)), closed=True, why="context")
-    plan.refine(ATTENTION, 1, axis, 2, why="context")
+    plan.refine(ATTENTION, 0, axis, 2, why="context")
 
 
 def pipeline(plan: Plan, setting: Setting, axis: str) -> None:

@@ -47,10 +47,11 @@ def propagate(program: Program, codec: ShardingCodec, mesh: Mesh) -> Propagation
     state = PropagationState(program)
     state.run(_annotate(program, state, codec))
     refinements = read_refinements(program)
+    state.run([r.value for r in refinements if r.priority == 0 and _refine(program, state, mesh, r)])
     if refinements:
         for value in program.arguments:
             state.set(value, state.sharding(value).closed())
-    for priority in sorted({r.priority for r in refinements}):
+    for priority in sorted({r.priority for r in refinements} - {0}):
         chosen = [r for r in refinements if r.priority == priority]
         state.run([r.value for r in chosen if _refine(program, state, mesh, r)], priority)
     return state
