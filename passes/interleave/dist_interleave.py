@@ -11,9 +11,10 @@ from torch_mlir import ir
 
 from shardc.diagnostics.base import remark
 from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.dist.constraint import constraint
 from shardc.dialects.dist.interleaving import ATTRIBUTE, Interleaving, Parts
 from shardc.dialects.dist.mesh import Mesh, read_mesh
-from shardc.dialects.dist.sharding import ShardingCodec
+from shardc.dialects.dist.sharding import Sharding, ShardingCodec
 from shardc.passes.interleave.folds import folded_rows
 from shardc.passes.interleave.fused import find_fused
 from shardc.passes.interleave.spread import CallLayouts, Layout, LayoutSpread, stored
@@ -28,6 +29,7 @@ from shardc.passes.manager.attributes import (
 )
 from shardc.passes.manager.program import Node, Program
 from shardc.passes.manager.reading import Reading, ReadingPass
+from shardc.passes.partition.local_call import type_of
 from shardc.passes.partition.operands import set_operand
 from shardc.passes.propagate.refinement import read_refinements
 
@@ -59,7 +61,7 @@ class DistInterleave(ReadingPass):
             folds = folded_rows(program, spread)
             spread = LayoutSpread(program, folds, seeds) if folds else spread
             with reading.module.context, ir.Location.unknown():
-                _Interleaver(program, spread).run()
+                _Interleaver(program, spread, codec).run()
         return bool(seeds)
 
 
@@ -98,10 +100,12 @@ def _sequences(program: Program, position: int, codec: ShardingCodec, mesh: Mesh
 class _Interleaver:
     """Rewrites the step in place: no value changes its type."""
 
-    def __init__(self, program: Program, spread: LayoutSpread) -> None:
-        self._program, self._spread = program, spread
+    def __init__(self, program: Program, spread: LayoutSpread, codec: ShardingCodec) -> None:
+        self._program, self._spread, self._codec = program, spread, codec
         self._builder = CallBuilder(program.block)
         self._values = list(program.values)
+        refined = [(v, program.attribute(i, "dist.refine")) for i, v in enumerate(program.arguments)]
+        self._refined = {value: said for value, said in refined if said is not None}
         self._converted: dict[tuple[ir.Value, tuple[tuple[int, Parts], ...], str], ir.Value] = {}
 
     def run(self) -> None:
@@ -168,18 +172,32 @@ class _Interleaver:
             return ssa
         key = (ssa, tuple(layout.items()), phase_of(before))
         if key not in self._converted:
-            self._converted[key] = self._between(PartsWriter.at(self._builder, before), ssa, have, layout)
+            made = self._between(PartsWriter.at(self._builder, before), ssa, have, layout)
+            if value in self._refined:
+                made.owner.attributes["dist.refine"] = self._refined[value]
+            self._converted[key] = made
         return self._converted[key]
 
     def _between(self, writer: PartsWriter, value: ir.Value, have: Layout, want: Layout) -> ir.Value:
         have, want = stored(have), stored(want)
         for dim, parts in have.items():
             if want.get(dim) != parts:
-                value = writer.restored(value, dim, parts)
+                value = writer.restored(self._whole(writer, value, dim, parts), dim, parts)
         for dim, parts in want.items():
             if have.get(dim) != parts:
-                value = writer.interleaved(value, dim, parts)
+                value = writer.interleaved(self._whole(writer, value, dim, parts), dim, parts)
         return value
+
+    def _whole(self, writer: PartsWriter, value: ir.Value, dim: int, parts: Parts) -> ir.Value:
+        """A value gathered along a dim where it is to be folded or put in order: once, not by piece."""
+        if not parts.folded:
+            return value
+        rank = len(type_of(value).shape)
+        sharding = Sharding(((),) * rank, (), tuple(d != dim for d in range(rank)))
+        made = constraint(value, sharding, self._codec, loc=writer.loc, ip=writer.ip)
+        for name, attribute in writer.attributes.items():
+            made.owner.attributes[name] = attribute
+        return made
 
     def _return(self, layouts: list[Layout]) -> None:
         """State leaves with the layout that it came in with, all else as it should be."""
