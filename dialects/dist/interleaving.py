@@ -43,8 +43,10 @@ class Parts:
     def runs(self) -> list[range]:
         """The elements of the dim in the order in which they are stored."""
         starts = [0, *itertools.accumulate(self.sizes)]
-        blocks = [(start, size // self.ways) for start, size in zip(starts, self.sizes, strict=False)]
-        return [range(start + w * n, start + (w + 1) * n) for w in range(self.ways) for start, n in blocks]
+        count = self.ways * (2 if self.folded else 1)
+        blocks = [(start, size // count) for start, size in zip(starts, self.sizes, strict=False)]
+        places = [(w, count - 1 - w) if self.folded else (w,) for w in range(self.ways)]
+        return [range(a + b * n, a + (b + 1) * n) for pair in places for a, n in blocks for b in pair]
 
 
 @dataclass(frozen=True)

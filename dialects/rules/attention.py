@@ -181,9 +181,13 @@ def _folded_backward_local(local: Local) -> Sequence[object]:
 @rule_for("shardc.folded_attention")
 def folded_attention(call: OpCall) -> Rule:
     """``(q, k, v) -> (out, lse)``; pairs of blocks ``n`` may be cut."""
-    whole = WHOLE | {"r"}
     return Rule(
-        (FOLDED_Q, K, V), (FOLDED_OUT, FOLDED_LSE), _folded_sizes(call), replicate=whole, lower=_folded_local
+        (FOLDED_Q, K, V),
+        (FOLDED_OUT, FOLDED_LSE),
+        _folded_sizes(call),
+        replicate=WHOLE | {"r"},
+        lower=_folded_local,
+        neutral={"n": None},
     )
 
 
@@ -198,4 +202,5 @@ def folded_attention_backward(call: OpCall) -> Rule:
         replicate=WHOLE | {"r"},
         linear=(frozenset({0}),),
         lower=_folded_backward_local,
+        neutral={"n": None},
     )
