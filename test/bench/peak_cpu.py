@@ -192,7 +192,7 @@ def mlp(activation: nn.Module, width: int = 2048, depth: int = 4) -> nn.Sequenti
 
 @program
 def mlp_wide() -> Subject:
-    return regression(Regression(mlp(nn.GELU())), torch.randn(2048, 2048), torch.randn(2048, 2048))
+    return regression(Regression(mlp(nn.GELU())), torch.randn(5120, 2048), torch.randn(5120, 2048))
 
 
 @program

@@ -28,6 +28,7 @@ from shardc.options.pipeline import Pipeline
 from shardc.options.recompute import Recompute
 from shardc.passes.accumulate.dist_accumulate import DistAccumulate
 from shardc.passes.accumulate.torch_accumulate import TorchAccumulate
+from shardc.passes.interleave.on_rank import without_rows
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.pass_pipelines import build, run
 from shardc.passes.manager.program import Program, copy_module
@@ -35,7 +36,6 @@ from shardc.passes.manager.reading import Reading
 from shardc.passes.manager.verify_level import VerifyLevel
 from shardc.passes.partition.dist_insert_reshards import DistInsertReshards
 from shardc.passes.partition.dist_partition import DistPartition
-from shardc.passes.partition.fold_rows import without_rows
 from shardc.passes.pipeline.pipe_cut import cut_pipeline
 from shardc.passes.pipeline.stages.held import Held
 from shardc.passes.plan.dist_apply_plan import apply_plan, arguments_of, preset_plan
