@@ -22,10 +22,10 @@ from shardc.passes.propagate.state import PropagationState
 class DistPropagate(ReadingPass):
     """Spreads shardings from annotated arguments and constraints, both ways, to a fixed point.
 
-    Round 0 starts from every ``dist.sharding``; arguments without one are open and take what reaches them.
-    Then arguments are closed, and the ``dist.refine`` annotations are applied round by round: a later round
-    never overrides what an earlier one gave, so refinements (ZeRO's cut of the state, the sequence dim) never
-    get in the way. Writes ``dist.sharding`` of arguments, ``dist.shardings`` of ops: what values should be.
+    Round 0 starts from every ``dist.sharding``, then from what ``dist.refine`` says of round 0; arguments
+    without one are open and take what reaches them. Then arguments are closed, and other ``dist.refine``
+    annotations are applied round by round: a later round never overrides what an earlier one gave, so
+    refinements (ZeRO's cut of the state, the sequence dim) never get in the way. Writes ``dist.sharding`` of arguments, ``dist.shardings`` of ops: what values should be.
     """
 
     name: ClassVar[str] = "dist-propagate"

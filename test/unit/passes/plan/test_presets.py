@@ -127,7 +127,7 @@ def test_context_cuts_sequences_and_attention_behind_others() -> None:
     assert plan.entries[features.key].dims == (("data",), ("context",), ())
     assert plan.entries[image.key].dims == (("data",), (), (), ())
     assert plan.entries[classes.key].dims == (("data",), ())
-    assert plan.entries[ATTENTION].refine == ((1, "context", 2),)
+    assert plan.entries[ATTENTION].refine == ((0, "context", 2),)
 
 
 @pytest.mark.parametrize("name", ["dp", "fsdp", "batch", "replica"])
