@@ -25,7 +25,8 @@ class DistPropagate(ReadingPass):
     Round 0 starts from every ``dist.sharding``, then from what ``dist.refine`` says of round 0; arguments
     without one are open and take what reaches them. Then arguments are closed, and other ``dist.refine``
     annotations are applied round by round: a later round never overrides what an earlier one gave, so
-    refinements (ZeRO's cut of the state, the sequence dim) never get in the way. Writes ``dist.sharding`` of arguments, ``dist.shardings`` of ops: what values should be.
+    refinements (ZeRO's cut of the state, the sequence dim) never get in the way. Writes ``dist.sharding`` of
+    arguments, ``dist.shardings`` of ops: what values should be.
     """
 
     name: ClassVar[str] = "dist-propagate"
