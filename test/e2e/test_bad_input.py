@@ -294,6 +294,16 @@ ROWS = """func.func @rows(%x: !torch.vtensor<[4,8],f32>) -> !torch.vtensor<[4,8]
   return %1 : !torch.vtensor<[4,8],f32>
 }
 """  # noqa: E501
+INTEGERS = """"dist.mesh"() {sym_name = "mesh", axes = [["data", 2, "space"]]} : () -> ()
+func.func @rows(%q: !torch.vtensor<[2,4,8,4],si64> {dist.sharding = #dist.sharding<@mesh, [["data"], [], [], []], []>}) -> !torch.vtensor<[2,4,8,4],si64> {
+  %none = torch.constant.none
+  %true = torch.constant.bool true
+  %scale = torch.constant.float 2.500000e-01
+  %zero = torch.constant.int 0
+  %0:2 = torch.operator "torch.shardc.attention"(%q, %q, %q, %none, %true, %scale, %zero) : (!torch.vtensor<[2,4,8,4],si64>, !torch.vtensor<[2,4,8,4],si64>, !torch.vtensor<[2,4,8,4],si64>, !torch.none, !torch.bool, !torch.float, !torch.int) -> (!torch.vtensor<[2,4,8,4],si64>, !torch.vtensor<[2,4,8],f32>)
+  return %0#0 : !torch.vtensor<[2,4,8,4],si64>
+}
+"""  # noqa: E501
 UNKNOWN_OPERATOR = STEP.replace(
     "torch.aten.mm %x, %w : !torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32> ->",
     'torch.operator "mylib.op"(%x, %w) : (!torch.vtensor<[2,4],f32>, !torch.vtensor<[4,8],f32>) ->',
@@ -358,6 +368,11 @@ UNKNOWN_OPERATOR = STEP.replace(
             ROWS.replace("int 7", "int 1"),
             "kern-fuse",
             ["WrongCall: ", "result 0 has shape [4, 1], not [4, 4]", ":6:8"],
+        ),
+        (
+            INTEGERS,
+            "dist-propagate,dist-insert-reshards,dist-partition",
+            ["WrongCall: torch.shardc.attention ", "need one floating dtype", ":7:10"],
         ),
     ],
 )

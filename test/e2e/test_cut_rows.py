@@ -52,7 +52,7 @@ class Case:
 
 REDUCED, SCANNED, MOVED = (
     frozenset({"all_reduce"}),
-    frozenset({"all_reduce", "all_gather"}),
+    frozenset({"all_reduce", "all_gather", "exchange"}),
     frozenset({"all_reduce", "all_to_all"}),
 )
 CASES = {

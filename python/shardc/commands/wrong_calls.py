@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch_mlir import ir
 
 from shardc.diagnostics.cli import WrongCall
-from shardc.dialects.aten.call import Call, CallReader, is_constant
+from shardc.dialects.aten.call import Call, CallReader, is_constant, target_name
 from shardc.dialects.aten.schema import UnknownOperator
 from shardc.dialects.inner_ops import inner_ops
 from shardc.passes.manager.mlir_errors import Source
@@ -13,18 +13,23 @@ from shardc.passes.partition.local_call import infer_types
 
 
 def wrong_call(module: ir.Module, source: Source) -> WrongCall | None:
-    """The first call of ATen that PyTorch refuses, or gives other shapes; None if there is none."""
+    """The first call, of ATen or of ours, that PyTorch refuses or gives other shapes; None if none is."""
     reader = CallReader()
     for op in inner_ops(module.operation):
-        if not op.name.startswith("torch.aten.") or is_constant(op):
+        if not _is_known(op):
             continue
         try:
             problem = _problem(reader.read(op))
         except (TypeError, UnknownOperator):  # such a call is refused where passes read it
             continue
         if problem:
-            return WrongCall(op=op.name, problem=problem, **_place(source, op.location))
+            return WrongCall(op=f"torch.{target_name(op)}", problem=problem, **_place(source, op.location))
     return None
+
+
+def _is_known(op: ir.Operation) -> bool:
+    ours = op.name == "torch.operator" and target_name(op).startswith("shardc.")
+    return ours or (op.name.startswith("torch.aten.") and not is_constant(op))
 
 
 def _problem(call: Call) -> str:
