@@ -11,11 +11,13 @@ from torch_mlir import ir
 from shardc.cost.cluster.cluster import Cluster
 from shardc.cost.cluster.mapping import Placement
 from shardc.cost.links import UNIFORM, LinkModel
+from shardc.diagnostics.dialects.levels import LevelBroken
 from shardc.dialects.aten.build import CallBuilder
 from shardc.dialects.aten.call import fill
 from shardc.dialects.aten.types import TensorType, read_type, write_type
 from shardc.dialects.dist.mesh import Mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.dialects.location import source_line
 from shardc.dialects.rules.rule import assignment_of
 from shardc.passes.ingest.torch_share import TorchShare, is_apart
 from shardc.passes.manager.attributes import attributes_of, copy_attributes, observed
@@ -63,6 +65,9 @@ class _Partitioner:
         self._context = program.module.context
         self._shardings = [program.annotated(i, codec) for i in range(len(program.arguments))]
         for node in program.nodes:
+            if "dist.shardings" not in node.op.attributes:
+                problem = f"{node.spec.target} has no dist.shardings"
+                raise LevelBroken(level=2, problem=problem, where=source_line(node.op.location))
             self._shardings += map(codec.read, node.op.attributes["dist.shardings"])
         inputs, outputs = (
             [write_type(self._local(v), self._context) for v in values]

@@ -371,6 +371,11 @@ UNKNOWN_OPERATOR = STEP.replace(
         ),
         (
             INTEGERS,
+            "dist-partition",
+            ["LevelBroken: the module is not at level 2: shardc.attention has no dist.shardings", ":7"],
+        ),
+        (
+            INTEGERS,
             "dist-propagate,dist-insert-reshards,dist-partition",
             ["WrongCall: torch.shardc.attention ", "need one floating dtype", ":7:10"],
         ),
