@@ -17,7 +17,7 @@ from torch_mlir import ir
 from shardc.diagnostics.passes.pipeline import NotCausal, TooFewTokens
 from shardc.dialects.aten.call import CallReader, OpCall
 from shardc.dialects.location import source_line
-from shardc.dialects.rules.rule import Dim, Rule, find_rule, replicated_rule
+from shardc.dialects.rules.rule import Dim, Rule, find_rule_in_loops, replicated_rule
 from shardc.passes.pipeline.stages.step_program import StepProgram, body_ops, tensor
 
 ATTENTION, ATTENTION_BACKWARD = "shardc.attention", "shardc.attention_backward"
@@ -173,7 +173,7 @@ class _Analysis:
         lays = [self._lay(v) for v in call.operands if tensor(v) is not None]
         if not any(lay.is_cut or lay.origin is not None for lay in lays):
             return whole
-        rule = find_rule(call.spec) or replicated_rule(call.spec)
+        rule = find_rule_in_loops(call.spec) or replicated_rule(call.spec)
         attention = call.spec.target in (ATTENTION, ATTENTION_BACKWARD)
         factors = self._factors(op, rule, lays)
         if attention:
