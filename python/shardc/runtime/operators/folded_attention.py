@@ -37,7 +37,8 @@ def in_order(x: Tensor, ways: int) -> Tensor:
 
 def folded_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, ways: int) -> tuple[Tensor, Tensor]:
     """Run ``shardc::folded_attention``. Raises ValueError for operands that do not fit."""
-    out, lse = attention(*(in_order(x, ways) for x in (q, k, v)), None, True, scale)
+    q, k, v = (in_order(x, ways) for x in (q, k, v))
+    out, lse = attention(q, k, v, None, True, scale)
     return folded(out, ways), folded(lse, ways)
 
 
