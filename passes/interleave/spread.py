@@ -114,9 +114,11 @@ class LayoutSpread:
         """The ways in which rows of causal attention are folded, 0 if they are not; writes their layouts."""
         found = [self._now[value].get(2) for value in node.values]
         parts = next((p for p in found if p is not None and p.folded), None)
-        for layout in (*operands, *results) if parts is not None else ():
+        if parts is None:
+            return 0
+        for layout in (*operands, *results):
             layout[2] = parts
-        return 0 if parts is None else parts.ways
+        return parts.ways
 
     def _rows(
         self, node: Node, operands: list[Layout], results: list[Layout]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from math import prod
 
 from torch_mlir import ir
@@ -68,7 +69,7 @@ class PartsWriter(CallWriter):
         return self._merged(padded, dim)
 
     def reshaped(
-        self, value: ir.Value, shape: tuple[int, ...], moves: list[tuple[RowsMove, int]]
+        self, value: ir.Value, shape: tuple[int, ...], moves: Sequence[tuple[RowsMove, int]]
     ) -> ir.Value:
         """A value reshaped to ``shape``; for each move, the ways that the last of the merged dims is cut in.
 
