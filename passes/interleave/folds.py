@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardc.diagnostics.base import remark
 from shardc.dialects.aten.schema import may_draw
 from shardc.dialects.dist.interleaving import Parts
 from shardc.passes.interleave.spread import Layout, LayoutSpread, is_causal
@@ -14,14 +15,18 @@ def folded_rows(program: Program, spread: LayoutSpread) -> dict[int, Layout]:
     Random numbers are drawn in the order of a sequence: where a device draws as many as it has activations,
     they would have to change hands, and nothing is folded.
     """
-    if _draws(program, spread):
+    rows = {
+        node.results[0]: parts
+        for node in program.nodes
+        if is_causal(node) and (parts := spread.layout(node.results[0]).get(2)) is not None and parts.in_order
+    }
+    if rows and _draws(program, spread):
+        remark("NotFolded", "random numbers are drawn along the sequence: the last device has most of a mask")
         return {}
-    found: dict[int, Layout] = {}
-    for node in program.nodes:
-        parts = spread.layout(node.results[0]).get(2) if is_causal(node) else None
-        if parts is not None and parts.in_order and parts.size % (2 * parts.ways) == 0:
-            found[node.results[0]] = {2: Parts(parts.ways, parts.sizes, folded=True)}
-    return found
+    even = {value: parts for value, parts in rows.items() if parts.size % (2 * parts.ways) == 0}
+    for size, ways in sorted({(p.size, p.ways) for v, p in rows.items() if v not in even}):
+        remark("NotFolded", f"a sequence of {size} is not {2 * ways} equal blocks: pad it to a multiple")
+    return {value: {2: Parts(parts.ways, parts.sizes, folded=True)} for value, parts in even.items()}
 
 
 def _draws(program: Program, spread: LayoutSpread) -> bool:

@@ -24,9 +24,6 @@ def stored(layout: Layout) -> Layout:
     return {dim: parts for dim, parts in layout.items() if not parts.in_order}
 
 
-_ONE = Parts(1, (1,))
-
-
 def is_causal(node: Node) -> bool:
     """Whether a node is attention, or its gradient, of whole sequences under a causal mask and no other."""
     spec = node.spec
@@ -142,7 +139,8 @@ class LayoutSpread:
         tensors = (*node.rule.operands, *node.rule.results)
         for dims, value in zip(tensors, node.values, strict=True):
             for d, parts in self._now[value].items():
-                if len(dims[d]) == 1 and found.get(dims[d][0], _ONE).in_order:
+                old = found.get(dims[d][0]) if len(dims[d]) == 1 else None
+                if len(dims[d]) == 1 and (old is None or old.in_order):
                     found[dims[d][0]] = parts
         if not found or not node.known:
             return {}

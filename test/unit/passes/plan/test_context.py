@@ -46,3 +46,11 @@ def test_a_device_does_its_part_of_the_work(
     compiled = llama(2, plan, mesh).compiled
     assert 0.9 / devices <= compiled.work.share <= 1 / devices
     assert not list(compiled.work.remarks())
+
+
+@pytest.mark.slow
+def test_a_causal_sequence_that_is_not_folded_is_remarked(llama: Callable) -> None:
+    """Eight tokens are no sixteen blocks; they are four."""
+    remarks = {ways: llama(2, "context", {"context": ways}).compiled.remarks for ways in (2, 8)}
+    assert [r.name for r in remarks[8] if r.name == "NotFolded"] == ["NotFolded"]
+    assert not [r for r in remarks[2] if r.name == "NotFolded"]
