@@ -35,12 +35,14 @@ UNNAMED = "-"
 @dataclass
 class Messages:
     """What the text of messages needs to know. ``axes``: the constant that names the pipeline's axis;
-    ``slices``: into how many a sequence is cut; ``stages``: symbol of a ``pipe.stage`` -> its function.
+    ``slices``: into how many a sequence is cut; ``stages``: symbol of a ``pipe.stage`` -> its function;
+    ``arrived``: what :func:`~shardc.backends.torch.memory.arrived.arrivals` gives.
     """
 
     axes: str
     stages: dict[str, str] = field(default_factory=dict)
     slices: int = 1
+    arrived: Mapping[ir.Value, int] = field(default_factory=dict)
 
 
 @dataclass

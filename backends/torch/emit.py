@@ -16,6 +16,7 @@ from shardc.backends.eager.program import find_step
 from shardc.backends.torch.block import Messages, Program
 from shardc.backends.torch.body import Body, Store
 from shardc.backends.torch.memory.aliases import Aliases
+from shardc.backends.torch.memory.arrived import arrivals
 from shardc.backends.torch.memory.schedule import schedule_block
 from shardc.backends.torch.names import Names, tuple_text
 from shardc.backends.torch.step import yielded
@@ -81,7 +82,9 @@ def _write_stages(program: Program, module: ir.Module, mesh: Mesh, axis: Axis) -
     schedule = find_schedule(module)
     assert schedule is not None
     messages = Messages(
-        program.dist.axes.group((axis,)), slices=ir.IntegerAttr(schedule.attributes["slices"]).value
+        program.dist.axes.group((axis,)),
+        slices=ir.IntegerAttr(schedule.attributes["slices"]).value,
+        arrived=arrivals(rank_functions(module)),
     )
     program.messages = messages
     (time,) = [a for a in mesh.axes if a.kind == "time"]
@@ -164,7 +167,7 @@ def _write_function(
     body = Body(program, schedule, Aliases(values), "    ", stores, returned=outputs)
     body.write()
     if program.messages is not None:
-        body.line("rank.finish_sends()")
+        body.line("rank.finish_all_sends()")
     body.line(f"return {tuple_text(map(body.name, outputs))}")
 
 

@@ -43,6 +43,10 @@ def _way(body: Block, step: Step, end: str) -> str:
 
 def _receive(body: Block, step: Step) -> None:
     body.line(f"{_assigned(body, step)}{_handle(body, step.op)}.wait()")
+    messages = _messages(body)
+    if count := messages.arrived.get(step.op.results[0]):
+        source = step.op.attributes["source"].value
+        body.line(f"rank.finish_sends({count}, to={source}, axes={messages.axes})")
 
 
 def _assigned(body: Block, step: Step) -> str:

@@ -5,6 +5,8 @@ to 1e-9 in f64.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Mapping
 
 import pytest
 from pipelines import PIPELINED, captured, check_pipeline, cut_step
@@ -181,6 +183,94 @@ def _reader(receive: Transfer, schedule: Schedule) -> Action:
     if receive.kind == "RECV_F":
         return Action(receive.stage, "F", receive.micro_batch)
     return Dependences(schedule).backward(receive.stage, receive.micro_batch)
+
+
+Event = tuple[int, int]
+"""A rank and the number of a line of its program."""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_what_was_sent_is_let_go_once_it_has_arrived(schedule: str) -> None:
+    """No rank waits for a message before its receiver surely has; few are held at a time."""
+    stages = 4 * registry.SCHEDULES[schedule].fewest
+    cuts = tuple(f"layers.{8 // stages * stage}" for stage in range(1, stages))
+    text = emit_program(cut_step("tower", 4, 8, PipeCut(schedule=schedule, cuts=cuts)))
+    sent, taken, ended, most = _messages(text)
+    after = {event: set(befores) for event, befores in _orders(sent, taken, text).items()}
+    for pair, ends in ended.items():
+        for number, event in enumerate(ends):
+            assert taken[pair][number] in _all_before(event, after)
+    assert sum(map(len, ended.values())) > 0
+    if schedule == "1f1b":
+        assert most == [
+            4,
+            4,
+            3,
+            5,
+        ]  # of 16 messages and more; the last rank sends sums and the loss at its end
+
+
+def _messages(
+    text: str,
+) -> tuple[dict[Event, list[Event]], dict[Event, list[Event]], dict[Event, list[Event]], list[int]]:
+    """By sender and receiver: where each message is sent, waited for, and let go of by its sender; and the
+    most that each rank holds.
+    """
+    sent: dict[Event, list[Event]] = defaultdict(list)
+    taken: dict[Event, list[Event]] = defaultdict(list)
+    ended: dict[Event, list[Event]] = defaultdict(list)
+    most: list[int] = []
+    for rank, lines in enumerate(_step_lines(text)):
+        posted: dict[str, tuple[Event, int]] = {}
+        held = highest = 0
+        for number, line in enumerate(lines):
+            here = rank, number
+            if (match := re.search(r"rank\.send\(.*, to=(\d+)", line)) is not None:
+                sent[rank, int(match[1])].append(here)
+                held += 1
+            elif (match := re.search(r"(\w+) = rank\.receive\(.*, source=(\d+)", line)) is not None:
+                pair = int(match[2]), rank
+                posted[match[1]] = pair, len(taken[pair])
+                taken[pair].append(here)
+            elif (match := re.search(r"= (message_\d+)\.wait\(\)", line)) is not None:
+                pair, place = posted[match[1]]
+                taken[pair][place] = here
+            elif (match := re.search(r"rank\.finish_sends\((\d+), to=(\d+)", line)) is not None:
+                ended[rank, int(match[2])] += [here] * int(match[1])
+                held -= int(match[1])
+            highest = max(highest, held)
+        most.append(highest)
+    return sent, taken, ended, most
+
+
+def _step_lines(text: str) -> list[list[str]]:
+    found = re.findall(r"^def step_\d+\((.*?)\n    return", text, re.DOTALL | re.MULTILINE)
+    return [function.splitlines() for function in found]
+
+
+def _orders(
+    sent: Mapping[Event, list[Event]], taken: Mapping[Event, list[Event]], text: str
+) -> dict[Event, list[Event]]:
+    """What is right before each line: the line before it, and for a wait the message's send."""
+    before = {
+        (rank, number): [(rank, number - 1)] if number else []
+        for rank, lines in enumerate(_step_lines(text))
+        for number in range(len(lines))
+    }
+    for pair, waits in taken.items():
+        for wait, send in zip(waits, sent[pair], strict=True):
+            before[wait].append(send)
+    return before
+
+
+def _all_before(event: Event, before: Mapping[Event, set[Event]]) -> set[Event]:
+    found: set[Event] = set()
+    left = [event]
+    while left:
+        for each in before[left.pop()] - found:
+            found.add(each)
+            left.append(each)
+    return found
 
 
 def test_a_message_that_nobody_sends_is_a_deadlock() -> None:

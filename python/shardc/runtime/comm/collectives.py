@@ -8,6 +8,7 @@ another dim the blocks are moved to the front, which copies only where the dims 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -119,7 +120,8 @@ class Rank:
     ) -> None:
         self.mesh, self.number, self.device, self._groups = mesh, number, device, groups
         self._flights = flights
-        self._sent: list[Pending] = []
+        self._sent: dict[tuple[Axes, int], list[list[Pending]]] = defaultdict(list)
+        """The messages to each rank, of several tensors each, that nobody has waited for yet."""
         self._late: list[tuple[Tensor, Tensor]] | None = None
         self.recorder: Recorder | None = None
         """Of the step that is being recorded."""
@@ -153,9 +155,11 @@ class Rank:
         Two ranks start what goes between them, both ways, in one order: messages have no tags.
         """
         group = self._groups[axes]
+        message = []
         for x in values:
             block = _plain(x).contiguous()
-            self._sent.append(self._pending("send", group, group.send(block, to), block, block, None))
+            message.append(self._pending("send", group, group.send(block, to), block, block, None))
+        self._sent[axes, to].append(message)
 
     def receive(
         self, kinds: Sequence[tuple[tuple[int, ...], torch.dtype]], *, source: int, axes: Axes
@@ -170,11 +174,20 @@ class Rank:
             parts.append(self._pending("receive", group, work, block, block, _typed(like)))
         return Message(parts)
 
-    def finish_sends(self) -> None:
+    def finish_sends(self, count: int, *, to: int, axes: Axes) -> None:
+        """Wait until the next ``count`` messages to the rank with index ``to`` are on their way, and let go
+        of what was sent.
+        """
+        sent = self._sent[axes, to]
+        for message in sent[:count]:
+            for pending in message:
+                pending.wait()
+        del sent[:count]
+
+    def finish_all_sends(self) -> None:
         """Wait until all that was sent is on its way: the end of a step."""
-        sent, self._sent = self._sent, []
-        for pending in sent:
-            pending.wait()
+        for (axes, to), sent in self._sent.items():
+            self.finish_sends(len(sent), to=to, axes=axes)
 
     def all_reduce(self, x: Tensor, *, axes: Axes, reduction: str = "sum", reuse: bool = False) -> Handle:
         """The combined value of all ranks over ``axes``. With ``reuse`` it may take the place of ``x``."""

@@ -148,7 +148,7 @@ class _NotedRank:
 
     def __getattr__(self, name: str) -> object:
         value = getattr(self._rank, name)
-        if name == "finish_sends":
+        if name in ("finish_sends", "finish_all_sends"):
             return self._calls.noted(name, value)
         return self._started(name, value) if name in COLLECTIVES else value
 
