@@ -34,13 +34,15 @@ class Network(nn.Module):
             nn.Conv2d(8, 16, 3, 2, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()
         )
         self.pool = nn.MaxPool2d(3, 2, 1)
+        self.skip = nn.Conv2d(16, 16, 1, 2)  # leaves pixels out
         self.middle = nn.Conv2d(16, 16, 3, padding=2, dilation=2, groups=2)
         self.up = nn.ConvTranspose2d(16, 8, 4, 2, padding=1)
         self.last = nn.Conv2d(8, 4, 5, padding=2, bias=False)
         self.head = nn.Linear(4, 10)
 
     def forward(self, image: Tensor) -> Tensor:
-        x = F.gelu(self.middle(self.pool(self.down(self.first(image)))))
+        x = self.down(self.first(image))
+        x = F.gelu(self.middle(self.pool(x)) + self.skip(x))
         x = F.interpolate(self.up(x), scale_factor=2.0).roll(3, 2).flip(3)
         x = F.avg_pool2d(self.last(x), 2)
         return self.head(x.mean((2, 3)))

@@ -169,8 +169,7 @@ class Ranks:
         made, spread = [], 0.0
         for batch in batches:
             self._take(batch)
-            blocks = [self._blocks[p.key] for p in self._arguments]
-            results = interpreter.run(self._module, blocks, widen=self._widen, library=self._library)
+            results = self._run([self._blocks[p.key] for p in self._arguments])
             values: Values = {}
             for port, blocks in zip(self._results, results, strict=True):
                 assert port.sharding is not None
@@ -180,6 +179,10 @@ class Ranks:
                 self._blocks[port.key] = blocks
             made.append(values)
         return made, spread
+
+    def _run(self, blocks: list[list[Tensor]]) -> list[list[Tensor]]:
+        """One step: each rank's block of each result, from those of the arguments."""
+        return interpreter.run(self._module, blocks, widen=self._widen, library=self._library)
 
     def _take(self, batch: Batch) -> None:
         """Inputs for one step: state from the step before, or the model's own values at the first."""
