@@ -28,7 +28,7 @@ from shardc.options.given import OLD_NAMES
 if TYPE_CHECKING:
     from torch_mlir import ir
 
-Value = int | float | bool | str | tuple[str, ...] | Cluster
+Value = int | float | bool | str | tuple[str, ...] | tuple[float, ...] | Cluster
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Option:
 
     def render(self) -> str:
         """``max-iterations=4 (int)``, for ``--list-passes``."""
-        default = ",".join(self.default) if isinstance(self.default, tuple) else self.default
+        default = ",".join(map(str, self.default)) if isinstance(self.default, tuple) else self.default
         shown = str(default).lower() if isinstance(default, bool) else default
         return f"{self.name}={shown} ({_KINDS[self.type][0]})"
 
@@ -91,6 +91,7 @@ _KINDS: dict[object, tuple[str, Callable[[str], Value]]] = {
     bool: ("true or false", _BOOLS.__getitem__),
     str: ("text", str),
     tuple[str, ...]: ("a list such as a,b", lambda text: tuple(filter(None, text.split(",")))),
+    tuple[float, ...]: ("numbers such as 3,1", lambda text: tuple(map(float, filter(None, text.split(","))))),
     Cluster | None: ("a cluster's name or file", find_cluster),
 }
 """Types that an option may have: what to call each in messages, and what reads it."""

@@ -62,7 +62,8 @@ class PipeCut(Pass):
     (:mod:`shardc.passes.pipeline.stages.recompute`). ``gather``: what parameters that are cut over other axes
     are gathered for, each ``micro-batch`` or the ``step``. ``memory-limit-bytes``: what a device may hold of
     parameters, gradients, optimizer state and activations; the stages that cost the same within it, 0 for any
-    amount. Of a program without backward the forwards of the schedule run.
+    amount. Of a program without backward the forwards of the schedule run. ``speeds``: of each rank beside
+    the others; stages cost the same in proportion. None given: all are as fast.
     """
 
     name: ClassVar[str] = "pipe-cut"
@@ -74,6 +75,7 @@ class PipeCut(Pass):
     gather: str = "micro-batch"
     recompute: tuple[str, ...] = ("none",)
     memory_limit_bytes: int = 0
+    speeds: tuple[float, ...] = ()
 
     def run(self, module: ir.Module) -> None:
         options = Pipeline(
@@ -82,6 +84,7 @@ class PipeCut(Pass):
             stale_weights=self.stale_weights,
             memory_limit_bytes=self.memory_limit_bytes or None,
             gather=self.gather,  # type: ignore[arg-type]
+            speeds=self.speeds or None,
         )
         recompute = self.recompute[0] if len(self.recompute) == 1 else self.recompute
         cut_pipeline(module, self.axis, options, recompute=recompute)
@@ -120,6 +123,7 @@ def cut_pipeline(
         stale_weights=options.stale_weights,
         gather=options.gather,
         held=held,
+        speeds=options.speeds or (),
     )
 
 
@@ -149,6 +153,7 @@ def cut_into_stages(
     stale_weights: bool = False,
     gather: str = "micro-batch",
     held: Held | None = None,
+    speeds: Sequence[float] = (),
 ) -> None:
     """Rewrite the step of ``module`` for ``schedule``, which may be anybody's: it is checked first.
 
@@ -182,6 +187,9 @@ def cut_into_stages(
     program = read_step(module)
     _check_rows(schedule, program)
     forward = forward_of(program)
+    if speeds:
+        of_ranks = dict(enumerate(speeds))
+        forward.speeds = [of_ranks[schedule.rank_of[stage]] for stage in schedule.routes[0]]
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)

@@ -136,6 +136,16 @@ def test_equal_layers_are_dealt_out_equally() -> None:
     assert layers == [["0", "1"], ["2", "3"], ["4", "5"], ["6", "7"]]
 
 
+@pytest.mark.parametrize(("speeds", "first"), [((3.0, 1.0), 6), ((1.0, 3.0), 2), ((1.0, 1.0), 4)])
+def test_faster_ranks_get_more_layers(speeds: tuple[float, ...], first: int) -> None:
+    module = cut_step("tower", 2, 4, PipeCut(speeds=speeds))
+    program = read_pipeline(module)
+    assert program is not None
+    layers = [{p.name.split(".")[1] for p in ports if p.role == "param"} for ports in program.arguments]
+    assert [len(each) for each in layers] == [first, 8 - first]
+    check_pipeline("tower", module)
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_program_sends_and_receives_in_an_order_that_ends(schedule: str) -> None:
     """As emitted, on streams that run what goes between two ranks in order (NCCL); as in level 3, whatever

@@ -27,11 +27,12 @@ class Forward:
     """The forward ops of one micro-batch that depend on parameters, in order.
 
     A cut at ``p`` has the ops before number ``p`` in one stage and the others in the next. ``crossing[p]``
-    are the bytes to send there, ``cost[p]`` the work of the ops before it.
+    are the bytes to send there, ``cost[p]`` the work of the ops before it. ``speeds``: of each stage's rank
+    beside the others; empty where all are as fast.
     """
 
     def __init__(self, ops: Sequence[ir.Operation], roots: dict[ir.Value, Roots]) -> None:
-        self.ops = list(ops)
+        self.ops, self.speeds = list(ops), list[float]()
         self._parameters = [frozenset().union(*(roots.get(v, frozenset()) for v in reads(op))) for op in ops]
         reader = CallReader()
         self.cost = [0.0, *itertools.accumulate(_work_bytes(op, reader) for op in ops)]
@@ -60,7 +61,7 @@ class Forward:
     def slowest(self, cuts: Sequence[int]) -> float:
         """What :meth:`balanced` makes as small as it gets."""
         ends = [0, *cuts, len(self.ops)]
-        return max(self._stage_cost(i, j) for i, j in itertools.pairwise(ends))
+        return max(self._stage_cost(n, i, j) for n, (i, j) in enumerate(itertools.pairwise(ends)))
 
     def parameter_behind(self, place: int) -> str:
         """The first parameter that is read behind a cut."""
@@ -74,8 +75,9 @@ class Forward:
             raise TooManyStages(stages=stages, most=len(places) + 1)
         return [0, *places, len(self.ops)]
 
-    def _stage_cost(self, start: int, end: int) -> float:
-        return max(self.cost[end] - self.cost[start], self._sent(start), self._sent(end))
+    def _stage_cost(self, stage: int, start: int, end: int) -> float:
+        speed = self.speeds[stage] if self.speeds else 1.0
+        return max((self.cost[end] - self.cost[start]) / speed, self._sent(start), self._sent(end))
 
     def _sent(self, place: int) -> float:
         return self.crossing[place] * WIRE if 0 < place < len(self.ops) else 0.0
@@ -93,7 +95,7 @@ class Forward:
         """
         sent = list(map(self._sent, ends))
         if weight is None:
-            weight = lambda place, i, j: self._stage_cost(ends[i], ends[j])  # noqa: E731
+            weight = lambda place, i, j: self._stage_cost(place, ends[i], ends[j])  # noqa: E731
         best: list[tuple[float, float, tuple[int, ...]] | None] = [(0.0, 0.0, ())] + [None] * (len(ends) - 1)
         for place in range(stages):
             following: list[tuple[float, float, tuple[int, ...]] | None] = [None] * len(ends)

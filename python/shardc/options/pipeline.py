@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from shardc.diagnostics.api import BadArgument
 from shardc.diagnostics.passes.pipeline import (
     BadScheduleFile,
+    BadSpeeds,
     ChangesMathematics,
     NoMicroBatches,
 )
@@ -33,6 +35,16 @@ def read_stages(text: str) -> int | list[str]:
     """``4``, or ``layers.8,layers.16`` as names."""
     is_number = text.isdecimal() and len(text) < 20  # Python reads no number of thousands of digits
     return int(text) if is_number else [name.strip() for name in text.split(",")]
+
+
+def read_speeds(text: str) -> list[float]:
+    """``3,1``. Raises BadArgument."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise BadArgument(
+            argument="--speeds", given=repr(text), expected="numbers with commas", hint="as in --speeds 3,1"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,13 @@ class Pipeline(Group):
         "micro-batch",
         "What parameters that the rest of the plan cuts are gathered for: each micro-batch, or the step.",
     )
+    speeds: tuple[float, ...] | None = option(
+        None,
+        "How fast each rank of the pipeline is beside the others, where devices differ: stages get work in "
+        "proportion.",
+        Hint("a number above 0 for each rank of the pipeline", "as in speeds=[3, 1]", "NUMBER,..."),
+        parse=read_speeds,
+    )
 
     @property
     def cuts(self) -> tuple[str, ...]:
@@ -92,11 +111,13 @@ class Pipeline(Group):
     def check(self, ranks: int, micro_batches: int, recompute: Recompute = "none") -> None:
         """Whether there can be such a pipeline of ``ranks`` devices.
 
-        Raises NoMicroBatches, BadScheduleFile, UnknownSchedule, BadStages, BadMicroBatches,
+        Raises NoMicroBatches, BadSpeeds, BadScheduleFile, UnknownSchedule, BadStages, BadMicroBatches,
         ChangesMathematics, WrongRecompute.
         """
         if micro_batches == 1:
             raise NoMicroBatches()
+        if self.speeds is not None and (len(self.speeds) != ranks or min(self.speeds) <= 0):
+            raise BadSpeeds(given=list(self.speeds), ranks=ranks)
         path = self.schedule_path
         if path is not None and not path.is_file():
             raise BadScheduleFile(path=path, problem="there is no such file", where=str(path))

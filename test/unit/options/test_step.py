@@ -104,6 +104,8 @@ PLAN = {"schema": "shardc-plan", "version": 2}
         ({**PIPELINE, "micro_batches": 1}, pipelines.NoMicroBatches, "micro_batches=n"),
         ({**PIPELINE, "schedule": "1f1bb"}, pipelines.UnknownSchedule, "the nearest is '1f1b'"),
         ({**PIPELINE, "schedule": "1f1b", "stages": 3}, pipelines.BadStages, "one stage a rank"),
+        ({**PIPELINE, "speeds": [3]}, pipelines.BadSpeeds, "2 ranks"),
+        ({**PIPELINE, "speeds": [3, 0]}, pipelines.BadSpeeds, "above 0"),
         (
             {**PIPELINE, "schedule": "interleaved", "micro_batches": 3},
             pipelines.BadMicroBatches,

@@ -190,6 +190,16 @@ class SeveralLoops(PipelineError):
     )
 
 
+class BadSpeeds(PipelineError):
+    """The speeds of a pipeline's ranks are not one number above 0 for each.
+
+    Fails: ``mesh={"pipe": 2}, speeds=[3]``. Works: ``mesh={"pipe": 2}, speeds=[3, 1]``.
+    """
+
+    template = "speeds={given} is not one number above 0 for each of the pipeline's {ranks} ranks"
+    hint = "give a speed for each rank; only their proportions count"
+
+
 class TooManyStages(PipelineError):
     """There are more stages than places to cut the forward at."""
 
