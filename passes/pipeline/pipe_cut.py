@@ -188,8 +188,7 @@ def cut_into_stages(
     _check_rows(schedule, program)
     forward = forward_of(program)
     if speeds:
-        of_ranks = dict(enumerate(speeds))
-        forward.speeds = [of_ranks[schedule.rank_of[stage]] for stage in schedule.routes[0]]
+        forward.speeds = [speeds[schedule.rank_of[stage]] for stage in schedule.route(0)]
     kinds: dict[int, set[str]] = {}
     for action in schedule.actions():
         kinds.setdefault(schedule.route(action.micro_batch).index(action.stage), set()).add(action.kind)
