@@ -55,7 +55,7 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
-_PROPAGATE = "dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
+_PROPAGATE = "dist-dispatch,dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
 
 
 def _passes(
