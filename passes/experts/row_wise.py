@@ -7,6 +7,8 @@ from functools import cache
 from shardc.dialects.aten.schema import parameters
 from shardc.passes.manager.program import Node
 
+_PARTS = frozenset(("aten.slice.Tensor", "aten.slice_backward", "aten.cat", "aten.select.int"))
+"""Calls whose part on a rank depends on places, but of other dims than the rows."""
 _SIZES = frozenset(("size", "shape", "sizes", "repeats"))
 
 
@@ -18,7 +20,9 @@ def row_operands(node: Node) -> list[int] | None:
     """
     rule = node.rule
     factors = {dims[0] if dims else () for dims in rule.results}
-    if not node.known or rule.lower is not None or len(factors) != 1 or _has_sizes(node.spec.target):
+    target = node.spec.target
+    asks_places = rule.lower is not None and target not in _PARTS
+    if not node.known or asks_places or len(factors) != 1 or _has_sizes(target):
         return None
     (dim,) = factors
     if len(dim) != 1 or dim[0] in rule.replicate or dim[0] in rule.reduce:
