@@ -45,10 +45,30 @@ class Layout:
         """[ways, blocks, rows of a block]: each way has room for all of them."""
         return self.ways, self.blocks, self.rows // self.blocks
 
+    @cached_property
+    def block_axes(self) -> tuple[Axes, Axes, Axes]:
+        """The axes of the batch before those of the experts, those of the experts, and those after them."""
+        is_expert = [any(a.overlaps(b) for b in self.expert_axes) for a in self.batch_axes]
+        first = is_expert.index(True) if any(is_expert) else len(is_expert)
+        end = first + sum(is_expert)
+        return self.batch_axes[:first], self.batch_axes[first:end], self.batch_axes[end:]
+
+    @property
+    def parts(self) -> tuple[int, int, int, int, int]:
+        """A buffer's :attr:`shape`, with its blocks by :attr:`block_axes`."""
+        ways, _, rows = self.shape
+        before, own, after = (prod(a.size for a in axes) for axes in self.block_axes)
+        return ways, before, own, after, rows
+
     def at_experts(self, rank: int) -> Sharding:
-        """A buffer's layout where the experts are: blocks of the batch stay cut over other axes."""
-        others = tuple(a for a in self.batch_axes if not any(a.overlaps(b) for b in self.expert_axes))
-        return Sharding((self.expert_axes, others, *((),) * (rank - 2)))
+        """The layout of turned parts where the experts are: blocks of the batch stay cut over other axes."""
+        before, _, after = self.block_axes
+        return _with_width((self.expert_axes, before, after, (), ()), rank)
+
+    def at_rows(self, rank: int) -> Sharding:
+        """The layout of turned parts where the rows are."""
+        before, own, after = self.block_axes
+        return _with_width(((), before, after, own, ()), rank)
 
 
 class Buffers:
@@ -77,9 +97,7 @@ class Buffers:
         type_ = self._flat(self._program.types[result])
         made = call(PRODUCT, (*args, node.spec["share"]), [type_]).results[0]
         self._made[result] = made
-        spread = type_.with_shape((*self._layout.shape, *type_.shape[1:]))
-        blocks = call("aten.view", (made, spread.shape), [spread]).results[0]
-        args = (blocks, self._routing, self._layout.experts)
+        args = (self._back(call, made, type_), self._routing, self._layout.experts)
         back = call("shardc.collect", args, [self._program.types[result]])
         node.op.results[0].replace_all_uses_with(back.results[0])
 
@@ -160,10 +178,45 @@ class Buffers:
         return self._moved(call, made, buffer, self._flat(type_).shape)
 
     def _moved(self, call: Call, made: ir.Value, type_: TensorType, shape: tuple[int, ...]) -> ir.Value:
-        """A buffer where the experts are, its first three dims merged as in ``shape``."""
-        layout = self._layout.at_experts(len(type_.shape))
-        there = constraint(made, layout, self._codec, loc=call.keywords["loc"], ip=call.keywords["ip"])
-        return call("aten.view", (there, shape), [type_.with_shape(shape)]).results[0]
+        """A buffer where the experts are, its first three dims merged as in ``shape``.
+
+        Blocks over axes behind those of the experts (iterations) come first, so that what moves is cut last.
+        """
+        ways, before, own, after, rows = self._layout.parts
+        rest = type_.shape[3:]
+        spread = type_.with_shape((ways, before, own, after, rows, *rest))
+        turned = type_.with_shape((ways, before, after, own, rows, *rest))
+        made = call("aten.view", (made, spread.shape), [spread]).results[0]
+        made = call("aten.permute", (made, _exchanged(spread)), [turned]).results[0]
+        for layout in (self._layout.at_rows, self._layout.at_experts):
+            made = self._laid(call, made, layout(len(turned.shape)))
+        return call("aten.reshape", (made, shape), [type_.with_shape(shape)]).results[0]
+
+    def _back(self, call: Call, made: ir.Value, type_: TensorType) -> ir.Value:
+        """The other way round: dispatched rows [rows, N] as a buffer."""
+        ways, before, own, after, rows = self._layout.parts
+        turned = type_.with_shape((ways, before, after, own, rows, type_.shape[1]))
+        spread = type_.with_shape((ways, before, own, after, rows, type_.shape[1]))
+        buffer = type_.with_shape((*self._layout.shape, type_.shape[1]))
+        made = call("aten.view", (made, turned.shape), [turned]).results[0]
+        for layout in (self._layout.at_experts, self._layout.at_rows):
+            made = self._laid(call, made, layout(len(turned.shape)))
+        made = call("aten.permute", (made, _exchanged(turned)), [spread]).results[0]
+        return call("aten.reshape", (made, buffer.shape), [buffer]).results[0]
+
+    def _laid(self, call: Call, made: ir.Value, layout: Sharding) -> ir.Value:
+        return constraint(made, layout, self._codec, loc=call.keywords["loc"], ip=call.keywords["ip"])
 
     def _flat(self, type_: TensorType) -> TensorType:
         return type_.with_shape((prod(self._layout.shape), *type_.shape[1:]))
+
+
+def _with_width(dims: tuple[Axes, ...], rank: int) -> Sharding:
+    """A layout of which propagation may cut the dims behind ``dims`` further."""
+    more = rank - len(dims)
+    return Sharding((*dims, *((),) * more), (), (*(False,) * len(dims), *(True,) * more))
+
+
+def _exchanged(type_: TensorType) -> tuple[int, ...]:
+    """Dims 2 and 3 exchanged."""
+    return (0, 1, 3, 2, *range(4, len(type_.shape)))
