@@ -1,8 +1,8 @@
 """Rules of experts: products of rows with their experts' matrices, and rows brought to their experts.
 
-Rows [(n m)] come in ``n`` blocks, each for a block of the experts [(n e)]. Cutting ``n`` is expert parallelism
-with rows where their experts are. Cutting ``e`` leaves rows where they are: a device's result has zeros for
-rows of other devices' experts, and is a term of a sum.
+Rows [(n m)] come in ``n`` blocks, each for a block of the experts [(n e)]. Cutting ``n`` is expert
+parallelism with rows where their experts are. Cutting ``e`` leaves rows where they are: a device's result has
+zeros for rows of other devices' experts, and is a term of a sum.
 """
 
 from __future__ import annotations

@@ -74,8 +74,8 @@ class Layout:
 class Buffers:
     """The dispatched form of values of one routing, each made once.
 
-    A value [rows, ...] becomes [ways * blocks * rows of a block, ...], so that calls that treat rows one by one
-    are repeated as they are.
+    A value [rows, ...] becomes [ways * blocks * rows of a block, ...], so that calls that treat rows one by
+    one are repeated as they are.
     """
 
     def __init__(self, program: Program, codec: ShardingCodec, layout: Layout, nodes: Sequence[Node]) -> None:
@@ -93,7 +93,12 @@ class Buffers:
     def _product(self, node: Node) -> None:
         """Multiply rows where their experts are; other users read them in their own order."""
         call, result = self._call(node), node.results[0]
-        args = (self._buffer(node.operands[0], node), self._program.values[node.operands[1]], self._experts(node), self._layout.ways)
+        args = (
+            self._buffer(node.operands[0], node),
+            self._program.values[node.operands[1]],
+            self._experts(node),
+            self._layout.ways,
+        )
         type_ = self._flat(self._program.types[result])
         made = call(PRODUCT, (*args, node.spec["share"]), [type_]).results[0]
         self._made[result] = made

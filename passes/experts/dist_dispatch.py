@@ -20,11 +20,11 @@ from shardc.passes.manager.reading import Reading, ReadingPass
 class DistDispatch(ReadingPass):
     """Brings rows to blocks of experts wherever a plan cuts the matrices of ``shardc::expert_mm``.
 
-    Rows lie where the batch is cut, experts where their matrices are. A buffer [ways, blocks, rows, width] has
-    a block of experts in its first dim and a block of the batch in its second: changing which of them is cut is
-    an all-to-all. What treats rows one by one between two products is computed where the experts are, so that
-    rows travel once each way. On one device all of it is a rearrangement, so that losses and gradients are
-    those of the program before.
+    Rows lie where the batch is cut, experts where their matrices are. A buffer [ways, blocks, rows, width]
+    has a block of experts in its first dim and a block of the batch in its second: changing which of them is
+    cut is an all-to-all. What treats rows one by one between two products is computed where the experts are,
+    so that rows travel once each way. On one device all of it is a rearrangement, so that losses and
+    gradients are those of the program before.
     """
 
     name: ClassVar[str] = "dist-dispatch"

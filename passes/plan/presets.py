@@ -129,9 +129,7 @@ def expert(plan: Plan, setting: Setting, axis: str) -> None:
         if count % ways:
             fits = [n for n in range(1, count + 1) if count % n == 0]
             nearest = min(fits, key=lambda n: abs(n - ways))
-            raise ExpertsNotDivided(
-                experts=count, name=argument.name, axis=axis, ways=ways, nearest=nearest
-            )
+            raise ExpertsNotDivided(experts=count, name=argument.name, axis=axis, ways=ways, nearest=nearest)
         plan.say(argument.key, _one_dim(argument, 0, (axis,)), closed=True, why="expert")
     if not routed:
         raise NoExperts()

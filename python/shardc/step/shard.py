@@ -256,7 +256,9 @@ def compile_capture(
             levels.keep(ANNOTATED, module)
 
     with collect_remarks() as remarks, collection_paused():
-        run(module, build("torch-lift-bmm,torch-lift-experts,torch-share{creations=false}"), after_pass=passed)
+        run(
+            module, build("torch-lift-bmm,torch-lift-experts,torch-share{creations=false}"), after_pass=passed
+        )
         levels.keep(GLOBAL, _global(module, micro_batches))
         if capture.noted:
             run(module, _recompute(recompute), after_pass=passed)

@@ -2,9 +2,9 @@
 
 ``shardc::expert_mm`` multiplies each row with the matrix of its expert; ``shardc::expert_outer`` is the
 matrices' gradient. Rows may come in ``ways`` equal blocks, each for an equal block of the experts.
-``shardc::dispatch`` copies rows to such blocks, of a static size, and ``shardc::collect`` takes results back to
-the rows' own order. Neither drops a row. (GShard, Lepikhin et al., 2021, dispatches by products with one-hot
-tensors; grouped products of sorted rows are MegaBlocks', Gale et al., 2023.)
+``shardc::dispatch`` copies rows to such blocks, of a static size, and ``shardc::collect`` takes results back
+to the rows' own order. Neither drops a row. (GShard, Lepikhin et al., 2021, dispatches by products with
+one-hot tensors; grouped products of sorted rows are MegaBlocks', Gale et al., 2023.)
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def expert_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Ten
     owners, order = _owners(ids, experts, ways).sort()
     rows = x[order]
     if x.is_cuda and x.dtype in _GROUPED:
-        made = torch._grouped_mm(rows, w, offs=_ends(owners, experts).to(torch.int32))
+        made = torch.nn.functional.grouped_mm(rows, w, offs=_ends(owners, experts).to(torch.int32))
         made = torch.where((owners < experts)[:, None], made, 0)
     else:
         made = x.new_zeros(len(x), w.shape[2])
@@ -83,7 +83,7 @@ def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, sha
     owners, order = _owners(ids, experts, ways).sort()
     left, right = x[order], y[order]
     if x.is_cuda and x.dtype in _GROUPED:
-        return torch._grouped_mm(left.t(), right, offs=_ends(owners, experts).to(torch.int32))
+        return torch.nn.functional.grouped_mm(left.t(), right, offs=_ends(owners, experts).to(torch.int32))
     made = x.new_zeros(experts, x.shape[1], y.shape[1])
     start = 0
     for sums, end in zip(made, _ends(owners, experts).tolist(), strict=True):
