@@ -13,12 +13,15 @@ class UnknownOperator(KeyError):
     """No operator of that name is registered with PyTorch in this process."""
 
 
+_OPERATORS = ["random", "sampling", "attention", "folded_attention", "linear_cross_entropy", "experts"]
+
+
 @cache
 def overload(target: str) -> Any:
     """The ``torch._ops.OpOverload`` called ``target`` (``namespace.name`` or ``namespace.name.overload``)."""
     namespace, name, *rest = target.split(".")
     if namespace == "shardc":
-        for module in ("random", "sampling", "attention", "folded_attention", "linear_cross_entropy"):
+        for module in _OPERATORS:
             import_module(f"shardc.runtime.operators.{module}")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     found = getattr(packet, rest[0] if rest else "default", None)

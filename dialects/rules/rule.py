@@ -239,8 +239,8 @@ _F = TypeVar("_F", bound=RuleFunction)
 _RULES: dict[str, RuleFunction] = {}
 # One module per family of operators; importing it registers its rules.
 FAMILIES = """
-    attention convolution creation embedding fourier indexing linear_algebra matmul normalization pointwise
-    pooling random reduction scan_sort views
+    attention convolution creation embedding experts fourier indexing linear_algebra matmul normalization
+    pointwise pooling random reduction scan_sort views
 """
 
 

@@ -12,6 +12,7 @@ from torch_mlir import ir
 from shardc.diagnostics.cli import BadPassOption
 from shardc.dialects.dist.mesh import Mesh, MeshAxis, read_mesh, write_mesh
 from shardc.dialects.dist.sharding import Sharding, ShardingCodec
+from shardc.passes.experts.expert_weights import expert_parameters
 from shardc.passes.manager.attributes import edge_attributes, observed, set_edge_attributes
 from shardc.passes.manager.base import Pass
 from shardc.passes.manager.program import Program, read_program
@@ -57,7 +58,8 @@ def preset_plan(text: str, program: Program, mesh: Mesh, model_plan: Mapping[str
     """The plan of a product of presets; ``model_plan`` is the model's own ``tp_plan`` where it ships one."""
     needs_columns = any(word in text for word in ("tensor", "sequence"))
     column_row = column_row_cuts(program, model_plan) if needs_columns else {}
-    return read_preset(text, Setting(arguments_of(program), mesh, column_row))
+    setting = Setting(arguments_of(program), mesh, column_row, routed=expert_parameters(program))
+    return read_preset(text, setting)
 
 
 def arguments_of(program: Program) -> list[Argument]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from shardc.diagnostics.base import remark
+from shardc.diagnostics.passes.plan import ExpertsNotDivided, NoExperts
 from shardc.diagnostics.styles import NoPlanOfModel
 from shardc.dialects.dist.mesh import Mesh
 from shardc.options.presets import plan_terms
@@ -28,6 +29,8 @@ class Setting:
     """Parameter name -> how expert parallelism cuts it."""
     given: bool = False
     """Whether ``column_row`` is all that is to be cut: other parameters stay whole, and none is left out."""
+    routed: Sequence[str] = ()
+    """The parameters [experts, ...] that the program multiplies rows with, each row with one expert's."""
 
     def of_role(self, role: str) -> list[Argument]:
         return [a for a in self.arguments if a.role == role]
@@ -39,7 +42,8 @@ def read_preset(text: str, setting: Setting) -> Plan:
     Raises what :func:`~shardc.options.presets.plan_terms` raises.
     """
     plan = Plan(text)
-    for name, axis in plan_terms(text, {a.name: a.size for a in setting.mesh.space}):
+    terms = plan_terms(text, {a.name: a.size for a in setting.mesh.space})
+    for name, axis in sorted(terms, key=lambda term: term[0] == "expert"):
         APPLY[name](plan, setting, axis)
     close_inputs(plan, setting)
     return plan
@@ -110,6 +114,27 @@ def experts(plan: Plan, setting: Setting, axis: str) -> None:
         raise NoPlanOfModel(model="the model")
 
 
+def expert(plan: Plan, setting: Setting, axis: str) -> None:
+    """Cut the batch, and experts over the same axis: rows go to their experts by an all-to-all, and back.
+
+    The axis cuts the batch last, so that what an all-to-all moves lies together. Other parameters stay whole,
+    and their gradients are reduced, as under ``data``. Raises NoExperts, ExpertsNotDivided.
+    """
+    data(plan, setting, axis)
+    routed, ways = set(setting.routed), setting.mesh.size(axis)
+    for argument in setting.of_role("param"):
+        if argument.name not in routed:
+            continue
+        count = argument.shape[0]
+        if count % ways:
+            fits = [n for n in range(1, count + 1) if count % n == 0]
+            nearest = min(fits, key=lambda n: abs(n - ways))
+            raise ExpertsNotDivided(experts=count, name=argument.name, axis=axis, ways=ways, nearest=nearest)
+        plan.say(argument.key, _one_dim(argument, 0, (axis,)), closed=True, why="expert")
+    if not routed:
+        raise NoExperts()
+
+
 def sequence(plan: Plan, setting: Setting, axis: str) -> None:
     """Tensor parallel with activations between regions cut along the sequence (Korthikanti et al. 2022)."""
     tensor(plan, setting, axis)
@@ -149,6 +174,7 @@ APPLY: dict[str, Preset] = {
     "context": context,
     "pipeline": pipeline,
     "experts": experts,
+    "expert": expert,
 }
 """What each of ``shardc.options.presets.PRESETS`` says of a plan."""
 

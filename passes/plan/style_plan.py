@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shardc.dialects.dist.mesh import Mesh
+from shardc.passes.experts.expert_weights import expert_parameters
 from shardc.passes.manager.program import Program
 from shardc.passes.plan.column_row import Cut, column_row_cuts
 from shardc.passes.plan.dist_apply_plan import arguments_of
@@ -39,5 +40,7 @@ def read_styles(
         named = plan.named or model_plan
         columns = column_row_cuts(program, without_experts(named, plan.experts) if named else None)
     experts = column_row_cuts(program, plan.experts) if plan.experts else {}
-    setting = Setting(arguments_of(program), mesh, columns, experts, given=plan.dims is not None)
-    return read_preset(plan.text, setting)
+    given, routed = plan.dims is not None, expert_parameters(program)
+    return read_preset(
+        plan.text, Setting(arguments_of(program), mesh, columns, experts, given=given, routed=routed)
+    )

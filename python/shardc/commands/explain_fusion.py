@@ -125,5 +125,5 @@ def _script_text(path: Path) -> str:
     model, optimizer, batch = training.model, training.optimizer, training.batch
     with training.asks():
         capture = capture_step(model, optimizer, batch, loss=training.loss, context=new_context())
-    run(capture.module, build("torch-lift-bmm,torch-share"))
+    run(capture.module, build("torch-lift-bmm,torch-lift-experts,torch-share"))
     return capture.module.operation.get_asm(enable_debug_info=True)

@@ -69,11 +69,22 @@ def flops(call: OpCall) -> float:
     if call.target.startswith(("shardc.attention", "shardc.folded_attention")):
         keys = call["k"].shape[-2]
         return float(attention_flops(call["q"].numel, keys, call.target.endswith("_backward")))
+    if call.target in ("shardc.expert_mm", "shardc.expert_outer"):
+        return _expert_flops(call)
     if call.target == "aten._grouped_mm":
         left, right = call["self"].shape, call["mat2"].shape
         is_cut = len(left) == len(right) == 2  # along the terms: each is of one group
         return 2.0 * left[-1] * (left[0] * right[1] if is_cut else call.result.numel)
     return 0.0
+
+
+def _expert_flops(call: OpCall) -> float:
+    """Of the rows that experts are expected to have: each the same part of those that come to its block."""
+    rows, terms = call["x"].shape
+    is_gradient = call.target == "shardc.expert_outer"
+    experts = call["experts"] if is_gradient else call["w"].shape[0]
+    columns = (call["y"] if is_gradient else call["w"]).shape[-1]
+    return 2.0 * terms * columns * (rows // call["ways"]) * experts * call["share"]
 
 
 def _convolution_flops(call: OpCall) -> float:

@@ -17,6 +17,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "context": ("context", "cp", "seq"),
     "pipeline": ("pipe", "pp", "pipeline", "stage"),
     "experts": ("experts", "expert", "ep"),
+    "expert": ("expert", "experts", "ep"),
 }
 """Preset -> the axes that it takes if none is named, the first that the mesh has."""
 

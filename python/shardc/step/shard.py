@@ -55,7 +55,7 @@ from shardc.runtime.report import progress
 from shardc.step.levels import ANNOTATED, GLOBAL, KERNEL, PIPELINE, RANK, Levels
 from shardc.step.micro_batches import MicroBatches
 
-_PROPAGATE = "dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
+_PROPAGATE = "dist-dispatch,dist-pad,dist-interleave,torch-split-reductions,dist-propagate"
 
 
 def _passes(
@@ -256,7 +256,9 @@ def compile_capture(
             levels.keep(ANNOTATED, module)
 
     with collect_remarks() as remarks, collection_paused():
-        run(module, build("torch-lift-bmm,torch-share{creations=false}"), after_pass=passed)
+        run(
+            module, build("torch-lift-bmm,torch-lift-experts,torch-share{creations=false}"), after_pass=passed
+        )
         levels.keep(GLOBAL, _global(module, micro_batches))
         if capture.noted:
             run(module, _recompute(recompute), after_pass=passed)

@@ -32,6 +32,20 @@ class UnknownAxis(ShardcError):
     hint = "name the axis: {suggestion}"
 
 
+class NoExperts(ShardcError):
+    """``plan="expert"`` for a step in which no rows are multiplied with a matrix that is chosen for each."""
+
+    template = "preset 'expert' finds no experts: no matrix [experts, rows, columns] is chosen for each row"
+    hint = "leave 'expert' out of the plan, or cut weights by name with a mapping of patterns to shardings"
+
+
+class ExpertsNotDivided(ShardcError):
+    """``plan="expert"`` over an axis that does not divide the experts: 8 experts on 3 devices."""
+
+    template = "{experts} experts of {name!r} can't be shared out over {axis}={ways}"
+    hint = "give the axis a size that divides them, the nearest is {nearest}: mesh={{{axis!r}: {nearest}}}"
+
+
 class AxisUsedTwice(ShardcError):
     """One mesh axis stands twice in one sharding: ``["tensor", "tensor"]``."""
 

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 
-from shardc.diagnostics.frontend import DataDependent, TraceFailed
 from shardc.environment import changed
 from shardc.frontend.step.constant_value import ask
 from shardc.frontend.step.trace import Trace
@@ -17,33 +16,21 @@ from shardc.frontend.step.trace import Trace
 def prepared(model: torch.nn.Module, trace: Callable[[], Trace]) -> Trace:
     """Runs ``trace`` with the settings of transformers' models that a training step wants, restored after.
 
-    Experts that loop over token counts cannot be traced, and grouped ones may take ops that transformers
-    itself registers, which an artefact would not find: both are traced once more with batched experts.
+    Experts are traced with a matrix for each row, which ``torch-lift-experts`` makes one product of: loops
+    over token counts cannot be traced, and grouped products need rows sorted over the whole batch, have no
+    f64, and may be ops that transformers itself registers.
     """
     if "transformers" not in sys.modules:
         return trace()
-    configs = _configs(model)
-    experts = [c for c in configs if getattr(c, "_experts_implementation", None) not in (None, "batched_mm")]
     with ExitStack() as stack:
         stack.enter_context(changed({"TRANSFORMERS_SDPA_FORCE_GQA": "1"}))
         stack.enter_context(_unpacked_sequences())
-        for config in configs:
+        for config in _configs(model):
             if hasattr(config, "use_cache"):
                 stack.enter_context(_attribute(config, "use_cache", False))
-        try:
-            traced = trace()
-            if not (experts and _has_library_ops(traced)):
-                return traced
-        except (DataDependent, TraceFailed):
-            if not experts:
-                raise
-        for config in experts:
-            stack.enter_context(_attribute(config, "_experts_implementation", "batched_mm"))
+            if getattr(config, "_experts_implementation", None) is not None:
+                stack.enter_context(_attribute(config, "_experts_implementation", "batched_mm"))
         return trace()
-
-
-def _has_library_ops(trace: Trace) -> bool:
-    return any(getattr(node.target, "namespace", None) == "transformers" for node in trace.graph.graph.nodes)
 
 
 def _configs(model: torch.nn.Module) -> list[object]:

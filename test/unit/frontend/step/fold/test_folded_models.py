@@ -140,7 +140,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], int, dict[st
     "vit": (vit, images, 2, {}),
     "mamba": (mamba, text, 2, {}),
     "gemma": (gemma, text, 4, {}),
-    "mixtral": (mixtral, text, 4, {}),  # it is traced twice, for its experts
+    "mixtral": (mixtral, text, 2, {}),
     "whisper": (whisper, sound, 4, {}),
     "t5": (t5, text, 2, {}),
     "albert": (lambda: hf.AlbertForMaskedLM(hf.AlbertConfig(**SMALL, embedding_size=16)), text, 0, {}),

@@ -1,0 +1,124 @@
+"""Rules of experts: products of rows with their experts' matrices, and rows brought to their experts.
+
+Rows [(n m)] come in ``n`` blocks, each for a block of the experts [(n e)]. Cutting ``n`` is expert
+parallelism with rows where their experts are. Cutting ``e`` leaves rows where they are: a device's result has
+zeros for rows of other devices' experts, and is a term of a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shardc.dialects.aten.call import OpCall
+from shardc.dialects.rules.rule import Dim, Local, Rule, emit_with, rule_for
+
+JOINT = (frozenset({0}), frozenset({1}))
+"""Products are linear in either factor."""
+
+
+def _blocks(call: OpCall, *factors: str) -> tuple[Dim, ...]:
+    """A dim for each factor, in the call's blocks."""
+    return tuple(("n", f) if call["ways"] > 1 else (f,) for f in factors)
+
+
+def _sizes(call: OpCall, experts: int, columns: int) -> dict[str, int]:
+    rows, terms = call["x"].shape
+    ways = call["ways"]
+    blocks = {"n": ways} if ways > 1 else {}
+    return {**blocks, "m": rows // ways, "e": experts // ways, "k": terms, "j": columns}
+
+
+def _own_experts(local: Local, **changed: object) -> Sequence[object]:
+    """The call on a rank's experts: those of others have numbers outside of its own."""
+    if local.ways("e") > 1:
+        ids = local.args[2]
+        changed["ids"] = local.emit("aten.sub.Scalar", ids, local.offset("e"), 1)
+    if local.spec["ways"] > 1:
+        changed["ways"] = local.size("n")
+    return [emit_with(local, **changed)]
+
+
+@rule_for("shardc.expert_mm")
+def expert_mm(call: OpCall) -> Rule:
+    """``(x, w, ids) -> rows``; rows of other ranks' experts are zeros."""
+    experts, _, columns = call["w"].shape
+    rows, matrices = _blocks(call, "m", "e")
+    return Rule(
+        ((rows, ("k",)), (matrices, ("k",), ("j",)), (rows,)),
+        ((rows, ("j",)),),
+        _sizes(call, experts, columns),
+        reduce={"e": "sum", "k": "sum"},
+        linear=JOINT,
+        lower=_own_experts,
+    )
+
+
+def _own_sums(local: Local) -> Sequence[object]:
+    blocks = local.size("n") if local.spec["ways"] > 1 else 1
+    return _own_experts(local, experts=blocks * local.size("e"))
+
+
+@rule_for("shardc.expert_outer")
+def expert_outer(call: OpCall) -> Rule:
+    """``(x, y, ids) -> matrices``, sums over rows."""
+    rows, matrices = _blocks(call, "m", "e")
+    return Rule(
+        ((rows, ("k",)), (rows, ("j",)), (rows,)),
+        ((matrices, ("k",), ("j",)),),
+        _sizes(call, call["experts"], call["y"].shape[1]),
+        reduce={"m": "sum"},
+        linear=JOINT,
+        lower=_own_sums,
+    )
+
+
+ROWS: Dim = ("b", "r")
+BUFFER: tuple[Dim, ...] = (("n",), ("b",), ("c",))
+WHOLE = frozenset("nrc")
+"""Where a row goes depends on all rows of its block."""
+
+
+def _dispatch_sizes(call: OpCall, ways: int, blocks: int) -> dict[str, int]:
+    rows = call["ids"].numel // blocks
+    return {"b": blocks, "r": rows, "n": ways, "c": rows}
+
+
+def _own_blocks(local: Local) -> Sequence[object]:
+    return [emit_with(local, blocks=local.size("b"))]
+
+
+@rule_for("shardc.dispatch")
+def dispatch(call: OpCall) -> Rule:
+    """``(x [(b r), h], ids) -> [n, b, c, h]``."""
+    sizes = _dispatch_sizes(call, call["ways"], call["blocks"]) | {"h": call["x"].shape[1]}
+    return Rule(
+        ((ROWS, ("h",)), (ROWS,)),
+        ((*BUFFER, ("h",)),),
+        sizes,
+        replicate=WHOLE,
+        linear=(frozenset({0}),),
+        lower=_own_blocks,
+        neutral={"b": None},
+    )
+
+
+@rule_for("shardc.dispatch_ids")
+def dispatch_ids(call: OpCall) -> Rule:
+    """``ids [(b r)] -> [n, b, c]``."""
+    sizes = _dispatch_sizes(call, call["ways"], call["blocks"])
+    return Rule(((ROWS,),), (BUFFER,), sizes, replicate=WHOLE, lower=_own_blocks, neutral={"b": None})
+
+
+@rule_for("shardc.collect")
+def collect(call: OpCall) -> Rule:
+    """``(y [n, b, c, h], ids) -> [(b r), h]``."""
+    ways, blocks, _, width = call["y"].shape
+    sizes = _dispatch_sizes(call, ways, blocks) | {"h": width}
+    return Rule(
+        ((*BUFFER, ("h",)), (ROWS,)),
+        ((ROWS, ("h",)),),
+        sizes,
+        replicate=WHOLE,
+        linear=(frozenset({0}),),
+        neutral={"b": None},
+    )

@@ -1,0 +1,1 @@
+"""Mixtures of experts: products recognised by their dataflow, and rows brought to their experts."""

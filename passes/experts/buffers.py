@@ -1,0 +1,227 @@
+"""Writing the products of one routing on dispatched rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from math import prod
+
+from torch_mlir import ir
+
+from shardc.dialects.aten.build import CallBuilder
+from shardc.dialects.aten.call import fill
+from shardc.dialects.aten.types import TensorType
+from shardc.dialects.dist.constraint import constraint
+from shardc.dialects.dist.sharding import Axes, Sharding, ShardingCodec
+from shardc.passes.experts.chosen_matrix import producer
+from shardc.passes.experts.expert_weights import OUTER, PRODUCT
+from shardc.passes.experts.row_wise import row_operands
+from shardc.passes.manager.attributes import attributes_of, copy_attributes
+from shardc.passes.manager.program import Node, Program
+
+Call = Callable[..., ir.Operation]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How ``rows`` for ``experts`` are dispatched: over which axes experts and the batch are cut."""
+
+    rows: int
+    experts: int
+    expert_axes: Axes
+    batch_axes: Axes
+
+    @cached_property
+    def ways(self) -> int:
+        return prod(a.size for a in self.expert_axes)
+
+    @cached_property
+    def blocks(self) -> int:
+        return prod(a.size for a in self.batch_axes)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """[ways, blocks, rows of a block]: each way has room for all of them."""
+        return self.ways, self.blocks, self.rows // self.blocks
+
+    @cached_property
+    def block_axes(self) -> tuple[Axes, Axes, Axes]:
+        """The axes of the batch before those of the experts, those of the experts, and those after them."""
+        is_expert = [any(a.overlaps(b) for b in self.expert_axes) for a in self.batch_axes]
+        first = is_expert.index(True) if any(is_expert) else len(is_expert)
+        end = first + sum(is_expert)
+        return self.batch_axes[:first], self.batch_axes[first:end], self.batch_axes[end:]
+
+    @property
+    def parts(self) -> tuple[int, int, int, int, int]:
+        """A buffer's :attr:`shape`, with its blocks by :attr:`block_axes`."""
+        ways, _, rows = self.shape
+        before, own, after = (prod(a.size for a in axes) for axes in self.block_axes)
+        return ways, before, own, after, rows
+
+    def at_experts(self, rank: int) -> Sharding:
+        """The layout of turned parts where the experts are: blocks of the batch stay cut over other axes."""
+        before, _, after = self.block_axes
+        return _with_width((self.expert_axes, before, after, (), ()), rank)
+
+    def at_rows(self, rank: int) -> Sharding:
+        """The layout of turned parts where the rows are."""
+        before, own, after = self.block_axes
+        return _with_width(((), before, after, own, ()), rank)
+
+
+class Buffers:
+    """The dispatched form of values of one routing, each made once.
+
+    A value [rows, ...] becomes [ways * blocks * rows of a block, ...], so that calls that treat rows one by
+    one are repeated as they are.
+    """
+
+    def __init__(self, program: Program, codec: ShardingCodec, layout: Layout, nodes: Sequence[Node]) -> None:
+        self._program, self._codec, self._layout = program, codec, layout
+        self._nodes, self._builder = nodes, CallBuilder(program.block)
+        self._made: dict[int, ir.Value] = {}
+        self._behind = {n.results[0]: True for n in nodes if n.spec.target == PRODUCT}
+        self._ids: ir.Value | None = None
+
+    def write(self) -> None:
+        """Replace the products; what nobody reads any more stays."""
+        for node in self._nodes:
+            self._product(node) if node.spec.target == PRODUCT else self._sums(node)
+
+    def _product(self, node: Node) -> None:
+        """Multiply rows where their experts are; other users read them in their own order."""
+        call, result = self._call(node), node.results[0]
+        args = (
+            self._buffer(node.operands[0], node),
+            self._program.values[node.operands[1]],
+            self._experts(node),
+            self._layout.ways,
+        )
+        type_ = self._flat(self._program.types[result])
+        made = call(PRODUCT, (*args, node.spec["share"]), [type_]).results[0]
+        self._made[result] = made
+        args = (self._back(call, made, type_), self._routing, self._layout.experts)
+        back = call("shardc.collect", args, [self._program.types[result]])
+        node.op.results[0].replace_all_uses_with(back.results[0])
+
+    def _sums(self, node: Node) -> None:
+        """Sum outer products where the experts are."""
+        x, y = (self._buffer(operand, node) for operand in node.operands[:2])
+        args = (x, y, self._experts(node), self._layout.experts, self._layout.ways, node.spec["share"])
+        made = self._call(node)(OUTER, args, [self._program.types[node.results[0]]])
+        copy_attributes(node.op, made, "dist.name")
+        node.op.results[0].replace_all_uses_with(made.results[0])
+
+    def _call(self, node: Node) -> Call:
+        marks = attributes_of(node.op, "dist.phase", "dist.module")
+        place = ir.InsertionPoint(node.op)
+        return partial(self._builder.call, loc=node.op.location, ip=place, attributes=marks)
+
+    @property
+    def _routing(self) -> ir.Value:
+        """The expert of each row, in the rows' own order."""
+        return self._program.values[self._nodes[0].operands[2]]
+
+    def _experts(self, node: Node) -> ir.Value:
+        """The expert of each dispatched row."""
+        if self._ids is None:
+            layout, call = self._layout, self._call(node)
+            type_ = self._program.types[node.operands[2]].with_shape(layout.shape)
+            args = (self._routing, layout.experts, layout.ways, layout.blocks)
+            made = call("shardc.dispatch_ids", args, [type_]).results[0]
+            self._ids = self._moved(call, made, type_, (prod(type_.shape),))
+        return self._ids
+
+    def _buffer(self, value: int, node: Node) -> ir.Value:
+        """The dispatched form of a value, before ``node`` at the latest."""
+        if value not in self._made:
+            if self._is_behind(value):
+                self._repeat(value, node)
+            else:
+                self._made[value] = self._dispatch(value, self._call(node))
+        return self._made[value]
+
+    def _is_behind(self, value: int) -> bool:
+        """Whether a value follows, row by row, from a product of this routing."""
+        if value not in self._behind:
+            made = producer(self._program, value)
+            self._behind[value] = any(map(self._is_behind, self._sources(made)))
+        return self._behind[value]
+
+    def _sources(self, node: Node | None) -> list[int]:
+        """The operands of a call on rows that have its rows."""
+        if node is None or self._program.types[node.results[0]].shape[:1] != (self._layout.rows,):
+            return []
+        return [node.operands[place] for place in row_operands(node) or ()]
+
+    def _repeat(self, value: int, node: Node) -> None:
+        """Compute on dispatched rows what makes ``value``."""
+        made = producer(self._program, value)
+        assert made is not None
+        rows = set(row_operands(made) or ())
+        operands = [
+            self._buffer(operand, node) if place in rows else self._program.values[operand]
+            for place, operand in enumerate(made.operands)
+        ]
+        types = [self._flat(self._program.types[result]) for result in made.results]
+        again = self._call(node)(made.spec.target, fill(made.spec.args, operands), types)
+        self._made.update(zip(made.results, again.results, strict=True))
+
+    def _dispatch(self, value: int, call: Call) -> ir.Value:
+        """Bring rows to the devices of their experts."""
+        layout, type_ = self._layout, self._program.types[value]
+        width = prod(type_.shape[1:])
+        rows = self._program.values[value]
+        if len(type_.shape) != 2:
+            flat = type_.with_shape((layout.rows, width))
+            rows = call("aten.view", (rows, flat.shape), [flat]).results[0]
+        buffer = type_.with_shape((*layout.shape, width))
+        args = (rows, self._routing, layout.experts, layout.ways, layout.blocks)
+        made = call("shardc.dispatch", args, [buffer]).results[0]
+        return self._moved(call, made, buffer, self._flat(type_).shape)
+
+    def _moved(self, call: Call, made: ir.Value, type_: TensorType, shape: tuple[int, ...]) -> ir.Value:
+        """A buffer where the experts are, its first three dims merged as in ``shape``.
+
+        Blocks over axes behind those of the experts (iterations) come first, so that what moves is cut last.
+        """
+        ways, before, own, after, rows = self._layout.parts
+        rest = type_.shape[3:]
+        spread = type_.with_shape((ways, before, own, after, rows, *rest))
+        turned = type_.with_shape((ways, before, after, own, rows, *rest))
+        made = call("aten.view", (made, spread.shape), [spread]).results[0]
+        made = call("aten.permute", (made, _exchanged(spread)), [turned]).results[0]
+        for layout in (self._layout.at_rows, self._layout.at_experts):
+            made = self._laid(call, made, layout(len(turned.shape)))
+        return call("aten.reshape", (made, shape), [type_.with_shape(shape)]).results[0]
+
+    def _back(self, call: Call, made: ir.Value, type_: TensorType) -> ir.Value:
+        """The other way round: dispatched rows [rows, N] as a buffer."""
+        ways, before, own, after, rows = self._layout.parts
+        turned = type_.with_shape((ways, before, after, own, rows, type_.shape[1]))
+        spread = type_.with_shape((ways, before, own, after, rows, type_.shape[1]))
+        buffer = type_.with_shape((*self._layout.shape, type_.shape[1]))
+        made = call("aten.view", (made, turned.shape), [turned]).results[0]
+        for layout in (self._layout.at_experts, self._layout.at_rows):
+            made = self._laid(call, made, layout(len(turned.shape)))
+        made = call("aten.permute", (made, _exchanged(turned)), [spread]).results[0]
+        return call("aten.reshape", (made, buffer.shape), [buffer]).results[0]
+
+    def _laid(self, call: Call, made: ir.Value, layout: Sharding) -> ir.Value:
+        return constraint(made, layout, self._codec, loc=call.keywords["loc"], ip=call.keywords["ip"])
+
+    def _flat(self, type_: TensorType) -> TensorType:
+        return type_.with_shape((prod(self._layout.shape), *type_.shape[1:]))
+
+
+def _with_width(dims: tuple[Axes, ...], rank: int) -> Sharding:
+    """A layout of which propagation may cut the dims behind ``dims`` further."""
+    more = rank - len(dims)
+    return Sharding((*dims, *((),) * more), (), (*(False,) * len(dims), *(True,) * more))
+
+
+def _exchanged(type_: TensorType) -> tuple[int, ...]:
+    """Dims 2 and 3 exchanged."""
+    return (0, 1, 3, 2, *range(4, len(type_.shape)))

@@ -1,0 +1,87 @@
+"""``dist-dispatch``: rows go to the devices of their experts, and results come back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from shardc.diagnostics.base import remark
+from shardc.dialects.dist.mesh import Mesh
+from shardc.dialects.dist.sharding import Axes, ShardingCodec
+from shardc.dialects.location import source_line
+from shardc.passes.experts.buffers import Buffers, Layout
+from shardc.passes.experts.expert_weights import OUTER, PRODUCT, weight_argument
+from shardc.passes.ingest.torch_share import drop_unread
+from shardc.passes.manager.program import Node, Program
+from shardc.passes.manager.reading import Reading, ReadingPass
+
+
+@dataclass(frozen=True)
+class DistDispatch(ReadingPass):
+    """Brings rows to blocks of experts wherever a plan cuts the matrices of ``shardc::expert_mm``.
+
+    Rows lie where the batch is cut, experts where their matrices are. A buffer [ways, blocks, rows, width]
+    has a block of experts in its first dim and a block of the batch in its second: changing which of them is
+    cut is an all-to-all. What treats rows one by one between two products is computed where the experts are,
+    so that rows travel once each way. On one device all of it is a rearrangement, so that losses and
+    gradients are those of the program before.
+    """
+
+    name: ClassVar[str] = "dist-dispatch"
+
+    def apply(self, reading: Reading) -> bool:
+        mesh, program = reading.sharded(level=1)
+        codec = ShardingCodec(reading.module.context, mesh)
+        groups: dict[int, list[Node]] = {}
+        for node in program.nodes:
+            if node.spec.target in (PRODUCT, OUTER) and node.spec["ways"] == 1:
+                groups.setdefault(node.operands[2], []).append(node)
+        changed = False
+        for nodes in groups.values():
+            layout = _layout(program, mesh, codec, nodes)
+            if layout is not None:
+                Buffers(program, codec, layout, nodes).write()
+                changed = True
+        if changed:
+            drop_unread(program.block)
+        return changed
+
+
+def _layout(program: Program, mesh: Mesh, codec: ShardingCodec, nodes: list[Node]) -> Layout | None:
+    """How rows of one routing are dispatched; None if no plan cuts the experts, or blocks do not divide."""
+    axes = _expert_axes(program, codec, nodes)
+    if not axes:
+        return None
+    batch = _batch_axes(program, codec)
+    (rows,), experts = program.types[nodes[0].operands[2]].shape, _experts(nodes[0])
+    layout = Layout(rows, experts, axes, batch)
+    if experts % layout.ways == 0 and rows % layout.blocks == 0:
+        return layout
+    problem = f"{rows} rows of {experts} experts in {layout.blocks} blocks, for {layout.ways} ways"
+    where = source_line(nodes[0].op.location)
+    remark("NotDispatched", f"{problem}, stay where they are: each device computes its experts' part", where)
+    return None
+
+
+def _experts(node: Node) -> int:
+    return node.spec["experts"] if node.spec.target == OUTER else node.spec["w"].shape[0]
+
+
+def _expert_axes(program: Program, codec: ShardingCodec, nodes: list[Node]) -> Axes:
+    """The axes that cut the experts of one routing's matrices; none where matrices differ in them."""
+    found: set[Axes] = set()
+    for node in nodes:
+        position = weight_argument(program, node)
+        if position is not None:
+            found.add(program.annotated(position, codec).dims[0])
+    return found.pop() if len(found) == 1 else ()
+
+
+def _batch_axes(program: Program, codec: ShardingCodec) -> Axes:
+    """The axes that cut the batch: the longest list of an input's first dim."""
+    cuts = [
+        program.annotated(position, codec).dims[0]
+        for position, (role, _) in enumerate(program.argument_keys())
+        if role == "input" and program.types[program.arguments[position]].shape
+    ]
+    return max(cuts, key=len, default=())

@@ -1,0 +1,27 @@
+"""The parameters that hold experts' matrices, found by what is computed from them."""
+
+from __future__ import annotations
+
+from shardc.passes.experts.chosen_matrix import exchanges, is_cast, producer
+from shardc.passes.manager.program import Node, Program
+
+PRODUCT, OUTER = "shardc.expert_mm", "shardc.expert_outer"
+
+
+def weight_argument(program: Program, node: Node) -> int | None:
+    """The place of the argument whose experts a product reads, behind casts and transposes; None if none."""
+    if node.spec.target != PRODUCT:
+        return None
+    value = node.operands[1]
+    while (made := producer(program, value)) is not None:
+        if not is_cast(made) and not exchanges(program, made):
+            return None
+        value = made.operands[0]
+    return program.arguments.index(value)
+
+
+def expert_parameters(program: Program) -> list[str]:
+    """Names of the parameters [experts, ...] that rows are multiplied with, each row with one expert's."""
+    places = {weight_argument(program, node) for node in program.nodes}
+    keys = [program.argument_key(place) for place in sorted(p for p in places if p is not None)]
+    return [name for role, name in keys if role == "param"]

@@ -1,0 +1,178 @@
+"""Mixtures of experts: products of rows with their experts' matrices, and rows brought to their experts.
+
+``shardc::expert_mm`` multiplies each row with the matrix of its expert; ``shardc::expert_outer`` is the
+matrices' gradient. Rows may come in ``ways`` equal blocks, each for an equal block of the experts.
+``shardc::dispatch`` copies rows to such blocks, of a static size, and ``shardc::collect`` takes results back
+to the rows' own order. Neither drops a row. (GShard, Lepikhin et al., 2021, dispatches by products with
+one-hot tensors; grouped products of sorted rows are MegaBlocks', Gale et al., 2023.)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .define import define
+
+MM_SCHEMA = "(Tensor x, Tensor w, Tensor ids, int ways, float share) -> Tensor"
+OUTER_SCHEMA = "(Tensor x, Tensor y, Tensor ids, int experts, int ways, float share) -> Tensor"
+DISPATCH_SCHEMA = "(Tensor x, Tensor ids, int experts, int ways, int blocks) -> Tensor"
+DISPATCH_IDS_SCHEMA = "(Tensor ids, int experts, int ways, int blocks) -> Tensor"
+COLLECT_SCHEMA = "(Tensor y, Tensor ids, int experts) -> Tensor"
+EMPTY = -1
+"""The expert of a slot that holds no row."""
+_GROUPED = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def _owners(ids: Tensor, experts: int, ways: int) -> Tensor:
+    """The expert of each row among all; ``experts`` for a row that has none here."""
+    own = experts // ways
+    first = torch.arange(ways, device=ids.device).repeat_interleave(ids.numel() // ways) * own
+    return torch.where((ids >= 0) & (ids < own), ids + first, experts)
+
+
+def _ends(owners: Tensor, experts: int) -> Tensor:
+    """Where the rows of each expert end once rows are sorted."""
+    return torch.searchsorted(owners, torch.arange(experts, device=owners.device), right=True)
+
+
+def expert_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Tensor:
+    """Multiply each row with the matrix of its expert.
+
+    Args:
+        x: Rows [S, K], in ``ways`` blocks of S / ways.
+        w: Matrices [E, K, N]; block i of the rows is for block i of the matrices.
+        ids: Integers [S]: the number of a row's expert within its block of experts. A row whose number is
+            none of them has a result of zeros.
+        ways: The number of blocks; divides S and E.
+        share: The part of a block's rows that one expert is expected to have. Work is counted by it; no
+            result depends on it.
+
+    Returns:
+        [S, N], in the dtype of ``x``.
+    """
+    experts = len(w)
+    owners, order = _owners(ids, experts, ways).sort()
+    rows = x[order]
+    if x.is_cuda and x.dtype in _GROUPED:
+        made = torch.nn.functional.grouped_mm(rows, w, offs=_ends(owners, experts).to(torch.int32))
+        made = torch.where((owners < experts)[:, None], made, 0)
+    else:
+        made = x.new_zeros(len(x), w.shape[2])
+        start = 0
+        for matrix, end in zip(w, _ends(owners, experts).tolist(), strict=True):
+            torch.mm(rows[start:end], matrix, out=made[start:end])
+            start = end
+    return torch.empty_like(made).index_copy_(0, order, made)
+
+
+def expert_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, share: float) -> Tensor:
+    """The gradient of ``expert_mm``'s matrices: for each expert, the sum of its rows' outer products.
+
+    Args:
+        x: Rows [S, K].
+        y: Rows [S, N], in the dtype of ``x``.
+        ids: As for :func:`expert_mm`.
+        experts: E, the number of experts of all blocks.
+        ways: As for :func:`expert_mm`.
+        share: As for :func:`expert_mm`.
+
+    Returns:
+        [E, K, N], in the dtype of ``x``.
+    """
+    owners, order = _owners(ids, experts, ways).sort()
+    left, right = x[order], y[order]
+    if x.is_cuda and x.dtype in _GROUPED:
+        return torch.nn.functional.grouped_mm(left.t(), right, offs=_ends(owners, experts).to(torch.int32))
+    made = x.new_zeros(experts, x.shape[1], y.shape[1])
+    start = 0
+    for sums, end in zip(made, _ends(owners, experts).tolist(), strict=True):
+        torch.mm(left[start:end].t(), right[start:end], out=sums)
+        start = end
+    return made
+
+
+def _slots(ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
+    """For each row [S] its slot in a buffer [ways, blocks, S / blocks]: rows for one way keep their order."""
+    way = (ids // (experts // ways)).view(blocks, -1)
+    wanted = torch.nn.functional.one_hot(way, ways)
+    place = (wanted.cumsum(1) - 1).gather(2, way[..., None])[..., 0]
+    block = torch.arange(blocks, device=ids.device)[:, None]
+    return ((way * blocks + block) * way.shape[1] + place).flatten()
+
+
+def dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
+    """Bring rows to the blocks of their experts.
+
+    Args:
+        x: Rows [S, H], in ``blocks`` equal blocks that are dispatched each by itself.
+        ids: The expert of each row [S], from 0 to ``experts`` - 1.
+        experts: The number of experts; ``ways`` divides it.
+        ways: The number of blocks of experts.
+        blocks: The number of blocks of rows.
+
+    Returns:
+        [ways, blocks, S / blocks, H]: room for all rows of a block at each way, zeros where there is no row.
+    """
+    made = x.new_zeros(ways * len(x), x.shape[1])
+    made[_slots(ids, experts, ways, blocks)] = x
+    return made.view(ways, blocks, -1, x.shape[1])
+
+
+def dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
+    """The experts of dispatched rows.
+
+    Args:
+        ids: As for :func:`dispatch`.
+        experts: As for :func:`dispatch`.
+        ways: As for :func:`dispatch`.
+        blocks: As for :func:`dispatch`.
+
+    Returns:
+        [ways, blocks, S / blocks]: numbers within the way's block of experts, -1 where there is no row.
+    """
+    made = ids.new_full((ways * len(ids),), EMPTY)
+    made[_slots(ids, experts, ways, blocks)] = ids % (experts // ways)
+    return made.view(ways, blocks, -1)
+
+
+def collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:
+    """Take dispatched rows back to their own order.
+
+    Args:
+        y: [ways, blocks, S / blocks, H].
+        ids: As for :func:`dispatch`.
+        experts: As for :func:`dispatch`.
+
+    Returns:
+        [S, H].
+    """
+    ways, blocks = y.shape[:2]
+    return y.flatten(0, 2)[_slots(ids, experts, ways, blocks)]
+
+
+def _fake_mm(x: Tensor, w: Tensor, ids: Tensor, ways: int, share: float) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[2])
+
+
+def _fake_outer(x: Tensor, y: Tensor, ids: Tensor, experts: int, ways: int, share: float) -> Tensor:
+    return x.new_empty(experts, x.shape[1], y.shape[1])
+
+
+def _fake_dispatch(x: Tensor, ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
+    return x.new_empty(ways, blocks, x.shape[0] // blocks, x.shape[1])
+
+
+def _fake_dispatch_ids(ids: Tensor, experts: int, ways: int, blocks: int) -> Tensor:
+    return ids.new_empty(ways, blocks, ids.shape[0] // blocks)
+
+
+def _fake_collect(y: Tensor, ids: Tensor, experts: int) -> Tensor:
+    return y.new_empty(ids.shape[0], y.shape[3])
+
+
+define("expert_mm", MM_SCHEMA, expert_mm, _fake_mm)
+define("expert_outer", OUTER_SCHEMA, expert_outer, _fake_outer)
+define("dispatch", DISPATCH_SCHEMA, dispatch, _fake_dispatch)
+define("dispatch_ids", DISPATCH_IDS_SCHEMA, dispatch_ids, _fake_dispatch_ids)
+define("collect", COLLECT_SCHEMA, collect, _fake_collect)

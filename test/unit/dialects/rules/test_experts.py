@@ -1,0 +1,61 @@
+"""Rules of experts, proved by running ranks' parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import shardc.runtime.operators.experts  # noqa: F401  (defines the operators)
+from shardc.dialects.rules.proving.execution import sample
+from shardc.dialects.rules.proving.proof import prove
+
+ROWS, EXPERTS, K, N = 24, 6, 4, 8
+X, Y, W = sample(ROWS, K), sample(ROWS, N, seed=3), sample(EXPERTS, K, N, seed=5)
+
+
+def _ids(count: int) -> torch.Tensor:
+    """Some rows have no expert, and one expert has no row."""
+    ids = torch.randint(-1, count, (ROWS,), generator=torch.Generator().manual_seed(0))
+    return ids.where(ids != 1, 0)
+
+
+@pytest.mark.parametrize("ways", [1, 2, 3])
+def test_products(ways: int) -> None:
+    proof = prove("shardc.expert_mm", (X, W, _ids(EXPERTS // ways), ways, 0.5), ways=(2, 3))
+    rows, experts = ("m", "e") if ways == 1 else ("(n m)", "(n e)")
+    assert str(proof.rule) == f"([{rows},k],[{experts},k,j],[{rows}])->([{rows},j]) reduce={{e,k}}"
+    assert not proof.unreached
+
+
+@pytest.mark.parametrize("ways", [1, 2, 3])
+def test_gradients_of_matrices(ways: int) -> None:
+    proof = prove("shardc.expert_outer", (X, Y, _ids(EXPERTS // ways), EXPERTS, ways, 0.5), ways=(2, 3))
+    assert str(proof.rule).endswith("reduce={m}")
+    assert not proof.unreached
+
+
+@pytest.mark.parametrize("ways", [1, 2, 6])
+def test_blocks_of_rows_are_dispatched_apart(ways: int) -> None:
+    ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
+    proof = prove("shardc.dispatch", (X, ids, EXPERTS, ways, 4), ways=(2,))
+    assert str(proof.rule) == "([(b r),h],[(b r)])->([n,b,c,h]) replicate={r,n,c}"
+    prove("shardc.dispatch_ids", (ids, EXPERTS, ways, 4), ways=(2,))
+    buffer = torch.ops.shardc.dispatch(X, ids, EXPERTS, ways, 4)
+    prove("shardc.collect", (buffer, ids, EXPERTS), ways=(2,))
+    assert torch.equal(torch.ops.shardc.collect(buffer, ids, EXPERTS), X)
+
+
+@pytest.mark.parametrize("ways", [2, 3])
+def test_dispatched_products_are_those_of_the_rows(ways: int) -> None:
+    ids = torch.randint(0, EXPERTS, (ROWS,), generator=torch.Generator().manual_seed(0))
+    ops = torch.ops.shardc
+    rows = ops.dispatch(X, ids, EXPERTS, ways, 4).flatten(0, 2)
+    own = ops.dispatch_ids(ids, EXPERTS, ways, 4).flatten()
+    made = ops.expert_mm(rows, W, own, ways, 0.5).view(ways, 4, -1, N)
+    expected = torch.einsum("sk,skn->sn", X, W[ids])
+    torch.testing.assert_close(ops.collect(made, ids, EXPERTS), expected)
+    torch.testing.assert_close(ops.expert_mm(X, W, ids, 1, 0.5), expected)
+    sums = torch.zeros_like(W).index_add(0, ids, X[:, :, None] * Y[:, None])
+    torch.testing.assert_close(ops.expert_outer(X, Y, ids, EXPERTS, 1, 0.5), sums)
+    y = ops.dispatch(Y, ids, EXPERTS, ways, 4).flatten(0, 2)
+    torch.testing.assert_close(ops.expert_outer(rows, y, own, EXPERTS, ways, 0.5), sums)
