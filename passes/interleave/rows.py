@@ -47,6 +47,27 @@ class RowsMove:
             return None
         return Parts(parts.ways, last, parts.folded)
 
+    def with_minor(self, parts: Parts | None) -> Parts | None:
+        """How the large dim is stored if the first of the small ones is stored as ``parts``: whatever stands
+        behind an element stays with it, so that nothing moves.
+        """
+        if parts is None or parts.size != self.shape[0]:
+            return None
+        return Parts(parts.ways, tuple(size * self._minor for size in parts.sizes), parts.folded)
+
+    def without_minor(self, parts: Parts | None) -> Parts | None:
+        """The other way round; None where a block would end within an element of the first small dim."""
+        if parts is None:
+            return None
+        blocks = self._minor * parts.ways * (2 if parts.folded else 1)
+        if any(size % blocks for size in parts.sizes):
+            return None
+        return Parts(parts.ways, tuple(size // self._minor for size in parts.sizes), parts.folded)
+
+    @property
+    def _minor(self) -> int:
+        return prod(self.shape[1:])
+
 
 def read_rows(node: Node) -> list[RowsMove]:
     """The dims that a reshape merges or takes apart; none for other calls."""

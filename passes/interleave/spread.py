@@ -126,11 +126,15 @@ class LayoutSpread:
             large, small = (node.operands[0], node.results[0])[:: 1 if move.takes else -1]
             whole = self._now[large].get(move.dim) or move.merged(self._now[small].get(move.last))
             part = move.apart(whole)
-            if whole is None or part is None:
-                continue
             of_large, of_small = (operands[0], results[0])[:: 1 if move.takes else -1]
-            of_large[move.dim], of_small[move.last] = whole, part
-            found.append((move, part.ways))
+            if whole is not None and part is not None:
+                of_large[move.dim], of_small[move.last] = whole, part
+                found.append((move, part.ways))
+                continue
+            whole = self._now[large].get(move.dim) or move.with_minor(self._now[small].get(move.first))
+            part = move.without_minor(whole)
+            if whole is not None and part is not None:
+                of_large[move.dim], of_small[move.first] = whole, part
         return tuple(found)
 
     def _factors(self, node: Node) -> dict[str, Parts]:

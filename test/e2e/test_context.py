@@ -47,7 +47,7 @@ def test_a_sequence_is_cut_in_any_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "vit"])
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "vit", "mixtral"])
 def test_of_any_model(name: str) -> None:
     """ViT has five patches, computed as six."""
     training = TRAININGS[name]

@@ -32,6 +32,8 @@ MESHES: dict[str, tuple[dict[str, int], str]] = {
 CUTS: dict[str, tuple[dict[str, int], str]] = {
     "context2": ({"context": 2}, "context"),
     "context4": ({"context": 4}, "context"),
+    "expert2": ({"expert": 2}, "expert"),
+    "data2-expert2": ({"data": 2, "expert": 2}, "zero2*expert"),
 }
 """Meshes on which also counts what part of the work a device has (``cuts.py``)."""
 NARROW_MESH = "data2-tensor2"
