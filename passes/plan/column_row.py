@@ -11,6 +11,7 @@ from shardc.passes.interleave.fused import Fused, find_fused, seen_through
 from shardc.passes.manager.attributes import phase_of
 from shardc.passes.manager.program import Program
 from shardc.passes.plan.named_styles import name_pattern, named_style
+from shardc.passes.plan.vocabulary import vocabulary_cuts
 from shardc.passes.propagate.blocks import block_size
 from shardc.passes.propagate.state import PropagationState
 
@@ -35,7 +36,8 @@ def column_row_cuts(program: Program, model_plan: Mapping[str, str] | None) -> d
     ``tp_plan``; :data:`~shardc.passes.plan.named_styles.NAMED_STYLES`). Without one, each weight is tried in
     program order: cut by columns, does a later weight of the same chain get its rows cut by propagation, with
     nothing in between that needs it whole? If so it heads a chain and is annotated; a weight already reached
-    by a chain is left to it.
+    by a chain is left to it. The words of a language model are cut, too
+    (:mod:`shardc.passes.plan.vocabulary`).
     """
     if model_plan:
         return dict(_from_model(program, model_plan))
@@ -87,7 +89,9 @@ def _from_chains(program: Program) -> dict[str, Cut]:
             found[name] = Cut(dim, fused.get(value))
         else:
             state.restore(before)
-    return found
+    left = [(name, value, dim) for name, value, dim, _ in weights if not any(state.sharding(value).dims)]
+    words = vocabulary_cuts(program, left)
+    return {**{name: Cut(dim) for name, dim in words.items()}, **found}
 
 
 def _least_divisor(size: int) -> int:

@@ -16,11 +16,15 @@ sys.path += [str(HERE), str(HERE.parent / "e2e")]
 DAY = date.fromisoformat(os.environ.get("ZOO_DAY", date.today().isoformat()))
 """The seed of the sample; ``ZOO_DAY=2026-11-20`` repeats that day's."""
 COUNT = 20
+CUTS = 30
+"""Models and meshes that are cut (``cuts.py``)."""
 
 
 def pytest_generate_tests(metafunc: Any) -> None:
     if "zoo_model" in metafunc.fixturenames:
         metafunc.parametrize("zoo_model", todays_sample())
+    if "zoo_cut" in metafunc.fixturenames:
+        metafunc.parametrize("zoo_cut", todays_cuts(), ids="-".join)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -34,3 +38,12 @@ def todays_sample() -> list[str]:
     from walk import sample
 
     return sample(COUNT, DAY, read_passing())
+
+
+def todays_cuts() -> list[tuple[str, str]]:
+    """(model, mesh)"""
+    from cuts import read_cuts
+    from walk import sample
+
+    known = (f"{model} {mesh}" for mesh, kinds in read_cuts().items() for model in kinds["cut"])
+    return [(model, mesh) for model, mesh in (pair.split() for pair in sample(CUTS, DAY, known))]

@@ -9,9 +9,10 @@ import warnings
 from datetime import date
 
 import pytest
+from cuts import is_cut, merged
 from subjects import SUBJECTS
 from table import FAILING, TABLE, cause_of, grown, merge, read_failing, read_passing, read_table, render
-from trial import MESHES, try_model
+from trial import CUTS, MESHES, try_model
 from walk import sample
 
 
@@ -24,6 +25,26 @@ def test_equals_eager_training(zoo_model: str) -> None:
     wrong = [f"{o.mesh}: {o.stage}: {o.reason} {o.where}" for o in outcomes if o.stage != "equal"]
     assert not wrong, "\n".join(wrong)
     assert [o.mesh for o in outcomes] == list(meshes)
+
+
+@pytest.mark.slow
+def test_a_cut_is_equal_and_saves(zoo_cut: tuple[str, str]) -> None:
+    """Thirty models and meshes of those that were seen to be cut, others each day."""
+    model, mesh = zoo_cut
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (outcome,) = try_model(SUBJECTS[model], {mesh: CUTS[mesh]})
+    assert outcome.stage == "equal", f"{outcome.stage}: {outcome.reason} {outcome.where}"
+    assert is_cut(mesh, outcome.work), f"a device does {outcome.work:.3f}: {outcome.repeated}"
+
+
+def test_a_walk_replaces_what_was_known_of_its_models() -> None:
+    row = {"mesh": "context2", "model": "A", "stage": "equal", "work": 0.5, "repeated": [], "reason": ""}
+    known = merged({}, [row, {**row, "model": "B", "work": 1.0, "repeated": ["a.py:1"]}])
+    assert known == {"context2": {"cut": {"A": 0.5}, "uncut": {"B": [1.0, "a.py:1"]}, "failing": {}}}
+    fails = {**row, "stage": "run", "reason": "differs"}
+    assert merged(known, [fails])["context2"]["failing"] == {"A": "run: differs"}
+    assert merged(known, [fails])["context2"]["cut"] == {}
 
 
 def test_a_sample_is_the_same_all_day_and_another_the_next() -> None:

@@ -103,7 +103,7 @@ def test_attention_in_a_rank_program(plan: str, mesh: dict[str, int]) -> None:
 
 
 class _Routed(nn.Module):
-    """Rows go to the expert of the larger score, whose weights are taken by its index."""
+    """Rows are scaled by the expert of the larger score, whose weights are taken by its index."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class _Routed(nn.Module):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         score, chosen = self.router(input).softmax(-1).max(-1)
-        return (input.unsqueeze(1) @ self.experts[chosen]).squeeze(1) * score.unsqueeze(-1)
+        return (input.unsqueeze(2) * self.experts[chosen]).sum(1) * score.unsqueeze(-1)
 
 
 def test_gradients_beside_the_flag_of_a_bounds_check_keep_their_layout() -> None:
